@@ -6,9 +6,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
+use crate::commands::signals::SignalWatch;
 use crate::commands::{
-    Context, Format, campaign, check, completions, import, init, man, providers, purge, receipts,
-    report, retry, run, sandbox, send, serve, set, settle, status, suppress,
+    self, Context, Format, campaign, check, completions, import, init, man, providers, purge,
+    receipts, report, retry, run, sandbox, send, serve, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -151,25 +152,42 @@ impl Cli {
     /// of every command again.
     pub fn run(self, console: Console) -> anyhow::Result<Exit> {
         let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
-        tokio::runtime::Builder::new_multi_thread()
+        let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .worker_threads(threads)
-            .build()?
-            .block_on(self.execute(console))
+            .build()?;
+        let (ended, is_closed) = runtime.block_on(async {
+            let ended = match SignalWatch::start(console.clone()) {
+                Ok(signals) => self.execute(console, signals).await,
+                Err(error) => Err(error.into()),
+            };
+            (ended, commands::database_closed().await)
+        });
+        if !is_closed {
+            // A statement still blocks a thread. Its task must not find a runtime without timers.
+            std::mem::forget(runtime);
+        }
+        ended
     }
 
     /// `init`, `completions`, `man` and `sandbox` do not read the configuration, so they run also if it is invalid.
-    async fn execute(self, console: Console) -> anyhow::Result<Exit> {
+    async fn execute(self, console: Console, signals: SignalWatch) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Init(args) => return init::run(args, &console),
             Command::Completions(args) => {
                 return completions::run(args, &console, &mut Self::command());
             }
             Command::Man(args) => return man::run(args, &console, Self::command()),
-            Command::Sandbox(args) => return sandbox::run(args, &console).await,
+            Command::Sandbox(args) => return sandbox::run(args, &console, &signals).await,
             _ => {}
         }
-        let context = Context::load(console, self.global.format, &self.flags(), environment())?;
+        let context = Context::load(
+            console,
+            self.global.format,
+            &self.flags(),
+            environment(),
+            signals,
+        )?;
         let mut log = context.config.log;
         log.level = log.level.adjusted(self.global.verbose, self.global.quiet);
         logging::start(log, &context.console);

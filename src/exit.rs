@@ -23,6 +23,18 @@ pub enum Exit {
     Terminated = 143,
 }
 
+impl Exit {
+    /// The signal that ends a command with this status.
+    pub(crate) const fn signal(self) -> &'static str {
+        match self {
+            Self::HungUp => "SIGHUP",
+            Self::Interrupted => "SIGINT",
+            Self::Terminated => "SIGTERM",
+            Self::Done | Self::Incomplete | Self::CouldNotRun | Self::Halted => "no signal",
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

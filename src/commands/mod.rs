@@ -18,7 +18,7 @@ pub mod send;
 pub mod serve;
 pub mod set;
 pub mod settle;
-mod signals;
+pub(crate) mod signals;
 pub mod status;
 pub mod suppress;
 mod values;
@@ -26,6 +26,7 @@ mod window;
 
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::error::ErrorKind;
@@ -43,13 +44,22 @@ use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::serve::receipt_url;
-use crate::store::{Access, Campaign, Store, StoreError, StoreErrorKind};
+use crate::store::{self, Access, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::{did_you_mean, printable, printable_json};
+use signals::SignalWatch;
 
 pub use crate::report::Format;
 
 /// The database of practice runs: practice messages are never mixed with real ones.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
+
+/// The longest wait, at the end of a command, for tasks that were ended while they used the database.
+const LAST_STATEMENTS: Duration = Duration::from_secs(10);
+
+/// Waits until no task of this process uses the database; false if that takes long.
+pub(crate) async fn database_closed() -> bool {
+    store::all_closed(LAST_STATEMENTS).await
+}
 
 /// The console, configuration and environment that a command runs with.
 pub struct Context {
@@ -57,6 +67,7 @@ pub struct Context {
     pub format: Format,
     pub config: Config,
     environment: Environment,
+    signals: SignalWatch,
 }
 
 /// The error of a change that was not made.
@@ -151,6 +162,23 @@ fn store_error(error: &anyhow::Error) -> Option<&StoreError> {
     }
 }
 
+/// The error of a database that may be used again later.
+fn temporary(error: &anyhow::Error) -> Option<&StoreError> {
+    let error = match error.downcast_ref() {
+        Some(ImportError::Store(error)) => Some(error),
+        _ => store_error(error),
+    };
+    error.filter(|error| {
+        matches!(
+            error.kind(),
+            StoreErrorKind::Busy
+                | StoreErrorKind::Full
+                | StoreErrorKind::Unavailable
+                | StoreErrorKind::Replica
+        )
+    })
+}
+
 /// Prints the error of a command and its hint, with `--format json` also as an object on standard output.
 pub fn report_error(console: &Console, error: &anyhow::Error) -> Exit {
     let (message, hint) = message_and_hint(error);
@@ -163,10 +191,12 @@ pub fn report_error(console: &Console, error: &anyhow::Error) -> Exit {
 
 /// The exit code of a command that ended with an error.
 fn exit_of(error: &anyhow::Error) -> Exit {
-    match error.downcast_ref::<send::Aborted>() {
-        Some(aborted) => aborted.exit,
-        None => Exit::CouldNotRun,
-    }
+    let aborted = error.downcast_ref().map(|send::Aborted { exit, .. }| *exit);
+    let stopped = error.downcast_ref().map(|signals::Stopped(exit)| *exit);
+    let uncounted = error.downcast_ref();
+    let uncounted = uncounted.map(|send::StoppedWithoutCounts(exit)| *exit);
+    let by_signal = aborted.or(stopped).or(uncounted);
+    by_signal.unwrap_or(Exit::CouldNotRun)
 }
 
 impl Context {
@@ -175,6 +205,7 @@ impl Context {
         format: Format,
         flags: &Flags,
         environment: Environment,
+        signals: SignalWatch,
     ) -> anyhow::Result<Self> {
         let config = Config::load(flags, &environment).map_err(|error| match error.hint() {
             Some(hint) => with_hint(&error, hint),
@@ -185,6 +216,7 @@ impl Context {
             format,
             config,
             environment,
+            signals,
         })
     }
 

@@ -3,7 +3,6 @@
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::signals::Signals;
 use super::{Context, with_hint};
 use crate::exit::Exit;
 use crate::phone::Region;
@@ -84,7 +83,7 @@ async fn purge_older(
     if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let progress = context.console.progress(Some(found.total()), "purging");
     let mut purge = store.begin_purge(before).await?;
     let mut done = Purged::default();

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let providers = providers(args, context, &store).await?;
     let (stop, stopped) = watch::channel(false);
     let puller = ReceiptPuller::new(store.clone(), &providers, &context.config.receipts, stopped)?;
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let waiting = Waiting {
         puller,
         stop,

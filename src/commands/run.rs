@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::import::{self, Imported, List};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
-use super::signals::Signals;
 use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
 use crate::report::{Listing, Report, shell_word};
@@ -98,7 +97,7 @@ async fn import_and_send(
     if !is_practice {
         import::check_again(list, &plans, context, store).await?;
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let (imported, signal) =
         import::import(list, &plans, context, store, Some(&mut signals)).await?;
     if let Some(signal) = signal {

@@ -10,7 +10,7 @@ use jiff::fmt::friendly::SpanParser;
 use serde_json::json;
 use url::Url;
 
-use super::signals::Signals;
+use super::signals::SignalWatch;
 use super::with_hint;
 use crate::console::Console;
 use crate::exit::Exit;
@@ -68,7 +68,11 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 }
 
 /// Runs until a signal.
-pub(crate) async fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> {
+pub(crate) async fn run(
+    args: &Args,
+    console: &Console,
+    signals: &SignalWatch,
+) -> anyhow::Result<Exit> {
     logging::start(logging::Config::default(), console);
     let faults = match &args.faults {
         Some(file) => {
@@ -85,7 +89,7 @@ pub(crate) async fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> 
         receipts_to: args.receipts_to.clone(),
         ..SandboxConfig::default()
     };
-    let mut signals = Signals::listen()?;
+    let mut signals = signals.listen();
     let listen = args.listen;
     let sandbox = Sandbox::start(listen, config).map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => with_hint(

@@ -14,17 +14,15 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::import::import_upload;
-use super::signals::Signals;
-use super::{Context, with_hint};
+use super::{Context, temporary, with_hint};
 use crate::config::user_folder;
 use crate::exit::Exit;
-use crate::import::ImportError;
 use crate::provider::Provider;
 use crate::serve::{
     AccessToken, FileImporter, ImportField, Role, Server, ServerParts, receipt_url,
 };
 use crate::service_manager::ServiceManager;
-use crate::store::{Access, Store, StoreError, StoreErrorKind};
+use crate::store::{Access, Store};
 
 /// What an import waits before it tries again to use the database.
 const DATABASE_WAIT: Duration = Duration::from_secs(5);
@@ -200,7 +198,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         }),
         config: settings,
     };
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let server = Server::start(parts).await;
     let server = server.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => with_hint(
@@ -222,7 +220,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     );
     let mut manager = ServiceManager::default();
     let (stop, stopped) = watch::channel(false);
-    let running = tokio::spawn(server.run(stopped));
+    let mut running = tokio::spawn(server.run(stopped));
     manager.ready();
     manager.status(&format!("listening on {address}"));
     signals.next().await;
@@ -230,8 +228,11 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     stop.send_replace(true);
     tokio::select! {
         // A panic in it has been logged.
-        _ = running => Ok(Exit::Done),
-        exit = signals.next() => Ok(exit),
+        _ = &mut running => Ok(Exit::Done),
+        exit = signals.next() => {
+            running.abort();
+            Ok(exit)
+        }
     }
 }
 
@@ -287,21 +288,4 @@ impl FileImporter for UploadImporter {
             message + &hint.unwrap_or_default()
         })
     }
-}
-
-/// The error of a database that may be used again later.
-fn temporary(error: &anyhow::Error) -> Option<&StoreError> {
-    let error = match error.downcast_ref() {
-        Some(ImportError::Store(error)) => Some(error),
-        _ => super::store_error(error),
-    };
-    error.filter(|error| {
-        matches!(
-            error.kind(),
-            StoreErrorKind::Busy
-                | StoreErrorKind::Full
-                | StoreErrorKind::Unavailable
-                | StoreErrorKind::Replica
-        )
-    })
 }

@@ -1,11 +1,15 @@
-//! The signals that ask the process to stop.
+//! The signals that ask the process to stop. They are watched from its start: until a command listens to them, they
+//! end the process with the documented exit status.
 
 use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::console::Console;
 use crate::exit::Exit;
 use crate::process;
 
@@ -13,33 +17,104 @@ use crate::process;
 /// this time counts once.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
-/// SIGINT, SIGTERM and SIGHUP. Once this exists, they no longer end the process.
-pub(crate) struct Signals {
+/// A signal ended the process while no command listened to it.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by {}", .0.signal())]
+pub(super) struct Stopped(pub(super) Exit);
+
+/// SIGINT, SIGTERM and SIGHUP of this process.
+#[derive(Clone, Default)]
+pub(crate) struct SignalWatch(Arc<Mutex<Option<mpsc::UnboundedSender<Exit>>>>);
+
+impl SignalWatch {
+    /// Watches the signals in a task of the current runtime, which goes on while a command blocks its thread.
+    pub(crate) fn start(console: Console) -> io::Result<Self> {
+        let hang_up = (!process::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
+        let mut received = Received {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: hang_up.transpose()?,
+        };
+        let watch = Self::default();
+        let listener = watch.clone();
+        tokio::spawn(async move {
+            loop {
+                let exit = received.next().await;
+                let is_heard = listener
+                    .lock()
+                    .as_ref()
+                    .is_some_and(|sender| sender.send(exit).is_ok());
+                if !is_heard {
+                    end_process(&console, exit);
+                }
+            }
+        });
+        Ok(watch)
+    }
+
+    /// From now on, until the returned value is dropped, signals do not end the process.
+    pub(crate) fn listen(&self) -> Signals {
+        let (sender, received) = mpsc::unbounded_channel();
+        *self.lock() = Some(sender);
+        Signals {
+            watch: self.clone(),
+            received,
+            last: None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Exit>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a command has done is committed, as if it had been killed.
+#[expect(
+    clippy::exit,
+    reason = "the command may block its thread, and has nothing to finish"
+)]
+fn end_process(console: &Console, exit: Exit) -> ! {
+    super::report_error(console, &Stopped(exit).into());
+    std::process::exit(i32::from(exit as u8))
+}
+
+struct Received {
     interrupt: Signal,
     terminate: Signal,
     /// `None` where the process was started with SIGHUP ignored, as by `nohup`.
     hang_up: Option<Signal>,
+}
+
+impl Received {
+    async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+            Some(()) = received(&mut self.hang_up) => Exit::HungUp,
+        }
+    }
+}
+
+/// The signals while a command listens to them.
+pub(crate) struct Signals {
+    watch: SignalWatch,
+    received: mpsc::UnboundedReceiver<Exit>,
     last: Option<(Exit, Instant)>,
 }
 
-impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
-        let hang_up = (!process::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: hang_up.transpose()?,
-            last: None,
-        })
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.watch.lock().take();
     }
+}
 
+impl Signals {
     /// Waits for the next signal; returns the exit status of a command that it stops.
     pub(crate) async fn next(&mut self) -> Exit {
         loop {
-            let exit = tokio::select! {
-                _ = self.interrupt.recv() => Exit::Interrupted,
-                _ = self.terminate.recv() => Exit::Terminated,
-                Some(()) = received(&mut self.hang_up) => Exit::HungUp,
+            let Some(exit) = self.received.recv().await else {
+                // Another listener has replaced this one.
+                return std::future::pending().await;
             };
             let received = (exit, Instant::now());
             if !is_same(received, self.last) {

@@ -8,7 +8,6 @@ use indicatif::HumanCount;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::signals::Signals;
 use super::values::campaign_name;
 use crate::exit::Exit;
 use crate::report::{self, CampaignSummary, plain_reason, worker_json, workers_text};
@@ -46,7 +45,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             .print(context, "")?;
         return Ok(Exit::Done);
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let mut throughput = Throughput::default();
     loop {
         let status = Status::read(campaign, context, &store).await?;

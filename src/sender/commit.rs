@@ -215,6 +215,11 @@ impl Committer {
         }))
     }
 
+    /// Ends a commit that is running. Whether it succeeded is not known, so its settlements are kept.
+    pub(super) async fn shutdown(&mut self) {
+        self.transaction.shutdown().await;
+    }
+
     /// Handles the end of the first part's commit: decides what is committed next.
     fn note_part(&mut self, committed: Result<CommitResult, StoreError>) -> Result<(), StoreError> {
         let Some(mut work) = self.work.take() else {
@@ -456,12 +461,12 @@ impl Committer {
             Ok(path) => tracing::error!(
                 results,
                 path = %path.display(),
-                "the database cannot store what is known: it is in this file, and the next `smsq send` on this host takes it from there"
+                "cannot store results in the database: wrote them to this file; the next `smsq send` on this host stores them"
             ),
             Err(error) => tracing::error!(
                 results,
                 %error,
-                "what is known could be stored neither in the database nor in a file"
+                "cannot write results to the database or to a file: they are lost"
             ),
         }
     }

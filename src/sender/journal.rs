@@ -15,13 +15,21 @@ use crate::store::{Store, StoreError};
 /// A run of this many digits in a reason may be a phone number, and is not written.
 const PHONE_DIGITS: usize = 7;
 
-/// The journal files of one database.
+/// The ending of a file that is whole.
+const WHOLE: &str = "jsonl";
+/// The ending of one that is being written.
+const PART: &str = "part";
+
+/// The journal files of one database, in folders that have nothing else: they are read every second.
 #[derive(Clone)]
 pub(super) struct Journal {
     /// The first writable one is used; all are read.
     folders: Vec<PathBuf>,
     /// The start of every file name.
     prefix: String,
+    /// Where earlier versions wrote their files, among others.
+    old_folders: Vec<PathBuf>,
+    old_prefix: String,
 }
 
 /// What one worker wrote.
@@ -39,7 +47,7 @@ struct Head {
 }
 
 impl Journal {
-    /// In the folder of an embedded database's file; for a server in the user's state folder, or in the
+    /// In a folder beside an embedded database's file; for a server in the user's state folder, or in the
     /// working directory.
     pub(super) async fn of(store: &Store, state_folder: Option<&Path>) -> Result<Self, StoreError> {
         let file = store.file();
@@ -50,19 +58,28 @@ impl Journal {
             Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
             _ => PathBuf::from("."),
         });
-        let mut folders: Vec<PathBuf> = own_folder.into_iter().collect();
-        folders.extend(state_folder.map(Path::to_owned));
+        let mut parents: Vec<PathBuf> = own_folder.into_iter().collect();
+        parents.extend(state_folder.map(Path::to_owned));
         if file.is_none() {
-            folders.push(PathBuf::from("."));
+            parents.push(PathBuf::from("."));
         }
         let made_at = store.created_at().await?;
-        Ok(Self {
-            folders,
-            prefix: format!("{name}-unsettled-{made_at:x}-"),
-        })
+        Ok(Self::new(parents, &name, made_at))
     }
 
-    /// Writes all settlements or none, readable by the owner only; returns the path.
+    /// `name`: of the database, which was created at `made_at`.
+    fn new(parents: Vec<PathBuf>, name: &str, made_at: i64) -> Self {
+        let folders = parents.iter();
+        let folders = folders.map(|parent| parent.join(format!("{name}-unsettled")));
+        Self {
+            folders: folders.collect(),
+            prefix: format!("{made_at:x}-"),
+            old_prefix: format!("{name}-unsettled-{made_at:x}-"),
+            old_folders: parents,
+        }
+    }
+
+    /// Writes all settlements or none to a new file, readable by the owner only; returns its path.
     pub(super) fn write(
         &self,
         worker_id: i64,
@@ -74,10 +91,12 @@ impl Journal {
                 failure.reason = without_phones(&failure.reason);
             }
         }
-        let name = format!("{}{worker_id}.jsonl", self.prefix);
+        // Workers on several hosts, and several files of one worker, may be in one folder.
+        let number: u128 = rand::random();
+        let name = format!("{}{worker_id}-{number:032x}", self.prefix);
         let mut failed = io::Error::other("there is no folder to write to");
         for folder in &self.folders {
-            let path = folder.join(&name);
+            let path = folder.join(format!("{name}.{WHOLE}"));
             match write_to(&path, &Head { written_at }, &settlements) {
                 Ok(()) => return Ok(path),
                 Err(error) => failed = error,
@@ -87,26 +106,50 @@ impl Journal {
     }
 
     /// What earlier workers wrote. An unreadable file stays where it is.
-    pub(super) fn files(&self) -> Vec<JournalFile> {
-        let folders = self.folders.iter();
-        let entries = folders.filter_map(|folder| fs::read_dir(folder).ok());
-        let mut files = Vec::new();
-        for entry in entries.flatten().flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if !name.starts_with(&self.prefix) || !name.ends_with(".jsonl") {
-                continue;
-            }
-            let path = entry.path();
-            match read(&path) {
-                Ok(file) => files.push(file),
-                Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "the results that an earlier worker left cannot be read");
-                }
-            }
-        }
+    pub(super) async fn files(&self) -> Vec<JournalFile> {
+        let (folders, prefix) = (self.folders.clone(), self.prefix.clone());
+        elsewhere(move || files_in(&folders, &prefix)).await
+    }
+
+    /// The same with the files of earlier versions, which are among others: once, because that may take long.
+    pub(super) async fn all_files(&self) -> Vec<JournalFile> {
+        let (folders, prefix) = (self.old_folders.clone(), self.old_prefix.clone());
+        let mut files = elsewhere(move || files_in(&folders, &prefix)).await;
+        files.extend(self.files().await);
         files
     }
+}
+
+/// Reads on a thread that nothing else waits for.
+async fn elsewhere(read: impl FnOnce() -> Vec<JournalFile> + Send + 'static) -> Vec<JournalFile> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(files) => files,
+        // A panic has been logged, and the files stay where they are.
+        Err(_) => Vec::new(),
+    }
+}
+
+fn files_in(folders: &[PathBuf], prefix: &str) -> Vec<JournalFile> {
+    let entries = folders
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok());
+    let mut files = Vec::new();
+    for entry in entries.flatten().flatten() {
+        let path = entry.path();
+        let is_whole = path.extension().is_some_and(|end| end == WHOLE);
+        if !is_whole || !entry.file_name().to_string_lossy().starts_with(prefix) {
+            continue;
+        }
+        match read(&path) {
+            Ok(file) => files.push(file),
+            // Another worker has stored it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "cannot read the results of an earlier worker");
+            }
+        }
+    }
+    files
 }
 
 fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<()> {
@@ -114,11 +157,7 @@ fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(folder)?;
     }
-    let part = path.with_extension("part");
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    let part = path.with_extension(PART);
     let mut options = OpenOptions::new();
     let file = options
         .write(true)
@@ -186,13 +225,57 @@ mod tests {
     use crate::sms::{Acceptance, Class};
     use std::os::unix::fs::PermissionsExt;
 
-    #[test]
-    fn results_are_read_as_written_but_for_phone_numbers() {
+    fn sent(id: i64) -> Settlement {
+        Settlement {
+            id,
+            claim: 1,
+            provider: "cellar".to_owned(),
+            transition: Transition::Sent(Acceptance::default()),
+        }
+    }
+
+    /// The ids of the messages in all files.
+    async fn ids_in(journal: &Journal) -> Vec<i64> {
+        let files = journal.all_files().await;
+        let settlements = files.into_iter().flat_map(|file| file.settlements);
+        let mut ids: Vec<i64> = settlements.map(|settlement| settlement.id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[tokio::test]
+    async fn second_journal_of_a_worker_keeps_the_first() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal {
-            folders: vec![folder.path().join("missing/folder")],
-            prefix: "smsq-unsettled-1-".to_owned(),
+        let journal = Journal::new(vec![folder.path().to_owned()], "smsq.db", 1);
+        // Workers on several hosts may share the folder and, in several databases, the id.
+        let other = Journal::new(vec![folder.path().to_owned()], "smsq.db", 2);
+        for id in 1..=3 {
+            let written = journal.write(8, Timestamp::default(), vec![sent(id)]);
+            written.expect("written");
+        }
+        let written = other.write(8, Timestamp::default(), vec![sent(4)]);
+        written.expect("written");
+        assert_eq!(ids_in(&journal).await, [1, 2, 3]);
+        assert_eq!(ids_in(&other).await, [4]);
+    }
+
+    #[tokio::test]
+    async fn file_of_an_earlier_version_is_read_at_the_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::new(vec![folder.path().to_owned()], "smsq.db", 31);
+        let path = folder.path().join("smsq.db-unsettled-1f-8.jsonl");
+        let head = Head {
+            written_at: Timestamp::default(),
         };
+        write_to(&path, &head, &[sent(5)]).expect("written");
+        assert_eq!(ids_in(&journal).await, [5]);
+        assert_eq!(journal.files().await.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn results_are_read_as_written_but_for_phone_numbers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let journal = Journal::new(vec![folder.path().join("missing/folder")], "smsq.db", 1);
         let failure =
             Failure::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
         let settlement = |id, transition| Settlement {
@@ -233,7 +316,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let text = fs::read_to_string(&path).expect("a file");
         assert!(!text.contains("447400123456"), "{text}");
-        let mut left = journal.files();
+        let mut left = journal.files().await;
         let left = left.remove(0);
         assert_eq!((left.path, left.written_at.as_millis()), (path, 77));
         let mut expected = settlements;

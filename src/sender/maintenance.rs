@@ -100,7 +100,7 @@ impl Maintenance {
         &mut self,
         events: &mpsc::UnboundedSender<MaintenanceEvent>,
     ) -> Result<(), StoreError> {
-        let files = self.journal.files();
+        let files = self.journal.files().await;
         if !files.is_empty() {
             let (done, settled) = oneshot::channel();
             let sent = events.send(MaintenanceEvent::Journal(files, done));

@@ -218,6 +218,30 @@ pub struct RunSummary {
     pub bottleneck: Option<Bottleneck>,
 }
 
+impl RunSummary {
+    /// Of a run that was stopped before it began.
+    fn stopped() -> Self {
+        Self {
+            ended: Ended::Stopped,
+            ..Self::default()
+        }
+    }
+}
+
+/// The output of `work`, or `None` if the run is stopped before it is ready.
+async fn unless_stopped<T, E>(
+    stop: &watch::Receiver<bool>,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<Option<T>, E> {
+    let mut stop = stop.clone();
+    tokio::select! {
+        biased;
+        // If the sender is gone, no one can stop it.
+        Ok(_) = stop.wait_for(|stop| *stop) => Ok(None),
+        done = work => done.map(Some),
+    }
+}
+
 /// Why nothing could be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -281,19 +305,28 @@ impl Sender {
             let client = Client::new(provider, concurrency)?;
             transports.insert(name.clone(), Transport::Http(Arc::new(client)));
         }
-        let clock = Arc::new(Clock::of(self.store.clone()).await?);
+        let Some(clock) = unless_stopped(&stop, Clock::of(self.store.clone())).await? else {
+            return Ok(RunSummary::stopped());
+        };
         let database = Database::new(self.store.clone());
         let (stop_pulling, stopped) = watch::channel(false);
         let puller = self.receipts(stopped)?;
-        let pulling = puller.can_pull().then(|| tokio::spawn(puller.run()));
+        let mut pulling = JoinSet::new();
+        if puller.can_pull() {
+            pulling.spawn(puller.run());
+        }
         let summary = self
-            .run_with(transports, (database, clock), stop, progress, events)
+            .run_with(
+                transports,
+                (database, Arc::new(clock)),
+                stop,
+                progress,
+                events,
+            )
             .await;
         stop_pulling.send_replace(true);
-        if let Some(pulling) = pulling {
-            // A panic in it has been logged.
-            drop(pulling.await);
-        }
+        // A panic in it has been logged.
+        while pulling.join_next().await.is_some() {}
         summary
     }
 
@@ -314,22 +347,29 @@ impl Sender {
     ) -> Result<RunSummary, SendError> {
         let began = tokio::time::Instant::now();
         let processors = process::processor_times();
-        self.activate_stopped().await?;
-        self.check_providers().await?;
         let parts = dispatcher::Parts {
             database,
             providers: self.providers.clone(),
             transports,
             settings: self.settings.clone(),
             clock,
-            stop,
+            stop: stop.clone(),
             progress: Arc::clone(&progress),
             metrics: Arc::clone(&self.metrics),
             events,
         };
+        // A database that does not answer must not keep a stopped run.
+        let begun = unless_stopped(&stop, async {
+            self.activate_stopped().await?;
+            self.check_providers().await?;
+            Dispatcher::begin(parts).await
+        });
+        let Some(dispatcher) = begun.await? else {
+            return Ok(RunSummary::stopped());
+        };
         // In a task, which runs on the same thread as the requests that it starts. It ends with this run.
         let mut tasks = JoinSet::new();
-        tasks.spawn(Dispatcher::begin(parts).await?.run());
+        tasks.spawn(dispatcher.run());
         let ended = tasks.join_next().await.expect("it has one task");
         let ended = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -200,7 +200,7 @@ pub(super) fn take_message(sms: &mut Sms, phone: Phone, from: Option<String>) ->
     }
 }
 
-/// Reports the request even if its task panics: its messages are unknown then.
+/// Reports the request even if its task is ended or panics: its messages are unknown then.
 struct ReportOnDrop<'a> {
     request: Option<InFlight>,
     reports: &'a mpsc::UnboundedSender<Finished>,
@@ -225,7 +225,12 @@ impl ReportOnDrop<'_> {
 impl Drop for ReportOnDrop<'_> {
     fn drop(&mut self) {
         let Some(request) = &self.request else { return };
-        let failure = Failure::new(Class::Unknown, "sending was broken off inside smsq");
+        let why = if std::thread::panicking() {
+            "internal error while sending"
+        } else {
+            "its worker ended before the provider responded"
+        };
+        let failure = Failure::new(Class::Unknown, why);
         let result = request.all(Outcome::Unknown(failure));
         self.report(result);
     }
@@ -315,7 +320,12 @@ async fn attempt(
         if outcomes.len() == in_flight.rows.len() {
             return RequestEnd::Outcomes(outcomes);
         }
-        let failure = Failure::new(Class::Unknown, "the answer does not fit the request");
+        let why = format!(
+            "the response has results for {} of {} messages",
+            outcomes.len(),
+            in_flight.rows.len()
+        );
+        let failure = Failure::new(Class::Unknown, why);
         return in_flight.all(Outcome::Unknown(failure));
     }
     RequestEnd::Late

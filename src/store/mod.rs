@@ -52,7 +52,7 @@ pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, Windo
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause, Shortfall,
 };
-pub use connection::{Probe, SkipLocked};
+pub use connection::{Probe, SkipLocked, all_closed};
 pub use dedupe::Decision;
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};

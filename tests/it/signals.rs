@@ -1,6 +1,7 @@
 //! Signals and limits that end a run early: requests in flight are settled, and the next run continues. Also a
 //! worker that is frozen for longer than its lease.
 
+use std::net::TcpListener;
 use std::num::NonZeroU64;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list};
-use crate::support::running::eventually;
-use crate::support::shell::try_sqlite;
+use crate::support::running::{Running, eventually};
+use crate::support::shell::{Lock, try_sqlite};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
@@ -231,4 +232,93 @@ fn frozen_sender_is_reclaimed_and_repeats_nothing() {
     assert_eq!(summary["queued"], 0, "{summary}");
     assert_eq!(summary["sending"], 0, "{summary}");
     assert_eq!(summary["failed"], 0, "{summary}");
+}
+
+/// Waits until the process handles SIGTERM.
+fn until_handled(sending: &mut Running) {
+    let status = format!("/proc/{}/status", sending.id());
+    let handled = || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+    };
+    assert!(sending.until("it handles signals", handled));
+}
+
+/// Commands that are stopped before they have a database end as documented.
+fn assert_stopped(scratch: &Scratch, mut is_waiting: impl FnMut() -> bool) {
+    let signals = [(Signal::TERM, 143, "SIGTERM"), (Signal::INT, 130, "SIGINT")];
+    for (signal, code, name) in signals {
+        for line in [&["send", "-y"][..], &["status"], &["check"]] {
+            let mut sending = scratch.start(line.iter().copied());
+            until_handled(&mut sending);
+            assert!(sending.until("it waits for the database", &mut is_waiting));
+            sending.signal(signal);
+            let ran = sending.ended();
+            assert_eq!(ran.code(), Some(code), "{line:?}: {ran}");
+            assert!(
+                ran.stderr().contains(&format!("stopped by {name}")),
+                "{ran}"
+            );
+        }
+    }
+}
+
+#[test]
+fn signal_ends_command_whose_server_never_answers() {
+    for scheme in ["postgres", "mysql"] {
+        let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = server.local_addr().expect("an address").port();
+        server.set_nonblocking(true).expect("a listener");
+        let mut connections = Vec::new();
+        let scratch = Scratch::at(&format!("{scheme}://me@127.0.0.1:{port}/queue"));
+        assert_stopped(&scratch, || {
+            let accepted = server.accept();
+            let is_connected = accepted.is_ok();
+            connections.extend(accepted);
+            is_connected
+        });
+    }
+}
+
+#[test]
+fn signal_ends_command_that_waits_for_a_lock() {
+    let scratch = Scratch::new();
+    scratch.import(&list(1));
+    let _lock = Lock::hold(&scratch);
+    let mut sending = scratch.start(["send", "-y"]);
+    until_handled(&mut sending);
+    sending.signal(Signal::TERM);
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(143), "{ran}");
+    assert!(ran.stderr().contains("stopped"), "{ran}");
+}
+
+#[test]
+fn workers_without_their_database_end_without_a_panic() {
+    // Each ends while a task may be in a statement; several, because one may be lucky.
+    let gateway = Practice::start(with_latency(20));
+    let workers: Vec<_> = (0..6)
+        .map(|_| {
+            let scratch = Scratch::new();
+            gateway.configure_without_references(&scratch, "");
+            scratch.import(&list(400));
+            let before = gateway.requests();
+            let mut sending = scratch.start(["send", "-y", "--concurrency", "4"]);
+            assert!(sending.until("it sends", || gateway.requests() > before + 8));
+            let lock = Lock::hold(&scratch);
+            sending.signal(Signal::TERM);
+            (scratch, sending, lock)
+        })
+        .collect();
+    for (scratch, sending, lock) in workers {
+        let ran = sending.ended();
+        assert!(!ran.stderr().contains("panicked"), "{ran}");
+        assert!(matches!(ran.code(), Some(2 | 143)), "{ran}");
+        drop(lock);
+        let ran = scratch.run(["send", "-y"]);
+        assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+        scratch.checked_status(Some("c"));
+    }
 }

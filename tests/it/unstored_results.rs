@@ -44,8 +44,11 @@ fn accept_sent_rows(db: &Database) {
 /// The result files of workers that ended.
 fn result_files(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
     let folder = match db.kind {
-        Kind::Sqlite => db.folder().to_owned(),
-        Kind::Mysql | Kind::Postgres => scratch.path(".local/state/smsq"),
+        Kind::Sqlite => PathBuf::from(format!(
+            "{}-unsettled",
+            db.url.trim_start_matches("sqlite://")
+        )),
+        Kind::Mysql | Kind::Postgres => scratch.path(".local/state/smsq/smsq-unsettled"),
     };
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = files.map(|file| file.path());

@@ -125,7 +125,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
             Source::Stdin => consumer::follow(rejects, target, options, on_event).await,
         }
     });
-    let (summary, signal) = until_stopped(running, &stop).await?;
+    let (summary, signal) = until_stopped(running, &stop, context.signals.listen()).await?;
     drop(progress);
     let exit = signal.unwrap_or(Exit::Done);
     let Some(summary) = summary else {
@@ -160,8 +160,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
 async fn until_stopped(
     mut running: impl Future<Output = Result<Summary, ImportError>> + Unpin,
     stop: &watch::Sender<bool>,
+    mut signals: Signals,
 ) -> anyhow::Result<(Option<Summary>, Option<Exit>)> {
-    let mut signals = Signals::listen()?;
     let signal = tokio::select! {
         summary = &mut running => return Ok((Some(summary?), None)),
         signal = signals.next() => Some(signal),

@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let store = context.open(Access::Create).await?;
     purge::apply_retention(context, &store).await?;
     check_again(list, &plans, context, &store).await?;
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let (imported, signal) = import(list, &plans, context, &store, Some(&mut signals)).await?;
     output::print(context, &store, &imported, list.has_rejects_on_stdout()).await?;
     Ok(signal.unwrap_or_else(|| output::exit(imported.iter().map(|one| &one.summary))))

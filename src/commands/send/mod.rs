@@ -18,7 +18,7 @@ use self::progress::run_with_progress;
 use super::receipts::{self, Waiting};
 use super::signals::Signals;
 use super::values::{campaign_name, positive, rates, span};
-use super::{Context, check, providers, purge, status, with_hint};
+use super::{Context, check, providers, purge, status, temporary, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -34,6 +34,9 @@ use crate::window::local_and_utc;
 
 pub(super) use self::metrics_file::MetricsFile;
 pub(super) use self::progress::Aborted;
+
+/// The longest wait, after a signal, for the counts of the summary.
+const LAST_COUNTS: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -137,7 +140,7 @@ async fn send(
         context.console.status("nothing was sent");
         return Ok(Exit::CouldNotRun);
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = context.signals.listen();
     let run = prepared.start(&mut signals).await?;
     context.print(&run.text(), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
@@ -228,28 +231,45 @@ impl<'a> PreparedRun<'a> {
             signal = stopped_by;
         }
         service.stopping();
-        if options.campaign.is_none() {
-            campaigns.extend(changed(store, &campaigns, &idle).await?);
-        }
-        let mut summaries = Vec::new();
-        for (campaign, _) in &campaigns {
-            // The run may have changed its state.
-            let campaign = context.campaign(store, &campaign.name).await?;
-            summaries.push(CampaignSummary::of(store, &campaign).await?);
-        }
-        let without_campaign = match options.campaign {
-            Some(_) => Vec::new(),
-            None => store.without_campaign().await?,
+        let counts = async {
+            if options.campaign.is_none() {
+                campaigns.extend(changed(store, &campaigns, &idle).await?);
+            }
+            let mut summaries = Vec::new();
+            for (campaign, _) in &campaigns {
+                // The run may have changed its state.
+                let campaign = context.campaign(store, &campaign.name).await?;
+                summaries.push(CampaignSummary::of(store, &campaign).await?);
+            }
+            let without_campaign = match options.campaign {
+                Some(_) => Vec::new(),
+                None => store.without_campaign().await?,
+            };
+            anyhow::Ok((summaries, without_campaign))
+        };
+        let (campaigns, without_campaign) = match signal {
+            None => counts.await?,
+            // The database may be the reason why the run was stopped.
+            Some(exit) => match tokio::time::timeout(LAST_COUNTS, counts).await {
+                Ok(Ok(counts)) => counts,
+                Ok(Err(error)) if temporary(&error).is_none() => return Err(error),
+                Ok(Err(_)) | Err(_) => return Err(StoppedWithoutCounts(exit).into()),
+            },
         };
         Ok(SendRun {
             summary,
-            campaigns: summaries,
+            campaigns,
             without_campaign,
             signal,
             is_waiting,
         })
     }
 }
+
+/// A signal stopped the run, and the database does not say what is left.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by {}; cannot read from the database how many messages are left", .0.signal())]
+pub(super) struct StoppedWithoutCounts(pub(super) Exit);
 
 /// A finished run of the sender.
 pub(super) struct SendRun {
@@ -613,7 +633,9 @@ fn limited_by(bottleneck: Bottleneck) -> &'static str {
         Bottleneck::Concurrency => {
             "limited by the requests in flight, which wait for the provider: raise `--concurrency`"
         }
-        Bottleneck::Provider => "limited by the provider, which was away or asked to slow down",
+        Bottleneck::Provider => {
+            "limited by the provider, which was unavailable or asked to slow down"
+        }
         Bottleneck::Database => {
             "limited by the commits of the database: use a faster disk, or a server that is nearer"
         }

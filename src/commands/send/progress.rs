@@ -43,8 +43,7 @@ pub(super) async fn run_with_progress(
     });
     let (events, printer) = printing.unzip();
     let bar = console.progress(total, "sending");
-    let running = sender.run(stopped, Arc::clone(&progress), events);
-    tokio::pin!(running);
+    let mut running = Box::pin(sender.run(stopped, Arc::clone(&progress), events));
     let mut update = tokio::time::interval(UPDATE_EVERY);
     let mut reports = ServiceReports::new(service, total);
     let mut signal = None;

@@ -19,7 +19,7 @@ impl Dispatcher {
                 if since.elapsed() >= DATABASE_PATIENCE {
                     return Err(error.into());
                 }
-                tracing::warn!(%error, "whether all is done could not be looked at");
+                tracing::warn!(%error, "cannot check whether messages are left");
                 self.context
                     .progress
                     .set_note(Some(format!("{error}; waiting")));

@@ -187,7 +187,8 @@ impl Dispatcher {
             is_waiting_noted: false,
             unserved: Vec::new(),
         };
-        dispatcher.committer.settle_journal(journal.files()).await?;
+        let journals = journal.all_files().await;
+        dispatcher.committer.settle_journal(journals).await?;
         let store = context.database.reach().await?;
         store.reclaim_without_worker(context.clock.now()).await?;
         let reading = maintenance.read(true).await?;
@@ -234,10 +235,12 @@ impl Dispatcher {
                     .for_each(ProviderState::note_commit_begun);
                 self.committer.begin(Arc::new(batch));
             } else if let Some(ended) = self.check_finished().await? {
-                self.tasks.abort_all();
+                // Awaited: a heartbeat after the worker's end would register it again.
+                self.tasks.shutdown().await;
+                self.settle_last().await?;
                 self.publish_last().await;
                 if let Err(error) = self.context.lease.end().await {
-                    tracing::warn!(%error, "this worker stays on the list until another finds it gone");
+                    tracing::warn!(%error, "cannot remove this worker's row; another worker will remove it");
                 }
                 return Ok(ended);
             }
@@ -589,8 +592,30 @@ impl Dispatcher {
                 Ok(None) | Err(_) => break,
             }
         }
+        // Requests without a response by now are reported as unknown.
+        self.tasks.shutdown().await;
+        self.committer.shutdown().await;
         self.write_journal();
         self.publish_last().await;
+    }
+
+    /// Stores what lookups found out while the run ended.
+    async fn settle_last(&mut self) -> Result<(), SendError> {
+        while let Some(event) = self.lookups.try_next_event() {
+            self.take_lookup(event);
+        }
+        let results = std::mem::take(&mut self.results);
+        let batch = CommitBatch {
+            settlements: results.settlements,
+            campaign_stops: results.campaign_stops,
+            pauses: results.pauses,
+            ..self.empty_batch()
+        };
+        if !is_idle(&batch) {
+            self.committer.begin(Arc::new(batch));
+            self.committer.finish().await?;
+        }
+        Ok(())
     }
 
     /// Records the state of the providers for the next publication.
@@ -617,6 +642,7 @@ impl Dispatcher {
         if ended.is_err() {
             tracing::debug!("the last activity could not be published in time");
         }
+        self.publisher.shutdown().await;
         self.providers.iter().for_each(ProviderState::reset_metrics);
         self.context.metrics.set_requests(0, 0);
     }

@@ -22,6 +22,7 @@ use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
 
 use super::{StoreError, StoreErrorKind};
+pub use pool::all_closed;
 pub(super) use pool::{Lane, Location, Pool, PooledConnection};
 pub use probe::{Probe, SkipLocked};
 pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};

@@ -1,12 +1,12 @@
 //! The connections of one process to its database. A connection to a server is made to the first host that can be
 //! written; SQLite has one connection that writes and one that reads.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use diesel::result::Error;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::sqlite::SqliteFile;
 use super::{ConnectError, Connection, ServerKind, ServerUrl, mysql, postgres, sqlite};
@@ -28,6 +28,16 @@ pub(in crate::store) enum Lane {
 pub(in crate::store) enum Location {
     File(SqliteFile),
     Server(ServerUrl),
+}
+
+/// How many pools of this process are in use.
+static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
+
+/// Waits until no task has a pool, and so none runs a statement; false if that takes longer than `limit`.
+pub async fn all_closed(limit: Duration) -> bool {
+    let mut open = OPEN.subscribe();
+    let closed = open.wait_for(|open| *open == 0);
+    tokio::time::timeout(limit, closed).await.is_ok()
 }
 
 pub(in crate::store) struct Pool {
@@ -79,8 +89,15 @@ impl LaneConnections {
     }
 }
 
+impl Drop for Pool {
+    fn drop(&mut self) {
+        OPEN.send_modify(|open| *open -= 1);
+    }
+}
+
 impl Pool {
     pub(in crate::store) fn new(location: Location) -> Self {
+        OPEN.send_modify(|open| *open += 1);
         let (name, lanes) = match &location {
             Location::File(file) if file.is_only_read() => (file.path().to_owned(), vec![1]),
             Location::File(file) => (file.path().to_owned(), vec![1, 1]),
