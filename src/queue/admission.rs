@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Admission;
+use super::transition::BEFORE_WINDOW;
 use crate::phone::{Phone, Region};
 use crate::sms::{Class, Failure, Sms, Timestamp};
 use crate::text::{content, segments};
@@ -36,10 +37,7 @@ impl AdmissionRules {
         let expires_by = |at: Timestamp| sms.expires_at.is_some_and(|expires_at| expires_at <= at);
         let fail = |class, reason: String| Admission::Fail(Failure::new(class, reason));
         if expires_by(now) {
-            return fail(
-                Class::Expired,
-                "its time ran out before it was sent".to_owned(),
-            );
+            return fail(Class::Expired, "expired before it was sent".to_owned());
         }
         let stored = is_imported.then(|| Phone::stored(&sms.phone)).flatten();
         let phone = match stored.map_or_else(|| Phone::parse(&sms.phone, self.region), Ok) {
@@ -59,10 +57,7 @@ impl AdmissionRules {
             opens_at(|at| window.for_one(recipient, at), now, tolerance)
         });
         match opens_at {
-            Some(until) if expires_by(until) => {
-                let why = "its time runs out before its window opens again";
-                fail(Class::Expired, why.to_owned())
-            }
+            Some(until) if expires_by(until) => fail(Class::Expired, BEFORE_WINDOW.to_owned()),
             Some(until) => Admission::Wait { phone, until },
             None => Admission::Send {
                 phone,

@@ -58,12 +58,62 @@ pub struct RowChange {
 /// The new state of a message that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NewState {
-    Failed(Failure),
+    Failed(CertainFailure),
     /// In doubt from now on.
     Unknown(Failure),
     Ready(Requeue),
     /// Failed with class `cancelled`, and its dedupe key is removed.
-    Cancelled,
+    Cancelled(CertainFailure),
+}
+
+/// The failure of a message that was certainly never accepted, or that an operator settled. No message is stored as
+/// failed without one, and only this module makes them: whatever the reason, a message in doubt becomes unknown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CertainFailure(Failure);
+
+impl CertainFailure {
+    /// `Err` with the failure if the message is in doubt: it may have been accepted.
+    pub fn unless_in_doubt(failure: Failure, in_doubt: bool) -> Result<Self, Failure> {
+        if in_doubt {
+            Err(failure)
+        } else {
+            Ok(Self(failure))
+        }
+    }
+
+    /// The failure of a message that was in doubt because of the attempt that this is the end of, and of no other.
+    fn of_only_doubt(failure: Failure, row: &RowState) -> Option<Self> {
+        let is_certain = row.is_only_doubt && row.late_accepted == 0;
+        is_certain.then_some(Self(failure))
+    }
+
+    /// The failure of a message that an operator settled.
+    pub fn by_operator() -> Self {
+        let why = "an operator settled it as failed";
+        Self(Failure::new(Class::Settled, why))
+    }
+
+    pub fn failure(&self) -> &Failure {
+        &self.0
+    }
+}
+
+impl NewState {
+    /// The end of a message that is not sent again.
+    fn ended(failure: Failure, in_doubt: bool) -> Self {
+        match CertainFailure::unless_in_doubt(failure, in_doubt) {
+            Ok(certain) => Self::Failed(certain),
+            Err(failure) => Self::Unknown(failure),
+        }
+    }
+
+    /// The end of a message whose campaign was cancelled.
+    fn cancelled(failure: Option<Failure>, in_doubt: bool) -> Self {
+        match CertainFailure::unless_in_doubt(cancelled(), in_doubt) {
+            Ok(certain) => Self::Cancelled(certain),
+            Err(cancelled) => Self::Unknown(failure.unwrap_or(cancelled)),
+        }
+    }
 }
 
 /// How a message goes back into the queue.
@@ -77,9 +127,13 @@ pub struct Requeue {
 /// The code of messages whose result the database rejects: they stay unknown until an operator settles them.
 pub const NOT_STORED: &str = "not_stored";
 
+/// The code of messages in doubt that cannot be sent, such as those to a suppressed phone: they stay unknown until a
+/// lookup, a receipt or an operator settles them, or an operator sends them again.
+pub const NOT_ADMITTED: &str = "not_sent_again";
+
 /// The failure of a message whose id a failed message has already.
 pub fn number_taken() -> Failure {
-    let why = "it cannot be listed as failed: another program gave it the number of another failed message";
+    let why = "cannot store it as failed: another failed message has its id";
     Failure::new(Class::Unknown, why).with_code(NOT_STORED)
 }
 
@@ -88,12 +142,12 @@ pub fn cancelled() -> Failure {
     Failure::new(Class::Cancelled, "its campaign was cancelled")
 }
 
+/// Why a message fails that expires while its window is closed.
+pub const BEFORE_WINDOW: &str = "expires before its window opens again";
+
 /// The failure of messages that expire before their window opens.
 pub fn expired() -> Failure {
-    Failure::new(
-        Class::Expired,
-        "its time runs out before its window opens again",
-    )
+    Failure::new(Class::Expired, BEFORE_WINDOW)
 }
 
 /// The reason on the suppression list if the provider reports that the recipient opted out.
@@ -177,12 +231,13 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
         return ResolvedTransition::Stale;
     }
     if let Transition::FoundRejected(failure) = &settlement.transition {
-        if !is_unknown || row.late_accepted > 0 {
+        let certain = CertainFailure::of_only_doubt(failure.clone(), row);
+        let Some(certain) = certain.filter(|_| is_unknown) else {
             return ResolvedTransition::Stale;
-        }
+        };
         // Its attempt was counted when it became unknown.
         return ResolvedTransition::Changed(RowChange {
-            to: NewState::Failed(failure.clone()),
+            to: NewState::Failed(certain),
             counted: 0,
         });
     }
@@ -232,12 +287,15 @@ fn not_accepted(
     counted_before: i32,
 ) -> ResolvedTransition {
     let (to, is_counted) = match settlement.transition.clone() {
-        Transition::Failed(failure) if !was_in_doubt => (NewState::Failed(failure), true),
-        Transition::NotAdmitted(failure) if !was_in_doubt => (NewState::Failed(failure), false),
-        Transition::NotAdmitted(failure) => (NewState::Unknown(failure), false),
-        Transition::Failed(failure) | Transition::Unknown(failure) => {
-            (NewState::Unknown(failure), true)
-        }
+        Transition::Failed(failure) => (NewState::ended(failure, was_in_doubt), true),
+        Transition::NotAdmitted(failure) => match NewState::ended(failure, was_in_doubt) {
+            // No worker may queue it again: it would not be admitted again.
+            NewState::Unknown(failure) => {
+                (NewState::Unknown(failure.with_code(NOT_ADMITTED)), false)
+            }
+            ended => (ended, false),
+        },
+        Transition::Unknown(failure) => (NewState::Unknown(failure), true),
         Transition::Ready {
             due_at,
             failure,
@@ -245,14 +303,14 @@ fn not_accepted(
             in_doubt,
         } => {
             let in_doubt = in_doubt || was_in_doubt;
-            let to = match (is_cancelled, in_doubt) {
-                (false, _) => NewState::Ready(Requeue {
+            let to = if is_cancelled {
+                NewState::cancelled(failure, in_doubt)
+            } else {
+                NewState::Ready(Requeue {
                     due_at,
                     failure,
                     in_doubt,
-                }),
-                (true, true) => NewState::Unknown(failure.unwrap_or_else(cancelled)),
-                (true, false) => NewState::Cancelled,
+                })
             };
             (to, counted)
         }
@@ -264,4 +322,78 @@ fn not_accepted(
         to,
         counted: i32::from(is_counted) - counted_before,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn transitions() -> impl Strategy<Value = Transition> {
+        let failure = Failure::new(Class::Recipient, "why");
+        (0..7, any::<bool>(), any::<bool>()).prop_map(move |(kind, counted, in_doubt)| {
+            let failure = failure.clone();
+            match kind {
+                0 => Transition::Sent(Acceptance::default()),
+                1 => Transition::Failed(failure),
+                2 => Transition::NotAdmitted(failure),
+                3 => Transition::Unknown(failure),
+                4 => Transition::FoundRejected(failure),
+                5 => Transition::Refunded,
+                _ => Transition::Ready {
+                    due_at: Timestamp::from_millis(1),
+                    failure: Some(failure),
+                    counted,
+                    in_doubt,
+                },
+            }
+        })
+    }
+
+    fn rows() -> impl Strategy<Value = RowState> {
+        let states = [State::Ready, State::Sending, State::Unknown].map(State::code);
+        let state = prop::sample::select(states.to_vec());
+        (state, 1_i64..4, any::<bool>(), any::<bool>(), 0..2).prop_map(
+            |(state, claim, in_doubt, is_only_doubt, late_accepted)| RowState {
+                claim,
+                state,
+                in_doubt,
+                is_only_doubt,
+                late_accepted,
+                late_message_id: None,
+                late_claims: (late_accepted > 0).then(|| "1".to_owned()),
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn message_in_doubt_fails_only_by_the_end_of_that_doubt(
+            transition in transitions(),
+            row in rows(),
+            claim in 1_i64..4,
+            is_cancelled: bool,
+        ) {
+            let settlement = Settlement { id: 1, claim, provider: String::new(), transition };
+            let resolved = resolve(&settlement, &row, is_cancelled);
+            let ends_doubt = row.state == State::Unknown.code()
+                && row.is_only_doubt
+                && row.claim == claim;
+            let may_be_accepted = row.late_accepted > 0 || (row.in_doubt && !ends_doubt);
+            match &resolved {
+                ResolvedTransition::Changed(RowChange { to, .. }) => match to {
+                    NewState::Failed(_) | NewState::Cancelled(_) => {
+                        prop_assert!(!may_be_accepted, "{row:?} -> {resolved:?}");
+                    }
+                    NewState::Ready(requeue) => {
+                        prop_assert!(requeue.in_doubt || !may_be_accepted, "{row:?} -> {resolved:?}");
+                    }
+                    NewState::Unknown(_) => {}
+                },
+                ResolvedTransition::Stale
+                | ResolvedTransition::Noted(_)
+                | ResolvedTransition::Sent { .. } => {}
+            }
+        }
+    }
 }

@@ -21,6 +21,11 @@ pub fn advice(class: &str, code: Option<&str>) -> &'static str {
         Class::Unknown if code == Some("not_stored") => {
             "the result could not be stored: the reason says what it was"
         }
+        Class::Unknown | Class::Suppressed | Class::Expired | Class::Cancelled
+            if code == Some("not_sent_again") =>
+        {
+            "an earlier attempt may have arrived: look in the provider's records"
+        }
         Class::Unknown => "look in the provider's records whether it arrived",
         Class::Expired => "it expired before it could be sent: send again with a later expiry",
         Class::Cancelled => "the campaign was cancelled: import the list again to send it",

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -31,6 +31,8 @@ const MAX_SERIES: u32 = 16;
 const MAX_HOLD: Duration = Duration::from_secs(60);
 /// A lookup without an answer is not repeated sooner.
 const RETRY: Duration = Duration::from_secs(1);
+/// How much longer than its requests a lookup may take.
+const LEASE_MARGIN: Duration = Duration::from_secs(5);
 /// How many unknown messages are remembered with the time at which they became unknown.
 const REMEMBERED: usize = 100_000;
 
@@ -79,7 +81,8 @@ impl OwnUnknown {
 /// The message to look up.
 struct Question {
     unknown: Unknown,
-    message: Message,
+    /// `None`: it has nothing to ask for, such as a phone that cannot be parsed.
+    message: Option<Message>,
     campaign_id: i64,
     attempt: AttemptSpan,
     /// From then on the provider knows everything about it.
@@ -91,8 +94,16 @@ struct Question {
 enum LookupAnswer {
     Responses(Vec<Response<Bytes>>),
     NoResponse,
-    /// There is no request for this message.
-    Unsupported,
+}
+
+/// What a lookup does to its message.
+enum NextLookup {
+    /// It is settled, queued, or about to be.
+    Settled,
+    /// It is looked up again at this instant.
+    At(Timestamp),
+    /// It is looked up again, or this was the last time in this run.
+    Scheduled,
 }
 
 /// What a series of lookups reports to the dispatcher.
@@ -105,6 +116,8 @@ pub(super) enum LookupEvent {
         campaign_id: i64,
         outcome: Outcome,
     },
+    /// A message needs no further lookup in this run.
+    Concluded,
     /// The series of this provider is over; the next one may begin then.
     Over(usize, Instant),
 }
@@ -119,7 +132,7 @@ pub(super) struct StatusLookups {
     free_at: HashMap<usize, Instant>,
     sender: mpsc::UnboundedSender<LookupEvent>,
     events: mpsc::UnboundedReceiver<LookupEvent>,
-    /// Since when nothing else is left to do.
+    /// Since when nothing else is left to do, and no lookup was concluded.
     waits_since: Option<Timestamp>,
 }
 
@@ -196,6 +209,13 @@ impl StatusLookups {
         self.busy.retain(|busy| *busy != index);
     }
 
+    /// Notes that a lookup was concluded: many lookups take longer than one.
+    pub(super) fn note_concluded(&mut self) {
+        if let Some(since) = &mut self.waits_since {
+            *since = self.context.clock.now();
+        }
+    }
+
     /// Whether there is still something to look up before the run ends; tells the operator.
     pub(super) async fn is_awaited(
         &mut self,
@@ -222,8 +242,8 @@ impl StatusLookups {
                     let name = state.provider().name();
                     let left = until.since(now).as_secs();
                     self.context.progress.set_note(Some(format!(
-                        "`{name}` is asked what became of messages it may have taken: for up to {left} s; \
-                         Ctrl-C leaves them unknown"
+                        "asking `{name}` for the status of unknown messages, for up to {left} s (Ctrl-C leaves \
+                         them unknown)"
                     )));
                     return Ok(true);
                 }
@@ -259,11 +279,10 @@ fn longest_wait(lookup: &Lookup, provider: &Provider) -> Duration {
 fn next_at(
     lookup: &Lookup,
     provider: &Provider,
-    (claimed_at, ended_at): (Timestamp, Timestamp),
+    (claimed_at, known_at): (Timestamp, Timestamp),
     now: Timestamp,
 ) -> Timestamp {
     let age = now.since(claimed_at);
-    let known_at = ended_at.plus(settling_time(lookup));
     if now < known_at {
         claimed_at.plus(age.max(lookup.after) * 2).min(known_at)
     } else {
@@ -308,9 +327,43 @@ impl Series {
     async fn ask_all(&mut self) -> Result<(), StoreError> {
         for question in self.questions().await? {
             tokio::time::sleep_until(self.next_at).await;
-            let asked_at = self.context.clock.now();
-            let answer = self.ask(&question, asked_at).await;
-            self.settle_answered(&question, asked_at, answer).await?;
+            self.look_up(question).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for one message. Its next lookup is scheduled when it has an answer: if this worker dies before, or loses
+    /// the database, another one asks as soon as the lease is over.
+    async fn look_up(&mut self, mut question: Question) -> Result<(), StoreError> {
+        let asked_at = self.context.clock.now();
+        let requests = self.requests(&question, asked_at);
+        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        let lease = (self.provider.timeout() + self.spacing) * count + LEASE_MARGIN;
+        let leased_until = asked_at.plus(lease);
+        if !self.postpone(&question.unknown, leased_until).await? {
+            return Ok(());
+        }
+        question.unknown.due_at = leased_until.as_millis();
+        let next = if requests.is_empty() {
+            NextLookup::Scheduled
+        } else {
+            let answer = self.ask(requests).await;
+            self.settle_answered(&question, asked_at, answer).await?
+        };
+        let is_last = asked_at >= question.known_at;
+        let until = match next {
+            NextLookup::Settled => None,
+            NextLookup::At(until) => Some(until),
+            NextLookup::Scheduled => {
+                let span = (question.attempt.started_after, question.known_at);
+                Some(next_at(&self.lookup, &self.provider, span, asked_at))
+            }
+        };
+        if let Some(until) = until {
+            self.postpone(&question.unknown, until).await?;
+        }
+        if matches!(next, NextLookup::Settled) || is_last && matches!(next, NextLookup::Scheduled) {
+            self.report(LookupEvent::Concluded);
         }
         Ok(())
     }
@@ -320,7 +373,7 @@ impl Series {
         drop(self.events.send(event));
     }
 
-    /// The messages to look up now. They are leased: no other worker asks for them meanwhile.
+    /// The messages to look up now.
     async fn questions(&self) -> Result<Vec<Question>, StoreError> {
         let (provider, lookup) = (&self.provider, &self.lookup);
         let now = self.context.clock.now();
@@ -343,24 +396,14 @@ impl Series {
                 };
                 let latest_end = claimed_at(&unknown).plus(provider.timeout() + MAX_HOLD);
                 let ended_at = unknown_at(&unknown).unwrap_or(latest_end);
-                let until = next_at(lookup, provider, (attempt.started_after, ended_at), now);
-                if !self.postpone(&unknown, until).await? {
-                    continue;
-                }
-                let Some(message) = self.message(&unknown, from.as_ref()) else {
-                    continue;
-                };
                 let since = locked(&self.own).since.get(&unknown.id).copied();
                 questions.push(Question {
-                    message,
+                    message: self.message(&unknown, from.as_ref()),
                     campaign_id: *campaign_id,
                     attempt,
                     known_at: ended_at.plus(settling_time(lookup)),
                     waited: since.map(|since| since.elapsed()),
-                    unknown: Unknown {
-                        due_at: until.as_millis(),
-                        ..unknown
-                    },
+                    unknown,
                 });
             }
             if questions.len() >= max {
@@ -386,18 +429,20 @@ impl Series {
         })
     }
 
-    async fn ask(&mut self, question: &Question, asked_at: Timestamp) -> LookupAnswer {
+    /// The requests that ask for the message; none if it cannot be asked for.
+    fn requests(&self, question: &Question, asked_at: Timestamp) -> Vec<Request<Bytes>> {
         // The answer is judged by this instant: the provider may not know what happened since.
         let context = RequestContext {
             now: asked_at,
             nonce: rand::random(),
         };
-        let requests = self
-            .provider
-            .lookup(&question.message, question.attempt, &context);
-        let Some(Ok(requests)) = requests else {
-            return LookupAnswer::Unsupported;
-        };
+        let message = question.message.as_ref();
+        let requests =
+            message.and_then(|message| self.provider.lookup(message, question.attempt, &context));
+        requests.and_then(Result::ok).unwrap_or_default()
+    }
+
+    async fn ask(&mut self, requests: Vec<Request<Bytes>>) -> LookupAnswer {
         let mut responses = Vec::with_capacity(requests.len());
         for request in requests {
             tokio::time::sleep_until(self.next_at).await;
@@ -415,36 +460,27 @@ impl Series {
         question: &Question,
         asked_at: Timestamp,
         answer: LookupAnswer,
-    ) -> Result<(), StoreError> {
+    ) -> Result<NextLookup, StoreError> {
         let now = self.context.clock.now();
-        let mut is_other_sending = false;
-        let result = match answer {
-            LookupAnswer::Responses(responses) => {
-                // In this order: a message that is settled meanwhile is among the others.
-                let unsettled = self.unsettled(question, &responses).await?;
-                let others = self.others(question, &responses).await?;
-                is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
-                let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
-                let answers = LookupResponses {
-                    responses: &responses,
-                    asked_at,
-                    others: &others,
-                    unsettled: &texts,
-                };
-                let found =
-                    self.provider
-                        .parse_lookup(&question.message, question.attempt, &answers);
-                confirm_absence(found, question, &self.lookup)
-            }
-            LookupAnswer::NoResponse => {
-                let until = now.plus(self.lookup.after.max(RETRY));
-                self.postpone(&question.unknown, until).await?;
-                return Ok(());
-            }
-            LookupAnswer::Unsupported => {
-                LookupResult::Unclear(Failure::new(Class::Unknown, "it cannot be asked for"))
-            }
+        let (LookupAnswer::Responses(responses), Some(message)) = (answer, &question.message)
+        else {
+            return Ok(NextLookup::At(now.plus(self.lookup.after.max(RETRY))));
         };
+        // In this order: a message that is settled meanwhile is among the others.
+        let unsettled = self.unsettled(question, message, &responses).await?;
+        let others = self.others(message, &responses).await?;
+        let is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
+        let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
+        let answers = LookupResponses {
+            responses: &responses,
+            asked_at,
+            others: &others,
+            unsettled: &texts,
+        };
+        let found = self
+            .provider
+            .parse_lookup(message, question.attempt, &answers);
+        let result = confirm_absence(found, question, &self.lookup);
         let is_last = asked_at >= question.known_at;
         let is_absent = result == LookupResult::Absent;
         match result {
@@ -454,7 +490,7 @@ impl Series {
                 progress.sent.fetch_add(1, Ordering::Relaxed);
                 progress.set_trouble(None);
                 self.settle(&question.unknown, Transition::Sent(acceptance));
-                return Ok(());
+                return Ok(NextLookup::Settled);
             }
             // Of several attempts, one that was not accepted says nothing about the others.
             LookupResult::NotAccepted(outcome) if question.attempt.started_before.is_some() => {
@@ -462,22 +498,53 @@ impl Series {
             }
             // It may be clear once the other message is settled.
             LookupResult::Unclear(_) if is_other_sending => {
-                self.postpone(&question.unknown, now.plus(RETRY)).await?;
-                return Ok(());
+                return Ok(NextLookup::At(now.plus(RETRY)));
             }
             LookupResult::TooSoon(left) if is_last => {
-                let until = now.plus(left + RETRY);
-                self.postpone(&question.unknown, until).await?;
+                return Ok(NextLookup::At(now.plus(left + RETRY)));
             }
             _ => {}
         }
         let started_after = question.attempt.started_after;
         let resend_before = self.context.resend_before(&self.provider, started_after);
         let may_resend = resend_before.is_some_and(|before| now < before);
-        if is_absent || is_last && may_resend {
-            self.requeue(&question.unknown, !is_absent, now).await?;
+        if is_absent {
+            let why = "the provider does not have it, and no attempts are left";
+            let failure = Failure::new(Class::Unavailable, why);
+            return self.requeue_absent(question, failure, now).await;
         }
-        Ok(())
+        if is_last && may_resend && self.requeue(&question.unknown, true, now).await? {
+            return Ok(NextLookup::Settled);
+        }
+        Ok(NextLookup::Scheduled)
+    }
+
+    /// Puts a message back into the queue that was certainly not accepted, or settles it as failed if no attempts are
+    /// left.
+    async fn requeue_absent(
+        &self,
+        question: &Question,
+        failure: Failure,
+        due_at: Timestamp,
+    ) -> Result<NextLookup, StoreError> {
+        let unknown = &question.unknown;
+        let max_attempts = self.context.settings.retry.max_attempts;
+        if max_attempts > 0 && unknown.attempts >= max_attempts {
+            self.settle_as_failed(unknown, failure);
+            return Ok(NextLookup::Settled);
+        }
+        if self.requeue(unknown, false, due_at).await? {
+            return Ok(NextLookup::Settled);
+        }
+        // Its campaign is not active: it is asked for again when it is.
+        Ok(NextLookup::At(self.context.clock.now().plus(RETRY)))
+    }
+
+    fn settle_as_failed(&self, unknown: &Unknown, failure: Failure) {
+        self.forget(unknown);
+        let failed = &self.context.progress.failed;
+        failed.fetch_add(1, Ordering::Relaxed);
+        self.settle(unknown, Transition::FoundRejected(failure));
     }
 
     /// Other messages to the same phone that may be the one which the provider lists: whether they are
@@ -485,20 +552,21 @@ impl Series {
     async fn unsettled(
         &self,
         question: &Question,
+        message: &Message,
         responses: &[Response<Bytes>],
     ) -> Result<Vec<(bool, String)>, StoreError> {
         if self.provider.lookup_ids(responses).is_empty() {
             return Ok(Vec::new());
         }
         let store = self.context.database.reach().await?;
-        let phone = question.message.phone.as_str();
+        let phone = message.phone.as_str();
         store.unsettled_to(phone, question.unknown.id).await
     }
 
     /// The ids that the provider gave to other messages to the same phone.
     async fn others(
         &self,
-        question: &Question,
+        message: &Message,
         responses: &[Response<Bytes>],
     ) -> Result<BTreeSet<String>, StoreError> {
         let ids = self.provider.lookup_ids(responses);
@@ -508,9 +576,8 @@ impl Series {
         let store = self.context.database.reach().await?;
         let sent = store.sent_ids(self.provider.name(), &ids).await?;
         let region = self.context.settings.default_region;
-        let is_same = |phone: &str| {
-            Phone::parse(phone, region).is_ok_and(|phone| phone == question.message.phone)
-        };
+        let is_same =
+            |phone: &str| Phone::parse(phone, region).is_ok_and(|phone| phone == message.phone);
         let same = sent.into_iter().filter(|(_, phone)| is_same(phone));
         Ok(same.map(|(id, _)| id).collect())
     }
@@ -521,15 +588,11 @@ impl Series {
         question: &Question,
         outcome: Outcome,
         now: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<NextLookup, StoreError> {
         let retry = &self.context.settings.retry;
         let wait = match &outcome {
             Outcome::Rejected(failure) => {
-                self.forget(&question.unknown);
-                let failed = &self.context.progress.failed;
-                failed.fetch_add(1, Ordering::Relaxed);
-                let transition = Transition::FoundRejected(failure.clone());
-                self.settle(&question.unknown, transition);
+                self.settle_as_failed(&question.unknown, failure.clone());
                 None
             }
             Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
@@ -538,9 +601,12 @@ impl Series {
             }
             _ => Some(Duration::ZERO),
         };
-        if let Some(wait) = wait {
+        let mut next = NextLookup::Settled;
+        if let (Some(wait), Some(failure)) = (wait, outcome.failure()) {
             // Before the campaign may stop: nothing is queued in a campaign that is not active.
-            self.requeue(&question.unknown, false, now.plus(wait))
+            let due_at = now.plus(wait);
+            next = self
+                .requeue_absent(question, failure.clone(), due_at)
                 .await?;
         }
         self.report(LookupEvent::NotAccepted {
@@ -548,7 +614,7 @@ impl Series {
             campaign_id: question.campaign_id,
             outcome,
         });
-        Ok(())
+        Ok(next)
     }
 
     fn settle(&self, unknown: &Unknown, transition: Transition) {
@@ -565,17 +631,18 @@ impl Series {
         unknown: &Unknown,
         in_doubt: bool,
         due_at: Timestamp,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let max_attempts = self.context.settings.retry.max_attempts;
         let one = (unknown.id, unknown.claim);
         let store = self.context.database.reach().await?;
         let is_queued = store.requeue_message(one, in_doubt, max_attempts, due_at);
-        if is_queued.await? {
+        let is_queued = is_queued.await?;
+        if is_queued {
             self.forget(unknown);
             let retried = &self.context.progress.retried;
             retried.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(())
+        Ok(is_queued)
     }
 
     /// Notes that the message is no longer unknown.

@@ -1,7 +1,9 @@
 //! The operator's commands on stored messages: retry, settle, cancel, expire. They work in chunks, so they can be
 //! interrupted and repeated.
 
-use diesel::dsl::{Eq, count_star, max};
+use std::collections::BTreeMap;
+
+use diesel::dsl::{Eq, case_when, count_star, max};
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
@@ -12,8 +14,8 @@ use super::connection::{
 use super::schema::{campaign, sms, sms_failed};
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
-use crate::queue::transition::{SentCounts, expired};
-use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
+use crate::queue::transition::{CertainFailure, SentCounts, cancelled, expired};
+use crate::sms::{Acceptance, Class, State, Timestamp};
 
 /// The provider in `sms_sent` of messages that an operator settled.
 const OPERATOR: &str = "operator";
@@ -85,7 +87,7 @@ impl Store {
     }
 
     /// Puts failed messages back into the queue with a new reference and all attempts, except those of cancelled
-    /// campaigns. Cancelled messages only if the filter has that class, and if their key is not used again.
+    /// campaigns. Messages that an operator settled keep their reference, and are in doubt again. Cancelled messages only if the filter has that class, and if their key is not used again.
     pub async fn retry_failed(
         &self,
         filter: &RetryFilter,
@@ -115,7 +117,7 @@ impl Store {
             )
             .set((
                 sms::attempts.eq(0),
-                sms::reference.eq(None::<String>),
+                sms::reference.eq(case_when(sms::in_doubt.eq(true), sms::reference)),
                 filter.new_expiry(),
             ))
             .execute(conn))?;
@@ -180,7 +182,7 @@ impl Store {
                 });
                 transitions::to_sent(connection, sent.collect()).await?;
             } else {
-                let failure = Failure::new(Class::Settled, "an operator settled it as failed");
+                let failure = CertainFailure::by_operator();
                 transitions::to_failed(connection, &ids, &failure, 0, now).await?;
             }
             Ok(Chunk::all(ids.len()))
@@ -190,8 +192,6 @@ impl Store {
     /// Fails the ready messages of a cancelled campaign with class `cancelled` and removes their keys; those in doubt
     /// become unknown.
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
-        let why = "its campaign was cancelled while it was in doubt";
-        let in_doubt = Failure::new(Class::Unknown, why);
         in_chunks!(self, |connection| async {
             let rows: Vec<(i64, bool)> = load_locked!(
                 connection,
@@ -202,9 +202,14 @@ impl Store {
                     .limit(CHUNK)
                     .select((sms::id, sms::in_doubt))
             )?;
-            let [doubtful, certain] = by_doubt(rows.iter().copied());
-            transitions::mark_unknown(connection, &doubtful, &in_doubt, 0, now).await?;
-            settle::cancel(connection, &certain, 0, now).await?;
+            for (in_doubt, ids) in by_doubt(rows.iter().copied()) {
+                match CertainFailure::unless_in_doubt(cancelled(), in_doubt) {
+                    Ok(failure) => settle::cancel(connection, &ids, &failure, 0, now).await?,
+                    Err(failure) => {
+                        transitions::mark_unknown(connection, &ids, &failure, 0, now).await?;
+                    }
+                }
+            }
             Ok(Chunk::all(rows.len()))
         })
     }
@@ -220,7 +225,6 @@ impl Store {
     ) -> Result<Expired, StoreError> {
         type Row = (i64, i64, Option<Timestamp>, bool);
         let (due_at, id) = after.unwrap_or((i64::MIN, i64::MIN));
-        let failure = expired();
         transaction!(self, |connection| async {
             let rows: Vec<Row> = load_locked!(
                 connection,
@@ -235,26 +239,35 @@ impl Store {
             )?;
             let expiring = rows.iter().filter(|row| row.2.is_some_and(|at| at <= by));
             let expiring = expiring.map(|&(_, id, _, in_doubt)| (id, in_doubt));
-            let [doubtful, certain] = by_doubt(expiring);
-            transitions::mark_unknown(connection, &doubtful, &failure, 0, now).await?;
-            transitions::to_failed(connection, &certain, &failure, 0, now).await?;
+            let mut ended = 0;
+            for (in_doubt, ids) in by_doubt(expiring) {
+                ended += ids.len() as u64;
+                match CertainFailure::unless_in_doubt(expired(), in_doubt) {
+                    Ok(failure) => {
+                        transitions::to_failed(connection, &ids, &failure, 0, now).await?;
+                    }
+                    Err(failure) => {
+                        transitions::mark_unknown(connection, &ids, &failure, 0, now).await?;
+                    }
+                }
+            }
             let last = rows.last().filter(|_| rows.len() >= ROWS);
             Ok(Expired {
-                rows: (doubtful.len() + certain.len()) as u64,
+                rows: ended,
                 reached: last.map(|row| (row.0, row.1)),
             })
         })
     }
 }
 
-/// The sorted ids of messages in doubt, and of the others.
-fn by_doubt(rows: impl Iterator<Item = (i64, bool)>) -> [Vec<i64>; 2] {
-    let (doubtful, certain): (Vec<_>, Vec<_>) = rows.partition(|(_, in_doubt)| *in_doubt);
-    [doubtful, certain].map(|rows| {
-        let mut ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
-        ids.sort_unstable();
-        ids
-    })
+/// The sorted ids of messages, by whether they are in doubt.
+fn by_doubt(rows: impl Iterator<Item = (i64, bool)>) -> BTreeMap<bool, Vec<i64>> {
+    let mut by_doubt: BTreeMap<bool, Vec<i64>> = BTreeMap::new();
+    for (id, in_doubt) in rows {
+        by_doubt.entry(in_doubt).or_default().push(id);
+    }
+    by_doubt.values_mut().for_each(|ids| ids.sort_unstable());
+    by_doubt
 }
 
 fn is_open(status: CampaignStatus) -> bool {

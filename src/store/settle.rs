@@ -12,7 +12,7 @@ use super::schema::{campaign, sms, sms_failed, sms_sent};
 use super::transitions::{self, QueuedSms, SentRow};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{
-    self, NewState, ResolvedTransition, RowChange, SentCounts, cancelled,
+    self, CertainFailure, NewState, ResolvedTransition, RowChange, SentCounts,
 };
 use crate::queue::{Settled, Settlement, Transition};
 use crate::sms::{Acceptance, Class, State, Timestamp};
@@ -195,7 +195,12 @@ impl Changes {
                 settled
             }
             ResolvedTransition::Changed(change) => {
-                if let NewState::Failed(failure) | NewState::Unknown(failure) = &change.to
+                let failure = match &change.to {
+                    NewState::Failed(certain) => Some(certain.failure()),
+                    NewState::Unknown(failure) => Some(failure),
+                    NewState::Ready(_) | NewState::Cancelled(_) => None,
+                };
+                if let Some(failure) = failure
                     && let Some(reason) = transition::opted_out(settlement, failure, now)
                 {
                     self.opted_out.insert(row.phone.clone(), Some(reason));
@@ -233,7 +238,9 @@ impl Changes {
                 NewState::Ready(requeue) => {
                     transitions::to_ready(connection, &ids, &requeue, counted).await?;
                 }
-                NewState::Cancelled => cancel(connection, &ids, counted, now).await?,
+                NewState::Cancelled(failure) => {
+                    cancel(connection, &ids, &failure, counted, now).await?;
+                }
             }
         }
         Ok(())
@@ -244,11 +251,12 @@ impl Changes {
 pub(super) async fn cancel(
     connection: &mut Connection,
     ids: &[i64],
+    failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
     transitions::remove_keys_of(connection, ids).await?;
-    transitions::to_failed(connection, ids, &cancelled(), counted, now).await
+    transitions::to_failed(connection, ids, failure, counted, now).await
 }
 
 /// Stores the acceptance of a message that is not in the queue.
@@ -366,8 +374,11 @@ async fn refund(
     attempts::retried(connection, id, claim).await?;
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &[(id, campaign_id)], is_cancelled).await?;
-    if !cancelled.is_empty() {
-        cancel(connection, &cancelled, 0, now).await?;
+    // It had failed, so it is not in doubt.
+    if !cancelled.is_empty()
+        && let Ok(failure) = CertainFailure::unless_in_doubt(transition::cancelled(), false)
+    {
+        cancel(connection, &cancelled, &failure, 0, now).await?;
     }
     Ok(Settled::Done)
 }

@@ -12,8 +12,8 @@ use super::connection::{
 };
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use crate::queue::delivery::DeliveryState;
-use crate::queue::transition::{Requeue, RowState, SentCounts, number_taken};
-use crate::sms::{Acceptance, Failure, State, Timestamp};
+use crate::queue::transition::{CertainFailure, Requeue, RowState, SentCounts, number_taken};
+use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
@@ -193,13 +193,14 @@ macro_rules! shared_columns {
 pub(super) async fn to_failed(
     connection: &mut Connection,
     ids: &[i64],
-    failure: &Failure,
+    failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
 ) -> QueryResult<()> {
     if ids.is_empty() {
         return Ok(());
     }
+    let failure = failure.failure();
     let taken: Vec<i64> = with_conn!(connection, |conn| sms_failed::table
         .filter(sms_failed::id.eq_any(ids))
         .select(sms_failed::id)
@@ -241,7 +242,7 @@ pub(super) async fn to_failed(
     delete_all!(connection, sms, &ids)
 }
 
-/// Makes messages unknown and in doubt.
+/// Makes messages unknown and in doubt. They can be looked up from now on, whenever they were due to be sent.
 pub(super) async fn mark_unknown(
     connection: &mut Connection,
     ids: &[i64],
@@ -259,6 +260,7 @@ pub(super) async fn mark_unknown(
             // Before `in_doubt`, because MySQL evaluates assignments from left to right.
             sms::unknown_at.eq(case_when(sms::in_doubt.eq(false), now.into_sql::<BigInt>())),
             sms::in_doubt.eq(true),
+            sms::due_at.eq(now),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(more_attempts!(counted)),
             sms::last_class.eq(failure.class.as_str()),
@@ -300,7 +302,7 @@ pub(super) async fn to_ready(
 }
 
 /// Moves rows of `sms_failed`, all of which this transaction has locked, back to the queue with their attempts, claim
-/// and reference.
+/// and reference. Those that an operator settled are in doubt again: only that decision made them failed.
 pub(super) async fn back_to_queue(
     connection: &mut Connection,
     ids: &[i64],
@@ -315,6 +317,7 @@ pub(super) async fn back_to_queue(
             sms_failed::reason.nullable(),
             sms_failed::attempts,
             now.into_sql::<BigInt>(),
+            sms_failed::class.eq(Class::Settled.as_str()),
         ))
         .insert_into(sms::table)
         .into_columns((
@@ -324,6 +327,7 @@ pub(super) async fn back_to_queue(
             sms::last_reason,
             sms::attempts,
             sms::due_at,
+            sms::in_doubt,
         ))
         .execute(conn))?;
     delete_all!(connection, sms_failed, ids)

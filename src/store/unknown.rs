@@ -1,6 +1,7 @@
 //! Unknown messages: their lookups, and putting them back into the queue. The `due_at` of an unknown message is the
 //! time of its next lookup by any worker.
 
+use diesel::sql_types::Bool;
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
@@ -10,7 +11,7 @@ use super::connection::{
 };
 use super::schema::{campaign, sms, sms_sent};
 use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
-use crate::queue::transition::NOT_STORED;
+use crate::queue::transition::{NOT_ADMITTED, NOT_STORED};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, State, Timestamp};
 
@@ -127,8 +128,8 @@ impl Store {
     }
 
     /// Puts an unknown message with this id and claim back into the queue: with `in_doubt` with the same reference,
-    /// otherwise because its provider never accepted it. False if it is no longer unknown under this claim, has no
-    /// attempts left (`max_attempts` 0: any number), or its campaign is not active.
+    /// otherwise because its provider never accepted it. False if it is no longer unknown under this claim, an earlier
+    /// attempt may have been accepted too, it has no attempts left (`max_attempts` 0: any number), or its campaign is not active.
     pub async fn requeue_message(
         &self,
         message: (i64, i64),
@@ -138,6 +139,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let filter = UnknownFilter {
             message: Some(message),
+            only_doubt: !in_doubt,
             ..UnknownFilter::with_attempts_left(max_attempts)
         };
         let done = transaction!(self, |connection| requeue_active(
@@ -236,19 +238,21 @@ pub(super) struct UnknownFilter {
     /// E.164 with `+`.
     pub(super) phone: Option<String>,
     pub(super) code: Option<String>,
-    pub(super) except_code: Option<&'static str>,
+    pub(super) except_codes: Vec<&'static str>,
     /// Messages that have not expired by then.
     pub(super) alive_at: Option<Timestamp>,
     /// Messages whose last attempt was claimed after this.
     pub(super) claimed_after: Option<Timestamp>,
     pub(super) attempts_below: Option<i32>,
+    /// Messages of which only the last attempt may have been accepted.
+    pub(super) only_doubt: bool,
 }
 
 impl UnknownFilter {
     /// Messages that a worker may send again.
     fn with_attempts_left(max_attempts: i32) -> Self {
         Self {
-            except_code: Some(NOT_STORED),
+            except_codes: vec![NOT_STORED, NOT_ADMITTED],
             attempts_below: Some(max_attempts).filter(|max| *max > 0),
             ..Self::default()
         }
@@ -290,7 +294,7 @@ pub(super) async fn lock_unknown(
             if let Some(code) = &filter.code {
                 query = query.filter(sms::last_code.eq(code));
             }
-            if let Some(code) = filter.except_code {
+            for &code in &filter.except_codes {
                 query = query.filter(has_other_code(code).assume_not_null());
             }
             if let Some(at) = filter.alive_at {
@@ -315,11 +319,21 @@ pub(super) async fn lock_unknown(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
+    // Another transaction may have changed them meanwhile.
+    let claims = filter
+        .message
+        .map_or((i64::MIN, i64::MAX), |(_, claim)| (claim, claim));
     load_locked!(
         connection,
         sms::table
             .filter(sms::id.eq_any(&ids))
             .filter(sms::state.eq(State::Unknown.code()))
+            .filter(sms::claim.between(claims.0, claims.1))
+            .filter(
+                sms::unknown_at
+                    .is_not_null()
+                    .or((!filter.only_doubt).into_sql::<Bool>())
+            )
             .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
             .order(sms::id)
             .select((sms::id, sms::campaign_id))

@@ -1,6 +1,8 @@
 //! Status lookups: messages that were perhaps accepted are looked up at the provider, and none is sent twice.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use smsq::sandbox::{Faults, SandboxConfig};
@@ -8,6 +10,7 @@ use smsq::sandbox::{Faults, SandboxConfig};
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::running::eventually;
 use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider, clock};
 
@@ -98,7 +101,7 @@ fn signal_ends_the_wait_for_lookups() {
     scratch.import(&reserved_list(3, 2));
     let mut sending = scratch.start(SEND);
     sending.until_printed("it prints what it waits for", |said| {
-        said.contains("is asked what became of")
+        said.contains("for the status of unknown messages")
     });
     sending.signal(Signal::INT);
     let ran = sending.ended();
@@ -402,4 +405,60 @@ fn lookup_goes_to_the_host_of_an_overridden_url() {
         lines[0].starts_with("GET /xms/v1/p/batches?client_reference=r1&page_size=30&start_date="),
         "{lines:?}"
     );
+}
+
+#[test]
+fn worker_killed_during_its_last_lookup_is_followed() {
+    with_every_database(|db| {
+        let is_silent = Arc::new(AtomicBool::new(true));
+        let silent = Arc::clone(&is_silent);
+        let provider =
+            TimedProvider::start(Some(0), move |received, _| match received.is_lookup() {
+                true if silent.load(Ordering::Relaxed) => Reply::Never,
+                true => listed(&accepted_entry()),
+                false => Reply::Lost,
+            });
+        let scratch = scratch_with(db, &provider, "absent_after = \"200ms\"", 1);
+        // The next worker asks when the provider knows all: for the last time.
+        let section = scratch.read("smsq.toml");
+        let (sending, _) = section
+            .split_once("[providers.cellar.lookup]")
+            .expect("a lookup");
+        scratch.write("smsq.toml", sending);
+        assert_eq!(scratch.run(["send"]).code(), Some(1));
+        let ended = Instant::now();
+        eventually("the provider knows all", || {
+            ended.elapsed() > Duration::from_secs(1)
+        });
+        scratch.write("smsq.toml", &section);
+        let mut asking = scratch.start(["send"]);
+        assert!(asking.until("it asks", || provider.lookups() > 0));
+        asking.kill();
+        is_silent.store(false, Ordering::Relaxed);
+        let ran = scratch.run(["send"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], 1);
+        assert_eq!(provider.sends(), 1);
+    });
+}
+
+#[test]
+fn absent_message_without_attempts_left_fails() {
+    with_every_database(|db| {
+        let provider = with_lost_responses(Some(0), Vec::new);
+        let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
+        let section = scratch.read("smsq.toml");
+        scratch.write(
+            "smsq.toml",
+            &format!("[retry]\nmax_attempts = 1\n{section}"),
+        );
+        let ran = scratch.run(["send"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(
+            (&status["failed"], &status["unknown"]),
+            (&1.into(), &0.into())
+        );
+        assert_eq!(provider.sends(), 1);
+    });
 }

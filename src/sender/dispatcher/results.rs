@@ -125,6 +125,7 @@ impl Dispatcher {
                         .push(campaign.stop(state, reason));
                 }
             }
+            LookupEvent::Concluded => self.lookups.note_concluded(),
             LookupEvent::Over(index, free_at) => self.lookups.end(index, free_at),
         }
     }

@@ -45,6 +45,16 @@ enum Move {
     SettleByWord {
         as_sent: bool,
     },
+    /// A lookup or a receipt says of an unknown message that its last attempt was not accepted.
+    FoundAbsent {
+        index: usize,
+        is_rejected: bool,
+    },
+    Suppress {
+        number: u64,
+    },
+    Unsuppress,
+    Expire,
     Cancel,
     Resume,
 }
@@ -83,6 +93,11 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => any::<bool>().prop_map(|cancelled| Move::RetryFailed { cancelled }),
         1 => Just(Move::RetryUnknown),
         1 => any::<bool>().prop_map(|as_sent| Move::SettleByWord { as_sent }),
+        3 => (any::<usize>(), any::<bool>())
+            .prop_map(|(index, is_rejected)| Move::FoundAbsent { index, is_rejected }),
+        1 => (0_u64..8).prop_map(|number| Move::Suppress { number }),
+        1 => Just(Move::Unsuppress),
+        1 => Just(Move::Expire),
         1 => Just(Move::Cancel),
         2 => Just(Move::Resume),
     ]
@@ -166,7 +181,24 @@ impl<'a> Life<'a> {
             Move::SettleByWord { as_sent } => {
                 let settled = queue.store.settle_unknown(campaign_id, *as_sent, None, NOW);
                 settled.await.expect("settled");
-                self.in_doubt.retain(|id, _| queue.place(*id) != "settled");
+            }
+            Move::FoundAbsent { index, is_rejected } => {
+                self.find_absent(*index, *is_rejected).await;
+            }
+            Move::Suppress { number } => {
+                let listed = queue.store.suppress(vec![(phone(*number), None)], NOW);
+                listed.await.expect("listed");
+            }
+            Move::Unsuppress => {
+                let all = (0..8).map(phone).collect();
+                queue.store.unsuppress(all).await.expect("removed");
+            }
+            Move::Expire => {
+                queue
+                    .db
+                    .run("UPDATE sms SET expires_at = due_at WHERE state = 0");
+                let expired = queue.store.expire_rows(campaign_id, after(1), None, NOW);
+                expired.await.expect("expired");
             }
             Move::Cancel => {
                 self.set(CampaignStatus::Cancelled).await;
@@ -232,6 +264,28 @@ impl<'a> Life<'a> {
         self.in_doubt.retain(|_, doubts| !doubts.is_empty());
     }
 
+    /// Of several attempts, the answer is about the last one only.
+    async fn find_absent(&mut self, index: usize, is_rejected: bool) {
+        let unknown = "SELECT id AS value FROM sms WHERE state = 2 ORDER BY id";
+        let ids = self.queue.db.numbers(unknown);
+        if ids.is_empty() {
+            return;
+        }
+        let id = ids[index % ids.len()];
+        let claim = self.queue.number("claim", id);
+        let is_changed = if is_rejected {
+            let found = Transition::FoundRejected(failure(Class::Recipient));
+            self.queue.settle_claim(id, claim, found).await == Settled::Done
+        } else {
+            let requeued = self.queue.store.requeue_message((id, claim), false, 0, NOW);
+            requeued.await.expect("asked")
+        };
+        if is_changed && let Some(doubts) = self.in_doubt.get_mut(&id) {
+            doubts.remove(&claim);
+            self.in_doubt.retain(|_, doubts| !doubts.is_empty());
+        }
+    }
+
     async fn die(&mut self) {
         let workers = self.queue.store.worker_rows().await.expect("workers");
         let held = self
@@ -261,7 +315,9 @@ impl<'a> Life<'a> {
         }
         for id in self.in_doubt.keys() {
             let place = self.queue.place(*id);
-            let holds = ["ready", "sending", "unknown", "sent"].contains(&place.as_str());
+            // An operator may settle it; a retry of that is in doubt again.
+            let places = ["ready", "sending", "unknown", "sent", "settled"];
+            let holds = places.contains(&place.as_str());
             assert!(holds, "message {id} was in doubt and is {place}");
         }
         self.assert_keys_are_kept();

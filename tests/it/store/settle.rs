@@ -1,12 +1,12 @@
 //! Settlements: what each transition does to a message with the same claim.
 
 use smsq::queue::{Settled, Settlement, Transition};
-use smsq::sms::{Acceptance, Class};
-use smsq::store::{CampaignStatus, CommitBatch};
+use smsq::sms::{Acceptance, Class, Sms};
+use smsq::store::{CampaignStatus, CommitBatch, RetryFilter};
 
 use super::test_queue::{
-    NOW, PROVIDER, after, again, commit_batch, failed, failure, on_every_engine, phone, released,
-    sent, unknown,
+    NOW, PROVIDER, TestQueue, after, again, claim_of, commit_batch, failed, failure,
+    on_every_engine, phone, released, sent, unknown,
 };
 
 fn unavailable() -> Transition {
@@ -346,6 +346,92 @@ async fn counts_of_other_programs_do_not_overflow() {
             assert_eq!(queue.number("attempts", sms.id), 2_000_000_001);
             assert_eq!(queue.number("claim", sms.id), i64::MAX);
         }
+    })
+    .await;
+}
+
+/// A message whose first attempt is unknown, and which is claimed a second time, in doubt.
+async fn second_attempt_in_doubt(queue: &TestQueue) -> (i64, Sms) {
+    let spring = queue.queued(1).await;
+    let worker = queue.worker().await;
+    queue.put_in_doubt(worker.id, spring, 1).await;
+    (spring, queue.claim_one(worker.id, spring).await)
+}
+
+#[tokio::test]
+async fn suppressed_message_in_doubt_stays_unknown() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let first = queue.claim_one(worker.id, spring).await;
+        queue.settle(&first, unknown()).await;
+        let listed = queue.store.suppress(vec![(phone(0), None)], NOW).await;
+        assert_eq!(listed.expect("listed"), 1);
+        // An operator sends it again, or a provider that honours references does.
+        for _ in 0..3 {
+            let all = RetryFilter::default();
+            let retried = queue.store.retry_unknown(&all, NOW).await;
+            assert_eq!(retried.expect("retried"), 1);
+            let claim = claim_of(&[(spring, 1)]);
+            let claimed = queue.claim_with(worker.id, NOW, claim).await;
+            assert_eq!((claimed.rows.len(), claimed.refused), (0, 1));
+            assert_eq!(queue.place(first.id), "unknown");
+        }
+        // No worker queues it again: it would not be admitted, for ever.
+        assert_eq!(queue.requeue_unknown(spring).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rejected_resend_of_a_message_in_doubt_is_unknown() {
+    on_every_engine(async |queue| {
+        let (spring, sms) = second_attempt_in_doubt(queue).await;
+        assert_eq!(queue.settle(&sms, failed()).await, Settled::Done);
+        assert_eq!(queue.place(sms.id), "unknown");
+        // Neither a lookup nor a receipt of this attempt says anything about the first one.
+        let found = Transition::FoundRejected(failure(Class::Recipient));
+        assert_eq!(queue.settle(&sms, found).await, Settled::Stale);
+        let message = (sms.id, sms.claim);
+        let requeued = queue.store.requeue_message(message, false, 0, NOW).await;
+        assert!(!requeued.expect("asked"));
+        assert_eq!(queue.place(sms.id), "unknown");
+        queue.cancel(spring).await;
+        assert_eq!(queue.place(sms.id), "unknown");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn retry_of_a_message_settled_as_failed_is_in_doubt() {
+    on_every_engine(async |queue| {
+        let (spring, sms) = second_attempt_in_doubt(queue).await;
+        queue.settle(&sms, unknown()).await;
+        let settled = queue.store.settle_unknown(spring, false, None, NOW).await;
+        assert_eq!(settled.expect("settled"), 1);
+        assert_eq!(queue.place(sms.id), "settled");
+        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        assert_eq!(retried.expect("retried"), 1);
+        let worker = queue.worker().await;
+        let again = queue.claim_one(worker.id, spring).await;
+        assert_eq!(again.reference, sms.reference);
+        assert_eq!(queue.settle(&again, failed()).await, Settled::Done);
+        assert_eq!(queue.place(sms.id), "unknown");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_message_is_looked_up_whenever_it_was_due() {
+    on_every_engine(async |queue| {
+        let (spring, sms) = second_attempt_in_doubt(queue).await;
+        // Until its window opens, or until a late retry.
+        let wait = Transition::wait_until(after(1_000_000));
+        queue.settle(&sms, wait).await;
+        queue.cancel(spring).await;
+        assert_eq!(queue.place(sms.id), "unknown");
+        let due = queue.db.number("SELECT due_at AS value FROM sms");
+        assert_eq!(due, NOW.as_millis());
     })
     .await;
 }

@@ -283,10 +283,19 @@ impl TestQueue {
     }
 
     pub(super) async fn settle(&self, sms: &Sms, transition: Transition) -> Settled {
+        self.settle_claim(sms.id, sms.claim, transition).await
+    }
+
+    pub(super) async fn settle_claim(
+        &self,
+        id: i64,
+        claim: i64,
+        transition: Transition,
+    ) -> Settled {
         let commit = CommitBatch {
             settlements: vec![Settlement {
-                id: sms.id,
-                claim: sms.claim,
+                id,
+                claim,
                 provider: PROVIDER.to_owned(),
                 transition,
             }],
