@@ -283,7 +283,11 @@ impl Outcome {
         let outcome = match self {
             Self::Rejected(failure) | Self::Deferred { failure, .. } if count > 1 => {
                 let others = count - 1;
-                let reason = format!("turned down with {others} others: {}", failure.reason);
+                let noun = if others == 1 { "message" } else { "messages" };
+                let reason = format!(
+                    "rejected together with {others} other {noun}: {}",
+                    failure.reason
+                );
                 Self::BatchRejected(Failure { reason, ..failure })
             }
             outcome => outcome,

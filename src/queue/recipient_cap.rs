@@ -25,7 +25,7 @@ impl RecipientCap<'_> {
         }
         let until = Timestamp::from_millis(at).plus(self.tolerance);
         let admission = if sms.expires_at.is_some_and(|expires_at| expires_at <= until) {
-            let why = "its time runs out before its recipient may be texted again";
+            let why = "expires before the recipient cap allows it";
             Admission::Fail(Failure::new(Class::Expired, why))
         } else {
             let phone = phone.clone();

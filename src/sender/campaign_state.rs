@@ -297,8 +297,8 @@ impl CampaignState {
         let times = self.auto_pause.unlisted(code)?;
         let (name, last) = (provider.name(), &failure.reason);
         let why = format!(
-            "`{name}` answered {times} times in a row with code `{code}`, which is not listed, and took nothing; the \
-             last: {last}; say what it means in `[providers.{name}.codes]`, then `smsq send` again"
+            "`{name}` returned the unlisted code `{code}` {times} times in a row: {last}; add it to \
+             `[providers.{name}.codes]` and run `smsq send`"
         );
         Some((CampaignStatus::Stopped, why))
     }

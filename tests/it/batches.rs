@@ -237,7 +237,7 @@ fn repeated_unlisted_code_stops_the_campaign() {
     assert_eq!(ran.code(), Some(3), "{ran}");
     let output = ran.stderr();
     assert!(
-        output.contains("code `opted_out`, which is not listed"),
+        output.contains("returned the unlisted code `opted_out`"),
         "{output}"
     );
     assert!(output.contains("[providers.cellar.codes]"), "{output}");

@@ -320,7 +320,8 @@ fn provider_without_acceptances_is_reported_with_reason() {
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
     assert!(
-        ran.stderr().contains("`cellar` never took a message"),
+        ran.stderr()
+            .contains("`cellar` has not accepted a message yet"),
         "{ran}"
     );
     assert!(ran.stderr().contains("is its `url` right?"), "{ran}");

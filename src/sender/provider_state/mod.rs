@@ -502,21 +502,21 @@ impl ProviderState {
         let (name, why) = (self.provider.name(), &failure.reason);
         if let Some(probe_at) = self.breaker.probe_at() {
             let wait = probe_at.since(now).as_secs_f32();
-            let note = format!("`{name}` is away ({why}): next try in {wait:.1} s");
+            let note = format!("`{name}` is unavailable ({why}): next attempt in {wait:.1} s");
             progress.set_note(Some(note));
         } else if self.paused_until <= now {
             let note = format!("the last attempt at `{name}` failed: {why}");
             progress.set_note(Some(note));
         }
         if !self.has_accepted {
-            let trouble = format!("`{name}` never took a message; the last failure: {why}");
+            let trouble = format!("`{name}` has not accepted a message yet; last error: {why}");
             progress.set_trouble(Some(trouble));
         }
         let since = *self.failing_since.get_or_insert(now);
         if now.since(since) < context.settings.retry.give_up_after {
             return;
         }
-        let reason = format!("`{name}` took no message since {since}; the last: {why}");
+        let reason = format!("`{name}` has accepted no message since {since}; last error: {why}");
         let active = self.campaigns.iter_mut().filter(|state| state.is_active());
         let stops = active.map(|state| state.stop(CampaignStatus::Stopped, reason.clone()));
         results.campaign_stops.extend(stops);

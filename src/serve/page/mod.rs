@@ -360,7 +360,7 @@ fn limit_phrase(bottleneck: Bottleneck) -> &'static str {
     match bottleneck {
         Bottleneck::RateLimit => "the rate limit",
         Bottleneck::Concurrency => "the answers of the provider, all requests are in flight",
-        Bottleneck::Provider => "the provider, which is away or asked to slow down",
+        Bottleneck::Provider => "the provider, which is unavailable or asked to slow down",
         Bottleneck::Database => "the commits of the database",
         Bottleneck::Cpu => "the processors of its machine",
     }

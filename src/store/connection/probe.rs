@@ -53,7 +53,7 @@ impl fmt::Display for SkipLocked {
             Self::Waits => "locked rows are waited for: rows are claimed by comparing",
             Self::Unknown => "locked rows cannot be skipped: rows are claimed by comparing",
             Self::Untried => "nothing: this user may not lock rows",
-            Self::Off => "locked rows are not to be skipped: rows are claimed by comparing",
+            Self::Off => "`SKIP LOCKED` is switched off: slower claims",
         })
     }
 }
