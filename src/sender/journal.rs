@@ -122,11 +122,9 @@ impl Journal {
 
 /// Reads on a thread that nothing else waits for.
 async fn elsewhere(read: impl FnOnce() -> Vec<JournalFile> + Send + 'static) -> Vec<JournalFile> {
-    match tokio::task::spawn_blocking(read).await {
-        Ok(files) => files,
-        // A panic has been logged, and the files stay where they are.
-        Err(_) => Vec::new(),
-    }
+    // A panic has been logged, and the files stay where they are.
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_default()
 }
 
 fn files_in(folders: &[PathBuf], prefix: &str) -> Vec<JournalFile> {

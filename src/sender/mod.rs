@@ -359,12 +359,12 @@ impl Sender {
             events,
         };
         // A database that does not answer must not keep a stopped run.
-        let begun = unless_stopped(&stop, async {
+        let beginning = Box::pin(async {
             self.activate_stopped().await?;
             self.check_providers().await?;
             Dispatcher::begin(parts).await
         });
-        let Some(dispatcher) = begun.await? else {
+        let Some(dispatcher) = unless_stopped(&stop, beginning).await? else {
             return Ok(RunSummary::stopped());
         };
         // In a task, which runs on the same thread as the requests that it starts. It ends with this run.

@@ -266,7 +266,9 @@ fn by_doubt(rows: impl Iterator<Item = (i64, bool)>) -> BTreeMap<bool, Vec<i64>>
     for (id, in_doubt) in rows {
         by_doubt.entry(in_doubt).or_default().push(id);
     }
-    by_doubt.values_mut().for_each(|ids| ids.sort_unstable());
+    for ids in by_doubt.values_mut() {
+        ids.sort_unstable();
+    }
     by_doubt
 }
 
