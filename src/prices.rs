@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use indicatif::HumanCount;
 use toml::{Table, Value};
 
 /// Decimal places of a price.
@@ -74,12 +75,25 @@ impl Prices {
         self.prefixes.keys().map(String::len).max().unwrap_or(0)
     }
 
-    /// Formats millionths with two decimal places, and with all of them below 1.
+    /// Formats millionths with two decimal places, and with all of them below 1: `30,654.88`.
     pub fn rounded(millionths: u64) -> String {
         match millionths {
             0..1_000_000 => Self::exact(millionths),
-            _ => Self::exact(millionths.saturating_add(5_000) / 10_000 * 10_000),
+            _ => Self::with_cents(millionths),
         }
+    }
+
+    /// Formats an estimate in millionths with two decimal places.
+    pub fn estimated(millionths: u64) -> String {
+        match millionths {
+            1..10_000 => "0.01".to_owned(),
+            _ => Self::with_cents(millionths),
+        }
+    }
+
+    fn with_cents(millionths: u64) -> String {
+        let cents = millionths.saturating_add(5_000) / 10_000;
+        format!("{}.{:02}", HumanCount(cents / 100), cents % 100)
     }
 
     /// Formats millionths with all decimal places, at least two: `12.34`.
@@ -160,7 +174,8 @@ mod tests {
             (245_000, "0.245", "0.245"),
             (120_372_000, "120.372", "120.37"),
             (1_995_000, "1.995", "2.00"),
-            (999_995_000, "999.995", "1000.00"),
+            (999_995_000, "999.995", "1,000.00"),
+            (30_654_876_000, "30654.876", "30,654.88"),
         ] {
             assert_eq!(Prices::exact(millionths), exact);
             assert_eq!(Prices::rounded(millionths), rounded);

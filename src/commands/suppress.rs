@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::import::{FileFormat, print_interpretation};
+use super::import::{FileFormat, NumberFlags, print_interpretation};
 use super::values::assignment;
 use super::{Context, with_hint};
 use crate::exit::Exit;
@@ -66,9 +66,8 @@ struct ImportArgs {
     /// A note for readers of the list
     #[arg(long)]
     reason: Option<String>,
-    /// The country of numbers without a country code, such as GB
-    #[arg(long)]
-    region: Option<Region>,
+    #[command(flatten)]
+    numbers: NumberFlags,
     /// The column with the phones, such as `phone=手机号`; `phone=mobile,home` reads both
     #[arg(long, value_name = "phone=COLUMN", value_parser = assignment)]
     column: Option<(String, String)>,
@@ -163,7 +162,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
     let options = args.format.applied_to(Options {
         file: args.file.clone(),
         columns: args.column.iter().cloned().collect(),
-        region: args.region.or(context.config.default_region),
+        dialling: args.numbers.dialling(&context.config),
         rejects: args.rejects.clone(),
         ..Options::default()
     });

@@ -195,6 +195,7 @@ fn expected(key: &str) -> &'static str {
         "receipts.wait" => "a duration like `10min`, or `0s`",
         "receipts.no_report_after" => "a duration of a minute or more, like `72h`",
         "retention.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
+        "import.numbers" => "`detect`, `national` or `international`",
         "import.max_rejects" => {
             "a share of the rows like `5%`, or a number of them like `100`, as a text"
         }

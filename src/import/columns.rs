@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::error::ImportError;
-use crate::phone::{Phone, PhoneError, Region};
+use crate::phone::{Dialling, Phone, PhoneError};
 use crate::text::template::Template;
 use crate::text::{closest, did_you_mean, listed, printable_line};
 
@@ -119,6 +119,7 @@ impl ListColumns {
                 list: self.list.clone(),
                 columns: listed(matching(|name| !name.is_empty())),
                 likely: None,
+                sheet: None,
             }),
             _ => Err(several_phones(&self.list, &candidates)),
         }
@@ -136,12 +137,12 @@ impl ListColumns {
     pub(super) fn parse_phones(
         &self,
         cells: &[&str],
-        region: Option<Region>,
+        dialling: Dialling,
     ) -> Result<Vec<Phone>, PhoneError> {
         let mut phones = Vec::new();
         let mut invalid = PhoneError::Empty;
         for &column in &self.phones {
-            match Phone::parse(cells.get(column).copied().unwrap_or_default(), region) {
+            match Phone::parse(cells.get(column).copied().unwrap_or_default(), dialling) {
                 Ok(phone) => phones.push(phone),
                 Err(error) if invalid == PhoneError::Empty => invalid = error,
                 Err(_) => {}

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, de};
 
+use crate::phone::Numbers;
+
 /// Section `[import]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,6 +16,8 @@ pub struct Config {
     pub max_rejects: Option<RejectLimit>,
     /// The number of messages from which a user at a terminal must confirm; 0: never.
     pub ask_from: u64,
+    /// What the numbers of a list are that do not begin with `+` or `00`.
+    pub numbers: Numbers,
 }
 
 /// Reads an empty text as no limit.

@@ -25,6 +25,8 @@ pub enum ImportError {
         columns: String,
         /// The column whose values look like phones.
         likely: Option<String>,
+        /// Which sheet of a workbook it is, and which there are besides.
+        sheet: Option<String>,
     },
     #[error("missing column `content` in `{list}`, and no text is given")]
     NoText { list: String },
@@ -77,6 +79,11 @@ impl ImportError {
             Self::NoHeader { .. } => Some(
                 "add a first line with the names of the columns, such as `phone,name`".to_owned(),
             ),
+            Self::NoPhone {
+                likely: None,
+                sheet: Some(sheet),
+                ..
+            } => Some(format!("name it: `--column phone=COLUMN`; this is {sheet}")),
             Self::NoPhone { likely, .. } => Some(format!(
                 "name it: `--column phone={}`",
                 likely.as_deref().unwrap_or("COLUMN")
@@ -152,8 +159,10 @@ impl From<PhoneError> for Rejection {
             PhoneError::Scientific(_) => "scientific notation",
             PhoneError::Several(_) => "several numbers in one field",
             PhoneError::NoRegion(_) => "no country code",
-            PhoneError::Invalid(..) => "not a valid phone number",
-            PhoneError::Ambiguous(_) => "with or without country code",
+            PhoneError::Invalid(..) | PhoneError::Unassigned(..) => "not a valid phone number",
+            PhoneError::Ambiguous(..) => "of two countries without `+`",
+            PhoneError::OtherCountry(..) => "of another country without `+`",
+            PhoneError::NoCountryCode(_) => "no country code",
         };
         Self::new(kind, error.to_string())
     }

@@ -7,7 +7,7 @@ use super::columns::{
 use super::error::ImportError;
 use super::file::{ListFile, ListFormat};
 use super::record::{Next, Record, RecordReader};
-use crate::phone::{Phone, PhoneError, Region};
+use crate::phone::{Dialling, NumberSurvey, Numbers, Phone, PhoneError};
 use crate::text::spreadsheet;
 
 /// How much of the list is examined: rows, and bytes of these.
@@ -47,23 +47,26 @@ impl Header {
     pub(super) fn find(
         list: &ListFile,
         roles: &[(String, String)],
-        region: Option<Region>,
+        dialling: Dialling,
     ) -> Result<Self, ImportError> {
         let rows = sample(list)?;
         let is_json = matches!(list.format, ListFormat::JsonLines { .. });
         let place = find_header(&rows, roles);
         let header = &rows[place].cells;
         if !is_json && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
-            return Self::without_header(&list.name, &rows, roles, region);
+            return Self::without_header(&list.name, &rows, roles, dialling);
         }
         let is_guarded = !is_json && header.iter().any(|name| is_own(name));
         let bare = |name: &str| usize::from(is_guarded && spreadsheet::is_guarded(name.as_bytes()));
         let names: Vec<&str> = header.iter().map(|name| &name[bare(name)..]).collect();
         let columns = ListColumns::find(&list.name, &names, roles).map_err(|mut error| {
-            if let ImportError::NoPhone { likely, .. } = &mut error
-                && let [(column, _)] = phone_columns(&rows[place + 1..], region)[..]
-            {
-                *likely = Some(names[column].trim().to_owned());
+            if let ImportError::NoPhone { likely, sheet, .. } = &mut error {
+                if let [(column, _)] = phone_columns(&rows[place + 1..], dialling)[..] {
+                    *likely = Some(names[column].trim().to_owned());
+                }
+                if let ListFormat::Sheet { note } = &list.format {
+                    *sheet = Some(note.clone());
+                }
             }
             error
         })?;
@@ -80,13 +83,13 @@ impl Header {
         list: &str,
         rows: &[Row],
         roles: &[(String, String)],
-        region: Option<Region>,
+        dialling: Dialling,
     ) -> Result<Self, ImportError> {
         let first = &rows[0].cells;
         let mut names: Vec<String> = (1..=first.len()).map(|number| number.to_string()).collect();
         let mut by_content = None;
         if !roles.iter().any(|(role, _)| role == "phone") {
-            match phone_columns(rows, region)[..] {
+            match phone_columns(rows, dialling)[..] {
                 [(column, phones)] => {
                     by_content = Some((phones, rows.len()));
                     // The rejects file has a header, and can be imported without examining its values.
@@ -145,6 +148,45 @@ impl Header {
                 && self.skipped == 1
                 && phones.len() == 1,
         }
+    }
+
+    /// Decides what the numbers without `+` are that can be mobiles of two countries: national if the whole list
+    /// shows it.
+    pub(super) fn detect_numbers(
+        &self,
+        list: &ListFile,
+        dialling: Dialling,
+    ) -> Result<Dialling, ImportError> {
+        let (Numbers::Detect, Some(region)) = (dialling.numbers, dialling.region) else {
+            return Ok(dialling);
+        };
+        let mut survey = NumberSurvey::new(region);
+        let mut records = self.records(list)?;
+        let mut record = Record::default();
+        loop {
+            match records.next(&mut record)? {
+                Next::End => break,
+                Next::Row => {}
+                Next::Malformed(_) | Next::Unusable(_) => continue,
+            }
+            let Some(fields) = record.fields() else {
+                continue;
+            };
+            let phones = &self.columns.phones;
+            let mut cells = fields.enumerate();
+            if !cells.all(|(column, cell)| !phones.contains(&column) || survey.add(cell)) {
+                break;
+            }
+        }
+        let numbers = if survey.is_national() {
+            Numbers::National
+        } else {
+            Numbers::Detect
+        };
+        Ok(Dialling {
+            numbers,
+            ..dialling
+        })
     }
 
     /// Opens the rows after the header.
@@ -226,10 +268,12 @@ fn has_phone(cells: &[String]) -> bool {
 }
 
 /// Returns the columns of which at least half of the values look like phones, and how many do.
-fn phone_columns(rows: &[Row], region: Option<Region>) -> Vec<(usize, usize)> {
-    let looks_like_a_phone = |cell: &&String| match Phone::parse(cell, region) {
+fn phone_columns(rows: &[Row], dialling: Dialling) -> Vec<(usize, usize)> {
+    let looks_like_a_phone = |cell: &&String| match Phone::parse(cell, dialling) {
         Ok(_) => true,
-        Err(PhoneError::NoRegion(_)) => cell.bytes().filter(u8::is_ascii_digit).count() >= 9,
+        Err(PhoneError::NoRegion(_) | PhoneError::Ambiguous(..) | PhoneError::OtherCountry(..)) => {
+            cell.bytes().filter(u8::is_ascii_digit).count() >= 9
+        }
         Err(_) => false,
     };
     let count = |column: usize| {

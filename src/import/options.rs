@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::dedupe::Unique;
 use super::encoding::Encoding;
 use super::error::ImportError;
-use crate::phone::Region;
+use crate::phone::Dialling;
 use crate::text::template::{self, MAX_SOURCE, Template};
 use crate::text::{content, is_printable, smart};
 
@@ -27,7 +27,7 @@ pub struct Options {
     pub text: TextSource,
     /// `--column NAME=COLUMN`: `phone`, `content`, or a name that the text uses.
     pub columns: Vec<(String, String)>,
-    pub region: Option<Region>,
+    pub dialling: Dialling,
     /// `None`: that of the campaign, or else the phone.
     pub unique: Option<Unique>,
     /// `None`: `<file stem>.rejects.csv` in the current folder.

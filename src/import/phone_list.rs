@@ -10,14 +10,14 @@ use super::options::Options;
 use super::pipeline::{self, ParsedBatch, Task};
 use super::record::Record;
 use super::rejects_file::{self, RejectsFile};
-use crate::phone::{Phone, Region};
+use crate::phone::{Dialling, Phone};
 
 /// An opened list of phones.
 #[derive(Debug)]
 pub struct PhoneList {
     list: ListFile,
     header: Header,
-    region: Option<Region>,
+    dialling: Dialling,
     rejects: PathBuf,
 }
 
@@ -25,7 +25,7 @@ impl PhoneList {
     /// Opens a file. Of `options`, only those that say how to read it are used.
     pub fn open(options: &Options) -> Result<Self, ImportError> {
         let list = ListFile::open(options)?;
-        let find = |roles: &[(String, String)]| Header::find(&list, roles, options.region);
+        let find = |roles: &[(String, String)]| Header::find(&list, roles, options.dialling);
         let find_column = |column: &str| find(&[("phone".to_owned(), column.to_owned())]);
         let header = match find(&options.columns) {
             Err(ImportError::NoPhone {
@@ -37,7 +37,7 @@ impl PhoneList {
         }?;
         Ok(Self {
             rejects: rejects_file::path_for(options.rejects.as_ref(), &list)?,
-            region: options.region,
+            dialling: header.detect_numbers(&list, options.dialling)?,
             header,
             list,
         })
@@ -54,10 +54,10 @@ impl PhoneList {
         sink: impl AsyncFnMut(ParsedBatch<Vec<Phone>>) -> Result<(), E>,
     ) -> Result<Option<PathBuf>, E> {
         let rejects = RejectsFile::new(self.rejects.clone(), &self.list, &self.header);
-        let (columns, region) = (self.header.columns.clone(), self.region);
+        let (columns, dialling) = (self.header.columns.clone(), self.dialling);
         let task = Task {
             records: self.header.records(&self.list)?,
-            map: Box::new(move |record| Ok((phones_of(record, &columns, region)?, 0))),
+            map: Box::new(move |record| Ok((phones_of(record, &columns, dialling)?, 0))),
             rejects: Some(rejects),
         };
         Ok(match pipeline::stream(task, sink).await? {
@@ -71,14 +71,14 @@ impl PhoneList {
 fn phones_of(
     record: &Record,
     columns: &ListColumns,
-    region: Option<Region>,
+    dialling: Dialling,
 ) -> Result<Vec<Phone>, Rejection> {
     let Some(fields) = record.fields() else {
         let reason = "the row has broken characters";
         return Err(Rejection::new("other encoding", reason));
     };
     let cells: Vec<&str> = fields.collect();
-    Ok(columns.parse_phones(&cells, region)?)
+    Ok(columns.parse_phones(&cells, dialling)?)
 }
 
 #[cfg(test)]

@@ -33,10 +33,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Reads the whole file once, understands its header and parses the text.
-    pub fn prepare(options: Options) -> Result<Self, ImportError> {
+    /// Reads the whole file, understands its header and parses the text.
+    pub fn prepare(mut options: Options) -> Result<Self, ImportError> {
         let list = ListFile::open(&options)?;
-        let header = Header::find(&list, &options.columns, options.region)?;
+        let header = Header::find(&list, &options.columns, options.dialling)?;
+        options.dialling = header.detect_numbers(&list, options.dialling)?;
         let columns = &header.columns;
         let timezone = options
             .with_timezone

@@ -271,6 +271,7 @@ mod tests {
     use super::super::options::Options;
     use super::super::record::Malformed;
     use super::*;
+    use crate::phone::Dialling;
 
     /// Returns the rejects file of a list with this header, in UTF-8 unless `encoding` is given.
     fn rejects(path: &Path, header: &[u8], encoding: Option<Encoding>) -> RejectsFile {
@@ -283,7 +284,7 @@ mod tests {
             ..Options::default()
         });
         let list = list.expect("a list");
-        let header = Header::find(&list, &[], None).expect("a header");
+        let header = Header::find(&list, &[], Dialling::default()).expect("a header");
         RejectsFile::new(path.to_owned(), &list, &header)
     }
 

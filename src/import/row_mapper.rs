@@ -241,7 +241,7 @@ impl RowMapper {
     /// Returns the first valid phone, or what is wrong with the first one.
     fn phone(&self, cells: &[&str]) -> Result<Phone, Rejection> {
         let columns = &self.columns;
-        let invalid = match columns.parse_phones(cells, self.options.region) {
+        let invalid = match columns.parse_phones(cells, self.options.dialling) {
             Ok(mut phones) => return Ok(phones.swap_remove(0)),
             Err(invalid) => invalid,
         };

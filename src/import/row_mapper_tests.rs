@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::super::dedupe::Unique;
 use super::*;
+use crate::phone::Dialling;
 
 const HEADER: [&str; 4] = ["phone", "name", "city", "smsq_id"];
 
@@ -25,7 +26,7 @@ fn mapper(header: &[&str], text: Option<&str>, unique: &Unique) -> RowMapper {
         None => Text::Column(1),
     };
     let options = Options {
-        region: "CN".parse().ok(),
+        dialling: Dialling::from("CN".parse().ok()),
         ..Options::default()
     };
     RowMapper::new(columns, text, keys, options)

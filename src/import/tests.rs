@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::phone::Dialling;
 use crate::store::{Access, Campaign, NewCampaign, Store};
 
 struct Fixture {
@@ -44,7 +45,7 @@ impl Fixture {
         Options {
             file: file.to_path_buf(),
             text: TextSource::Text("Hi {{ name }}".to_owned()),
-            region: "CN".parse().ok(),
+            dialling: Dialling::from("CN".parse().ok()),
             rejects: Some(self.folder.path().join("rejects.csv")),
             ..Options::default()
         }
@@ -232,7 +233,7 @@ async fn sample_list_has_bad_rows_and_duplicates() {
     let fixture = Fixture::new().await;
     let options = Options {
         text: TextSource::Template("templates/welcome.txt".into()),
-        region: None,
+        dialling: Dialling::default(),
         ..fixture.options_for(Path::new("tests/fixtures/recipients.csv"))
     };
     let summary = fixture.import(options).await;

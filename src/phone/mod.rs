@@ -6,7 +6,8 @@ mod parse;
 use std::fmt;
 use std::str::FromStr;
 
-pub use self::numbering::{country, country_of_prefix, non_mobile_kind, regions};
+pub use self::numbering::{country, non_mobile_kind, regions, shared_calling_codes};
+pub use self::parse::NumberSurvey;
 
 use rlibphonenumber::PHONE_NUMBER_UTIL;
 use serde::{Deserialize, Deserializer};
@@ -16,10 +17,10 @@ use serde::{Deserialize, Deserializer};
 pub struct Phone(String);
 
 impl Phone {
-    /// Parses what people and spreadsheets write. `region` is the country of a number without a country code.
-    /// The result of [`Phone::as_str`] parses to the same phone in every region.
-    pub fn parse(raw: &str, region: Option<Region>) -> Result<Self, PhoneError> {
-        parse::parse(raw, region).map(Self)
+    /// Parses what people and spreadsheets write. The result of [`Phone::as_str`] parses to the same phone with
+    /// every `dialling`.
+    pub fn parse(raw: &str, dialling: impl Into<Dialling>) -> Result<Self, PhoneError> {
+        parse::parse(raw, dialling.into()).map(Self)
     }
 
     /// A phone that was parsed before it was stored: only its form is checked, not its numbering plan.
@@ -72,6 +73,47 @@ pub fn mask(phone: &str) -> String {
     masked.push_str("****");
     masked.extend(&characters[length - tail..]);
     masked
+}
+
+/// How numbers are read that do not begin with `+` or `00`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dialling {
+    /// The country of numbers without a country code.
+    pub region: Option<Region>,
+    pub numbers: Numbers,
+}
+
+impl Dialling {
+    /// For entries that arrive one at a time: there is no list that shows how the numbers are written.
+    #[must_use]
+    pub fn of_single(self) -> Self {
+        let numbers = match self.numbers {
+            Numbers::Detect => Numbers::National,
+            other => other,
+        };
+        Self { numbers, ..self }
+    }
+}
+
+/// A single number, as in a command or a posted message: whoever writes it knows the region.
+impl From<Option<Region>> for Dialling {
+    fn from(region: Option<Region>) -> Self {
+        let numbers = Numbers::National;
+        Self { region, numbers }
+    }
+}
+
+/// What the numbers of a list are that do not begin with `+` or `00`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Numbers {
+    /// National, or with the code of the region, where that is certain.
+    #[default]
+    Detect,
+    /// As `Detect`, and a number that can be a mobile of the region and of another country is of the region.
+    National,
+    /// They begin with a country code.
+    International,
 }
 
 /// A country or territory with a numbering plan, as an ISO 3166 alpha-2 code.
@@ -130,12 +172,32 @@ pub enum PhoneError {
     Scientific(String),
     #[error("`{0}` seems to contain more than one number: keep one")]
     Several(String),
-    #[error("`{0}` has no country code: write it with `+`, or name its country with `--region`")]
+    #[error(
+        "`{0}` has no `+`: write it with `+` and its country code, name its country with `--region`, or use \
+         `--international` if the numbers begin with a country code"
+    )]
     NoRegion(String),
     #[error("`{0}` is not a valid phone number: {1}")]
     Invalid(String, &'static str),
-    #[error("`{0}` can be read with and without a country code: write it with `+`")]
-    Ambiguous(String),
+    /// Also the country of the national reading.
+    #[error(
+        "`{0}` is not a valid phone number: neither a number of {1} nor one with a country code"
+    )]
+    Unassigned(String, String),
+    /// Also the country of the national reading, and of the one with a country code.
+    #[error(
+        "`{0}` can be a number of {1}, or one of {2} without its `+`: write it with `+`, or say what the numbers \
+         of the list are with `--national` or `--international`"
+    )]
+    Ambiguous(String, String, String),
+    /// Also the country.
+    #[error(
+        "`{0}` can be a number of {1} without its `+`: write it with `+`, or use `--international` if the numbers \
+         of the list begin with a country code"
+    )]
+    OtherCountry(String, String),
+    #[error("`{0}` does not begin with the country code of a valid number")]
+    NoCountryCode(String),
 }
 
 #[cfg(test)]
@@ -178,3 +240,7 @@ mod tests {
         assert_eq!(phone.digits(), "8613812345678");
     }
 }
+
+#[cfg(test)]
+#[path = "readings_tests.rs"]
+mod readings_tests;

@@ -8,32 +8,58 @@ use super::Region;
 /// The longest number in E.164, in digits with the country code; some numbering plans allow longer ones.
 const LONGEST: usize = 15;
 
-/// Converts a valid number to E.164 without `+`, if that parses to the same number again. `region` is the country of
-/// a number without a country code.
-pub(super) fn canonical(written: &str, region: Option<Region>) -> Option<String> {
-    let digits = read(written, region)?;
-    if written.strip_prefix('+') == Some(digits.as_str()) {
-        return Some(digits);
-    }
-    let again = read(&format!("+{digits}"), None)?;
-    (again == digits).then_some(digits)
+/// A valid number.
+pub(super) struct ValidNumber {
+    /// E.164 without `+`.
+    pub(super) digits: String,
+    number: PhoneNumber,
 }
 
-/// Whether these digits, with the country code first, are a valid number.
-pub(super) fn is_number(digits: &str) -> bool {
-    read(&format!("+{digits}"), None).is_some_and(|read| read == digits)
-}
-
-fn read(written: &str, region: Option<Region>) -> Option<String> {
-    let number = PHONE_NUMBER_UTIL
-        .parse(written, region.map(|region| region.0))
-        .ok()?;
-    if !number.is_valid() {
-        return None;
+impl ValidNumber {
+    /// Converts a number to E.164, if that parses to the same number again. `region` is the country of a number
+    /// without a country code.
+    pub(super) fn canonical(written: &str, region: Option<Region>) -> Option<Self> {
+        let valid = Self::read(written, region)?;
+        if written.strip_prefix('+') == Some(valid.digits.as_str()) {
+            return Some(valid);
+        }
+        Self::of(&valid.digits)
     }
-    let e164 = number.format_as(PhoneNumberFormat::E164);
-    let digits = e164.trim_start_matches('+');
-    (digits.len() <= LONGEST).then(|| digits.to_owned())
+
+    /// The number with these digits, the country code first.
+    pub(super) fn of(digits: &str) -> Option<Self> {
+        Self::read(&format!("+{digits}"), None).filter(|valid| valid.digits == digits)
+    }
+
+    fn read(written: &str, region: Option<Region>) -> Option<Self> {
+        let number = PHONE_NUMBER_UTIL
+            .parse(written, region.map(|region| region.0))
+            .ok()?;
+        if !number.is_valid() {
+            return None;
+        }
+        let e164 = number.format_as(PhoneNumberFormat::E164);
+        let digits = e164.trim_start_matches('+').to_owned();
+        (digits.len() <= LONGEST).then_some(Self { digits, number })
+    }
+
+    /// Whether it may be a mobile; some countries, as those of North America, do not tell mobiles from landlines.
+    pub(super) fn may_be_mobile(&self) -> bool {
+        matches!(
+            self.number.get_type(),
+            PhoneNumberType::Mobile | PhoneNumberType::FixedLineOrMobile
+        )
+    }
+
+    /// Whether the number has the calling code of `region`.
+    pub(super) fn is_of(&self, region: Region) -> bool {
+        region.calling_code() == Some(self.number.country_code)
+    }
+
+    /// The country and calling code: `GB +44`.
+    pub(super) fn country(&self) -> String {
+        country_of(&self.number).unwrap_or_else(|| format!("+{}", self.number.country_code))
+    }
 }
 
 fn number(phone: &str) -> Option<PhoneNumber> {
@@ -43,7 +69,10 @@ fn number(phone: &str) -> Option<PhoneNumber> {
 /// The country and calling code of a number in E.164: `GB +44`. For an invalid number, the main country of its
 /// calling code.
 pub fn country(phone: &str) -> Option<String> {
-    let number = number(phone)?;
+    country_of(&number(phone)?)
+}
+
+fn country_of(number: &PhoneNumber) -> Option<String> {
     let code = number.country_code;
     let region = number
         .get_region_code()
@@ -51,12 +80,17 @@ pub fn country(phone: &str) -> Option<String> {
     Some(format!("{region} +{code}"))
 }
 
-/// The country of the numbers that begin with `prefix`; North American countries differ in the fifth character.
-pub fn country_of_prefix(prefix: &str) -> Option<String> {
-    match prefix.get(..5) {
-        Some(area) if area.starts_with("+1") => country(&format!("{area}5550100")),
-        _ => country(prefix),
-    }
+/// The calling codes of two digits and more that several countries share, such as 44 of `GB` and `JE`.
+pub fn shared_calling_codes() -> Vec<i32> {
+    let is_shared = |code: &i32| {
+        let regions = PHONE_NUMBER_UTIL.get_regions_for_country_calling_code(*code);
+        *code > 9 && regions.into_iter().flatten().nth(1).is_some()
+    };
+    let codes = PHONE_NUMBER_UTIL.get_supported_calling_codes();
+    let mut shared: Vec<i32> = codes.filter(is_shared).collect();
+    shared.sort_unstable();
+    shared.dedup();
+    shared
 }
 
 /// The countries in which a number (E.164 with `+`) is valid, or all that share its calling code if there are none.
@@ -108,18 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn country_is_found_by_prefix() {
-        for (prefix, expected) in [
-            ("+4474", Some("GB +44")),
-            ("+4915", Some("DE +49")),
-            ("+1202", Some("US +1")),
-            ("+1416", Some("CA +1")),
-            ("+1876", Some("JM +1")),
-            ("+9999", None),
-            ("+", None),
-        ] {
-            assert_eq!(country_of_prefix(prefix).as_deref(), expected, "{prefix}");
-        }
+    fn shared_calling_codes_have_several_countries() {
+        let shared = shared_calling_codes();
+        assert!(shared.contains(&44) && shared.contains(&262), "{shared:?}");
+        assert!(!shared.contains(&49) && !shared.contains(&1), "{shared:?}");
     }
 
     #[test]
@@ -154,7 +180,7 @@ mod tests {
             "390612345678",
             "85291234567",
         ] {
-            assert!(is_number(right), "{right}");
+            assert!(ValidNumber::of(right).is_some(), "{right}");
         }
         for wrong in [
             "",
@@ -179,7 +205,7 @@ mod tests {
             "12225550123",
             "12885550123",
         ] {
-            assert!(!is_number(wrong), "{wrong}");
+            assert!(ValidNumber::of(wrong).is_none(), "{wrong}");
         }
     }
 

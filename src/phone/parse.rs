@@ -1,8 +1,8 @@
 //! Parses what people and spreadsheets write into E.164: removes everything that is not dialled and repairs a number
 //! where the result is certain.
 
-use super::numbering::{canonical, is_number};
-use super::{PhoneError, Region, mask};
+use super::numbering::ValidNumber;
+use super::{Dialling, Numbers, PhoneError, Region, mask};
 use crate::text::printable_line;
 
 /// Numbers with fewer digits cannot receive messages in any country.
@@ -10,7 +10,7 @@ const SHORTEST: usize = 6;
 /// A country code, a national number and a prefix such as `00` or `011`.
 const LONGEST: usize = 20;
 
-pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneError> {
+pub(super) fn parse(raw: &str, dialling: Dialling) -> Result<String, PhoneError> {
     let dialled = dialled(raw)?;
     let digits = without_plus(&dialled);
     if digits.len() < SHORTEST {
@@ -21,31 +21,130 @@ pub(super) fn parse(raw: &str, region: Option<Region>) -> Result<String, PhoneEr
     }
     let found = if dialled.starts_with('+') {
         // Also drops a national prefix after the code: `+44 (0)7400 123456`.
-        canonical(&dialled, None)
+        let found = ValidNumber::canonical(&dialled, None);
+        found.ok_or_else(|| PhoneError::Invalid(shown(raw), "not assigned in any numbering plan"))
     } else {
-        let region = region.ok_or_else(|| PhoneError::NoRegion(shown(raw)))?;
-        national(raw, digits, region)?
+        read_without_plus(raw, digits, dialling)
     };
-    found
-        .map(|digits| format!("+{digits}"))
-        .ok_or_else(|| PhoneError::Invalid(shown(raw), "no numbering plan has it"))
+    found.map(|found| format!("+{}", found.digits))
 }
 
-/// Parses a number as dialled inside `region`, or an international one without its `+`. Fails if it can be both.
-fn national(raw: &str, digits: &str, region: Region) -> Result<Option<String>, PhoneError> {
-    let Some(code) = region.calling_code().map(|code| code.to_string()) else {
-        return Ok(None);
+/// Reads a number as dialled inside the region, or as an international one without its `+`. Fails if it can be both.
+fn read_without_plus(
+    raw: &str,
+    digits: &str,
+    dialling: Dialling,
+) -> Result<ValidNumber, PhoneError> {
+    let international = ValidNumber::of(digits);
+    if dialling.numbers == Numbers::International {
+        // No country code begins with 0, so such a number is a national one.
+        let national = || national(digits, dialling.region.filter(|_| digits.starts_with('0'))?);
+        return international
+            .or_else(national)
+            .ok_or_else(|| PhoneError::NoCountryCode(shown(raw)));
+    }
+    let Some(region) = dialling.region else {
+        return Err(PhoneError::NoRegion(shown(raw)));
     };
-    let whole = (digits.starts_with(&code) && is_number(digits)).then(|| digits.to_owned());
-    let local = format!("{code}{digits}");
-    let local = if is_number(&local) {
-        Some(local)
-    } else {
-        canonical(digits, Some(region))
-    };
-    match (whole, local) {
-        (Some(whole), Some(local)) if whole != local => Err(PhoneError::Ambiguous(shown(raw))),
-        (whole, local) => Ok(whole.or(local)),
+    match Readings::of(digits, international, region) {
+        Readings::None => Err(PhoneError::Unassigned(shown(raw), region.to_string())),
+        Readings::Certain(number) => Ok(number),
+        Readings::Mobiles { national, .. } if dialling.numbers == Numbers::National => Ok(national),
+        Readings::Mobiles { other, .. } | Readings::Uncertain { other } => Err(
+            PhoneError::Ambiguous(shown(raw), region.to_string(), other.country()),
+        ),
+        Readings::Abroad(other) => Err(PhoneError::OtherCountry(shown(raw), other.country())),
+    }
+}
+
+/// What a number without `+` can be.
+enum Readings {
+    None,
+    /// One number: there is no other reading, or it is a mobile and the other is not.
+    Certain(ValidNumber),
+    /// A mobile of the region, or one of another country with its code.
+    Mobiles {
+        national: ValidNumber,
+        other: ValidNumber,
+    },
+    /// A number of the region, or `other`, and the kinds of number do not say which.
+    Uncertain {
+        other: ValidNumber,
+    },
+    /// Only a number of another country with its code.
+    Abroad(ValidNumber),
+}
+
+impl Readings {
+    fn of(digits: &str, international: Option<ValidNumber>, region: Region) -> Self {
+        match (national(digits, region), international) {
+            (None, None) => Self::None,
+            (Some(national), None) => Self::Certain(national),
+            (Some(national), Some(other)) if national.digits == other.digits => {
+                Self::Certain(national)
+            }
+            (None, Some(other)) if other.is_of(region) => Self::Certain(other),
+            (None, Some(other)) => Self::Abroad(other),
+            (Some(national), Some(other)) => {
+                match (national.may_be_mobile(), other.may_be_mobile()) {
+                    (true, false) => Self::Certain(national),
+                    (false, true) if other.is_of(region) => Self::Certain(other),
+                    (true, true) if !other.is_of(region) => Self::Mobiles { national, other },
+                    _ => Self::Uncertain { other },
+                }
+            }
+        }
+    }
+}
+
+fn national(digits: &str, region: Region) -> Option<ValidNumber> {
+    let code = region.calling_code()?;
+    ValidNumber::of(&format!("{code}{digits}"))
+        .or_else(|| ValidNumber::canonical(digits, Some(region)))
+}
+
+/// Counts how the numbers of a list without `+` can be read, to decide what those are that can be mobiles of two
+/// countries. The numbers of a list are written alike.
+#[derive(Debug)]
+pub struct NumberSurvey {
+    region: Region,
+    national: u64,
+    uncertain: u64,
+    has_others: bool,
+}
+
+impl NumberSurvey {
+    pub fn new(region: Region) -> Self {
+        Self {
+            region,
+            national: 0,
+            uncertain: 0,
+            has_others: false,
+        }
+    }
+
+    /// Adds a number of the list. Returns whether more numbers can change the result.
+    pub fn add(&mut self, raw: &str) -> bool {
+        // A number with `+` or a trunk prefix does not say how those without are meant.
+        if let Ok(digits) = dialled(raw)
+            && !digits.starts_with(['+', '0'])
+            && (SHORTEST..=LONGEST).contains(&digits.len())
+        {
+            match Readings::of(&digits, ValidNumber::of(&digits), self.region) {
+                Readings::None => {}
+                Readings::Certain(number) => {
+                    self.national += u64::from(number.digits != digits);
+                }
+                Readings::Mobiles { .. } | Readings::Uncertain { .. } => self.uncertain += 1,
+                Readings::Abroad(_) => self.has_others = true,
+            }
+        }
+        !self.has_others
+    }
+
+    /// Whether the list has no number that only another country has, and most of its numbers can only be national.
+    pub fn is_national(&self) -> bool {
+        !self.has_others && self.national > 0 && self.national >= self.uncertain
     }
 }
 
@@ -72,6 +171,9 @@ fn dialled(raw: &str) -> Result<String, PhoneError> {
             _ => shown(raw),
         };
         return Err(PhoneError::Scientific(shown));
+    }
+    if is_date(text) {
+        return Err(PhoneError::NotANumber(shown(raw)));
     }
     let mut digits = String::with_capacity(text.len());
     let mut plus = false;
@@ -163,6 +265,22 @@ fn without_decimals(text: &str) -> &str {
         }
         _ => text,
     }
+}
+
+/// Whether the text is a date as spreadsheets store it, such as `2020-01-31`, with or without a time.
+fn is_date(text: &str) -> bool {
+    let mut parts = text.splitn(3, '-');
+    let mut number = |digits: usize| -> Option<u32> {
+        let part = parts
+            .next()
+            .filter(|part| is_digits(part.get(..digits).unwrap_or_default()))?;
+        let (number, rest) = part.split_at(digits);
+        (rest.is_empty() || rest.starts_with([' ', 'T'])).then(|| number.parse().ok())?
+    };
+    matches!(
+        (number(4), number(2), number(2)),
+        (Some(1900..=2099), Some(1..=12), Some(1..=31))
+    )
 }
 
 /// Whether the text is like `1.38E+10`, also with a decimal comma.

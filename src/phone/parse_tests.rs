@@ -4,8 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn region(code: &str) -> Option<Region> {
-    (!code.is_empty()).then(|| code.parse().expect("a region of the test"))
+fn region(code: &str) -> Dialling {
+    let region = (!code.is_empty()).then(|| code.parse().expect("a region of the test"));
+    let numbers = Numbers::Detect;
+    Dialling { region, numbers }
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn uncertain_numbers_are_rejected_with_advice() {
         (
             "0151234567x89",
             "DE",
-            "`01512****7x89` is not a valid phone number: no numbering plan has it",
+            "`01512****7x89` is not a valid phone number: neither a number of DE nor one with a country code",
         ),
         ("---", "CN", "`---` is not a phone number"),
         (
@@ -74,7 +76,8 @@ fn uncertain_numbers_are_rejected_with_advice() {
         (
             "13800138000",
             "",
-            "`138****8000` has no country code: write it with `+`, or name its country with `--region`",
+            "`138****8000` has no `+`: write it with `+` and its country code, name its country with `--region`, or use \
+             `--international` if the numbers begin with a country code",
         ),
         (
             "13800138000/13900139000",
@@ -89,17 +92,30 @@ fn uncertain_numbers_are_rejected_with_advice() {
         (
             "+8613800138",
             "",
-            "`+86****0138` is not a valid phone number: no numbering plan has it",
+            "`+86****0138` is not a valid phone number: not assigned in any numbering plan",
         ),
         (
             "+99912345678",
             "",
-            "`+999****5678` is not a valid phone number: no numbering plan has it",
+            "`+999****5678` is not a valid phone number: not assigned in any numbering plan",
         ),
         (
             "8613800138000",
             "US",
-            "`86138****8000` is not a valid phone number: no numbering plan has it",
+            "`86138****8000` can be a number of CN +86 without its `+`: write it with `+`, or use `--international` if \
+             the numbers of the list begin with a country code",
+        ),
+        (
+            "447400123456",
+            "DE",
+            "`4474****3456` can be a number of DE, or one of GB +44 without its `+`: write it with `+`, or say what \
+             the numbers of the list are with `--national` or `--international`",
+        ),
+        ("2020-01-31", "DK", "`20****1-31` is not a phone number"),
+        (
+            "2020-01-31 10:30:00",
+            "DK",
+            "`2020-01****0:00` is not a phone number",
         ),
         (
             "123456789012345678901234",
@@ -166,7 +182,7 @@ proptest! {
     fn separators_do_not_matter(national in "1[38][0-9]{9}", separator in "[ ./()-]") {
         let spread: String = national.chars().flat_map(|digit| [digit.to_string(), separator.clone()]).collect();
         if separator != "/" {
-            prop_assert_eq!(parse(&format!("+86{spread}"), None), Ok(format!("+86{national}")));
+            prop_assert_eq!(parse(&format!("+86{spread}"), region("")), Ok(format!("+86{national}")));
         }
     }
 }

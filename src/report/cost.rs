@@ -60,7 +60,7 @@ impl Bill {
             if let Some(cost) = &mut cost {
                 cost.add(count, table);
             }
-            let country = phone::country_of_prefix(&count.prefix);
+            let country = phone::country(&count.phone);
             let country = country.unwrap_or_else(|| "elsewhere".to_owned());
             for (parts, name) in [
                 (&mut countries, country),
@@ -100,7 +100,7 @@ fn sorted(parts: BTreeMap<String, Part>) -> Vec<Part> {
 impl Cost {
     fn add(&mut self, count: &SentCount, table: Option<&Prices>) {
         if let Some(table) = table
-            && let Some(price) = table.of(&count.prefix)
+            && let Some(price) = table.of(&count.phone)
         {
             let amount = self.amounts.entry(table.currency.clone()).or_default();
             *amount = amount.saturating_add(price.saturating_mul(count.billed));
@@ -112,12 +112,21 @@ impl Cost {
 
     /// `12.34 EUR + 3.00 USD`.
     pub(super) fn amount(&self) -> String {
+        self.formatted(Prices::rounded)
+    }
+
+    /// As [`Self::amount`], with two decimal places.
+    pub(super) fn estimate(&self) -> String {
+        self.formatted(Prices::estimated)
+    }
+
+    fn formatted(&self, format: fn(u64) -> String) -> String {
         if self.amounts.is_empty() {
-            return Prices::rounded(0);
+            return format(0);
         }
         let amounts = self.amounts.iter();
         let amounts: Vec<String> = amounts
-            .map(|(currency, amount)| format!("{} {currency}", Prices::rounded(*amount)))
+            .map(|(currency, amount)| format!("{} {currency}", format(*amount)))
             .collect();
         amounts.join(" + ").trim_end().to_owned()
     }
@@ -177,8 +186,8 @@ impl Serialize for Cost {
 mod tests {
     use super::*;
 
-    fn count(provider: &str, prefix: &str, messages: u64, segments: u64) -> SentCount {
-        SentCount::of(provider, prefix, messages, segments)
+    fn count(provider: &str, phone: &str, messages: u64, segments: u64) -> SentCount {
+        SentCount::of(provider, phone, messages, segments)
     }
 
     fn prices(currency: &str) -> Prices {
@@ -190,9 +199,9 @@ mod tests {
     fn cost_is_summed_by_country_and_provider() {
         let tables = PriceTables::from([("cellar".to_owned(), prices("EUR"))]);
         let counts = [
-            count("cellar", "+4474", 10, 20),
-            count("cellar", "+4420", 1, 1),
-            count("cellar", "+4915", 5, 5),
+            count("cellar", "+447400123456", 10, 20),
+            count("cellar", "+442079460018", 1, 1),
+            count("cellar", "+4915123456789", 5, 5),
         ];
         let bill = Bill::new(&counts, 2, &tables);
         let cost = bill.cost.expect("a cost");
@@ -214,12 +223,13 @@ mod tests {
     fn waiting_messages_cost_as_much_as_the_sent_ones() {
         let tables = PriceTables::from([("cellar".to_owned(), prices("EUR"))]);
         let counts = [
-            count("cellar", "+4474", 10, 20),
-            count("cellar", "+4915", 5, 5),
+            count("cellar", "+447400123456", 10, 20),
+            count("cellar", "+4915123456789", 5, 5),
         ];
         let cost = Bill::new(&counts, 0, &tables).cost.expect("a cost");
-        let to_come = |waiting| cost.to_come(waiting).map(|cost| cost.amount());
+        let to_come = |waiting| cost.to_come(waiting).map(|cost| cost.estimate());
         assert_eq!(to_come(100).as_deref(), Some("6.20 EUR"));
+        assert_eq!(to_come(7).as_deref(), Some("0.43 EUR"));
         assert_eq!(to_come(0), None);
         assert_eq!(Cost::default().to_come(7), None);
     }
@@ -231,8 +241,8 @@ mod tests {
             ("attic".to_owned(), prices("USD")),
         ]);
         let counts = [
-            count("cellar", "+4474", 1, 1),
-            count("attic", "+4474", 100, 100),
+            count("cellar", "+447400123456", 1, 1),
+            count("attic", "+447400123456", 100, 100),
         ];
         let cost = Bill::new(&counts, 0, &tables).cost.expect("a cost");
         assert_eq!(cost.amount(), "0.031 EUR + 3.10 USD");
@@ -241,7 +251,7 @@ mod tests {
 
     #[test]
     fn report_without_prices_has_no_cost() {
-        let counts = [count("cellar", "+4474", 1, 1)];
+        let counts = [count("cellar", "+447400123456", 1, 1)];
         let bill = Bill::new(&counts, 0, &PriceTables::new());
         assert_eq!((bill.cost, bill.sent), (None, 1));
     }

@@ -1,12 +1,16 @@
 //! The figures that the text and the HTML page have in common: percentages that add up, rates, facts.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::Report;
 use crate::text::{counted, duration, messages};
+
+/// Delivery times are rounded down to this.
+const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Something to know about a campaign besides the state of its messages.
 #[derive(Serialize)]
@@ -44,16 +48,16 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
         let totals = &report.totals;
         let to_come = cost.to_come(totals.queued + totals.sending);
         let to_come =
-            to_come.map(|cost| format!("about {} more for those that wait", cost.amount()));
+            to_come.map(|cost| format!("about {} more for those that wait", cost.estimate()));
         let missing = Some(cost.missing()).filter(|missing| !missing.is_empty());
         let more: Vec<String> = to_come.into_iter().chain(missing).collect();
         fact("cost", cost.amount(), more.join(", "));
     }
     if let Some(took) = report.delivery_time {
-        let p95 = format!("95 % within {}", duration(took.p95));
+        let p95 = format!("95 % within {}", duration(took.p95.max(SHORTEST)));
         fact(
             "delivered",
-            format!("half within {}", duration(took.median)),
+            format!("half within {}", duration(took.median.max(SHORTEST))),
             p95,
         );
     }
@@ -92,11 +96,19 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     facts
 }
 
-/// `49/s`, or per minute below one per second.
-pub(super) fn rate(per_second: f64) -> String {
+/// `49/s`, or per minute if it is very slow.
+pub fn rate(per_second: f64) -> String {
     match per_second {
-        10.0.. => format!("{per_second:.0}/s"),
-        1.0..10.0 => format!("{per_second:.1}/s"),
+        10.0.. => {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a rounded rate above 0"
+            )]
+            let whole = per_second.round() as u64;
+            format!("{}/s", HumanCount(whole))
+        }
+        0.1..10.0 => format!("{per_second:.1}/s"),
         _ => format!("{:.1}/min", per_second * 60.0),
     }
 }
@@ -149,6 +161,19 @@ fn per_mille(counts: &[u64]) -> Vec<u64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn rate_has_separators_and_no_more_digits_than_it_needs() {
+        for (per_second, expected) in [
+            (26_877.4, "26,877/s"),
+            (49.4, "49/s"),
+            (2.34, "2.3/s"),
+            (0.5, "0.5/s"),
+            (0.05, "3.0/min"),
+        ] {
+            assert_eq!(rate(per_second), expected);
+        }
+    }
 
     #[test]
     fn percentages_are_rounded_and_add_up() {

@@ -182,7 +182,7 @@ fn invalid_entries_go_to_the_dead_list() {
         [
             "the row is longer than 64 KiB",
             "missing phone column in `entry`: it has only `content`",
-            "`+4****` is not a valid phone number: no numbering plan has it",
+            "`+4****` is not a valid phone number: not assigned in any numbering plan",
             "the line is not a JSON object",
         ]
     );

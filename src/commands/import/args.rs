@@ -7,9 +7,9 @@ use crate::atomic_file::is_stdout;
 use crate::commands::Context;
 use crate::commands::values::{TimeArg, assignment, campaign_name};
 use crate::commands::window::WindowFlags;
-use crate::config::Prices;
+use crate::config::{Config, Prices};
 use crate::import::{Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique};
-use crate::phone::Region;
+use crate::phone::{Dialling, Numbers, Region};
 use crate::report::shell_word;
 use crate::store::Campaign;
 use crate::window::{Days, SendWindow, ZoneSource};
@@ -39,6 +39,33 @@ impl FileFormat {
     }
 }
 
+/// How to read numbers that do not begin with `+`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(in crate::commands) struct NumberFlags {
+    /// The country of numbers without a country code, such as GB [default: setting `default_region`]
+    #[arg(long)]
+    region: Option<Region>,
+    /// Numbers without `+` begin with a country code [default: setting `import.numbers`]
+    #[arg(long, conflicts_with = "national")]
+    international: bool,
+    /// Numbers without `+` that can be mobiles of the region are, also if they can be of another country
+    #[arg(long)]
+    national: bool,
+}
+
+impl NumberFlags {
+    pub(in crate::commands) fn dialling(self, config: &Config) -> Dialling {
+        Dialling {
+            region: self.region.or(config.default_region),
+            numbers: match (self.international, self.national) {
+                (true, _) => Numbers::International,
+                (_, true) => Numbers::National,
+                _ => config.import.numbers,
+            },
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
     /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
@@ -56,7 +83,7 @@ pub(in crate::commands) struct List {
     /// A file with the text
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
-    /// What a column is, such as `phone=手机号`, `phone=mobile,home` or `name=first_name`; repeatable
+    /// Map a field to a column of the list: `phone=手机号`, `phone=mobile,home` or `name=first_name`; repeatable
     #[arg(long, value_name = "NAME=COLUMN", value_parser = assignment)]
     column: Vec<(String, String)>,
     #[command(flatten)]
@@ -64,10 +91,9 @@ pub(in crate::commands) struct List {
     /// Replace typographic quotes, dashes and spaces where that saves segments
     #[arg(long)]
     smart: bool,
-    /// The country of numbers without a country code, such as GB [default: setting `default_region`]
-    #[arg(long)]
-    pub(super) region: Option<Region>,
-    /// Rows that agree in these columns are the same message: columns with commas, or `none` [default: phone]
+    #[command(flatten)]
+    pub(super) numbers: NumberFlags,
+    /// Columns that identify a duplicate row, with commas, or `none` [default: phone]
     #[arg(long, value_name = "COLUMN,…|none")]
     pub(super) unique: Option<Unique>,
     /// The provider that sends the campaign [default: setting `default_provider`]
@@ -82,7 +108,7 @@ pub(in crate::commands) struct List {
     /// Write nothing if more rows would be rejected: 5% or 100 [default: setting `import.max_rejects`]
     #[arg(long, value_name = "SHARE")]
     pub(super) max_rejects: Option<RejectLimit>,
-    /// Allow a file that another campaign has imported within a day
+    /// Import the file even if another campaign imported it in the last 24 hours
     #[arg(long)]
     pub(super) again: bool,
     /// When sending starts: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
@@ -147,7 +173,7 @@ impl List {
         context.config.prices.get(provider)
     }
 
-    pub(super) fn options(&self, file: &Path, region: Option<Region>) -> Options {
+    pub(super) fn options(&self, file: &Path, dialling: Dialling) -> Options {
         self.format.applied_to(Options {
             file: file.to_owned(),
             name: self.name.clone(),
@@ -157,7 +183,7 @@ impl List {
                 (None, None) => TextSource::Column,
             },
             columns: self.column.clone(),
-            region,
+            dialling,
             unique: self.unique.clone(),
             rejects: self.rejects.clone(),
             smart: self.smart,
@@ -192,7 +218,8 @@ impl List {
         for (name, column) in &self.column {
             flag("--column", Some(format!("{name}={column}")));
         }
-        flag("--region", self.region.map(|region| region.to_string()));
+        let region = self.numbers.region;
+        flag("--region", region.map(|region| region.to_string()));
         let encoding = self.format.encoding;
         flag("--encoding", encoding.map(|encoding| encoding.to_string()));
         flag("--at", schedule.due_at.map(|at| at.to_string()));
@@ -207,9 +234,17 @@ impl List {
             let days = Some(window.days).filter(|days| *days != Days::DAILY);
             flag("--days", days.map(|days| days.to_string()));
         }
-        if self.smart {
-            command.push_str(" --smart");
-        }
+        let switches = [
+            (self.numbers.international, " --international"),
+            (self.numbers.national, " --national"),
+            (self.smart, " --smart"),
+        ];
+        command.extend(
+            switches
+                .iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, name)| *name),
+        );
         command
     }
 }

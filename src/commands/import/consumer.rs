@@ -71,8 +71,8 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
 
 pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyhow::Result<Exit> {
     let (list, console) = (&args.list, &context.console);
-    let region = list.region.or(context.config.default_region);
-    let messages = list.options(Path::new("-"), region);
+    let dialling = list.numbers.dialling(&context.config);
+    let messages = list.options(Path::new("-"), dialling.of_single());
     let (stem, file) = match &source {
         Source::Redis(redis) => (redis.key.as_str(), redis.name()),
         Source::Stdin => ("stdin", consumer::STDIN.to_owned()),

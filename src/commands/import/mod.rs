@@ -23,7 +23,7 @@ use crate::store::{
 use crate::text::printable_line;
 use crate::window::local_and_utc;
 
-pub(super) use self::args::{FileFormat, List};
+pub(super) use self::args::{FileFormat, List, NumberFlags};
 pub(super) use self::estimate::{SAMPLES, confirm, limits};
 pub(super) use self::output::{
     Imported, print_interpretation, warn_of_rows, write_estimate, write_row, write_schedule,
@@ -46,7 +46,7 @@ Examples:
   tail -f tasks.jsonl | smsq import - --follow --campaign codes
   smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the fixed rows
 
-Importing a file again adds only what is missing. Rows that cannot be used go to a file of their own,
+Importing a file again adds only what is missing. Rows that cannot be used go to a file of their own, \
 with line and reason: fix it and import it.";
 
 /// Put the messages of a list into the queue; sends nothing
@@ -125,7 +125,7 @@ pub(super) async fn prepare(
     }
     // The import checks this again with the database's clock; this check comes before a database is created.
     list.schedule(local_now())?;
-    let region = list.region.or(context.config.default_region);
+    let dialling = list.numbers.dialling(&context.config);
     let store = existing(context, access).await?;
     let campaign = match (&list.campaign, &store) {
         (Some(name), Some(store)) => store.campaign(name).await?,
@@ -137,7 +137,7 @@ pub(super) async fn prepare(
         let template = requirements.as_ref().and_then(|one| one.template.clone());
         let options = Options {
             template,
-            ..list.options(file, region)
+            ..list.options(file, dialling)
         };
         let mut plan = Plan::prepare(options).map_err(|error| match (&error, &requirements) {
             (ImportError::NoText { .. }, Some(requirements))
@@ -356,6 +356,9 @@ pub(in crate::commands) struct UploadArgs {
 /// Fields that name files of this machine, or that belong to the command line.
 const NOT_UPLOADED: [&str; 2] = ["template", "rejects"];
 
+/// Flags without a value.
+const SWITCHES: [&str; 4] = ["again", "smart", "international", "national"];
+
 /// Reads the fields of an upload as flags of `smsq import`.
 pub(in crate::commands) fn upload_flags(
     file: &Path,
@@ -372,10 +375,11 @@ pub(in crate::commands) fn upload_flags(
                 name.escape_debug()
             ));
         }
-        match (name, field.value.trim()) {
-            // Flags without a value.
-            ("again" | "smart", "true" | "1") => words.push(format!("--{name}").into()),
-            ("again" | "smart", "false" | "0" | "") => {}
+        match (field.value.trim(), name) {
+            ("true" | "1", name) if SWITCHES.contains(&name) => {
+                words.push(format!("--{name}").into())
+            }
+            ("false" | "0" | "", name) if SWITCHES.contains(&name) => {}
             _ => words.push(format!("--{name}={}", field.value).into()),
         }
     }

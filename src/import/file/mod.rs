@@ -152,7 +152,7 @@ impl ListFile {
         } else {
             file.rewind().map_err(unreadable)?;
             let text = BufReader::with_capacity(CHUNK, &file);
-            match detect(text, options.region).map_err(unreadable)? {
+            match detect(text, options.dialling.region).map_err(unreadable)? {
                 Detected::Encoding(encoding) => encoding,
                 Detected::Mixed { utf8, other } => {
                     return Err(ImportError::hinted(

@@ -234,12 +234,15 @@ fn check_parts(
     Ok(())
 }
 
+/// How many other sheets are named.
+const MAX_NAMED: usize = 5;
+
 struct Chosen {
     name: String,
     /// Among all sheets, from 0.
     place: usize,
-    /// How many other visible sheets there are, if none was asked for.
-    others: usize,
+    /// The other visible sheets, if none was asked for.
+    others: Vec<String>,
 }
 
 fn choose<R: Reader<WorkbookFile>>(book: &R, asked: Option<&str>) -> Result<Chosen, WorkbookError> {
@@ -263,18 +266,28 @@ fn choose<R: Reader<WorkbookFile>>(book: &R, asked: Option<&str>) -> Result<Chos
         name: found.name.clone(),
         place,
         others: match asked {
-            Some(_) => 0,
-            None => visible().count().saturating_sub(1),
+            Some(_) => Vec::new(),
+            None => visible()
+                .filter(|(at, _)| *at != place)
+                .map(|(_, sheet)| sheet.name.clone())
+                .collect(),
         },
     })
 }
 
 impl Chosen {
     fn note(&self, hidden: u64) -> String {
-        let others = match self.others {
-            0 => String::new(),
-            1 => ", there is another one (`--sheet NAME` selects it)".to_owned(),
-            others => format!(", there are {others} others (`--sheet NAME` selects one)"),
+        let others = match self.others.as_slice() {
+            [] => String::new(),
+            others => {
+                let named = others.iter().take(MAX_NAMED).map(String::as_str);
+                let more = if others.len() > MAX_NAMED {
+                    ", …"
+                } else {
+                    ""
+                };
+                format!(", not {}{more} (`--sheet NAME` selects one)", listed(named))
+            }
         };
         let hidden = match hidden {
             0 => String::new(),

@@ -109,7 +109,7 @@ fn sheet_is_chosen_by_name_or_number() {
     let bytes = book.save_to_buffer().expect("a workbook");
     let first = |sheet| rows_of(&bytes, sheet).map(|(rows, note)| (rows[0].1.clone(), note));
     let cell = |text: &str| Ok(vec![text.to_owned()]);
-    let other = "sheet `notes`, there is another one (`--sheet NAME` selects it)".to_owned();
+    let other = "sheet `notes`, not `März` (`--sheet NAME` selects one)".to_owned();
     assert_eq!(first(None), Ok((cell("none"), other)));
     for asked in ["März", "2"] {
         assert_eq!(

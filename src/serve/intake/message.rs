@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::import::consumer::MessageReader;
 use crate::import::{Options, TextSource, Unique};
-use crate::phone::Region;
+use crate::phone::{Dialling, Region};
 use crate::sms::{NewSms, Timestamp};
 use crate::store::IntakeKey;
 
@@ -178,7 +178,7 @@ impl MessageMapper {
             };
             let options = Options {
                 text,
-                region: self.region,
+                dialling: Dialling::from(self.region),
                 ..Options::default()
             };
             let reader = MessageReader::new(options, unique.clone());

@@ -6,6 +6,7 @@ use diesel::dsl::{count_star, max, min, sql, sum};
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use serde::Serialize;
 
+use crate::phone::shared_calling_codes;
 use crate::sms::{Class, State, Timestamp, millis};
 use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
@@ -13,8 +14,10 @@ use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{Store, StoreError, positive};
 
-/// The digits that identify a country: a calling code, or `1` and an area code.
+/// The digits that identify a country: a calling code, or `1` and an area code; and where several countries share a
+/// longer calling code.
 const COUNTRY_DIGITS: usize = 4;
+const TERRITORY_DIGITS: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentFacts {
@@ -27,12 +30,12 @@ pub struct SentFacts {
     pub repeated: u64,
 }
 
-/// Messages that one provider accepted for phones with the same first digits.
+/// Messages that one provider accepted for phones with the same first digits, which are of one country.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentCount {
     pub provider: String,
-    /// With `+`.
-    pub prefix: String,
+    /// One of the phones.
+    pub phone: String,
     pub messages: u64,
     pub segments: u64,
     /// Segments that the provider accepted: those of a message that it accepted twice count twice.
@@ -41,10 +44,10 @@ pub struct SentCount {
 
 #[cfg(test)]
 impl SentCount {
-    pub fn of(provider: &str, prefix: &str, messages: u64, segments: u64) -> Self {
+    pub fn of(provider: &str, phone: &str, messages: u64, segments: u64) -> Self {
         Self {
             provider: provider.to_owned(),
-            prefix: prefix.to_owned(),
+            phone: phone.to_owned(),
             messages,
             segments,
             billed: segments,
@@ -113,6 +116,21 @@ pub struct ImportedRows {
     pub rejected: u64,
 }
 
+/// The SQL for the first digits of a phone: at least `digits`, and as many as identify its country.
+fn prefix(digits: usize) -> String {
+    let start = |digits: usize| format!("substr(phone, 1, {})", digits + 1);
+    let shared: Vec<String> = shared_calling_codes()
+        .iter()
+        .map(|code| format!("phone LIKE '+{code}%'"))
+        .collect();
+    format!(
+        "CASE WHEN {} THEN {} ELSE {} END",
+        shared.join(" OR "),
+        start(digits.max(TERRITORY_DIGITS)),
+        start(digits.max(COUNTRY_DIGITS))
+    )
+}
+
 impl Store {
     /// The sums over all imports.
     pub async fn imported_rows(&self) -> Result<ImportedRows, StoreError> {
@@ -153,14 +171,13 @@ impl Store {
             facts.first_at = facts.first_at.into_iter().chain(first).min();
             facts.last_at = facts.last_at.max(last);
         }
-        let prefix = format!("substr(phone, 1, {})", digits.max(COUNTRY_DIGITS) + 1);
-        let group = format!("provider, {prefix}");
+        let group = format!("provider, {}", prefix(digits));
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
             .filter(sms_sent::campaign_id.eq_any(campaigns))
             .group_by(sql::<Text>(&group))
             .select((
                 sql::<Text>("provider"),
-                sql::<Text>(&prefix),
+                sql::<Text>("MIN(phone)"),
                 count_star(),
                 sum(sql::<Integer>("segments")),
                 sum(sql::<Integer>("COALESCE(segments, 1) * accepted")),
@@ -173,7 +190,7 @@ impl Store {
             .select((purged::segments, purged::attempts, purged::repeated))
             .load(conn))?;
         let mut counts = Vec::with_capacity(rows.len());
-        for (provider, prefix, messages, segments, billed, attempts, repeated) in rows {
+        for (provider, phone, messages, segments, billed, attempts, repeated) in rows {
             let [segments, billed, attempts, repeated] =
                 [segments, billed, attempts, repeated].map(|sum| positive(sum.unwrap_or(0)));
             facts.segments += segments;
@@ -181,7 +198,7 @@ impl Store {
             facts.repeated += repeated;
             counts.push(SentCount {
                 provider,
-                prefix: prefix.text,
+                phone: phone.text,
                 messages: positive(messages),
                 segments,
                 billed,

@@ -1,7 +1,10 @@
 //! The queries of reports on every database.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumberFormat, PhoneNumberType};
+use smsq::phone::{self, Phone};
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
 use smsq::store::TextNote;
@@ -40,7 +43,7 @@ async fn sent_is_counted_by_provider_and_prefix() {
             .counts
             .iter()
             .map(|one| {
-                let key = (one.provider.as_str(), one.prefix.as_str());
+                let key = (one.provider.as_str(), one.phone.as_str());
                 (key, one.messages, one.segments, one.billed)
             })
             .collect();
@@ -48,10 +51,10 @@ async fn sent_is_counted_by_provider_and_prefix() {
         assert_eq!(
             counts,
             [
-                (("attic", "+4474"), 1, 1, 1),
-                (("cellar", "+4420"), 1, 1, 1),
+                (("attic", "+447400301000"), 1, 1, 1),
+                (("cellar", "+442079460018"), 1, 1, 1),
                 // A message that was accepted twice is billed twice.
-                (("cellar", "+4474"), 2, 5, 8),
+                (("cellar", "+447400301000"), 2, 5, 8),
             ]
         );
         assert_eq!(all.facts.first_at, Some(NOW));
@@ -60,6 +63,45 @@ async fn sent_is_counted_by_provider_and_prefix() {
             (all.facts.segments, all.facts.attempts, all.facts.repeated),
             (7, 4, 1)
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sent_is_counted_by_the_country_of_every_number() {
+    let kinds = [PhoneNumberType::Mobile, PhoneNumberType::FixedLine];
+    let mut phones = BTreeSet::new();
+    for region in PHONE_NUMBER_UTIL.get_supported_regions() {
+        for kind in kinds {
+            let example = PHONE_NUMBER_UTIL.get_example_number_for_type_and_region(region, kind);
+            let Ok(example) = example else { continue };
+            let example = example.format_as(PhoneNumberFormat::E164).into_owned();
+            // Neighbours of the example, some of which are of another country with the same calling code.
+            let start = &example[..example.len() - 4];
+            phones.extend((0..10_000).step_by(1_111).filter_map(|end| {
+                let phone = Phone::parse(&format!("{start}{end:04}"), None).ok()?;
+                Some(phone.into_string())
+            }));
+        }
+    }
+    let mut expected: BTreeMap<Option<String>, u64> = BTreeMap::new();
+    for phone in &phones {
+        *expected.entry(phone::country(phone)).or_default() += 1;
+    }
+    assert!(expected.len() > 230, "{}", expected.len());
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let rows = phones.iter().enumerate().map(|(at, phone)| {
+            let id = 100 + i64::try_from(at).expect("few phones");
+            sent_row(id, phone, "cellar", 1, 1, NOW.as_millis())
+        });
+        queue.db.run(&rows.collect::<String>());
+        let all = queue.store.sent(&[spring], 4).await.expect("counts");
+        let mut counted: BTreeMap<Option<String>, u64> = BTreeMap::new();
+        for count in &all.counts {
+            *counted.entry(phone::country(&count.phone)).or_default() += count.messages;
+        }
+        assert_eq!(counted, expected);
     })
     .await;
 }
