@@ -18,13 +18,13 @@ use crate::logging;
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq run recipients.csv --template welcome.txt   practise the whole job on this machine
+  smsq run recipients.csv --template welcome.txt   try it all locally, with the built-in sandbox
   smsq init                                        write smsq.toml, to describe your provider
   smsq import list.csv --text \"Hi {{ name }}\" --dry-run
   smsq send --rate 50/s
   smsq report --failed --format csv --output failed.csv
 
-Exit status: 0 done; 1 done, but some messages failed or are unknown; 2 could not run; 3 stopped
+Exit status: 0 done; 1 done, but some messages failed or are unknown; 2 could not run; 3 stopped \
 before the end, fix the cause and `send` again; 130 and 143 stopped by a signal.";
 
 /// Sends a campaign of text messages from a list, through any SMS HTTP API: loses no message, sends none twice,
@@ -55,7 +55,7 @@ struct Global {
     /// Print more: each message (-v), internal events (-vv)
     #[arg(short, long, global = true, action = ArgAction::Count)]
     verbose: u8,
-    /// Print only warnings and errors besides the data
+    /// Suppress progress and informational messages
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     quiet: bool,
 }
@@ -81,13 +81,13 @@ enum Command {
     Settle(settle::Args),
     Set(set::Args),
     /// Pause a campaign: its messages wait until `resume`; requests in flight are still settled
-    #[command(after_help = "Example:\n  smsq pause --campaign welcome-3f2a91")]
+    #[command(after_help = "Example:\n  smsq pause welcome-3f2a91")]
     Pause(campaign::Args),
     /// Continue a paused, stopped or cancelled campaign; messages that were cancelled stay cancelled
-    #[command(after_help = "Example:\n  smsq resume --campaign welcome-3f2a91 && smsq send")]
+    #[command(after_help = "Example:\n  smsq resume welcome-3f2a91 && smsq send")]
     Resume(campaign::Args),
     /// Cancel a campaign, without asking: what was not sent will not be, and can be imported again
-    #[command(after_help = "Example:\n  smsq cancel --campaign welcome-3f2a91")]
+    #[command(after_help = "Example:\n  smsq cancel welcome-3f2a91")]
     Cancel(campaign::Args),
     Suppress(suppress::Args),
     Purge(purge::Args),
@@ -289,6 +289,22 @@ mod tests {
                 "{name} does not say what it does"
             );
         }
+    }
+
+    /// The terminal wraps them: lines that are broken in the source would be broken twice.
+    #[test]
+    fn paragraphs_below_the_options_are_one_line() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let is_prose = |line: &&str| !line.is_empty() && !line.starts_with("  ");
+            for pair in help.lines().collect::<Vec<_>>().windows(2) {
+                let is_broken = pair.iter().all(is_prose);
+                assert!(!is_broken, "{}: {}", command.get_name(), pair[1]);
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
     }
 
     #[test]

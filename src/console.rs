@@ -21,7 +21,7 @@ const MAX_REDRAWS_PER_SECOND: u8 = 20;
 
 const CURSOR_HOME_AND_CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
-/// How much is printed besides the data.
+/// Verbosity of messages on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     /// `-q`: only warnings and errors.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Context;
-use super::values::campaign_name;
+use super::values::CampaignName;
 use crate::exit::Exit;
 use crate::operations::{Actor, CampaignAction, change_state};
 use crate::process::user_and_host;
@@ -12,9 +12,8 @@ use crate::text::messages;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The campaign
-    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
-    campaign: String,
+    #[command(flatten)]
+    campaign: CampaignName,
 }
 
 /// Changes the state of the campaign; returns it as it was before, and whether it was changed.
@@ -23,7 +22,7 @@ async fn change(
     context: &Context,
     action: CampaignAction,
 ) -> anyhow::Result<(Store, Campaign, bool)> {
-    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
+    let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
     let actor = Actor {
         who: &user_and_host(),
         by: &format!("`smsq {}`", action.as_str()),

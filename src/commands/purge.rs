@@ -15,17 +15,17 @@ Examples:
   smsq purge --older-than 90d --yes
   smsq purge --phone +8613812345678            one person's right to be forgotten
 
---older-than deletes messages that were sent, failed or cancelled before that time (phone, text and
-columns), and unknown messages whose last attempt was before it. Queued messages stay. --phone also
-deletes what is queued for that phone: it will not be sent. A message that is being sent stays: run
+--older-than deletes messages that were sent, failed or cancelled before that time (phone, text and \
+columns), and unknown messages whose last attempt was before it. Queued messages stay. --phone also \
+deletes what is queued for that phone: it will not be sent. A message that is being sent stays: run \
 the command again.
 
-Only counts are kept: totals, reports and `check` still say how many messages there were, and how
-many of them were purged. Dedupe keys contain phones, so they are deleted, too: importing the same
-list again sends to these recipients again. The suppression list stays, because it keeps people
+Only counts are kept: totals, reports and `check` still say how many messages there were, and how \
+many of them were purged. Dedupe keys contain phones, so they are deleted, too: importing the same \
+list again sends to these recipients again. The suppression list stays, because it keeps people \
 from being texted. Your own files (lists, rejects, reports, logs) are not touched.
 
-`retention.older_than` in smsq.toml purges automatically, a part at each `import` and `send`. A purge
+`retention.older_than` in smsq.toml purges automatically, a part at each `import` and `send`. A purge \
 works in small steps: it can be interrupted, and run again.";
 
 /// Steps of at most 1,000 messages that `import` and `send` purge before their own work.

@@ -19,8 +19,8 @@ Examples:
   smsq retry --class expired --expires +2h       with a new expiry time
   smsq retry --unknown --phone +8613812345678    it certainly did not arrive: send it again
 
-A failed message gets a new reference. An unknown one keeps its reference: a provider that honours
-references does not send it twice, any other may. Cancelled messages need `--class cancelled`.
+A failed message gets a new reference. An unknown one keeps its reference: a provider that honours \
+references does not send it twice, any other may. Cancelled messages need `--class cancelled`. \
 Nothing returns to a cancelled campaign before `smsq resume`.";
 
 /// Put failed messages (or, with --unknown, the unknown ones) back into the queue

@@ -17,12 +17,12 @@ Examples:
   smsq run recipients.csv --template welcome.txt           practice, while no provider is configured
   smsq run list.csv --text \"Hi {{ name }}\" --provider cellar --rate 20/s
 
-It can be interrupted and run again: messages that are in the campaign are not added twice, and
+It can be interrupted and run again: messages that are in the campaign are not added twice, and \
 sending continues where it stopped.";
 
 const SANDBOX: &str = "sandbox";
 
-/// Import a list, send it, and report: the whole job
+/// Import a list, send it and print the report
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -147,9 +147,10 @@ async fn print(
             let report = Report::gather(store, Some(&campaign), &options).await?;
             report::write(context, &report, Listing::Figures, store).await?;
         }
-        context.console.print(&run.text())?;
+        // The report of one campaign has the rate.
+        context.console.print(&run.text(run.campaigns.len() != 1))?;
         for one in imported {
-            context.console.print(&one.rejected_text())?;
+            context.console.print(&one.rejected_summary())?;
         }
     }
     run.explain(&context.console);

@@ -29,12 +29,12 @@ GET /stats returns what it has received. Numbers that begin with +1 500 555 caus
   2xxx rejected: opted out   5xxx accepted, no response, once      8xxx 503 always
   3xxx 503 once              6xxx accepted, late response, once    9xxx 401 always (account)
 
-Faults for all messages are keys of a TOML file. A share is \"5%\" or \"every 20\"; an outage is \"1000 for 5s\",
+Faults for all messages are keys of a TOML file. A share is \"5%\" or \"every 20\"; an outage is \"1000 for 5s\", \
 which means after request 1,000 for 5 seconds:
   unavailable, throttle, no_answer, slow, broken, short = SHARE      refuse, outage = OUTAGE
   retry_after, slow_for = \"2s\"                                       account_from, seed = 7
 
-Delivery receipts: GET /receipts returns each once, GET /messages?since=TIME the states of all messages. Keys of table
+Delivery receipts: GET /receipts returns each once, GET /messages?since=TIME the states of all messages. Keys of table \
 [receipts] in that file:
   undelivered, expired, opted_out, missing, intermediate, out_of_order, doubled, per_part, failed_part, contradicting,
   early, foreign, unlisted, reject_late = SHARE                      delay, early_for = \"2s\"";

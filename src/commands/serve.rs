@@ -24,13 +24,13 @@ use crate::serve::{
 use crate::service_manager::ServiceManager;
 use crate::store::{Access, Store};
 
-/// What an import waits before it tries again to use the database.
+/// Delay before an import retries the database.
 const DATABASE_WAIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
   smsq serve                                     prints a link to the page, for this machine
-  smsq serve token manager --role read           a token for somebody who only looks, and its line for smsq.toml
+  smsq serve token manager --role read           a read-only token, and its line for smsq.toml
   smsq serve --listen 10.0.0.5:8026              for others too; needs a token
   smsq serve urls                                where each provider posts its delivery receipts
 
@@ -216,7 +216,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         context.console.print(&format!("{link}\n"))?;
     }
     context.console.status(
-        "open this link: it works once, for this browser; Ctrl-C ends the server, workers go on",
+        "open this link to log in (valid once); Ctrl-C stops the server, workers keep running",
     );
     let mut manager = ServiceManager::default();
     let (stop, stopped) = watch::channel(false);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Context;
-use super::values::{campaign_name, rates};
+use super::values::{CampaignName, rates};
 use super::window::WindowFlags;
 use crate::exit::Exit;
 use crate::operations::{Actor, change_settings};
@@ -14,9 +14,9 @@ use crate::store::{Campaign, CampaignChange};
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq set --campaign welcome-3f2a91 --rate 20/s
-  smsq set --campaign welcome-3f2a91 --rate none --priority 5
-  smsq set --campaign welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai";
+  smsq set welcome-3f2a91 --rate 20/s
+  smsq set welcome-3f2a91 --rate none --priority 5
+  smsq set welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai";
 
 /// Change a campaign's limit, priority, provider, sender or window; running workers see it within seconds
 #[derive(Debug, clap::Args)]
@@ -24,9 +24,8 @@ Examples:
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["window", "days", "timezone", "fallback_timezone"]))]
 pub struct Args {
-    /// The campaign
-    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
-    campaign: String,
+    #[command(flatten)]
+    campaign: CampaignName,
     /// Its own limit, in addition to the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
     #[arg(long, value_name = "RATE", value_parser = rates, group = "change")]
     rate: Option<Rates>,
@@ -52,7 +51,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(provider) = &args.provider {
         context.provider_section(provider)?;
     }
-    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
+    let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
     let change = CampaignChange {
         rate: args.rate.clone(),
         priority: args.priority,

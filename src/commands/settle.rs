@@ -23,7 +23,7 @@ pub struct Args {
     /// The campaign
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     campaign: String,
-    /// What became of them
+    /// Outcome to record
     #[arg(long, value_name = "OUTCOME")]
     unknown: SettleAs,
     /// Only the message to this phone

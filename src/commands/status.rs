@@ -15,6 +15,7 @@ use crate::sms::Timestamp;
 use crate::store::report::Totals;
 use crate::store::{ProviderPause, Store, Worker};
 use crate::text::{duration, messages};
+use crate::window::local_and_utc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -159,11 +160,12 @@ impl Status {
             let _ = writeln!(text, "`{campaign}`: the last attempt failed: {reason}");
         }
         for pause in &self.pauses {
-            let (provider, until) = (&pause.provider, pause.until);
+            let (provider, until) = (&pause.provider, local_and_utc(pause.until));
+            let left = duration(pause.until.since(self.now));
             let reason = plain_reason(&pause.reason);
             let _ = writeln!(
                 text,
-                "`{provider}` asked to wait until {until} ({reason}); `smsq providers resume {provider}` ends the wait"
+                "`{provider}` asked to slow down ({reason}): next attempt in {left}, {until}; `smsq providers resume {provider}` ends the wait"
             );
         }
         text

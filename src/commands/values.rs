@@ -44,10 +44,31 @@ pub(crate) fn campaign_name(text: &str) -> Result<String, String> {
         "the name contains a character that cannot be printed"
     } else if name.chars().count() > 100 {
         "the name is longer than 100 characters"
+    } else if matches!(name, "." | "..") {
+        "the name is part of URLs, where `.` and `..` are folders"
     } else {
         return Ok(name.to_owned());
     };
     Err(problem.to_owned())
+}
+
+/// The campaign of a command, `NAME` or `--campaign NAME`.
+#[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct CampaignName {
+    /// The campaign
+    #[arg(value_name = "NAME", value_parser = campaign_name)]
+    name: Option<String>,
+    /// The campaign
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    campaign: Option<String>,
+}
+
+impl CampaignName {
+    pub(crate) fn as_str(&self) -> &str {
+        let name = self.name.as_deref().or(self.campaign.as_deref());
+        name.expect("one of the two is required")
+    }
 }
 
 /// `NAME=VALUE`, both without surrounding spaces and not empty.
@@ -117,7 +138,7 @@ mod tests {
     #[test]
     fn campaign_name_is_printable_and_short() {
         assert_eq!(campaign_name(" 夏季促销 ").as_deref(), Ok("夏季促销"));
-        for bad in ["", "  ", "a\nb", "a\u{202e}b", &"x".repeat(101)] {
+        for bad in ["", "  ", ".", " ..", "a\nb", "a\u{202e}b", &"x".repeat(101)] {
             assert!(campaign_name(bad).is_err(), "{bad:?}");
         }
     }

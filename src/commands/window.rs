@@ -6,7 +6,7 @@ use super::with_hint;
 use crate::import;
 use crate::sms::Timestamp;
 use crate::store::WindowChange;
-use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource};
+use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource, countries_with_several_zones};
 
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct WindowFlags {
@@ -92,7 +92,11 @@ impl WindowFlags {
                 Ok(zone.clone())
             }
             _ => Err(with_hint(
-                "missing `--fallback-timezone`: not every recipient's time zone is known",
+                format!(
+                    "missing `--fallback-timezone`, for recipients whose time zone is not known: countries with \
+                     several zones are {}",
+                    countries_with_several_zones().join(", ")
+                ),
                 "add one such as `--fallback-timezone Europe/Berlin`",
             )),
         };

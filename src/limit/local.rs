@@ -237,7 +237,8 @@ impl LocalLimiter {
         limit.map(|per_second| self.pace.per_second * SLACK_FACTOR <= per_second)
     }
 
-    fn is_slowed(&self) -> bool {
+    /// Whether the provider asked to slow down, and the limit has not grown back yet.
+    pub fn is_slowed(&self) -> bool {
         self.part < 1.0
     }
 

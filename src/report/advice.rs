@@ -83,15 +83,24 @@ pub fn steps(report: &Report) -> Vec<Step> {
     if report.totals.queued > 0 && state != Some("cancelled") {
         step(format!("smsq send{flag}"), "sends the queued messages");
     }
-    if !report.by_reason.is_empty() {
+    let new_file = |stem: &str| new_file(stem, &report.lists.names);
+    if report.by_reason.iter().any(|reason| !reason.is_unknown()) {
+        let file = new_file("failed");
         step(
-            format!("smsq report{flag} --failed --format csv --output failed.csv"),
+            format!("smsq report{flag} --failed --format csv --output {file}"),
             "writes the failed messages to a file: fix it and import it again",
+        );
+    } else if !report.by_reason.is_empty() {
+        let file = new_file("unknown");
+        step(
+            format!("smsq report{flag} --failed --format csv --output {file}"),
+            "writes the unknown messages to a file, to look them up in the provider's records",
         );
     }
     if !report.undelivered_by_reason.is_empty() {
+        let file = new_file("undelivered");
         step(
-            format!("smsq report{flag} --undelivered --format csv --output undelivered.csv"),
+            format!("smsq report{flag} --undelivered --format csv --output {file}"),
             "writes who was sent to and not reached: fix it and import it",
         );
     }
@@ -133,6 +142,14 @@ pub fn steps(report: &Report) -> Vec<Step> {
     steps
 }
 
+/// `failed.csv`, or `failed-2.csv` if that was imported: a report does not overwrite an imported list.
+fn new_file(stem: &str, imported: &[String]) -> String {
+    let is_new = |name: &String| imported.iter().all(|list| !list.ends_with(name.as_str()));
+    let numbered = (2..).map(|number| format!("{stem}-{number}.csv"));
+    let mut names = std::iter::once(format!("{stem}.csv")).chain(numbered);
+    names.find(is_new).expect("there is no end of numbers")
+}
+
 fn campaign_flag(name: &str) -> String {
     format!(" --campaign {}", shell_word(name))
 }
@@ -158,7 +175,7 @@ pub fn shell_word(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::{Reason, sample};
     use super::*;
 
     #[test]
@@ -194,6 +211,32 @@ mod tests {
         );
         report.campaigns[1].totals.unknown = 1;
         assert!(commands(&report)[0].contains("--campaign NAME "));
+    }
+
+    #[test]
+    fn files_that_were_imported_are_not_named_again() {
+        let mut report = sample::report();
+        let command = |report: &Report| steps(report)[0].command.clone();
+        assert!(command(&report).ends_with("--output failed.csv"));
+        report.lists.names.push("./failed.csv".to_owned());
+        report.lists.names.push("failed-2.csv".to_owned());
+        assert!(command(&report).ends_with("--output failed-3.csv"));
+    }
+
+    #[test]
+    fn report_with_only_unknown_messages_asks_for_no_fix() {
+        let mut report = sample::report();
+        report.by_reason.retain(Reason::is_unknown);
+        let first = steps(&report).swap_remove(0);
+        assert!(
+            first
+                .command
+                .ends_with("--failed --format csv --output unknown.csv")
+        );
+        assert!(
+            first.purpose.contains("the provider's records"),
+            "{first:?}"
+        );
     }
 
     #[test]

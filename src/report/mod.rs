@@ -18,6 +18,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -35,6 +36,7 @@ use crate::store::{Campaign, Store, StoreError};
 
 pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
+pub use figures::rate;
 pub use histogram::Histogram;
 pub use html::{STYLE, chart, delivery, environment, states, view};
 pub use local::LocalTime;
@@ -154,6 +156,20 @@ pub struct Lists {
 impl Lists {
     const MAX_NAMES: usize = 20;
 
+    /// The text of the most messages; of equals, the last one.
+    fn text(all: &[ListCount]) -> Option<String> {
+        let mut accepted: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
+        for (at, list) in all.iter().enumerate() {
+            if let Some(text) = &list.text {
+                let (sum, last) = accepted.entry(text).or_default();
+                *sum += list.accepted;
+                *last = at;
+            }
+        }
+        let most = accepted.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|(text, _)| text.to_owned())
+    }
+
     fn sum(all: &[ListCount]) -> Self {
         let mut lists = Self::default();
         for list in all {
@@ -205,7 +221,7 @@ pub struct Report {
     pub sender: Option<String>,
     pub lists: Lists,
     pub alphabets: Alphabets,
-    /// The template or the text of the first message, of a single campaign that is not masked.
+    /// The template of the most messages, or the text of the first of them, of a single campaign that is not masked.
     pub text: Option<String>,
     /// How many of the failed opted out.
     pub opted_out: u64,
@@ -255,7 +271,7 @@ impl Report {
         let offset = ends.map_or(Duration::ZERO, |(first, _)| options.local.offset(first));
 
         let lists = store.lists(&ids).await?;
-        let text = lists.iter().rev().find_map(|list| list.text.clone());
+        let text = Lists::text(&lists);
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
             made_at: store.now().await?,

@@ -96,9 +96,16 @@ pub(super) fn write_sent(
 }
 
 fn campaign_text(one: &CampaignSummary) -> String {
-    let mut text = format!("{}: {}", printable_line(&one.campaign), one.state);
-    if let Some(reason) = &one.state_reason {
-        let _ = write!(text, " ({})", printable_line(reason));
+    let mut text = format!("{}: ", printable_line(&one.campaign));
+    match &one.state_reason {
+        // `paused by smsq pause`.
+        Some(reason) if reason.starts_with(&format!("{} by ", one.state)) => {
+            text.push_str(&printable_line(reason));
+        }
+        Some(reason) => {
+            let _ = write!(text, "{} ({})", one.state, printable_line(reason));
+        }
+        None => text.push_str(one.state),
     }
     if let Some(window) = &one.window {
         let _ = write!(text, "\nsent {}", printable_line(window.describe()));
@@ -243,7 +250,7 @@ fn push_reasons(report: &Report, text: &mut String) {
     let mut shown = 0;
     for (title, reasons) in [
         ("Why they did not arrive", failed),
-        ("Why they are not confirmed", unknown),
+        ("Why they are unknown", unknown),
         ("Why they were sent and not delivered", undelivered),
     ] {
         if reasons.is_empty() {
@@ -358,7 +365,7 @@ mod tests {
              6  unsubscribed <STOP> (opted_out 21610)
                 → do not send again: they asked for no more messages
 
-        Why they are not confirmed
+        Why they are unknown
 
            13  no answer within 10 s (unknown)
                → look in the provider's records whether it arrived

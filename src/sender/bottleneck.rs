@@ -1,5 +1,6 @@
 //! What limits a run: the reason for which the dispatcher waits most of the time.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use crate::activity::Bottleneck;
@@ -32,20 +33,43 @@ impl WaitTimes {
         Self(waits.collect())
     }
 
+    /// The reasons for at least a tenth of the waits, the longest first; `busy` as for [`Self::bottleneck`].
+    pub(super) fn bottlenecks(&self, busy: Option<f64>) -> Vec<Bottleneck> {
+        let all: Duration = self.0.iter().map(|(_, took)| *took).sum();
+        let mut waits = self.0.clone();
+        waits.sort_by_key(|(_, took)| Reverse(*took));
+        let is_large = |took: Duration| took * 10 >= all && !took.is_zero();
+        // The first one explains the run only if nothing to send was not the most frequent reason.
+        let mut reasons: Vec<Bottleneck> = Vec::new();
+        if waits.first().is_some_and(|(reason, _)| reason.is_some()) {
+            let large = waits.iter().filter(|(_, took)| is_large(*took));
+            for reason in large.filter_map(|(reason, _)| *reason) {
+                let reason = cause(reason, busy);
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
+            }
+        }
+        reasons
+    }
+
     /// The reason for more than half of the waits; `busy` is the part of the time for which the processors of the
     /// machine were busy.
     pub(super) fn bottleneck(&self, busy: Option<f64>) -> Option<Bottleneck> {
         let all: Duration = self.0.iter().map(|(_, took)| *took).sum();
         let (longest, took) = self.0.iter().max_by_key(|(_, took)| *took)?;
-        let is_symptom = matches!(
-            longest,
-            Some(Bottleneck::Concurrency | Bottleneck::Database)
-        );
-        if is_symptom && busy.is_some_and(|busy| busy > BUSY) {
-            return Some(Bottleneck::Cpu);
-        }
-        longest.filter(|_| *took * 2 > all)
+        let cause = longest.map(|reason| cause(reason, busy));
+        cause.filter(|cause| *cause == Bottleneck::Cpu || *took * 2 > all)
     }
+}
+
+/// Busy processors make the provider and the database seem slow.
+fn cause(reason: Bottleneck, busy: Option<f64>) -> Bottleneck {
+    let is_symptom = matches!(reason, Bottleneck::Concurrency | Bottleneck::Database);
+    if is_symptom && busy.is_some_and(|busy| busy > BUSY) {
+        return Bottleneck::Cpu;
+    }
+    reason
 }
 
 #[cfg(test)]
@@ -64,6 +88,20 @@ mod tests {
         assert_eq!(waits.bottleneck(Some(0.95)), Some(Bottleneck::Cpu));
         waits.add(Some(Bottleneck::RateLimit), Duration::from_secs(60));
         assert_eq!(waits.bottleneck(Some(0.95)), Some(Bottleneck::RateLimit));
+    }
+
+    #[test]
+    fn reasons_for_waits_are_in_the_order_of_their_time() {
+        let mut waits = WaitTimes::default();
+        assert_eq!(waits.bottlenecks(None), []);
+        waits.add(Some(Bottleneck::RateLimit), Duration::from_secs(17));
+        waits.add(Some(Bottleneck::Provider), Duration::from_secs(20));
+        waits.add(Some(Bottleneck::Database), Duration::from_secs(1));
+        waits.add(None, Duration::from_secs(5));
+        let expected = [Bottleneck::Provider, Bottleneck::RateLimit];
+        assert_eq!(waits.bottlenecks(Some(0.95)), expected);
+        waits.add(None, Duration::from_secs(60));
+        assert_eq!(waits.bottlenecks(None), []);
     }
 
     #[test]

@@ -214,8 +214,8 @@ pub struct RunSummary {
     pub retried: u64,
     /// Why nothing was accepted, although something was tried.
     pub trouble: Option<String>,
-    /// What limited it; `None`: nothing did most of the time, or it was too short.
-    pub bottleneck: Option<Bottleneck>,
+    /// What limited it, the longest first; empty: nothing did most of the time, or it was too short.
+    pub bottlenecks: Vec<Bottleneck>,
 }
 
 impl RunSummary {
@@ -380,7 +380,7 @@ impl Sender {
         Ok(RunSummary {
             ended,
             elapsed,
-            bottleneck: waits.and_then(|waits| waits.bottleneck(busy)),
+            bottlenecks: waits.map_or_else(Vec::new, |waits| waits.bottlenecks(busy)),
             attempts: read(&progress.attempts),
             sent: read(&progress.sent),
             failed: read(&progress.failed),

@@ -16,7 +16,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 pub use hours::{Days, Hours};
-pub use zone::{Zone, local_and_utc};
+pub use zone::{Zone, countries_with_several_zones, local_and_utc};
 
 use crate::sms::Timestamp;
 

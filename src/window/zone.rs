@@ -62,6 +62,14 @@ impl Zone {
     }
 }
 
+/// The codes of the countries with several time zones, in which a number does not tell its zone.
+pub fn countries_with_several_zones() -> Vec<&'static str> {
+    let several = COUNTRIES.iter().filter(|(_, zones)| zones.len() > 1);
+    let mut countries: Vec<&str> = several.map(|(country, _)| *country).collect();
+    countries.sort_unstable();
+    countries
+}
+
 /// An instant in this machine's time zone and in UTC: `2026-12-24 09:00 CET (08:00 UTC)`.
 pub fn local_and_utc(at: Timestamp) -> String {
     in_zone_and_utc(at, &TimeZone::system())

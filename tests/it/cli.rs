@@ -14,7 +14,7 @@ fn help_lists_commands_and_examples() {
     Usage: smsq [OPTIONS] <COMMAND>
 
     Commands:
-      run          Import a list, send it, and report: the whole job
+      run          Import a list, send it and print the report
       import       Put the messages of a list into the queue; sends nothing
       send         Send what is queued until nothing is left to do
       status       Show how many messages are queued, sent, failed and unknown, by campaign
@@ -54,10 +54,10 @@ fn help_lists_commands_and_examples() {
           --format <FORMAT>  How data is printed: text or json; for `report` also csv or html [default:
                              text]
       -v, --verbose...       Print more: each message (-v), internal events (-vv)
-      -q, --quiet            Print only warnings and errors besides the data
+      -q, --quiet            Suppress progress and informational messages
 
     Examples:
-      smsq run recipients.csv --template welcome.txt   practise the whole job on this machine
+      smsq run recipients.csv --template welcome.txt   try it all locally, with the built-in sandbox
       smsq init                                        write smsq.toml, to describe your provider
       smsq import list.csv --text "Hi {{ name }}" --dry-run
       smsq send --rate 50/s

@@ -316,7 +316,7 @@ fn init_writes_the_defaults_and_never_overwrites() {
     next: describe your provider in it, then `smsq check`
     ");
     let written = scratch.read("smsq.toml");
-    assert!(written.contains("# [providers.cellar]"), "{written}");
+    assert!(written.contains("#[providers.cellar]"), "{written}");
     snapshot!(scratch.run(["check"]), @r"
     exit 0
     ----- stdout

@@ -30,14 +30,14 @@ const OF_LONG_RUNS: [&str; 3] = ["sending: ", "importing: ", "limited by "];
 /// What differs from run to run, and what replaces it on both sides of a comparison.
 const VARIABLE: [(&str, &str); 6] = [
     (
-        r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC) to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(, in (\d+(\.\d+)? m?s|\d+m( \d+s)?) \(\d+(\.\d+)?/(s|min)\))?",
+        r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC) to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(, in (\d+(\.\d+)? m?s|\d+m( \d+s)?) \([\d,]+(\.\d+)?/(s|min)\))?",
         "[TIME] to [TIME]",
     ),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "[TIME]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
     (
-        r"in (\d+(\.\d+)? m?s|\d+m( \d+s)?) \(\d+(\.\d+)?/(s|min)\)",
-        "in [DURATION] ([RATE])",
+        r"in (\d+(\.\d+)? m?s|\d+m( \d+s)?)( \([\d,]+(\.\d+)?/(s|min)\))?",
+        "in [DURATION]",
     ),
     (r#""(elapsed_ms|rate|took_ms)": [\d.]+"#, "\"$1\": [NUMBER]"),
     // A request that is delayed on its way may arrive in the second of the next.

@@ -139,7 +139,7 @@ fn workbook_with_several_phone_columns_is_read() {
       rejected    1 (1 scientific notation)
       segments    2 (2 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    `kunden.xlsx`: workbook, sheet `Kunden`, there is another one (`--sheet NAME` selects it), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
+    `kunden.xlsx`: workbook, sheet `Kunden`, not `Sheet2` (`--sheet NAME` selects one), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
     warning: `kunden.xlsx`: rejected 1 row, with the reasons in `kunden.rejects.csv`
     fix that file and import it: `smsq import kunden.rejects.csv --campaign kunden-8617d7 --text '{{ Name }}: {{ Tag }}' --column 'phone=Handynummer,Festnetz' --region DE`
     warning: `kunden.xlsx`: 1 landline, the first in line 3: such numbers rarely receive text messages

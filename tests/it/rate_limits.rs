@@ -398,7 +398,7 @@ fn retry_after_is_cut_shown_and_lifted() {
         // A later worker that waits prints why.
         let mut sending = scratch.start(["send"]);
         sending.until_printed("why it waits", |output| {
-            output.contains("`practice` asked to wait")
+            output.contains("`practice` asked to slow down")
         });
         let willing = Practice::start(SandboxConfig::default());
         sending.signal(Signal::TERM);

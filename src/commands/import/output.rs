@@ -175,19 +175,34 @@ impl Imported {
         format!("rejected {rejected}, with the reasons in `{file}`\n")
     }
 
+    /// Why rows were rejected, and where they are; empty if none was.
+    pub(in crate::commands) fn rejected_summary(&self) -> String {
+        let text = self.rejected_text();
+        let Some((count, place)) = text.split_once(", ") else {
+            return text;
+        };
+        format!("{count} ({}), {place}", self.reasons().join(", "))
+    }
+
+    /// `3 no phone`, the most frequent first.
+    fn reasons(&self) -> Vec<String> {
+        let reasons = self.summary.frequent_reasons().into_iter();
+        reasons
+            .map(|(kind, count)| format!("{} {kind}", HumanCount(count)))
+            .collect()
+    }
+
     /// Counts of rows, followed by which rows are duplicates and why rows were rejected.
     fn write_counts(&self, text: &mut String, accepted: &str) {
         let summary = &self.summary;
         let repeats = summary.repeats.iter();
         let repeats = repeats.map(|(line, first)| format!("line {line} repeats line {first}"));
-        let reasons = summary.frequent_reasons().into_iter();
-        let reasons = reasons.map(|(kind, count)| format!("{} {kind}", HumanCount(count)));
         for (name, count, details) in [
             ("rows", summary.rows, Vec::new()),
             (accepted, summary.accepted, Vec::new()),
             ("duplicates", summary.duplicates, repeats.collect()),
             ("suppressed", summary.suppressed, Vec::new()),
-            ("rejected", summary.rejected, reasons.collect()),
+            ("rejected", summary.rejected, self.reasons()),
         ] {
             let count = HumanCount(count);
             match details.as_slice() {

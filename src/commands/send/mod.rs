@@ -24,7 +24,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::metrics::Metrics;
 use crate::rate::Rates;
-use crate::report::{CampaignSummary, shell_word};
+use crate::report::{CampaignSummary, rate, shell_word};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
 use crate::service_manager::ServiceManager;
 use crate::store::report::Totals;
@@ -45,7 +45,7 @@ Examples:
   smsq send --limit 10                         ten messages first, then look at the report
   smsq send --follow                           stay, and send what other programs queue
 
-Ctrl-C stops it: requests in flight are settled first, and the next `send` continues from there. A
+Ctrl-C stops it: requests in flight are settled first, and the next `send` continues from there. A \
 second Ctrl-C does not wait; messages in flight are then unknown.";
 
 /// Send what is queued until nothing is left to do
@@ -142,7 +142,7 @@ async fn send(
     }
     let mut signals = context.signals.listen();
     let run = prepared.start(&mut signals).await?;
-    context.print(&run.text(), &run.json(args.campaign.is_some()))?;
+    context.print(&run.text(true), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())
 }
@@ -301,7 +301,9 @@ impl SendRun {
         sum.unknown += later.unknown;
         sum.retried += later.retried;
         sum.trouble = later.trouble.or(sum.trouble.take());
-        sum.bottleneck = later.bottleneck.or(sum.bottleneck);
+        if !later.bottlenecks.is_empty() {
+            sum.bottlenecks = later.bottlenecks;
+        }
         sum.ended = match (std::mem::take(&mut sum.ended), later.ended) {
             (Ended::Halted(halted), Ended::Halted(more)) => Ended::Halted([halted, more].concat()),
             (Ended::Waiting(all), Ended::Waiting(more)) => Ended::Waiting([all, more].concat()),
@@ -348,20 +350,20 @@ impl SendRun {
         object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
-        object["limited_by"] = json!(self.summary.bottleneck);
+        object["limited_by"] = json!(self.summary.bottlenecks.first());
         object
     }
 
-    /// `sent 487 messages in 12 s (40/s), 3 failed`.
-    pub(super) fn text(&self) -> String {
+    /// `sent 487 messages in 12 s (40/s), 3 failed`; `with_rate`: the report above does not have it.
+    pub(super) fn text(&self, with_rate: bool) -> String {
         let summary = &self.summary;
         if summary.attempts == 0 && summary.sent + summary.failed + summary.unknown == 0 {
             return "nothing was sent\n".to_owned();
         }
         let sent = messages(summary.sent);
         let mut text = format!("sent {sent} in {}", duration(summary.elapsed));
-        if summary.sent > 0 {
-            let _ = write!(text, " ({:.0}/s)", self.rate());
+        if summary.sent > 0 && with_rate {
+            let _ = write!(text, " ({})", rate(self.rate()));
         }
         for (count, word) in [
             (summary.retried, "tried again"),
@@ -385,8 +387,8 @@ impl SendRun {
                 "{trouble}; is its `url` right? `smsq providers test` shows the request and the response"
             ));
         }
-        if let Some(bottleneck) = self.summary.bottleneck {
-            console.status(limited_by(bottleneck));
+        if let Some(text) = limited_by(&self.summary.bottlenecks) {
+            console.status(&text);
         }
         match &self.summary.ended {
             Ended::Stopped if queued == 0 => console.status("stopped"),
@@ -624,23 +626,46 @@ fn default_provider(context: &Context) -> anyhow::Result<&str> {
     }
 }
 
-/// What limited the run, and what to change.
-fn limited_by(bottleneck: Bottleneck) -> &'static str {
-    match bottleneck {
+/// What limited the run for the longest time, what did next, and what to change about the first.
+fn limited_by(bottlenecks: &[Bottleneck]) -> Option<String> {
+    let name = |bottleneck: &Bottleneck| match bottleneck {
+        Bottleneck::RateLimit => "the rate limit",
+        Bottleneck::Concurrency => "the requests in flight, which wait for the provider",
+        Bottleneck::Provider => "the provider (unreachable or throttling)",
+        Bottleneck::Database => "the commits of the database",
+        Bottleneck::Cpu => "the processors of this machine",
+    };
+    let advice = match bottlenecks.first()? {
+        Bottleneck::RateLimit if bottlenecks.contains(&Bottleneck::Provider) => "",
         Bottleneck::RateLimit => {
-            "limited by the rate limit: raise `rate` of the provider or the campaign if the provider allows more"
+            ": raise `rate` of the provider or the campaign if the provider allows more"
         }
-        Bottleneck::Concurrency => {
-            "limited by the requests in flight, which wait for the provider: raise `--concurrency`"
-        }
-        Bottleneck::Provider => {
-            "limited by the provider, which was unavailable or asked to slow down"
-        }
-        Bottleneck::Database => {
-            "limited by the commits of the database: use a faster disk, or a server that is nearer"
-        }
-        Bottleneck::Cpu => {
-            "limited by the processors of this machine: start workers on others, with a database server"
-        }
+        Bottleneck::Concurrency => ": raise `--concurrency`",
+        Bottleneck::Provider => "",
+        Bottleneck::Database => ": use a faster disk, or a server that is nearer",
+        Bottleneck::Cpu => ": start workers on others, with a database server",
+    };
+    let names: Vec<&str> = bottlenecks.iter().take(2).map(name).collect();
+    Some(format!("limited by {}{advice}", names.join(", then by ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttling_provider_is_not_answered_with_a_higher_rate() {
+        let (rate, provider) = (Bottleneck::RateLimit, Bottleneck::Provider);
+        let text = |bottlenecks: &[Bottleneck]| limited_by(bottlenecks).unwrap_or_default();
+        assert_eq!(
+            text(&[provider, rate]),
+            "limited by the provider (unreachable or throttling), then by the rate limit"
+        );
+        assert_eq!(
+            text(&[rate, provider]),
+            "limited by the rate limit, then by the provider (unreachable or throttling)"
+        );
+        assert!(text(&[rate]).contains("raise `rate`"));
+        assert_eq!(text(&[]), "");
     }
 }

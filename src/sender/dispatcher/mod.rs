@@ -329,11 +329,17 @@ impl Dispatcher {
     fn bottleneck(&self) -> Option<Bottleneck> {
         let (now, now_us) = (self.context.clock.now(), self.context.clock.now_us());
         let working = self.providers.iter().filter(|state| state.has_work());
-        if working.clone().any(|state| state.is_bound(now_us)) {
-            return Some(Bottleneck::RateLimit);
-        }
         if working.clone().any(|state| state.rests_until(now) > now) {
             return Some(Bottleneck::Provider);
+        }
+        let mut bound = working.clone().filter(|state| state.is_bound(now_us));
+        if let Some(state) = bound.next() {
+            // After a 429 the limit is the provider's wish, not the setting.
+            return Some(if state.is_throttled() {
+                Bottleneck::Provider
+            } else {
+                Bottleneck::RateLimit
+            });
         }
         let is_committing = self.committer.committing().is_some();
         match (self.free(), working.count()) {

@@ -21,6 +21,7 @@ use crate::queue::{Settlement, Transition};
 use crate::rate::Rate;
 use crate::sms::{Failure, Outcome, Timestamp};
 use crate::store::{Campaign, CampaignStatus, ProviderPause};
+use crate::text::duration;
 
 use claims::per_second;
 pub(super) use claims::{ClaimRoom, PlanTime};
@@ -188,6 +189,11 @@ impl ProviderState {
         self.limiter.has_slack(limits.reduce(f64::min))
     }
 
+    /// Whether the provider asked to slow down, so that its limit is below the configured one.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.limiter.is_slowed()
+    }
+
     /// Whether a limit gave fewer permits than were asked for recently.
     pub(super) fn is_bound(&self, now_us: i64) -> bool {
         self.limiter.is_bound(now_us)
@@ -328,7 +334,11 @@ impl ProviderState {
         if let Some(pause) = pause {
             self.paused_until = pause.until;
             self.pause_reason = Some(pause.reason.clone());
-            return Some(pause_note(&pause.provider, &pause.reason, pause.until));
+            return Some(pause_note(
+                &pause.provider,
+                &pause.reason,
+                pause.until.since(now),
+            ));
         }
         if self.paused_until <= now {
             return None;
@@ -452,7 +462,7 @@ impl ProviderState {
             let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
             if let Some(until) = self.throttled(retry_after, now, context.clock.now_us()) {
                 let why = &failure.reason;
-                progress.set_note(Some(pause_note(&name, why, until)));
+                progress.set_note(Some(pause_note(&name, why, until.since(now))));
                 self.pause_reason = Some(why.clone());
                 results.pauses.push(ProviderPause {
                     provider: name,
@@ -501,8 +511,8 @@ impl ProviderState {
         let (now, progress) = (results.now, &context.progress);
         let (name, why) = (self.provider.name(), &failure.reason);
         if let Some(probe_at) = self.breaker.probe_at() {
-            let wait = probe_at.since(now).as_secs_f32();
-            let note = format!("`{name}` is unavailable ({why}): next attempt in {wait:.1} s");
+            let wait = duration(probe_at.since(now));
+            let note = format!("`{name}` is unavailable ({why}): next attempt in {wait}");
             progress.set_note(Some(note));
         } else if self.paused_until <= now {
             let note = format!("the last attempt at `{name}` failed: {why}");
@@ -544,6 +554,7 @@ fn make_unavailable(outcome: &mut Outcome) {
 }
 
 /// A provider's pause, for the operator.
-fn pause_note(provider: &str, why: &str, until: Timestamp) -> String {
-    format!("`{provider}` asked to wait until {until} ({why})")
+fn pause_note(provider: &str, why: &str, left: Duration) -> String {
+    let left = duration(left);
+    format!("`{provider}` asked to slow down ({why}): next attempt in {left}")
 }

@@ -83,20 +83,33 @@ pub const REASONS: usize = 1_000;
 /// other messages.
 const LATEST: i64 = 50;
 
+/// Why messages fail without an attempt.
+const WITHOUT_ATTEMPT: [&str; 4] = [
+    Class::Cancelled.as_str(),
+    Class::Expired.as_str(),
+    Class::Settled.as_str(),
+    Class::Suppressed.as_str(),
+];
+
 impl Store {
     /// The reason of a failed attempt of a message that will be tried again.
     pub async fn last_failure(&self, campaign: &str) -> Result<Option<String>, StoreError> {
         let Some(campaign) = self.campaign(campaign).await? else {
             return Ok(None);
         };
-        let latest: Vec<Option<String>> = reading!(self, |conn| sms::table
+        let latest: Vec<(Option<String>, Option<String>)> = reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(campaign.id))
             .filter(sms::state.eq(State::Ready.code()))
             .order((sms::due_at.desc(), sms::id.desc()))
             .limit(LATEST)
-            .select(sms::last_reason)
+            .select((sms::last_class, sms::last_reason))
             .load(conn))?;
-        Ok(latest.into_iter().flatten().next())
+        let was_attempted = |class: Option<String>| {
+            class.is_none_or(|class| !WITHOUT_ATTEMPT.contains(&class.as_str()))
+        };
+        Ok(latest
+            .into_iter()
+            .find_map(|(class, reason)| reason.filter(|_| was_attempted(class))))
     }
 }
 
@@ -281,7 +294,8 @@ impl Store {
         Ok(reasons)
     }
 
-    /// Why sent messages were not delivered, the most frequent first, at most [`REASONS`].
+    /// Why sent messages were not delivered, the most frequent first, at most [`REASONS`]. Without those that an import
+    /// has fixed.
     pub async fn undelivered_by_reason(
         &self,
         campaigns: &[i64],
@@ -291,6 +305,7 @@ impl Store {
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
             .filter(sms_sent::campaign_id.eq_any(campaigns))
             .filter(sms_sent::delivery_state.eq_any(pages::NOT_DELIVERED))
+            .filter(sms_sent::resent_at.is_null())
             .group_by((
                 sms_sent::delivery_class,
                 sms_sent::delivery_code,

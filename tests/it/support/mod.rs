@@ -25,11 +25,14 @@ use tempfile::TempDir;
 const FILTERS: [(&str, &str); 9] = [
     // Only runs of some seconds show progress, and say what limited them.
     (r"(?m)^(limited by|sending:|importing:) [^\n]*\n", ""),
-    (r", in [\w. ]+ \([\d.]+/(s|min)\)", ""),
+    (r", in [\w. ]+ \([\d.,]+/(s|min)\)", ""),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[DATE]"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:[PORT]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[DATE]"),
-    (r"in \d+(\.\d+)? (ms|s) \(\d+/s\)", "in [TIME] ([RATE])"),
+    (
+        r"in \d+(\.\d+)? (ms|s) \([\d.,]+/(s|min)\)",
+        "in [TIME] ([RATE])",
+    ),
     (r#""elapsed_ms": \d+"#, r#""elapsed_ms": [TIME]"#),
     (r#""rate": \d+\.\d+"#, r#""rate": [RATE]"#),
     (r"/tmp/[.\w]+/", "[FOLDER]/"),
