@@ -93,8 +93,8 @@ impl WindowFlags {
             }
             _ => Err(with_hint(
                 format!(
-                    "missing `--fallback-timezone`, for recipients whose time zone is not known: countries with \
-                     several zones are {}",
+                    "missing `--fallback-timezone`: not every recipient's time zone is known; countries with several \
+                     zones are {}",
                     countries_with_several_zones().join(", ")
                 ),
                 "add one such as `--fallback-timezone Europe/Berlin`",

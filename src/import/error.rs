@@ -158,11 +158,10 @@ impl From<PhoneError> for Rejection {
             PhoneError::NotANumber(_) => "not a phone number",
             PhoneError::Scientific(_) => "scientific notation",
             PhoneError::Several(_) => "several numbers in one field",
-            PhoneError::NoRegion(_) => "no country code",
+            PhoneError::NoRegion(_) | PhoneError::NoCountryCode(_) => "no country code",
             PhoneError::Invalid(..) | PhoneError::Unassigned(..) => "not a valid phone number",
             PhoneError::Ambiguous(..) => "of two countries without `+`",
             PhoneError::OtherCountry(..) => "of another country without `+`",
-            PhoneError::NoCountryCode(_) => "no country code",
         };
         Self::new(kind, error.to_string())
     }

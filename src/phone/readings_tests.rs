@@ -193,6 +193,7 @@ fn most_national_landlines_are_accepted() {
 /// The figures of the two tests above, for measurements.
 #[test]
 #[ignore = "prints figures"]
+#[expect(clippy::print_stdout, reason = "figures for the developer")]
 fn figures_of_numbers_without_plus() {
     let mut random = SmallRng::seed_from_u64(30);
     let by_country = mobiles_of_all_countries(&mut random);

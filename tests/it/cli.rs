@@ -210,7 +210,7 @@ fn usage_errors_exit_2_and_suggest_a_fix() {
     error: the following required arguments were not provided:
       <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
 
-    Usage: smsq set --campaign <NAME> <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
+    Usage: smsq set <NAME|--campaign <NAME>> <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
 
     For more information, try '--help'.
     ");

@@ -125,6 +125,7 @@ fn workbook_with_several_phone_columns_is_read() {
         "kunden.xlsx",
         "--region",
         "DE",
+        "--national",
         "--text",
         "{{ Name }}: {{ Tag }}",
     ];
@@ -141,7 +142,7 @@ fn workbook_with_several_phone_columns_is_read() {
     ----- stderr
     `kunden.xlsx`: workbook, sheet `Kunden`, not `Sheet2` (`--sheet NAME` selects one), header in line 1; phone: `Handynummer`, else `Festnetz`; text: with `Name`, `Tag`
     warning: `kunden.xlsx`: rejected 1 row, with the reasons in `kunden.rejects.csv`
-    fix that file and import it: `smsq import kunden.rejects.csv --campaign kunden-8617d7 --text '{{ Name }}: {{ Tag }}' --column 'phone=Handynummer,Festnetz' --region DE`
+    fix that file and import it: `smsq import kunden.rejects.csv --campaign kunden-8617d7 --text '{{ Name }}: {{ Tag }}' --column 'phone=Handynummer,Festnetz' --region DE --national`
     warning: `kunden.xlsx`: 1 landline, the first in line 3: such numbers rarely receive text messages
     next: `smsq send --campaign kunden-8617d7`
     ");
@@ -286,6 +287,7 @@ fn pipe_can_have_any_format() {
             "-",
             "--region",
             "DE",
+            "--national",
             "--text",
             "Hi {{ Name }}",
             "--dry-run",
@@ -354,6 +356,87 @@ fn phone_column_without_header_is_found_by_values() {
     let ran = scratch.run(["import", "two.csv", "--region", "GB", "--text", "Hi"]);
     assert!(
         ran.stderr().contains("hint: name one: `--column phone=1`"),
+        "{ran}"
+    );
+}
+
+#[test]
+fn numbers_with_a_country_code_and_no_plus_are_not_guessed() {
+    let scratch = Scratch::new();
+    // A British and a French mobile, whose digits are also German landlines, and a German one as in a spreadsheet.
+    scratch.write(
+        "list.csv",
+        "phone\n447400123456\n33612345678\n4915123456789\n",
+    );
+    let dry_run = |flags: &[&str]| {
+        let line = [
+            "import",
+            "list.csv",
+            "--text",
+            "Hi",
+            "--dry-run",
+            "--format",
+            "json",
+        ];
+        scratch.run(line.iter().chain(flags).copied()).json()
+    };
+    let guessed = dry_run(&["--region", "DE"]);
+    assert_eq!(
+        (&guessed["accepted"], &guessed["rejected"]),
+        (&1.into(), &2.into()),
+        "{guessed}"
+    );
+    let international = dry_run(&["--region", "DE", "--international"]);
+    assert_eq!(international["accepted"], 3, "{international}");
+    assert_eq!(dry_run(&["--international"])["accepted"], 3);
+    scratch.write("smsq.toml", "[import]\nnumbers = \"international\"\n");
+    assert_eq!(dry_run(&["--region", "DE"])["accepted"], 3);
+    let ran = scratch.run([
+        "import",
+        "list.csv",
+        "--text",
+        "Hi",
+        "--national",
+        "--international",
+    ]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+}
+
+#[test]
+fn ambiguous_numbers_are_decided_by_the_whole_list() {
+    let scratch = Scratch::new();
+    // The first can be a mobile of China, and one of North America.
+    let chinese = "13125550123\n13800138000\n18600138001\n";
+    let accepted = |more: &str| {
+        scratch.write("list.csv", &format!("phone\n{chinese}{more}"));
+        let line = [
+            "import", "list.csv", "--text", "Hi", "--region", "CN", "-n", "--format", "json",
+        ];
+        scratch.run(line).json()["accepted"].clone()
+    };
+    assert_eq!(accepted(""), 3);
+    // One number that only another country has, in the last line.
+    assert_eq!(accepted("447400123456\n"), 2);
+}
+
+#[test]
+fn missing_phone_column_of_a_workbook_names_its_other_sheets() {
+    let scratch = Scratch::new();
+    let mut book = Workbook::new();
+    for (name, column) in [("Notes", "remark"), ("Customers", "phone")] {
+        let sheet = book.add_worksheet().set_name(name).expect("a name");
+        sheet.write(0, 0, column).expect("writes");
+    }
+    write(
+        &scratch,
+        "book.xlsx",
+        &book.save_to_buffer().expect("a workbook"),
+    );
+    let ran = scratch.run(["import", "book.xlsx", "--text", "Hi"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(
+        ran.stderr()
+            .contains("sheet `Notes`, not `Customers` (`--sheet NAME` selects one)"),
         "{ran}"
     );
 }

@@ -284,7 +284,7 @@ fn send_waits_for_receipts_and_tells_who_was_not_reached() {
       sent        [DATE] to [DATE]
       provider    practice
       segments    4 (4 messages imported in GSM-7, 0 in UCS-2)
-      delivered   half within 0 ms (95 % within 0 ms)
+      delivered   half within 100 ms (95 % within 100 ms)
       lists       list.csv (4 rows: 4 accepted, 0 duplicates, 0 suppressed, 0 rejected)
 
     Why they were sent and not delivered

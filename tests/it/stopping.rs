@@ -49,11 +49,18 @@ fn paused_campaign_waits_and_cancelled_one_is_reimported() {
         "spring",
     ];
     scratch.run(import);
-    snapshot!(scratch.run(["pause", "--campaign", "spring"]), @r"
+    snapshot!(scratch.run(["pause", "spring"]), @r"
     exit 0
     ----- stderr
     paused campaign `spring`; running workers stop within seconds
     ");
+    let status = scratch.run(["status"]);
+    assert!(
+        status
+            .stdout()
+            .starts_with("spring: paused by `smsq pause`\n"),
+        "{status}"
+    );
     snapshot!(scratch.run(["send"]), @r"
     exit 3
     ----- stdout
@@ -86,7 +93,7 @@ fn paused_campaign_waits_and_cancelled_one_is_reimported() {
     snapshot!(scratch.run(["status"]), @r"
     exit 0
     ----- stdout
-    spring: cancelled (cancelled by `smsq cancel`)
+    spring: cancelled by `smsq cancel`
 
        imported   4
        sent       0    0.0 %

@@ -377,7 +377,7 @@ pub(in crate::commands) fn upload_flags(
         }
         match (field.value.trim(), name) {
             ("true" | "1", name) if SWITCHES.contains(&name) => {
-                words.push(format!("--{name}").into())
+                words.push(format!("--{name}").into());
             }
             ("false" | "0" | "", name) if SWITCHES.contains(&name) => {}
             _ => words.push(format!("--{name}={}", field.value).into()),

@@ -8,7 +8,7 @@ use smsq::phone::{self, Phone};
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
 use smsq::store::TextNote;
-use smsq::store::report::{Outcomes, Pages};
+use smsq::store::report::{Outcomes, Pages, Undelivered};
 
 use super::test_queue::{NOW, after, on_every_engine, sent, unknown};
 
@@ -102,6 +102,52 @@ async fn sent_is_counted_by_the_country_of_every_number() {
             *counted.entry(phone::country(&count.phone)).or_default() += count.messages;
         }
         assert_eq!(counted, expected);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reasons_leave_out_messages_that_an_import_has_fixed() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let at = NOW.as_millis();
+        for id in 101..=103 {
+            let phone = format!("+447400301{id}");
+            queue.db.run(&sent_row(id, &phone, "cellar", 1, 1, at));
+        }
+        queue
+            .db
+            .run("UPDATE sms_sent SET delivery_state = 'undelivered', delivery_reason = 'off'");
+        queue.db.run(&format!(
+            "UPDATE sms_sent SET resent_at = {at} WHERE id = 102"
+        ));
+        let reasons = queue.store.undelivered_by_reason(&[spring]).await;
+        let counted: u64 = reasons.expect("reasons").iter().map(|one| one.count).sum();
+        let mut walk = Undelivered::in_campaigns(&[spring]);
+        let listed = queue.store.next_undelivered(&mut walk, 10).await;
+        assert_eq!((counted, listed.expect("a page").len()), (2, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn last_failure_is_of_an_attempt() {
+    on_every_engine(async |queue| {
+        queue.queued(2).await;
+        let last = async || queue.store.last_failure("spring").await.expect("a read");
+        let set = |id: &str, class: &str, reason: &str| {
+            queue.db.run(&format!(
+                "UPDATE sms SET last_class = '{class}', last_reason = '{reason}' WHERE id = ({id})"
+            ));
+        };
+        let ids = queue
+            .db
+            .words("SELECT CAST(id AS CHAR(20)) AS value FROM sms ORDER BY id");
+        let ids: Vec<String> = ids.into_iter().flatten().collect();
+        set(&ids[1], "cancelled", "its campaign was cancelled");
+        assert_eq!(last().await, None);
+        set(&ids[0], "unavailable", "503");
+        assert_eq!(last().await.as_deref(), Some("503"));
     })
     .await;
 }
