@@ -160,7 +160,9 @@ impl From<PhoneError> for Rejection {
             PhoneError::Several(_) => "several numbers in one field",
             PhoneError::NoRegion(_) | PhoneError::NoCountryCode(_) => "no country code",
             PhoneError::Invalid(..) | PhoneError::Unassigned(..) => "not a valid phone number",
-            PhoneError::Ambiguous(..) => "of two countries without `+`",
+            PhoneError::Ambiguous(..) | PhoneError::AmbiguousMobile(..) => {
+                "of two countries without `+`"
+            }
             PhoneError::OtherCountry(..) => "of another country without `+`",
         };
         Self::new(kind, error.to_string())

@@ -271,9 +271,12 @@ fn has_phone(cells: &[String]) -> bool {
 fn phone_columns(rows: &[Row], dialling: Dialling) -> Vec<(usize, usize)> {
     let looks_like_a_phone = |cell: &&String| match Phone::parse(cell, dialling) {
         Ok(_) => true,
-        Err(PhoneError::NoRegion(_) | PhoneError::Ambiguous(..) | PhoneError::OtherCountry(..)) => {
-            cell.bytes().filter(u8::is_ascii_digit).count() >= 9
-        }
+        Err(
+            PhoneError::NoRegion(_)
+            | PhoneError::Ambiguous(..)
+            | PhoneError::AmbiguousMobile(..)
+            | PhoneError::OtherCountry(..),
+        ) => cell.bytes().filter(u8::is_ascii_digit).count() >= 9,
         Err(_) => false,
     };
     let count = |column: usize| {

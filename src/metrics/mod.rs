@@ -26,7 +26,7 @@ pub use queue::QueueState;
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The prefix of all names.
 const PREFIX: &str = "smsq";
-/// How long the state of the queue may take to read. Without an answer the database counts as away.
+/// How long the state of the queue may take to read. Without an answer the database counts as unreachable.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// Values of label `outcome`.
 const OUTCOMES: [&str; 8] = [
@@ -161,7 +161,7 @@ impl Default for Metrics {
             ),
             database_retries: register!(
                 "database_retries",
-                "Commits that had to wait because the database was away",
+                "Commits delayed by an unreachable database",
                 Counter::default()
             ),
             receipts: register!(
@@ -268,7 +268,7 @@ impl Metrics {
         self.text(queue.as_ref())
     }
 
-    /// All metrics; without the state of the queue, the database counts as away.
+    /// All metrics; without the state of the queue, the database counts as unreachable.
     pub fn text(&self, queue: Option<&QueueState>) -> String {
         let mut text = String::new();
         let mut now = Registry::with_prefix(PREFIX);

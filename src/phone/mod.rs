@@ -186,8 +186,13 @@ pub enum PhoneError {
     Unassigned(String, String),
     /// Also the country of the national reading, and of the one with a country code.
     #[error(
-        "`{0}` can be a number of {1}, or one of {2} without its `+`: write it with `+`, or say what the numbers \
+        "`{0}` can be a mobile of {1}, or one of {2} without its `+`: write it with `+`, or say what the numbers \
          of the list are with `--national` or `--international`"
+    )]
+    AmbiguousMobile(String, String, String),
+    #[error(
+        "`{0}` can be a number of {1}, or one of {2} without its `+`: write it with `+`, or use `--international` \
+         if the numbers of the list begin with a country code"
     )]
     Ambiguous(String, String, String),
     /// Also the country.

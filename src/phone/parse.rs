@@ -50,9 +50,16 @@ fn read_without_plus(
         Readings::None => Err(PhoneError::Unassigned(shown(raw), region.to_string())),
         Readings::Certain(number) => Ok(number),
         Readings::Mobiles { national, .. } if dialling.numbers == Numbers::National => Ok(national),
-        Readings::Mobiles { other, .. } | Readings::Uncertain { other } => Err(
-            PhoneError::Ambiguous(shown(raw), region.to_string(), other.country()),
-        ),
+        Readings::Mobiles { other, .. } => Err(PhoneError::AmbiguousMobile(
+            shown(raw),
+            region.to_string(),
+            other.country(),
+        )),
+        Readings::Uncertain { other } => Err(PhoneError::Ambiguous(
+            shown(raw),
+            region.to_string(),
+            other.country(),
+        )),
         Readings::Abroad(other) => Err(PhoneError::OtherCountry(shown(raw), other.country())),
     }
 }

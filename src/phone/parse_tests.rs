@@ -108,8 +108,14 @@ fn uncertain_numbers_are_rejected_with_advice() {
         (
             "447400123456",
             "DE",
-            "`4474****3456` can be a number of DE, or one of GB +44 without its `+`: write it with `+`, or say what \
-             the numbers of the list are with `--national` or `--international`",
+            "`4474****3456` can be a number of DE, or one of GB +44 without its `+`: write it with `+`, or use \
+             `--international` if the numbers of the list begin with a country code",
+        ),
+        (
+            "13125550123",
+            "CN",
+            "`131****0123` can be a mobile of CN, or one of US +1 without its `+`: write it with `+`, or say what the \
+             numbers of the list are with `--national` or `--international`",
         ),
         ("2020-01-31", "DK", "`20****1-31` is not a phone number"),
         (
