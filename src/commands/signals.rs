@@ -56,6 +56,7 @@ impl SignalWatch {
     pub(crate) fn listen(&self) -> Signals {
         let (sender, received) = mpsc::unbounded_channel();
         *self.lock() = Some(sender);
+        tracing::debug!("signals stop the command in order");
         Signals {
             watch: self.clone(),
             received,

@@ -256,7 +256,7 @@ async fn check_queued(
     Err(ChangeError::Refused(Refused::OpensTooLate {
         campaign: campaign.name.clone(),
         window: window.describe(),
-        opens_at: window.format_local(opens_at).to_string(),
+        opens_at: window.format_local(opens_at),
     }))
 }
 

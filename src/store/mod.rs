@@ -138,9 +138,9 @@ impl Store {
     /// Connects and brings the tables up to date.
     pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
         let Some((scheme, path)) = url.split_once(':') else {
-            let file = if url.is_empty() { "smsq.db" } else { url };
-            let reason = format!("invalid database URL: write it like `sqlite://{file}`");
-            return Err(StoreError::new(url, StoreErrorKind::Url, reason));
+            // The value may be a password in the wrong place.
+            let reason = "invalid database URL: write a file as `sqlite://smsq.db`";
+            return Err(StoreError::new("database", StoreErrorKind::Url, reason));
         };
         let location = if scheme == "sqlite" {
             let path = path.strip_prefix("//").unwrap_or(path);

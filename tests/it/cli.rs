@@ -285,7 +285,7 @@ fn invalid_database_url_or_folder_is_explained() {
     snapshot!(scratch.run(["status", "--database", "nodb.db"]), @r"
     exit 2
     ----- stderr
-    error: `nodb.db`: invalid database URL: write it like `sqlite://nodb.db`
+    error: `database`: invalid database URL: write a file as `sqlite://smsq.db`
     ");
     let add = ["suppress", "add", "+447400123456"];
     let line = [&add[..], &["--database", "sqlite://no/smsq.db"]].concat();

@@ -77,9 +77,11 @@ pub(super) fn provider(
 pub(super) fn section(written: &Table, provider: &Provider) -> Table {
     let mut section = provider::complete(written);
     let kind = written.get("kind").and_then(Value::as_str);
-    let published = [kind, Some(provider.name())].into_iter().flatten();
-    let published = published.filter_map(provider::builtin_section).next();
-    let published = published.unwrap_or_default();
+    let published = [kind, Some(provider.name())]
+        .into_iter()
+        .flatten()
+        .find_map(provider::builtin_section)
+        .unwrap_or_default();
     for (key, value) in &mut section {
         hide_queries(value, published.get(key));
     }

@@ -94,7 +94,7 @@ impl Delays {
             return Duration::ZERO;
         }
         let (least, most) = (*self.span.start(), *self.span.end());
-        least + (most - least).mul_f64(random.random())
+        least + most.saturating_sub(least).mul_f64(random.random())
     }
 }
 

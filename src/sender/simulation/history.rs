@@ -235,7 +235,7 @@ mod tests {
                 it.starts[3].at += SECOND / 10;
             }),
             ("2 was released while its claim was being committed", |it| {
-                it.claims[0].answered = SECOND * 2
+                it.claims[0].answered = SECOND * 2;
             }),
             ("claim 1 of 2 was started twice", |it| {
                 it.starts[3].claim = 1;

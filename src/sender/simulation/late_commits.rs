@@ -40,9 +40,9 @@ async fn work(simulation: &Simulation, faults: impl Fn(u64) -> DbFaults) {
         ..simulation.worker()
     };
     let ended = tokio::join!(
-        simulation.work_as(worker(0)),
-        simulation.work_as(worker(1)),
-        simulation.work_as(worker(2)),
+        Box::pin(simulation.work_as(worker(0))),
+        Box::pin(simulation.work_as(worker(1))),
+        Box::pin(simulation.work_as(worker(2))),
     );
     for summary in [ended.0, ended.1, ended.2] {
         assert_eq!(summary.expect("it ends").ended, Ended::Done);

@@ -1,5 +1,7 @@
 //! Changes of a campaign in every state, through every door: the command, the page and the API.
 
+use std::fmt::Write as _;
+
 use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
@@ -266,10 +268,11 @@ fn resumed_campaign_does_not_send_its_cancelled_messages() {
 fn confirmation_is_asked_again_when_more_messages_match() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        let phones: String = (0..7)
-            .map(|index| format!("+44740012345{index}\n"))
-            .collect();
-        scratch.import(&format!("phone\n{phones}"));
+        let mut list = "phone\n".to_owned();
+        for index in 0..7 {
+            writeln!(list, "+44740012345{index}").expect("a string");
+        }
+        scratch.import(&list);
         let unknown = |ids: &str, at: i64| {
             db.run(&format!(
                 "UPDATE sms SET state = 2, in_doubt = TRUE, attempts = 1, claimed_at = {at}, unknown_at = {at} \
