@@ -34,7 +34,7 @@ mod workers;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -43,7 +43,7 @@ use tokio::sync::OnceCell;
 use crate::secret::Secret;
 use crate::sms::{Timestamp, millis};
 use connection::{
-    Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, with_password,
+    Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
 };
 
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
@@ -127,6 +127,8 @@ pub struct Store {
     pool: Arc<Pool>,
     cursors: Arc<claim::ClaimCursors>,
     skip_locked: Arc<OnceCell<SkipLocked>>,
+    /// How long a query or transaction may take; `None`: as long as it needs.
+    limit: Option<Duration>,
 }
 
 impl Store {
@@ -162,10 +164,26 @@ impl Store {
             pool: Arc::new(Pool::new(location)),
             cursors: Arc::default(),
             skip_locked: Arc::default(),
+            limit: None,
         };
         store.refuse_pooler().await?;
         store.migrate(access).await?;
         Ok(store)
+    }
+
+    /// The same database for callers that cannot wait: each query and each transaction fails after `limit`, including
+    /// its waits for a connection and for locks, and repetitions after a conflict.
+    #[must_use]
+    pub fn limited(&self, limit: Duration) -> Self {
+        Self {
+            limit: Some(limit),
+            ..self.clone()
+        }
+    }
+
+    /// Takes what every writer needs: on SQLite the lock of the file, on a server a transaction.
+    pub async fn check_writable(&self) -> Result<(), StoreError> {
+        transaction!(self, |connection| connection.run("SELECT 1"))
     }
 
     /// The file of the database; `None` if it is on a server.

@@ -11,6 +11,7 @@ mod transaction;
 mod url;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::SimpleConnection as _;
@@ -28,12 +29,15 @@ pub use probe::{Probe, SkipLocked};
 pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};
 pub(super) use transaction::{
     Attempts, Chunk, in_chunks, querying, reading, run_query, run_transaction, transaction,
-    with_retries, writing,
+    with_retries, within, writing,
 };
 pub(super) use url::{ServerKind, ServerUrl, with_password};
 
 /// The most rows of one statement.
 pub(super) const ROWS: usize = 1_000;
+
+/// After this time without traffic the system asks whether the host of a server is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// One connection.
 pub(super) enum Connection {
@@ -340,6 +344,10 @@ impl ConnectError {
             StoreErrorKind::Replica,
             "is a replica: it cannot be written",
         )
+    }
+
+    fn no_answer() -> Self {
+        Self::new(StoreErrorKind::Unavailable, "does not answer")
     }
 }
 

@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
-use super::{ConnectError, Connection, KnownErrors, ServerUrl};
+use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl};
 use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch; diesel's sessions are at UTC.
@@ -98,7 +98,7 @@ pub(super) async fn connect(
         .socket(url.socket.as_ref().map(|path| path.display().to_string()))
         .stmt_cache_size(0)
         .client_found_rows(true)
-        .tcp_keepalive(Some(30_000_u32))
+        .tcp_keepalive(u32::try_from(KEEPALIVE.as_millis()).ok())
         .init(SESSION.to_vec());
     if url.encrypted {
         let mut encryption = SslOpts::default();
@@ -114,10 +114,7 @@ pub(super) async fn connect(
     };
     match tokio::time::timeout(patience, connecting).await {
         Ok(connected) => connected.map(|conn| Connection::Mysql(Box::new(conn))),
-        Err(_) => Err(ConnectError::new(
-            StoreErrorKind::Unavailable,
-            "does not answer",
-        )),
+        Err(_) => Err(ConnectError::no_answer()),
     }
 }
 

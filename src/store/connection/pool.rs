@@ -168,6 +168,15 @@ impl Pool {
         })
     }
 
+    /// Closes the connections that are not in use.
+    pub(super) fn close_idle(&self) {
+        for lane in &self.lanes {
+            if let Ok(mut idle) = lane.idle.lock() {
+                idle.clear();
+            }
+        }
+    }
+
     /// Tries the hosts, first the one that was used last.
     async fn connect(&self, url: &ServerUrl) -> Result<Connection, StoreError> {
         let first = self.current.load(Ordering::Relaxed);
@@ -254,8 +263,6 @@ impl PooledConnection<'_> {
 
     /// Closes this connection and the idle ones, which are likely to be lost too.
     pub(super) fn close_all(self) {
-        if let Ok(mut idle) = self.lane.idle.lock() {
-            idle.clear();
-        }
+        self.pool.close_idle();
     }
 }

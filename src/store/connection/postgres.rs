@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{ConnectError, Connection, KnownErrors, ServerUrl};
+use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl};
 use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch.
@@ -67,6 +67,7 @@ pub(super) async fn connect(
         .dbname(&url.database)
         .application_name("smsq")
         .connect_timeout(patience)
+        .keepalives_idle(KEEPALIVE)
         .port(port);
     match &url.socket {
         Some(path) => config.host_path(path),
@@ -75,23 +76,28 @@ pub(super) async fn connect(
     if let Some(password) = &url.password {
         config.password(password.expose_secret());
     }
-    let conn = if url.encrypted {
-        config.ssl_mode(tokio_postgres::config::SslMode::Require);
-        let tls = MakeRustlsConnect::new(encryption(url)?);
-        let (client, connection) = config.connect(tls).await?;
-        AsyncPgConnection::try_from_client_and_connection(client, connection).await?
-    } else {
-        config.ssl_mode(tokio_postgres::config::SslMode::Disable);
-        let (client, connection) = config.connect(NoTls).await?;
-        AsyncPgConnection::try_from_client_and_connection(client, connection).await?
+    let tls = url.encrypted.then(|| encryption(url)).transpose()?;
+    let connecting = async {
+        let conn = if let Some(tls) = tls {
+            config.ssl_mode(tokio_postgres::config::SslMode::Require);
+            let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
+            AsyncPgConnection::try_from_client_and_connection(client, connection).await?
+        } else {
+            config.ssl_mode(tokio_postgres::config::SslMode::Disable);
+            let (client, connection) = config.connect(NoTls).await?;
+            AsyncPgConnection::try_from_client_and_connection(client, connection).await?
+        };
+        let mut connection = Connection::Postgres(Arc::new(conn));
+        connection.run(DURABLE).await?;
+        let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
+        if connection.number(read_only).await? == 1 && !url.takes_read_only() {
+            return Err(ConnectError::replica());
+        }
+        Ok(connection)
     };
-    let mut connection = Connection::Postgres(Arc::new(conn));
-    connection.run(DURABLE).await?;
-    let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
-    if connection.number(read_only).await? == 1 && !url.takes_read_only() {
-        return Err(ConnectError::replica());
-    }
-    Ok(connection)
+    // The driver limits only the time of TCP, not that of the first messages after it.
+    let connected = tokio::time::timeout(patience, connecting).await;
+    connected.unwrap_or_else(|_| Err(ConnectError::no_answer()))
 }
 
 /// Certificates are always checked, against the authorities of the system or of the URL.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use diesel::QueryResult;
 use rand::RngExt;
 
-use super::{Connection, PooledConnection, lost, sqlite};
+use super::{Connection, Pool, PooledConnection, lost, sqlite};
 use crate::store::{StoreError, StoreErrorKind};
 
 /// How often a transaction that conflicts with another is begun again before the caller gets the error.
@@ -21,25 +21,29 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs `$run` on a connection of a lane, and again while [`Attempts`] allows it. The value of `$run` is a result,
-/// and whether a commit was asked for.
+/// and whether a commit was asked for. A store with a limit ends all of it then, wherever it waits.
 macro_rules! with_retries {
     ($store:expr, $lane:ident, |$connection:ident| $run:expr) => {{
-        use $crate::store::connection::{Attempts, Lane};
+        use $crate::store::connection::{Attempts, Lane, within};
         let pool = &*$store.pool;
         let mut attempts = Attempts::default();
-        loop {
-            let mut pooled = match pool.take(Lane::$lane).await {
-                Ok(pooled) => pooled,
-                Err(error) => break Err(error),
-            };
-            let done = {
-                let $connection = pooled.connection();
-                $run
-            };
-            if let Some(result) = attempts.finish(pooled, done).await {
-                break result;
+        // In a box, because what calls it would have a copy for each of its two ways.
+        let work = Box::pin(async {
+            loop {
+                let mut pooled = match pool.take(Lane::$lane).await {
+                    Ok(pooled) => pooled,
+                    Err(error) => break Err(error),
+                };
+                let done = {
+                    let $connection = pooled.connection();
+                    $run
+                };
+                if let Some(result) = attempts.finish(pooled, done).await {
+                    break result;
+                }
             }
-        }
+        });
+        within($store.limit, pool, work).await
     }};
 }
 
@@ -140,6 +144,25 @@ impl Connection {
     pub(in crate::store) async fn commit(&mut self) -> QueryResult<()> {
         self.run("COMMIT").await
     }
+}
+
+/// Runs `work` for at most `limit`. After that its connection is closed, and so are the idle ones, whose server is likely
+/// to stand still for them, too; whether a commit succeeded is not known.
+pub(in crate::store) async fn within<T>(
+    limit: Option<Duration>,
+    pool: &Pool,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let Some(limit) = limit else {
+        return work.await;
+    };
+    if let Ok(done) = tokio::time::timeout(limit, work).await {
+        return done;
+    }
+    pool.close_idle();
+    let reason = format!("does not answer within {limit:?}");
+    let kind = StoreErrorKind::Unavailable;
+    Err(StoreError::new(pool.name(), kind, reason))
 }
 
 /// What one attempt returned, and whether its commit was asked for.
