@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Context, message_and_hint, providers, status, with_hint};
+use super::{Context, message_and_hint, providers, serve, status, with_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreError, StoreErrorKind};
@@ -72,6 +72,9 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
                 let mut users: Vec<&Campaign> = campaigns.iter().map(|(it, _)| it).collect();
                 users.retain(|campaign| context.provider_of(campaign) == Some(name));
                 findings.check_provider(&provider, &users);
+                if let Some(doubt) = serve::unchecked_receipts(context, &provider) {
+                    findings.note("receipts", &doubt);
+                }
             }
             Err(error) => findings.problem("provider", &error),
         }

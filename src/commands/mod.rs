@@ -43,7 +43,7 @@ use crate::process;
 use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
-use crate::serve::receipt_url;
+use crate::serve::{receipt_token, receipt_url};
 use crate::store::{self, Access, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::{did_you_mean, printable, printable_json};
 use signals::SignalWatch;
@@ -394,6 +394,10 @@ impl Context {
             let mut section = section.clone();
             section.insert(setting.to_owned(), url.to_string().into());
             provider = read(&section)?;
+        }
+        // Vendors quote the address in their errors.
+        if let Some(key) = self.config.serve.receipt_key() {
+            provider.hide(&receipt_token(key, name));
         }
         let (lease, timeout) = (self.config.sender.lease, provider.timeout());
         if lease < timeout + config::LEASE_MARGIN {

@@ -1,7 +1,7 @@
 //! `smsq serve`: runs the server; and makes tokens and URLs for it.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const DATABASE_WAIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq serve                                     prints a link to the page, for this machine
+  smsq serve                                     prints a link to the page at a terminal, for this machine
   smsq serve token manager --role read           a read-only token, and its line for smsq.toml
   smsq serve --listen 10.0.0.5:8026              for others too; needs a token
   smsq serve urls                                where each provider posts its delivery receipts
@@ -130,6 +130,16 @@ fn urls(context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+/// Why posted receipts of a provider are taken without a check of their signature, although the vendor signs them.
+pub(super) fn unchecked_receipts(context: &Context, provider: &Provider) -> Option<String> {
+    context.config.serve.receipt_key()?;
+    let problem = provider.webhook()?.unchecked_because.as_ref()?;
+    let name = provider.name();
+    Some(format!(
+        "signatures of receipts for `{name}` are not checked: {problem}"
+    ))
+}
+
 /// The configured providers whose receipts can be posted.
 fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
     let config = &context.config;
@@ -140,12 +150,8 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
         // One that is misconfigured must not stop the others.
         match context.provider(&name) {
             Ok(provider) if provider.webhook().is_some() => {
-                let webhook = provider.capabilities().webhook.as_ref();
-                let awaited = webhook.filter(|webhook| webhook.is_enabled);
-                if let Some(problem) = awaited.and_then(|it| it.unchecked_because.as_ref()) {
-                    context.console.warn(&format!(
-                        "signatures of receipts for `{name}` are not checked: {problem}"
-                    ));
+                if let Some(doubt) = unchecked_receipts(context, &provider) {
+                    context.console.warn(&doubt);
                 }
                 providers.insert(name, Arc::new(provider));
             }
@@ -162,7 +168,8 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     let context = Arc::new(context);
     let config = &context.config;
     let settings = config.serve.clone();
-    if settings.is_open() && settings.tokens.expose().is_empty() {
+    let (is_open, has_tokens) = (settings.is_open(), !settings.tokens.expose().is_empty());
+    if is_open && !has_tokens {
         return Err(with_hint(
             format!(
                 "others can reach `{}`, and no token is set",
@@ -171,8 +178,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
             "`smsq serve token NAME --role ROLE` makes one; or listen on 127.0.0.1",
         ));
     }
-    let is_open = !settings.listen.ip().is_loopback();
-    if is_open
+    if !settings.listen.ip().is_loopback()
         && settings
             .public_url
             .as_ref()
@@ -199,7 +205,8 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         config: settings,
     };
     let mut signals = context.signals.listen();
-    let server = Server::start(parts).await;
+    let (stop, stopped) = watch::channel(false);
+    let server = Server::start(parts, stopped).await;
     let server = server.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => with_hint(
             format!("`{listen}` is in use by another program"),
@@ -207,20 +214,28 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         ),
         _ => anyhow!("cannot listen on `{listen}`: {error}"),
     })?;
-    let link = server.one_time_link();
     let address = format!("http://{}", server.address());
-    let object = json!({ "url": address, "link": link });
+    // Whoever reads the link may do everything, so it is written to no file and to no journal.
+    let link = (io::stdout().is_terminal() && !is_open).then(|| server.one_time_link());
     if context.is_json() {
+        let object = json!({ "url": address, "link": link });
         context.console.print(&format!("{object}\n"))?;
     } else {
-        context.console.print(&format!("{link}\n"))?;
+        let shown = link.as_ref().unwrap_or(&address);
+        context.console.print(&format!("{shown}\n"))?;
     }
-    context.console.status(
-        "open this link to log in (valid once); Ctrl-C stops the server, workers keep running",
-    );
+    let next = match (&link, has_tokens) {
+        (Some(_), _) => "open this link to log in (valid once, for 10 minutes)",
+        (None, true) => "log in with a token",
+        (None, false) => {
+            "nobody can log in yet: `smsq serve token NAME --role ROLE` makes a token; at a terminal a link is printed"
+        }
+    };
+    context.console.status(&format!(
+        "{next}; Ctrl-C stops the server, workers keep running"
+    ));
     let mut manager = ServiceManager::default();
-    let (stop, stopped) = watch::channel(false);
-    let mut running = tokio::spawn(server.run(stopped));
+    let mut running = tokio::spawn(server.run());
     manager.ready();
     manager.status(&format!("listening on {address}"));
     signals.next().await;

@@ -148,7 +148,11 @@ impl Config {
             ),
             ("retention.older_than", self.retention.is_valid()),
             ("serve.max_waiting", self.serve.max_waiting >= 1),
+            ("serve.receipt_key", self.serve.is_receipt_key_valid()),
         ];
+        if let Some(expected) = self.serve.tokens_problem() {
+            return Err(layers.invalid("serve.tokens", Some(&expected)));
+        }
         match limits.into_iter().find(|(_, holds)| !holds) {
             Some((key, _)) => Err(layers.invalid(key, None)),
             None => Ok(()),
@@ -173,7 +177,7 @@ fn expected(key: &str) -> &'static str {
         "default_provider" => "the name of a provider, as a text",
         "default_region" => "a country in two letters, like `GB`",
         "database.url" => "a URL like `sqlite://smsq.db`",
-        "database.password" | "redis.password" | "serve.receipt_key" => "a text",
+        "database.password" | "redis.password" => "a text",
         "database.password_file" => "a path, as a text",
         "sender.concurrency" => "a whole number from 1 to 4096",
         "sender.lease" => "a duration of 5 s or more, like `30s`",
@@ -201,6 +205,10 @@ fn expected(key: &str) -> &'static str {
         }
         "serve.listen" => "an address with a port, like `127.0.0.1:8026`",
         "serve.public_url" => "a URL like `https://sms.example.net`, or empty",
+        "serve.trusted_proxies" => {
+            "a list of addresses or networks, like `10.0.0.7` or `10.0.0.0/8`"
+        }
+        "serve.receipt_key" => "a random text of at least 16 characters",
         "serve.tokens" => "a list of `NAME:ROLE:HASH`, as `smsq serve token` prints them",
         "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
         "log.format" => "`text` or `json`",

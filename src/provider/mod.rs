@@ -158,6 +158,11 @@ impl Provider {
         })
     }
 
+    /// Keeps a value out of all reasons, as if it were a secret of the section.
+    pub fn hide(&mut self, value: &str) {
+        self.adapter.config_mut().secrets.forms.add_derived(value);
+    }
+
     /// The keys of the section whose values are never shown, like `receipts.headers`.
     pub fn secret_keys(&self) -> &BTreeSet<String> {
         &self.secret_keys

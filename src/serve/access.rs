@@ -1,6 +1,6 @@
 //! Who may do what: access tokens and their roles, the cookie of a browser, and the checks that keep other sites out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, Method, header};
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -25,9 +26,16 @@ const MAX_FAILED: u32 = 5;
 const FAILED_WITHIN: Duration = Duration::from_secs(60);
 /// More addresses than this are forgotten.
 const MAX_ADDRESSES: usize = 10_000;
-/// The name of the cookie over HTTP, and over HTTPS, where a browser accepts it only with `Secure`.
-const COOKIE: &str = "smsq";
-const SECURE_COOKIE: &str = "__Host-smsq";
+/// How long the printed link works.
+const ONE_TIME: Duration = Duration::from_secs(600);
+/// Names that the audit log uses: of workers, and of the owner of the printed link.
+const RESERVED_NAMES: [&str; 2] = ["worker", LOCAL];
+const LOCAL: &str = "local";
+/// Tokens that somebody would try first. Tokens of `smsq serve token` are random.
+const GUESSABLE: [&str; 16] = [
+    "", "1234", "12345678", "123456", "abc123", "admin", "changeme", "example", "hello", "letmein",
+    "password", "qwerty", "secret", "smsq", "test", "token",
+];
 
 /// What the owner of a token may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +102,9 @@ pub struct AccessToken {
 impl AccessToken {
     /// A new random token; returns its text, which is stored nowhere.
     pub fn generate(name: &str, role: Role) -> Result<(String, Self), String> {
+        if RESERVED_NAMES.contains(&name) {
+            return Err(format!("invalid name `{name}`: use {}", reserved(name)));
+        }
         let text = random_token();
         let hash = hash(&text);
         Self::new(name, role, hash).map(|token| (text, token))
@@ -144,24 +155,61 @@ impl AccessTokens {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// What is wrong with them, as what is expected: names are different and not reserved, and no token can be guessed.
+    pub(super) fn problem(&self) -> Option<String> {
+        let mut names = BTreeSet::new();
+        self.0.iter().find_map(|token| {
+            let name = &token.name;
+            if RESERVED_NAMES.contains(&name.as_str()) {
+                return Some(reserved(name));
+            }
+            if !names.insert(name) {
+                return Some(format!("different names: two tokens are named `{name}`"));
+            }
+            let is_guessable = GUESSABLE.into_iter().any(|word| hash(word) == token.hash);
+            is_guessable.then(|| {
+                format!(
+                    "tokens of `smsq serve token`: that of `{name}` is a word that anybody can guess"
+                )
+            })
+        })
+    }
+}
+
+fn reserved(name: &str) -> String {
+    format!("a name other than `{name}`, which the page *Changes* uses")
 }
 
 impl<'de> Deserialize<'de> for AccessTokens {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Texts {
-            One(String),
-            Many(Vec<String>),
-        }
-        let texts = match Texts::deserialize(deserializer)? {
-            Texts::Many(texts) => texts,
-            Texts::One(text) => text.split(',').map(str::to_owned).collect(),
+        let texts = Texts::deserialize(deserializer)?.into_vec();
+        let tokens: Result<Vec<AccessToken>, String> =
+            texts.iter().map(|text| text.parse()).collect();
+        tokens.map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A list of texts, or one text with commas from the environment.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Texts {
+    /// The texts that are not empty.
+    pub(super) fn into_vec(self) -> Vec<String> {
+        let texts = match self {
+            Self::Many(texts) => texts,
+            Self::One(text) => text.split(',').map(str::to_owned).collect(),
         };
         let texts = texts.iter().map(|text| text.trim());
-        let tokens = texts.filter(|text| !text.is_empty()).map(str::parse);
-        let tokens: Result<Vec<AccessToken>, String> = tokens.collect();
-        tokens.map(Self).map_err(serde::de::Error::custom)
+        texts
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -197,31 +245,58 @@ pub(super) enum AccessError {
 /// Knows the tokens of this server, and who is logged in.
 pub(super) struct AccessControl {
     tokens: Vec<AccessToken>,
-    /// The token of the link that was printed; it can be used once.
-    one_time: Mutex<Option<[u8; 32]>>,
+    /// The token of the link that was printed, and when it expires. It can be used once.
+    one_time: Mutex<Option<([u8; 32], u64)>>,
     /// Signs cookies; another start of the server has another one.
     cookie_key: [u8; 32],
+    /// The name of the cookie. Browsers send a cookie to all ports of a host, so each port has its own.
+    cookie_name: String,
+    /// Sessions that were ended before they expired, each with that time.
+    ended: Mutex<HashMap<String, u64>>,
     failed: Mutex<HashMap<IpAddr, (Instant, u32)>>,
     /// Where others reach the server, if it is behind a proxy.
     public_url: Option<Url>,
+    trusted_proxies: Vec<IpNet>,
+}
+
+/// What a cookie says.
+struct Session {
+    id: String,
+    identity: Identity,
+    expires_at: u64,
 }
 
 impl AccessControl {
-    pub(super) fn new(tokens: AccessTokens, public_url: Option<Url>) -> Self {
+    /// `port`: where the server listens.
+    pub(super) fn new(config: &super::Config, port: u16) -> Self {
+        let public_url = config.public_url.clone();
+        // Over HTTPS a browser accepts the name with `__Host-` only with `Secure`.
+        let cookie_name = match &public_url {
+            Some(url) if is_https(url) => {
+                format!(
+                    "__Host-smsq-{}",
+                    url.port_or_known_default().unwrap_or(port)
+                )
+            }
+            _ => format!("smsq-{port}"),
+        };
         Self {
-            tokens: tokens.0,
+            tokens: config.tokens.expose().0.clone(),
             one_time: Mutex::new(None),
             cookie_key: rand::random(),
+            cookie_name,
+            ended: Mutex::default(),
             failed: Mutex::default(),
             public_url,
+            trusted_proxies: config.trusted_proxies.clone(),
         }
     }
 
-    /// A token that logs one browser in as `admin`.
-    pub(super) fn issue_one_time(&self) -> String {
+    /// A token that logs one browser in as `admin`, within ten minutes.
+    pub(super) fn issue_one_time(&self, now: u64) -> String {
         let token = random_token();
         if let Ok(mut one_time) = self.one_time.lock() {
-            *one_time = Some(hash(&token));
+            *one_time = Some((hash(&token), now + ONE_TIME.as_secs()));
         }
         token
     }
@@ -242,13 +317,15 @@ impl AccessControl {
     }
 
     /// Uses up the token of the printed link.
-    fn take_one_time(&self, token: &str) -> Option<Identity> {
+    fn take_one_time(&self, token: &str, now: u64) -> Option<Identity> {
         let mut one_time = self.one_time.lock().ok()?;
-        let is_it = one_time.is_some_and(|known| bool::from(known.ct_eq(&hash(token))));
+        let is_it = one_time.is_some_and(|(known, expires_at)| {
+            bool::from(known.ct_eq(&hash(token))) && now < expires_at
+        });
         is_it.then(|| {
             *one_time = None;
             Identity {
-                name: "local".to_owned(),
+                name: LOCAL.to_owned(),
                 role: Role::Admin,
             }
         })
@@ -261,39 +338,37 @@ impl AccessControl {
         address: IpAddr,
         now: u64,
     ) -> Result<(Identity, String), AccessError> {
-        self.check_attempts(address)?;
         let token = token.trim();
-        let Some(owner) = self.owner(token).or_else(|| self.take_one_time(token)) else {
-            self.count_failed(address);
-            return Err(AccessError::Unknown);
+        // A right token is never refused because of the wrong ones of others at its address.
+        let owner = self.owner(token);
+        let Some(owner) = owner.or_else(|| self.take_one_time(token, now)) else {
+            return Err(self.refuse(address));
         };
         if !owner.role.may(Permission::View) {
             return Err(AccessError::Forbidden);
         }
         let expires_at = now + SESSION.as_secs();
-        let claims = format!("{}|{}|{expires_at}", owner.name, owner.role.as_str());
+        let (name, role, id) = (&owner.name, owner.role.as_str(), random_token());
+        let claims = format!("{name}|{role}|{expires_at}|{id}");
         let signature = URL_SAFE_NO_PAD.encode(self.sign(&claims).finalize().into_bytes());
         let value = format!("{}.{signature}", URL_SAFE_NO_PAD.encode(claims));
         let cookie = self.set_cookie(&value, SESSION.as_secs());
         Ok((owner, cookie))
     }
 
-    /// The value of header `Set-Cookie` that logs a browser out.
-    pub(super) fn log_out(&self) -> String {
+    /// Ends the session of a browser; returns the value of header `Set-Cookie` that deletes its cookie.
+    pub(super) fn log_out(&self, headers: &HeaderMap, now: u64) -> String {
+        if let (Some(session), Ok(mut ended)) = (self.session(headers, now), self.ended.lock()) {
+            ended.retain(|_, expires_at| *expires_at > now);
+            ended.insert(session.id, session.expires_at);
+        }
         self.set_cookie("", 0)
     }
 
-    fn is_secure(&self) -> bool {
-        let public_url = self.public_url.as_ref();
-        public_url.is_some_and(|url| url.scheme() == "https")
-    }
-
     fn set_cookie(&self, value: &str, seconds: u64) -> String {
-        let (name, secure) = if self.is_secure() {
-            (SECURE_COOKIE, "; Secure")
-        } else {
-            (COOKIE, "")
-        };
+        let name = &self.cookie_name;
+        let is_secure = self.public_url.as_ref().is_some_and(is_https);
+        let secure = if is_secure { "; Secure" } else { "" };
         format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
     }
 
@@ -303,33 +378,31 @@ impl AccessControl {
         mac
     }
 
-    /// Who the cookie says this is.
-    fn visitor(&self, headers: &HeaderMap, now: u64) -> Option<Identity> {
-        let name = if self.is_secure() {
-            SECURE_COOKIE
-        } else {
-            COOKIE
-        };
+    /// The session of the cookie, unless it has expired or was ended.
+    fn session(&self, headers: &HeaderMap, now: u64) -> Option<Session> {
         let values = headers.get_all(header::COOKIE).iter();
         let cookies = values.filter_map(|value| value.to_str().ok());
         let mut pairs = cookies.flat_map(|value| value.split(';'));
+        let name = self.cookie_name.as_str();
         let value = pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))?;
         let (claims, signature) = value.split_once('.')?;
         let claims = String::from_utf8(URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         self.sign(&claims).verify_slice(&signature).ok()?;
         let mut parts = claims.split('|');
-        let (name, role, expires_at) = (parts.next()?, parts.next()?, parts.next()?);
-        (expires_at.parse::<u64>().ok()? > now).then_some(())?;
-        Some(Identity {
-            name: name.to_owned(),
-            role: role.parse().ok()?,
+        let (name, role) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
+        let (expires_at, id) = (parts.next()?.parse().ok()?, parts.next()?.to_owned());
+        let is_ended = self.ended.lock().ok()?.contains_key(&id);
+        (expires_at > now && !is_ended).then_some(Session {
+            id,
+            identity: Identity { name, role },
+            expires_at,
         })
     }
 
     /// Who sent a request with a cookie, for pages.
     pub(super) fn of_browser(&self, headers: &HeaderMap, now: u64) -> Option<Identity> {
-        self.visitor(headers, now)
+        self.session(headers, now).map(|session| session.identity)
     }
 
     /// Who sent a request with `Authorization: Bearer TOKEN`, for programs. Their requests never use the cookie, so a
@@ -348,30 +421,13 @@ impl AccessControl {
         let Some(token) = token else {
             return Err(AccessError::Unknown);
         };
-        self.owner(token).ok_or_else(|| {
-            match self.check_attempts(address) {
-                Err(too_many) => return too_many,
-                Ok(()) => self.count_failed(address),
-            }
-            AccessError::Unknown
-        })
+        self.owner(token).ok_or_else(|| self.refuse(address))
     }
 
-    fn check_attempts(&self, address: IpAddr) -> Result<(), AccessError> {
-        let Ok(failed) = self.failed.lock() else {
-            return Ok(());
-        };
-        match failed.get(&address) {
-            Some((since, count)) if *count >= MAX_FAILED && since.elapsed() < FAILED_WITHIN => {
-                Err(AccessError::TooManyAttempts)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn count_failed(&self, address: IpAddr) {
+    /// Why a wrong token is refused. The first ones of an address are logged.
+    fn refuse(&self, address: IpAddr) -> AccessError {
         let Ok(mut failed) = self.failed.lock() else {
-            return;
+            return AccessError::Unknown;
         };
         if failed.len() >= MAX_ADDRESSES {
             failed.clear();
@@ -381,15 +437,51 @@ impl AccessControl {
             *entry = (Instant::now(), 0);
         }
         entry.1 += 1;
+        match entry.1 {
+            count if count < MAX_FAILED => {
+                tracing::warn!(%address, "an unknown access token was refused");
+                AccessError::Unknown
+            }
+            MAX_FAILED => {
+                tracing::warn!(
+                    %address,
+                    "an unknown access token was refused; further ones are not logged for a minute"
+                );
+                AccessError::Unknown
+            }
+            _ => AccessError::TooManyAttempts,
+        }
     }
 
-    /// The address of the client: behind a proxy, the one that the proxy has seen.
+    /// Whether many clients have this address: programs on this machine, or a proxy.
+    pub(super) fn is_shared(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.is_trusted(address)
+    }
+
+    fn is_trusted(&self, address: IpAddr) -> bool {
+        let is_in = |network: &IpNet| network.contains(&address);
+        self.trusted_proxies.iter().any(is_in)
+    }
+
+    /// The address of the client: behind proxies, the one that the first of them has seen.
     pub(super) fn client(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
-        let forwarded = headers.get_all("x-forwarded-for").iter().next_back();
-        let forwarded = forwarded.filter(|_| self.public_url.is_some() && peer.is_loopback());
-        let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next());
-        last.and_then(|last| last.trim().parse().ok())
-            .unwrap_or(peer)
+        let is_proxy = self.is_trusted(peer) || (self.public_url.is_some() && peer.is_loopback());
+        if !is_proxy {
+            return peer;
+        }
+        let values = headers.get_all("x-forwarded-for").iter();
+        let values: Vec<&str> = values.filter_map(|value| value.to_str().ok()).collect();
+        // Each proxy adds what it has seen at the end; what is before that can be forged.
+        let addresses = values.iter().rev().flat_map(|value| value.rsplit(','));
+        let addresses = addresses.map_while(|text| text.trim().parse::<IpAddr>().ok());
+        let mut last = peer;
+        for address in addresses.map(|address| address.to_canonical()) {
+            last = address;
+            if !self.is_trusted(address) {
+                break;
+            }
+        }
+        last
     }
 
     /// Refuses names of other hosts: another site's name may be made to point to this address. An address is safe.
@@ -438,9 +530,14 @@ impl AccessControl {
     }
 }
 
+fn is_https(url: &Url) -> bool {
+    url.scheme() == "https"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secret::Secret;
 
     const NOW: u64 = 1_763_715_600;
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -450,7 +547,15 @@ mod tests {
         let tokens = tokens.map(|token| token.expect("a good name"));
         let public_url = public_url.map(|url| url.parse().expect("a URL"));
         let (texts, tokens) = tokens.into_iter().unzip();
-        (AccessControl::new(AccessTokens(tokens), public_url), texts)
+        let config = super::super::Config {
+            listen: ([127, 0, 0, 1], 8026).into(),
+            public_url,
+            trusted_proxies: vec!["192.0.2.0/24".parse().expect("a network")],
+            tokens: Secret::new(AccessTokens(tokens)),
+            max_waiting: 1,
+            receipt_key: Secret::default(),
+        };
+        (AccessControl::new(&config, 8026), texts)
     }
 
     fn with(name: &str, value: &str) -> HeaderMap {
@@ -513,20 +618,72 @@ mod tests {
         let (_, cookie) = access.log_in(&texts[0], ADDRESS, NOW).expect("a token");
         let claims = URL_SAFE_NO_PAD.encode(format!("read|admin|{}", NOW + 3600));
         let signature = cookie.split(['.', ';']).nth(1).expect("a signature");
-        let forged = format!("{COOKIE}={claims}.{signature}");
+        let forged = format!("smsq-8026={claims}.{signature}");
         assert_eq!(access.of_browser(&with("cookie", &forged), NOW), None);
-        for bad in ["smsq=", "smsq=.", "smsq=a.b", "other=1", "smsq=%%.%%"] {
-            assert_eq!(access.of_browser(&with("cookie", bad), NOW), None, "{bad}");
+        for bad in ["", ".", "a.b", "%%.%%"] {
+            let cookie = with("cookie", &format!("smsq-8026={bad}"));
+            assert_eq!(access.of_browser(&cookie, NOW), None, "{bad}");
         }
     }
 
     #[test]
-    fn one_time_token_works_once() {
+    fn session_ends_when_its_browser_logs_out() {
+        let (access, texts) = access(None);
+        let log_in = || access.log_in(&texts[0], ADDRESS, NOW).expect("a token").1;
+        let (ended, other) = (cookie_of(&log_in()), cookie_of(&log_in()));
+        assert!(
+            access
+                .log_out(&ended, NOW + 1)
+                .contains("=; Path=/; Max-Age=0")
+        );
+        assert_eq!(access.of_browser(&ended, NOW + 2), None);
+        assert!(access.of_browser(&other, NOW + 2).is_some());
+    }
+
+    #[test]
+    fn cookies_of_two_ports_of_a_host_have_two_names() {
+        let (plain, texts) = access(None);
+        let cookie = plain.log_in(&texts[0], ADDRESS, NOW).expect("a token").1;
+        assert!(cookie.starts_with("smsq-8026="), "{cookie}");
+        let (secure, texts) = access(Some("https://sms.example.net/"));
+        let cookie = secure.log_in(&texts[0], ADDRESS, NOW).expect("a token").1;
+        assert!(cookie.starts_with("__Host-smsq-443="), "{cookie}");
+        assert!(cookie.ends_with("; Secure"), "{cookie}");
+    }
+
+    #[test]
+    fn one_time_token_works_once_and_for_ten_minutes() {
         let (access, _) = access(None);
-        let token = access.issue_one_time();
-        assert!(access.log_in(&token, ADDRESS, NOW).is_ok());
-        let again = access.log_in(&token, ADDRESS, NOW);
+        let token = access.issue_one_time(NOW);
+        assert!(access.log_in(&token, ADDRESS, NOW + 599).is_ok());
+        let again = access.log_in(&token, ADDRESS, NOW + 599);
         assert_eq!(again.err(), Some(AccessError::Unknown));
+        let token = access.issue_one_time(NOW);
+        let late = access.log_in(&token, ADDRESS, NOW + 600);
+        assert_eq!(late.err(), Some(AccessError::Unknown));
+    }
+
+    #[test]
+    fn tokens_that_can_be_guessed_or_confused_are_refused() {
+        let token = |name: &str, text: &str| AccessToken {
+            name: name.to_owned(),
+            role: Role::Read,
+            hash: hash(text),
+        };
+        let problem = |tokens: &[AccessToken]| AccessTokens(tokens.to_vec()).problem();
+        let (ann, bob) = (token("ann", "a random text"), token("bob", "another"));
+        assert_eq!(problem(&[ann.clone(), bob]), None);
+        let twice = problem(&[ann.clone(), token("ann", "another")]);
+        assert_eq!(
+            twice.as_deref(),
+            Some("different names: two tokens are named `ann`")
+        );
+        for name in RESERVED_NAMES {
+            assert!(problem(&[token(name, "a random text")]).is_some(), "{name}");
+            assert!(AccessToken::generate(name, Role::Read).is_err(), "{name}");
+        }
+        let guessable = problem(&[ann, token("bob", "test")]).expect("a problem");
+        assert!(guessable.contains("`bob`"), "{guessable}");
     }
 
     #[test]
@@ -539,16 +696,15 @@ mod tests {
     }
 
     #[test]
-    fn address_with_many_failures_waits() {
+    fn right_token_works_after_wrong_ones_of_its_address() {
         let (access, texts) = access(None);
         for _ in 0..MAX_FAILED {
             let failed = access.log_in("wrong", ADDRESS, NOW);
             assert_eq!(failed.err(), Some(AccessError::Unknown));
         }
-        let refused = access.log_in(&texts[3], ADDRESS, NOW);
+        let refused = access.log_in("wrong", ADDRESS, NOW);
         assert_eq!(refused.err(), Some(AccessError::TooManyAttempts));
-        let other = IpAddr::from([10, 0, 0, 9]);
-        assert!(access.log_in(&texts[3], other, NOW).is_ok());
+        assert!(access.log_in(&texts[3], ADDRESS, NOW).is_ok());
     }
 
     #[test]
@@ -607,5 +763,15 @@ mod tests {
         );
         let elsewhere = IpAddr::from([10, 0, 0, 9]);
         assert_eq!(behind.client(&headers, elsewhere), elsewhere);
+        // Of two trusted proxies the first one has seen the client.
+        let proxy = IpAddr::from([192, 0, 2, 1]);
+        let headers = with("x-forwarded-for", "1.1.1.1, 203.0.113.7, 192.0.2.2");
+        assert_eq!(
+            direct.client(&headers, proxy),
+            IpAddr::from([203, 0, 113, 7])
+        );
+        assert_eq!(direct.client(&HeaderMap::new(), proxy), proxy);
+        assert!(direct.is_shared(proxy) && direct.is_shared(ADDRESS));
+        assert!(!direct.is_shared(elsewhere));
     }
 }

@@ -1,15 +1,19 @@
 //! What holds for every request: the host that it names, the headers of its response, and who sent it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{ConnectInfo, FromRequestParts, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
+use hyper::body::{Frame, SizeHint};
 
 use super::ServerState;
 use super::access::{AccessError, Identity, Permission};
@@ -20,12 +24,20 @@ use crate::text::printable_line;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// The most bytes of the body of a request, except for batches and files, and how long it may take.
-const MAX_BODY: usize = 1 << 20;
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most bytes of the body of a request, except for batches and files, and of a form.
+pub(super) const MAX_BODY: usize = 1 << 20;
+pub(super) const MAX_FORM: usize = 64 << 10;
+/// How long a request may take, except for batches, files and downloads, which have limits for each part.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+/// How much of a body is read that nothing wants, and for how long.
+const MAX_DISCARDED: u64 = 4 << 20;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Probes name the address of a container, or nothing.
-const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+/// Whether a request asks for the health of the server. Probes name the address of a container, or nothing, as host, and
+/// are answered whatever the limit of connections.
+pub(super) fn is_probe(path: &str) -> bool {
+    ["/healthz", "/readyz"].contains(&path)
+}
 
 /// Headers of every response, unless it has them.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -45,9 +57,8 @@ pub(super) async fn check(
     request: Request<Body>,
     next: Next,
 ) -> Response {
-    let is_probe = PROBES.contains(&request.uri().path());
     let host = host_of(request.headers());
-    let checked = if is_probe {
+    let checked = if is_probe(request.uri().path()) {
         Ok(())
     } else {
         shared.access.check_host(host.as_deref())
@@ -95,6 +106,9 @@ pub(super) async fn explain(request: Request<Body>, next: Next) -> Response {
         _ if parts.status == StatusCode::METHOD_NOT_ALLOWED => {
             "this address has other methods: see header `Allow`".to_owned()
         }
+        _ if parts.status == StatusCode::PAYLOAD_TOO_LARGE => {
+            "the body is larger than 1 MiB, or a form larger than 64 KiB".to_owned()
+        }
         text => printable_line(&text).into_owned(),
     };
     let problem = Problem::new(parts.status, detail).into_response();
@@ -104,23 +118,78 @@ pub(super) async fn explain(request: Request<Body>, next: Next) -> Response {
     Response::from_parts(parts, body)
 }
 
-/// Reads a body before it is handled: within a time, and up to a size.
-pub(super) async fn read_body(request: Request<Body>, next: Next) -> Response {
+/// Answers within [`REQUEST_TIMEOUT`], whatever the client or the database does. What the request waits for is dropped.
+pub(super) async fn limit_time(request: Request<Body>, next: Next) -> Response {
+    let answered = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    answered.unwrap_or_else(|_| {
+        let seconds = REQUEST_TIMEOUT.as_secs();
+        let detail = format!(
+            "the request was not complete, or the database did not answer, within {seconds} s; nothing was stored \
+             unless the same request is answered with 200 later"
+        );
+        Problem::unavailable(detail).into_response()
+    })
+}
+
+/// Reads the rest of a body that was not wanted, if it is not large, without keeping it: a client that is still writing
+/// when the connection is closed may not get the response.
+pub(super) async fn discard_body(request: Request<Body>, next: Next) -> Response {
+    let waits = request.headers().contains_key(header::EXPECT);
     let (parts, body) = request.into_parts();
-    let read = axum::body::to_bytes(body, MAX_BODY);
-    let body = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let status = StatusCode::PAYLOAD_TOO_LARGE;
-            let detail = "the body ended early, or is larger than 1 MiB";
-            return Problem::new(status, detail).into_response();
+    let body = SharedBody(Arc::new(Mutex::new(body)));
+    let rest = body.clone();
+    let response = next.run(Request::from_parts(parts, Body::new(body))).await;
+    let is_small = rest
+        .size_hint()
+        .upper()
+        .is_none_or(|size| size <= MAX_DISCARDED);
+    if !waits && is_small && !rest.is_end_stream() {
+        let discarding = rest.discard();
+        // What takes longer is cut off.
+        let _ = tokio::time::timeout(DISCARD_TIMEOUT, discarding).await;
+    }
+    response
+}
+
+/// A body of which the rest can be read after the handler has ended.
+#[derive(Clone)]
+struct SharedBody(Arc<Mutex<Body>>);
+
+impl SharedBody {
+    fn lock(&self) -> MutexGuard<'_, Body> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn discard(self) {
+        let mut read = 0;
+        let mut parts = Body::new(self).into_data_stream();
+        while let Some(Ok(part)) = parts.next().await {
+            read += part.len() as u64;
+            if read > MAX_DISCARDED {
+                return;
+            }
         }
-        Err(_) => {
-            let detail = "the body did not arrive in time";
-            return Problem::new(StatusCode::REQUEST_TIMEOUT, detail).into_response();
-        }
-    };
-    next.run(Request::from_parts(parts, Body::from(body))).await
+    }
+}
+
+impl HttpBody for SharedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut *self.lock()).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.lock().is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.lock().size_hint()
+    }
 }
 
 pub(super) async fn not_found() -> Problem {

@@ -18,10 +18,11 @@ use super::problem::Problem;
 use crate::metrics::{CONTENT_TYPE, Metrics, QueueState};
 use crate::store::PostResult;
 
-/// How long `/readyz` waits for the database.
+/// How long `/readyz` waits for the database, and how long its answer is used: asking takes turns with writers.
 const READY_WITHIN: Duration = Duration::from_secs(1);
-/// How long the queue may take to be counted.
-const READ_WITHIN: Duration = Duration::from_secs(20);
+const READY_FOR: Duration = Duration::from_secs(1);
+/// How long the queue may take to be counted; shorter than a request may take.
+const READ_WITHIN: Duration = Duration::from_secs(12);
 /// A count is used for this long, and for this multiple of the time that it took.
 const FRESH: Duration = Duration::from_secs(5);
 const SHARE: u32 = 20;
@@ -38,10 +39,10 @@ async fn healthy() -> &'static str {
 }
 
 async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
-    let answer = tokio::time::timeout(READY_WITHIN, shared.store.created_at()).await;
-    match answer {
-        Ok(Ok(_)) => "ok\n".into_response(),
-        Ok(Err(_)) | Err(_) => Problem::unavailable("the database does not answer").into_response(),
+    if shared.metrics.is_ready(&shared).await {
+        "ok\n".into_response()
+    } else {
+        Problem::unavailable("the database does not answer, or cannot be written").into_response()
     }
 }
 
@@ -50,6 +51,8 @@ async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
 pub(super) struct ServerMetrics {
     counted: Metrics,
     queue: Mutex<Option<QueueReading>>,
+    /// When the database was asked last, and whether it can be written.
+    ready: Mutex<Option<(Instant, bool)>>,
 }
 
 /// The state of the queue, and what it cost to read it.
@@ -80,6 +83,18 @@ impl ServerMetrics {
         self.counted.note_opt_outs(provider, count);
     }
 
+    /// Whether the database can be written now, or could a moment ago.
+    async fn is_ready(&self, shared: &ServerState) -> bool {
+        let mut ready = self.ready.lock().await;
+        if let Some((_, is_ready)) = ready.filter(|(at, _)| at.elapsed() < READY_FOR) {
+            return is_ready;
+        }
+        let checked = tokio::time::timeout(READY_WITHIN, shared.store.check_writable()).await;
+        let is_ready = matches!(checked, Ok(Ok(())));
+        *ready = Some((Instant::now(), is_ready));
+        is_ready
+    }
+
     /// All metrics. However often they are asked for, the queue is counted for a small part of the time.
     async fn text(&self, shared: &ServerState) -> String {
         let mut queue = self.queue.lock().await;
@@ -89,7 +104,8 @@ impl ServerMetrics {
         if !queue.as_ref().is_some_and(is_fresh) {
             let began = Instant::now();
             let default_provider = shared.default_provider.as_deref();
-            let reading = QueueState::read(&shared.store, shared.metrics_config, default_provider);
+            let store = &shared.patient_store;
+            let reading = QueueState::read(store, shared.metrics_config, default_provider);
             let read = tokio::time::timeout(READ_WITHIN, reading).await;
             *queue = Some(QueueReading {
                 read_at: Instant::now(),

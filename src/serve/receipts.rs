@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use url::Url;
 
 use super::ServerState;
@@ -40,12 +41,13 @@ pub fn receipt_url(base: &Url, key: &Secret<String>, provider: &str) -> Url {
     let mut url = base.clone();
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty()
-            .extend(["receipts", provider, &token(key, provider)]);
+            .extend(["receipts", provider, &receipt_token(key, provider)]);
     }
     url
 }
 
-fn token(key: &Secret<String>, provider: &str) -> String {
+/// The secret in the URL that a vendor posts the receipts of a provider to.
+pub fn receipt_token(key: &Secret<String>, provider: &str) -> String {
     let mut mac =
         Hmac::<Sha256>::new_from_slice(key.expose().as_bytes()).expect("any length is good");
     mac.update(b"receipts/");
@@ -56,21 +58,37 @@ fn token(key: &Secret<String>, provider: &str) -> String {
 /// Wakes the task that applies receipts.
 static ARRIVED: Notify = Notify::const_new();
 
+/// The provider whose address a request has. It is known before the body is read.
+struct Addressed(Arc<Provider>);
+
+impl FromRequestParts<Arc<ServerState>> for Addressed {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        shared: &Arc<ServerState>,
+    ) -> Result<Self, Self::Rejection> {
+        // The same answer for a wrong token and for an unknown provider.
+        let unknown = || Problem::not_found("there is nothing at this address");
+        let path = Path::<(String, String)>::from_request_parts(parts, shared).await;
+        let Path((name, given)) = path.map_err(|_| unknown())?;
+        let key = shared.config.receipt_key().ok_or_else(unknown)?;
+        let expected = receipt_token(key, &name);
+        let is_known = bool::from(expected.as_bytes().ct_eq(given.as_bytes()));
+        let provider = shared.providers.get(&name).filter(|_| is_known);
+        provider.cloned().map(Self).ok_or_else(unknown)
+    }
+}
+
 async fn receive(
     State(shared): State<Arc<ServerState>>,
-    Path((name, given)): Path<(String, String)>,
+    Addressed(provider): Addressed,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    // The same answer for a wrong token and for an unknown provider.
-    let unknown = || Problem::not_found("there is nothing at this address");
-    let key = shared.config.receipt_key().ok_or_else(unknown)?;
-    let expected = token(key, &name);
-    let is_known = bool::from(expected.as_bytes().ct_eq(given.as_bytes()));
-    let provider = shared.providers.get(&name).filter(|_| is_known);
-    let provider = provider.ok_or_else(unknown)?;
+    let name = provider.name();
     let url = public_url(&shared, &uri);
     let now = shared.store.now().await.map_err(away)?;
     let posted = provider.parse_webhook(&PostedRequest {
@@ -80,15 +98,15 @@ async fn receive(
         body: &body,
         now,
     });
-    let posted = posted.map_err(|error| refused(provider, &error))?;
+    let posted = posted.map_err(|error| refused(&provider, &error))?;
     let store = &shared.store;
     if !posted.receipts.is_empty() {
         let receipts = &posted.receipts;
         let new = store
-            .add_receipts(&name, receipts, now)
+            .add_receipts(name, receipts, now)
             .await
             .map_err(away)?;
-        shared.metrics.count_receipts(&name, new);
+        shared.metrics.count_receipts(name, new);
         ARRIVED.notify_one();
     }
     let stops = posted
@@ -105,7 +123,7 @@ async fn receive(
         .collect();
     if !stops.is_empty() {
         let added = store.suppress(stops, now).await.map_err(away)?;
-        shared.metrics.count_opt_outs(&name, added);
+        shared.metrics.count_opt_outs(name, added);
     }
     let (kind, text) = provider.webhook_answer();
     let kind = HeaderValue::from_static(kind);
@@ -145,8 +163,9 @@ fn refused(provider: &Provider, error: &WebhookError) -> Problem {
     Problem::new(status, error.to_string())
 }
 
-/// Applies receipts as they arrive, and those that wait for their message.
-pub(super) async fn apply(shared: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
+/// Applies receipts as they arrive, and those that wait for their message, without end.
+pub(super) async fn apply(shared: Arc<ServerState>) {
+    let store = &shared.patient_store;
     let mut ended_at: Option<Instant> = None;
     loop {
         if ended_at.is_none_or(|at| at.elapsed() >= END_EVERY) {
@@ -161,8 +180,8 @@ pub(super) async fn apply(shared: Arc<ServerState>, mut stop: watch::Receiver<bo
             Ok(false) => {}
             Err(error) => tracing::warn!(%error, "receipts could not be applied"),
         }
-        let due = shared.store.next_receipt_due().await.unwrap_or_default();
-        let now = shared.store.now().await;
+        let due = store.next_receipt_due().await.unwrap_or_default();
+        let now = store.now().await;
         let wait = due
             .zip(now.ok())
             .map(|(due, now)| due.since(now).max(APPLY_EVERY));
@@ -173,7 +192,6 @@ pub(super) async fn apply(shared: Arc<ServerState>, mut stop: watch::Receiver<bo
             }
         };
         tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return,
             () = ARRIVED.notified() => {}
             () = sleep => {}
         }
@@ -182,10 +200,11 @@ pub(super) async fn apply(shared: Arc<ServerState>, mut stop: watch::Receiver<bo
 
 /// Ends the wait for receipts that never came, of providers that only post them.
 async fn end_awaiting(shared: &ServerState) -> Result<(), StoreError> {
-    let before = shared.store.now().await?.minus(shared.no_report_after);
+    let store = &shared.patient_store;
+    let before = store.now().await?.minus(shared.no_report_after);
     for (name, provider) in &shared.providers {
         if provider.pull().is_none() {
-            shared.store.end_awaiting(name, before).await?;
+            store.end_awaiting(name, before).await?;
         }
     }
     Ok(())
@@ -193,11 +212,9 @@ async fn end_awaiting(shared: &ServerState) -> Result<(), StoreError> {
 
 /// Applies some of the due receipts; returns whether there were any.
 async fn apply_due(shared: &ServerState) -> Result<bool, StoreError> {
-    let now = shared.store.now().await?;
-    let applied = shared
-        .store
-        .apply_receipts(shared.no_report_after, now)
-        .await?;
+    let store = &shared.patient_store;
+    let now = store.now().await?;
+    let applied = store.apply_receipts(shared.no_report_after, now).await?;
     Ok(applied.receipts > 0)
 }
 

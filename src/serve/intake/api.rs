@@ -24,7 +24,8 @@ use crate::rate::Rates;
 use crate::report::CampaignSummary;
 use crate::serve::ServerState;
 use crate::serve::access::{Identity, Permission};
-use crate::serve::guard::{Program, explain};
+use crate::serve::guard::Program;
+use crate::serve::page::record_download;
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
 use crate::store::{CampaignChange, FoundSms, IntakeKey, PostResult, SmsFilter, WindowChange};
@@ -60,7 +61,6 @@ pub(in crate::serve) fn routes() -> Router<Arc<ServerState>> {
         .route("/v1/campaigns/{name}/report.csv", get(get_report))
         .route("/v1/imports/{id}", get(get_import))
         .route("/v1/imports/{id}/rejects.csv", get(get_rejects))
-        .layer(axum::middleware::from_fn(explain))
 }
 
 /// Their bodies are read bit by bit, and have limits of their own.
@@ -69,7 +69,6 @@ pub(in crate::serve) fn unlimited_routes() -> Router<Arc<ServerState>> {
         .route("/v1/messages/batch", post(post_batch))
         .route("/v1/imports", post(post_import))
         .layer(axum::extract::DefaultBodyLimit::disable())
-        .layer(axum::middleware::from_fn(explain))
 }
 
 async fn openapi() -> Response {
@@ -690,9 +689,8 @@ async fn get_report(
     Query(query): Query<ReportQuery>,
 ) -> Result<Response, Problem> {
     program.need(Permission::View)?;
-    let is_whole = program.0.role.may(Permission::Operate);
     let list = query.list.as_deref().unwrap_or("failed");
-    crate::serve::page::report_csv(&shared, &name, list, is_whole).await
+    crate::serve::page::report_csv(&shared, &program.0, &name, list).await
 }
 
 async fn post_import(
@@ -759,7 +757,17 @@ async fn post_import(
     };
     let uploads = &shared.intake.uploads;
     uploads.check(&fields).map_err(Problem::invalid)?;
+    let campaign = fields.iter().find(|field| field.name == "campaign");
+    let campaign = campaign.map(|field| field.value.clone());
     let id = uploads.accept(file, fields).await.map_err(failed)?;
+    let detail = format!("uploaded a list as `{id}`");
+    // The file is taken, whether or not that can be recorded.
+    let recorded = shared
+        .store
+        .record(&program.0.name, "upload", campaign.as_deref(), &detail);
+    if let Err(error) = recorded.await {
+        tracing::warn!(%error, who = program.0.name, id, "an upload was not recorded");
+    }
     let mut response = respond(StatusCode::ACCEPTED, &json!({ "import": id }));
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/imports/{id}")) {
         response.headers_mut().insert(header::LOCATION, location);
@@ -797,18 +805,21 @@ async fn get_rejects(
         .uploads
         .state(&id)
         .ok_or_else(unknown_import)?;
-    rejected_rows(&shared, &id).await
+    rejected_rows(&shared, &program.0, &id).await
 }
 
 /// The file with the rejected rows of an upload, for programs and for pages.
 pub(in crate::serve) async fn rejected_rows(
     shared: &ServerState,
+    who: &Identity,
     id: &str,
 ) -> Result<Response, Problem> {
     const PART: usize = 64 << 10;
     let path = shared.intake.uploads.rejects(id).ok_or_else(no_rejects)?;
     let file = tokio::fs::File::open(&path).await;
     let file = file.map_err(|_| no_rejects())?;
+    let what = format!("the rejected rows of upload `{id}`");
+    record_download(shared, who, None, &what).await?;
     let parts = futures_util::stream::try_unfold(file, async |mut file| {
         let mut part = vec![0; PART];
         let read = file.read(&mut part).await?;

@@ -1,9 +1,8 @@
 //! The campaigns that messages are posted to, remembered for a moment, and how many of their messages wait.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use tokio::sync::Mutex;
 
 use crate::import::Unique;
 use crate::import::consumer::unique_in;
@@ -30,8 +29,11 @@ pub(super) struct OpenCampaign {
 pub(super) struct Campaigns {
     store: Store,
     max_waiting: u64,
-    known: Mutex<HashMap<String, OpenCampaign>>,
+    /// Each with a lock of its own, so that one is read once at a time and delays no other.
+    known: Mutex<HashMap<String, Arc<KnownCampaign>>>,
 }
+
+type KnownCampaign = tokio::sync::Mutex<Option<OpenCampaign>>;
 
 impl Campaigns {
     pub(super) fn new(store: Store, max_waiting: u64) -> Self {
@@ -50,18 +52,14 @@ impl Campaigns {
         sender: Option<&str>,
     ) -> Result<OpenCampaign, Problem> {
         let name = name.trim();
-        let mut known = self.known.lock().await;
-        let fresh = known.get(name).filter(|one| one.read_at.elapsed() < FRESH);
-        let open = if let Some(fresh) = fresh {
-            fresh.clone()
-        } else {
-            let open = self.read(name, sender).await?;
-            if known.len() >= MAX_KNOWN {
-                known.clear();
-            }
-            known.insert(name.to_owned(), open.clone());
-            open
+        let known = self.known(name);
+        let mut known = known.lock().await;
+        let fresh = known.take().filter(|one| one.read_at.elapsed() < FRESH);
+        let open = match fresh {
+            Some(fresh) => fresh,
+            None => self.read(name, sender).await?,
         };
+        *known = Some(open.clone());
         drop(known);
         let campaign = &open.campaign;
         if campaign.state == CampaignStatus::Cancelled {
@@ -88,6 +86,14 @@ impl Campaigns {
             return Err(Problem::new(status, detail).after(WAIT));
         }
         Ok(open)
+    }
+
+    fn known(&self, name: &str) -> Arc<KnownCampaign> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_KNOWN && !known.contains_key(name) {
+            known.clear();
+        }
+        Arc::clone(known.entry(name.to_owned()).or_default())
     }
 
     async fn read(&self, name: &str, sender: Option<&str>) -> Result<OpenCampaign, Problem> {

@@ -140,9 +140,13 @@ impl WriterTask {
         }
     }
 
-    /// Commits a group of requests. If the database refuses them together, each is tried alone, so that one bad
-    /// message does not fail the others.
-    async fn commit(&mut self, group: Vec<Submission>) {
+    /// Commits a group of requests, without those that are given up, which were answered that nothing is stored. If the
+    /// database refuses them together, each is tried alone, so that one bad message does not fail the others.
+    async fn commit(&mut self, mut group: Vec<Submission>) {
+        group.retain(|submission| !submission.reply.is_closed());
+        if group.is_empty() {
+            return;
+        }
         match self.try_commit(&group).await {
             Ok(results) => reply(group, results),
             Err(error) if group.len() == 1 || !error.is_rejection() => {

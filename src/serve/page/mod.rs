@@ -16,7 +16,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Form, Path, Query, State};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -28,11 +28,11 @@ use self::actions::{Action, ActionError};
 use self::attempts::{AttemptLine, attempts, may_have_earlier};
 use self::events::{TimelineEvent, events};
 use self::snapshot::Details;
-use super::ServerState;
-use super::access::{AccessError, Permission};
+use super::access::{AccessError, Identity, Permission};
 use super::guard::{ClientAddress, SameSite, Visitor, now};
 use super::intake::rejected_rows;
 use super::problem::Problem;
+use super::{ServerState, until_stopped};
 use crate::activity::{Bottleneck, ProviderActivity};
 use crate::phone::{Phone, mask};
 use crate::report::{self, Format, Listing, Report, ReportOptions, delivery, hide, states};
@@ -43,6 +43,8 @@ use crate::text::{duration, printable_line};
 
 pub(super) use self::snapshot::{Page, Snapshot, refresh};
 
+/// How long a page waits for a change before it says that the change continues; shorter than a request may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long a client may take to read the next part of a file.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows of lists on a page.
@@ -212,9 +214,14 @@ async fn log_in(
     }
 }
 
-async fn log_out(State(shared): State<Arc<ServerState>>, _: Visitor) -> Response {
+async fn log_out(
+    State(shared): State<Arc<ServerState>>,
+    _: Visitor,
+    headers: HeaderMap,
+) -> Response {
     let mut response = Redirect::to("/").into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&shared.access.log_out()) {
+    let cookie = shared.access.log_out(&headers, now());
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response
@@ -592,7 +599,7 @@ async fn act(
 }
 
 async fn change(
-    shared: &ServerState,
+    shared: &Arc<ServerState>,
     visitor: &Visitor,
     name: &str,
     action_name: &str,
@@ -603,18 +610,49 @@ async fn change(
     let action = action.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
     let campaign = shared.store.campaign(name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
-    let who = &visitor.0.name;
-    match action.run(&shared.store, &campaign, given, who).await {
-        Ok(done) => {
-            tracing::info!(who, campaign = name, action = action_name, "changed");
-            let values = context! {
-                title => action.label(),
-                message => done,
-                back => path_of(name),
-                ..visitor_values(visitor, "campaign")
-            };
-            Ok(render(StatusCode::OK, "done.html", values))
+    let done_page = |status: StatusCode, message: &str| {
+        let values = context! {
+            title => action.label(),
+            message,
+            back => path_of(name),
+            ..visitor_values(visitor, "campaign")
+        };
+        render(status, "done.html", values)
+    };
+    // A task of its own: a change of many messages is not cut off when its client is answered or goes away.
+    let (who, state) = (visitor.0.name.clone(), Arc::clone(shared));
+    let given_now = given.clone();
+    let changing = tokio::spawn(until_stopped(shared, async move {
+        let changed = action
+            .run(&state.patient_store, &campaign, &given_now, &who)
+            .await;
+        let campaign = &campaign.name;
+        match &changed {
+            Ok(_) => tracing::info!(who, campaign, action = action.as_str(), "changed"),
+            Err(ActionError::Store(error)) => {
+                tracing::warn!(who, campaign, action = action.as_str(), %error, "not changed");
+            }
+            Err(_) => {}
         }
+        changed
+    }));
+    let changed = match tokio::time::timeout(ANSWER_WITHIN, changing).await {
+        Ok(Ok(Some(changed))) => changed,
+        Ok(Ok(None)) => {
+            return Err(Problem::unavailable(
+                "the server stops; check what was done",
+            ));
+        }
+        // A panic, which has been logged.
+        Ok(Err(_)) => return Err(Problem::unavailable("the change ended unexpectedly")),
+        Err(_) => {
+            let message =
+                "This takes longer, and continues. The page Changes shows when it is done.";
+            return Ok(done_page(StatusCode::ACCEPTED, message));
+        }
+    };
+    match changed {
+        Ok(done) => Ok(done_page(StatusCode::OK, &done)),
         Err(ActionError::Invalid(problem)) => {
             let problem = Some((StatusCode::BAD_REQUEST, problem.as_str()));
             question(shared, visitor, name, action_name, given, problem).await
@@ -830,8 +868,7 @@ async fn report_page(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Response {
-    let is_whole = visitor.may(Permission::Operate);
-    let written = file(&shared, &name, Format::Html, Listing::Figures, is_whole).await;
+    let written = file(&shared, &visitor.0, &name, Format::Html, Listing::Figures).await;
     let mut response = match written {
         Ok(response) => response,
         Err(problem) => return problem_page(&visitor, &problem, "/"),
@@ -847,9 +884,9 @@ async fn report_page(
 /// A list of messages as CSV, for pages and for programs.
 pub(super) async fn report_csv(
     shared: &Arc<ServerState>,
+    who: &Identity,
     name: &str,
     list: &str,
-    is_whole: bool,
 ) -> Result<Response, Problem> {
     let listing = match list {
         "failed" => Listing::Failed,
@@ -863,7 +900,7 @@ pub(super) async fn report_csv(
             )));
         }
     };
-    let mut response = file(shared, name, Format::Csv, listing, is_whole).await?;
+    let mut response = file(shared, who, name, Format::Csv, listing).await?;
     let headers = response.headers_mut();
     let csv = HeaderValue::from_static("text/csv; charset=utf-8");
     headers.insert(header::CONTENT_TYPE, csv);
@@ -876,8 +913,7 @@ pub(super) async fn report_csv(
 }
 
 async fn csv(shared: &Arc<ServerState>, visitor: &Visitor, name: &str, list: &str) -> Response {
-    let is_whole = visitor.may(Permission::Operate);
-    match report_csv(shared, name, list, is_whole).await {
+    match report_csv(shared, &visitor.0, name, list).await {
         Ok(response) => response,
         Err(problem) => problem_page(visitor, &problem, "/"),
     }
@@ -915,7 +951,7 @@ async fn rejects_csv(
 ) -> Response {
     let rows = async {
         visitor.need(Permission::Operate)?;
-        rejected_rows(&shared, &id).await
+        rejected_rows(&shared, &visitor.0, &id).await
     };
     match rows.await {
         Ok(mut response) => {
@@ -928,23 +964,33 @@ async fn rejects_csv(
     }
 }
 
-/// Writes a report into the body of a response while it is read. Only some are written at once, because each takes a
-/// thread and holds back the database's cleaning.
+/// Writes a report into the body of a response while it is read, with phones and texts if the role may see them. Only
+/// some are written at once, because each takes a thread and holds back the database's cleaning.
 async fn file(
     shared: &Arc<ServerState>,
+    who: &Identity,
     name: &str,
     format: Format,
     listing: Listing,
-    is_whole: bool,
 ) -> Result<Response, Problem> {
     let campaign = shared.store.campaign(name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
     let turn = shared.page.download_turn()?;
+    let is_whole = who.role.may(Permission::Operate);
+    if is_whole && (format == Format::Html || listing != Listing::Figures) {
+        let what = match listing {
+            Listing::Failed => "the failed messages",
+            Listing::Undelivered => "the undelivered messages",
+            Listing::Sent => "the sent messages",
+            Listing::Figures => "the report",
+        };
+        record_download(shared, who, Some(name), what).await?;
+    }
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         let _turn = turn;
-        let store = &shared.store;
+        let store = &shared.patient_store;
         let options = ReportOptions {
             mask: !is_whole,
             prices: shared.page.prices().clone(),
@@ -958,7 +1004,12 @@ async fn file(
             let report = Report::gather(store, Some(&campaign), &options).await?;
             report.write(store, format, listing, &mut out).await
         };
-        if let Err(error) = written.await {
+        let written = tokio::select! {
+            written = written => written,
+            // The client went away.
+            () = sender.closed() => return,
+        };
+        if let Err(error) = written {
             tracing::warn!(%error, "a report was not written whole");
             // The body ends with an error, so that it does not look complete.
             let _ = sender.send(Err(io::Error::other("incomplete"))).await;
@@ -969,6 +1020,23 @@ async fn file(
         Some((part, receiver))
     });
     Ok(Response::new(Body::from_stream(parts)))
+}
+
+/// Records who downloads phones.
+pub(super) async fn record_download(
+    shared: &ServerState,
+    who: &Identity,
+    campaign: Option<&str>,
+    what: &str,
+) -> Result<(), Problem> {
+    let detail = match campaign {
+        Some(campaign) => format!("downloaded {what} of `{campaign}`"),
+        None => format!("downloaded {what}"),
+    };
+    let recorded = shared
+        .store
+        .record(&who.name, "download", campaign, &detail);
+    Ok(recorded.await?)
 }
 
 /// Sends what is written as parts of a body.

@@ -273,8 +273,8 @@ fn timeline(rows: &[ActivityRow], campaign: Option<i64>, now: Timestamp) -> Opti
     })
 }
 
-/// Counts while somebody looks, until `stop` is true.
-pub(in crate::serve) async fn refresh(shared: Arc<ServerState>, mut stop: watch::Receiver<bool>) {
+/// Counts while somebody looks, without end.
+pub(in crate::serve) async fn refresh(shared: Arc<ServerState>) {
     let page = &shared.page;
     loop {
         let began = Instant::now();
@@ -297,19 +297,15 @@ pub(in crate::serve) async fn refresh(shared: Arc<ServerState>, mut stop: watch:
             let wait = next.saturating_duration_since(Instant::now());
             let wait = wait.clamp(Duration::from_millis(10), EVERY);
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return,
                 () = page.wake.notified() => {}
                 () = tokio::time::sleep(wait) => {}
             }
-        }
-        if *stop.borrow() {
-            return;
         }
     }
 }
 
 async fn count(shared: &ServerState) -> Result<(), crate::store::StoreError> {
-    let store = &shared.store;
+    let store = &shared.patient_store;
     let campaigns = CampaignSummary::all(store).await?;
     let settings = store.campaigns().await?;
     let workers = store.workers().await?;
@@ -355,7 +351,7 @@ async fn gather(
     shared: &ServerState,
     name: &str,
 ) -> Result<Option<Details>, crate::report::ReportError> {
-    let store = &shared.store;
+    let store = &shared.patient_store;
     let Some(campaign) = store.campaign(name).await? else {
         return Ok(None);
     };

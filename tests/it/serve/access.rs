@@ -1,12 +1,15 @@
 //! Attacks on the server: without a token, with the wrong one, from pages of other sites, with too much of everything.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+
+use sha2::{Digest as _, Sha256};
+use smsq::sandbox::SandboxConfig;
 
 use super::{Served, configure, request};
 use crate::support::Scratch;
 use crate::support::practice::Practice;
-use smsq::sandbox::SandboxConfig;
 
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
 
@@ -29,13 +32,9 @@ fn pages_need_a_log_in() {
         "/suppression",
         "/audit",
     ] {
-        for cookie in [
-            "",
-            "smsq=",
-            "smsq=YXxhZG1pbnw5OTk5OTk5OTk5OQ.AAAA",
-            "smsq=%00",
-        ] {
-            let answer = served.page(cookie, path);
+        for cookie in ["", "=", "=YXxhZG1pbnw5OTk5OTk5OTk5OXxh.AAAA", "=%00"] {
+            let (_, port) = served.address.split_once(':').expect("a port");
+            let answer = served.page(&format!("smsq-{port}{cookie}"), path);
             assert_eq!(answer.status, 401, "{path} {cookie}");
             assert!(answer.body.contains("Access token"), "{path}");
             assert!(!answer.body.contains("44740"), "{path}");
@@ -186,29 +185,126 @@ fn name_of_another_host_is_refused() {
 }
 
 #[test]
-fn tokens_cannot_be_guessed_quickly() {
+fn wrong_tokens_are_logged_and_delay_no_right_one() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
     let refused = (0..5).map(|index| served.try_log_in(&format!("wrong{index}")).status);
     assert_eq!(refused.collect::<Vec<_>>(), [401; 5]);
     assert_eq!(served.try_log_in("wrong").status, 429);
-    assert_eq!(served.try_log_in(&served.tokens["admin"]).status, 429);
     let headers = [("Authorization", "Bearer wrong")];
     let answer = request(&served.address, "GET", "/v1/campaigns", &headers, b"");
     assert_eq!(answer.expect("an answer").status, 429);
-    // A program with a known token is not delayed by others at its address.
+    // Others at the address of an attacker are not locked out.
+    assert_eq!(served.try_log_in(&served.tokens["admin"]).status, 303);
     assert_eq!(served.api("read", "GET", "/v1/campaigns", "").status, 200);
+    let ran = served.stop();
+    let log = ran.stderr();
+    assert_eq!(log.matches("access token was refused").count(), 5, "{ran}");
+    assert!(log.contains("127.0.0.1"), "{ran}");
+    assert!(!log.contains("wrong"), "{ran}");
 }
 
 #[test]
-fn printed_link_logs_in_once() {
+fn proxy_on_another_machine_tells_the_address_of_its_client() {
+    let scratch = Scratch::new();
+    // A program of this machine, in the place of the proxy.
+    let served = Served::with(
+        &scratch,
+        "trusted_proxies = [\"10.0.0.0/8\", \"127.0.0.1\"]",
+    );
+    let headers = [
+        ("Authorization", "Bearer wrong"),
+        ("X-Forwarded-For", "198.51.100.1, 203.0.113.7, 10.0.0.9"),
+    ];
+    let answer = request(&served.address, "GET", "/v1/campaigns", &headers, b"");
+    assert_eq!(answer.expect("an answer").status, 401);
+    let ran = served.stop();
+    assert!(ran.stderr().contains("203.0.113.7"), "{ran}");
+}
+
+#[test]
+fn session_ends_on_the_server_when_its_browser_logs_out() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    let answer = served.try_log_in(&served.one_time);
+    let (cookie, other) = (served.log_in("read"), served.log_in("read"));
+    assert_eq!(served.page(&cookie, "/audit").status, 200);
+    assert_eq!(served.submit(&cookie, "/logout", "").status, 303);
+    assert_eq!(served.page(&cookie, "/audit").status, 401);
+    assert_eq!(served.page(&other, "/audit").status, 200);
+}
+
+/// Reads a terminal up to the end of the first line.
+fn first_line(terminal: &mut File) -> String {
+    let (mut line, mut piece) = (String::new(), [0; 1024]);
+    while !line.contains('\n') {
+        let read = terminal.read(&mut piece).expect("a line");
+        line.push_str(&String::from_utf8_lossy(&piece[..read]));
+    }
+    line.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn link_is_printed_at_a_terminal_and_logs_in_once() {
+    let scratch = Scratch::new();
+    let (_process, mut terminal) = scratch.start_at_terminal(["serve", "--listen", "127.0.0.1:0"]);
+    let line = first_line(&mut terminal);
+    let (url, token) = line.split_once("/#token=").expect("a link");
+    let address = url.trim_start_matches("http://");
+    let log_in = || {
+        let form = format!("token={token}");
+        let headers = [FORM, ("Sec-Fetch-Site", "same-origin")];
+        request(address, "POST", "/login", &headers, form.as_bytes()).expect("an answer")
+    };
+    let answer = log_in();
     assert_eq!(answer.status, 303);
-    let page = served.page(&answer.cookie(), "/");
-    assert!(page.body.contains("local (admin)"), "{}", page.body);
-    assert_eq!(served.try_log_in(&served.one_time).status, 401);
+    let cookie = answer.cookie();
+    let page = request(address, "GET", "/", &[("Cookie", cookie.as_str())], b"");
+    let page = page.expect("a page").body;
+    assert!(page.contains("local (admin)"), "{page}");
+    assert_eq!(log_in().status, 401);
+}
+
+#[test]
+fn link_is_in_no_file_and_not_for_others() {
+    let scratch = Scratch::new();
+    let mut process = scratch.start(["serve", "--listen", "127.0.0.1:0"]);
+    assert!(!process.first_line().contains("token"));
+    process.signal(rustix::process::Signal::TERM);
+    let ran = process.ended();
+    assert!(ran.stderr().contains("nobody can log in yet"), "{ran}");
+    // Others could use it before the person at the terminal.
+    configure(&scratch, "");
+    let (mut process, mut terminal) = scratch.start_at_terminal(["serve", "--listen", "0.0.0.0:0"]);
+    let line = first_line(&mut terminal);
+    assert!(
+        line.starts_with("http://") && !line.contains("token"),
+        "{line}"
+    );
+    process.signal(rustix::process::Signal::TERM);
+    let ran = process.ended();
+    assert!(ran.stderr().contains("log in with a token"), "{ran}");
+}
+
+#[test]
+fn downloads_of_phones_are_in_the_audit_log() {
+    let scratch = Scratch::new();
+    campaign(&scratch);
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    assert_eq!(served.page(&cookie, "/campaigns/c/sent.csv").status, 200);
+    let failed = served.api("admin", "GET", "/v1/campaigns/c/report.csv", "");
+    assert_eq!(failed.status, 200);
+    // A viewer gets no phones.
+    let viewer = served.log_in("read");
+    assert_eq!(served.page(&viewer, "/campaigns/c/sent.csv").status, 200);
+    let audit = served.page(&viewer, "/audit").body;
+    assert_eq!(audit.matches("<td>download</td>").count(), 2, "{audit}");
+    for detail in [
+        "downloaded the sent messages of `c`",
+        "downloaded the failed messages of `c`",
+    ] {
+        assert!(audit.contains(detail), "{detail}: {audit}");
+    }
 }
 
 #[test]
@@ -391,17 +487,16 @@ fn address_for_others_needs_a_token() {
 #[test]
 fn tokens_are_in_no_log() {
     let scratch = Scratch::new();
-    let tokens = configure(&scratch, "receipt_key = \"a long secret\"");
+    let tokens = configure(&scratch, "receipt_key = \"a long random text\"");
     let mut process = scratch.start(["serve", "--listen", "127.0.0.1:0", "-vv"]);
-    let link = process.first_line();
-    let (url, one_time) = link.split_once("/#token=").expect("a link");
+    let url = process.first_line();
     let address = url.trim_start_matches("http://");
     let bearer = format!("Bearer {}", tokens["send"]);
     let headers = [("Authorization", bearer.as_str())];
     for path in ["/v1/campaigns", "/receipts/cellar/wrong-token"] {
         request(address, "GET", path, &headers, b"").expect("an answer");
     }
-    let form = format!("token={one_time}");
+    let form = format!("token={}", tokens["admin"]);
     request(
         address,
         "POST",
@@ -414,8 +509,8 @@ fn tokens_are_in_no_log() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     for secret in [
         tokens["send"].as_str(),
-        one_time,
-        "a long secret",
+        tokens["admin"].as_str(),
+        "a long random text",
         "wrong-token",
     ] {
         assert!(!ran.stderr().contains(secret), "{ran}");
@@ -425,13 +520,29 @@ fn tokens_are_in_no_log() {
 #[test]
 fn wrong_settings_and_arguments_are_explained() {
     let scratch = Scratch::new();
+    let token = |name: &str, text: &str| {
+        let hash = hex::encode(Sha256::digest(text));
+        format!("tokens = [\"{name}:read:{hash}\"]")
+    };
     for (setting, expected) in [
         ("tokens = [\"ann\"]", "serve.tokens"),
         ("listen = \"here\"", "serve.listen"),
         ("public_url = \"ftp://x\"", "serve.public_url"),
         ("max_waiting = 0", "serve.max_waiting"),
         ("port = 1", "serve.port"),
+        ("trusted_proxies = [\"proxy\"]", "serve.trusted_proxies"),
+        ("receipt_key = \"short\"", "at least 16 characters"),
+        (
+            &token("ann", "test"),
+            "that of `ann` is a word that anybody can guess",
+        ),
+        (&token("worker", "x"), "a name other than `worker`"),
+        (
+            "tokens = [\"ann:read:{hash}\", \"ann:send:{hash}\"]",
+            "two tokens are named `ann`",
+        ),
     ] {
+        let setting = setting.replace("{hash}", &"ab".repeat(32));
         scratch.write("smsq.toml", &format!("[serve]\n{setting}\n"));
         let ran = scratch.run(["serve"]);
         assert_eq!(ran.code(), Some(2), "{setting}: {ran}");
@@ -441,6 +552,7 @@ fn wrong_settings_and_arguments_are_explained() {
     for line in [
         vec!["serve", "token", "a b", "--role", "read"],
         vec!["serve", "token", "ann"],
+        vec!["serve", "token", "local", "--role", "read"],
         vec!["serve", "token", "ann", "--role", "root"],
         vec!["serve", "urls"],
         vec!["serve", "--listen", "nowhere"],

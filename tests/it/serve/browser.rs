@@ -143,10 +143,10 @@ async fn campaign_is_watched_paused_and_resumed() {
         let worker = scratch.start(["send", "--quiet"]);
         let browser = Browser::start(&[]).await;
 
-        // The printed link logs in, and its token is not kept in the address.
+        // A link with a token logs in, and its token is not kept in the address.
         let base = format!("http://{}", served.address);
         browser
-            .go(&format!("{base}/#token={}", served.one_time))
+            .go(&format!("{base}/#token={}", served.tokens["admin"]))
             .await;
         browser.until("h1", |text| text == "Campaigns").await;
         let url = browser.client.current_url().await.expect("an address");

@@ -7,6 +7,7 @@ mod kill;
 mod openapi_peers;
 mod operations;
 mod page;
+mod standstill;
 mod webhooks;
 
 use std::collections::BTreeMap;
@@ -85,8 +86,6 @@ fn request(
 struct Served {
     process: Running,
     address: String,
-    /// After `#token=` in the printed link.
-    one_time: String,
     /// By role.
     tokens: BTreeMap<&'static str, String>,
 }
@@ -130,12 +129,9 @@ impl Served {
         let printed = process.first_line();
         let printed: Value = serde_json::from_str(&printed).expect("JSON");
         let url = printed["url"].as_str().expect("a URL");
-        let link = printed["link"].as_str().expect("a link");
-        let (_, one_time) = link.split_once("#token=").expect("a token");
         Self {
             process,
             address: url.trim_start_matches("http://").to_owned(),
-            one_time: one_time.to_owned(),
             tokens,
         }
     }

@@ -10,6 +10,7 @@ use super::{Served, configure, request};
 use crate::support::databases::with_every_database;
 use crate::support::practice::list;
 use crate::support::running::eventually;
+use crate::support::scripted::Scripted;
 use crate::support::{Gateway, Scratch};
 
 const SETTINGS: &str = "receipt_key = \"a long random text\"";
@@ -68,6 +69,29 @@ fn posted_receipts_decide_what_became_of_messages() {
             "{metrics}"
         );
     });
+}
+
+#[test]
+fn secret_of_the_url_is_in_no_reason() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", &sandbox_section("http://127.0.0.1:1"));
+    configure(&scratch, SETTINGS);
+    let path = path_of(&scratch, "sandbox");
+    let (_, token) = path.rsplit_once('/').expect("a token");
+    // Vendors quote the address that they refuse.
+    let answer = format!(
+        r#"{{"error":{{"code":"x21","message":"bad callback https://sms.example.net{path}"}}}}"#
+    );
+    let gateway = Scripted::start("400 Bad Request", &answer);
+    let config = scratch.read("smsq.toml");
+    let config = config.replace("http://127.0.0.1:1", &gateway.url());
+    scratch.write("smsq.toml", &config);
+    scratch.import(&list(1));
+    let ran = scratch.run(["send", "--quiet"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let failures = scratch.failures("c");
+    assert_eq!(failures[0]["code"], "x21", "{failures:?}");
+    assert!(!format!("{failures:?}").contains(token), "{failures:?}");
 }
 
 #[test]

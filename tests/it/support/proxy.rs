@@ -1,11 +1,11 @@
 //! A proxy to a database server that cuts a connection at its commit, so that the client cannot know whether it was
-//! committed.
+//! committed; or that stands still, like a server whose disk does.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use url::Url;
 
@@ -24,7 +24,29 @@ pub(crate) enum Cut {
 pub(crate) struct Proxy {
     address: SocketAddr,
     cuts: Arc<Mutex<VecDeque<Cut>>>,
+    still: Arc<Still>,
     is_over: Arc<AtomicBool>,
+}
+
+/// Whether nothing passes.
+#[derive(Default)]
+struct Still {
+    is_still: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Still {
+    fn set(&self, is_still: bool) {
+        *self.is_still.lock().expect("no panic") = is_still;
+        self.changed.notify_all();
+    }
+
+    /// Waits while nothing passes.
+    fn pass(&self) {
+        let is_still = self.is_still.lock().expect("no panic");
+        let passed = self.changed.wait_while(is_still, |is_still| *is_still);
+        drop(passed.expect("no panic"));
+    }
 }
 
 impl Proxy {
@@ -40,9 +62,11 @@ impl Proxy {
         let proxy = Self {
             address: listener.local_addr().expect("an address"),
             cuts: Arc::default(),
+            still: Arc::default(),
             is_over: Arc::default(),
         };
         let (cuts, is_over) = (Arc::clone(&proxy.cuts), Arc::clone(&proxy.is_over));
+        let still = Arc::clone(&proxy.still);
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if is_over.load(Ordering::Relaxed) {
@@ -50,7 +74,7 @@ impl Proxy {
                 }
                 let client = client.expect("a connection");
                 let server = TcpStream::connect(&server).expect("the server");
-                join(&client, &server, &cuts);
+                join(&client, &server, &cuts, &still);
             }
         });
         proxy
@@ -68,6 +92,15 @@ impl Proxy {
         self.cuts.lock().expect("no panic").extend(cuts);
     }
 
+    /// Lets nothing pass any more, and accepts connections that get no answer.
+    pub(crate) fn stand_still(&self) {
+        self.still.set(true);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.still.set(false);
+    }
+
     /// Whether every cut has been made.
     pub(crate) fn has_cut(&self) -> bool {
         self.cuts.lock().expect("no panic").is_empty()
@@ -77,17 +110,25 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
+        self.go_on();
         // Wakes the listener.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 /// Copies in both directions until one side disconnects, or a commit is cut.
-fn join(client: &TcpStream, server: &TcpStream, cuts: &Arc<Mutex<VecDeque<Cut>>>) {
+fn join(
+    client: &TcpStream,
+    server: &TcpStream,
+    cuts: &Arc<Mutex<VecDeque<Cut>>>,
+    still: &Arc<Still>,
+) {
     let is_cut = Arc::new(AtomicBool::new(false));
     let cuts = Arc::clone(cuts);
     let cut = Arc::clone(&is_cut);
+    let (asked, answered) = (Arc::clone(still), Arc::clone(still));
     carry(client, server, move |bytes_read| {
+        asked.pass();
         if !is_commit(bytes_read) {
             return true;
         }
@@ -98,7 +139,10 @@ fn join(client: &TcpStream, server: &TcpStream, cuts: &Arc<Mutex<VecDeque<Cut>>>
         }
         true
     });
-    carry(server, client, move |_| !is_cut.load(Ordering::SeqCst));
+    carry(server, client, move |_| {
+        answered.pass();
+        !is_cut.load(Ordering::SeqCst)
+    });
 }
 
 /// Looks for the whole word: transactions also begin as READ COMMITTED.

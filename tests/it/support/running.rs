@@ -7,7 +7,9 @@ use std::process::{Child, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 use super::{Ran, Scratch};
@@ -74,6 +76,33 @@ impl Scratch {
             stdout,
             stderr,
         }
+    }
+
+    /// Starts the program with a terminal as standard output; returns what reads from the terminal, too.
+    pub(crate) fn start_at_terminal<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> (Running, File) {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let stderr = self.path(&format!("{number}.err"));
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).expect("grants");
+        unlockpt(&master).expect("unlocks");
+        let name = ptsname(&master, Vec::new()).expect("its name");
+        let flags = OFlags::RDWR | OFlags::NOCTTY;
+        let end = rustix::fs::open(&name, flags, Mode::empty()).expect("its other end");
+        let process = self
+            .command(arguments)
+            .stdout(File::from(end))
+            .stderr(File::create(&stderr).expect("a file for standard error"))
+            .spawn()
+            .expect("the program starts");
+        let running = Running {
+            process,
+            stdout: PathBuf::from("/dev/null"),
+            stderr,
+        };
+        (running, File::from(master))
     }
 
     /// Imports a list into campaign `c`.
