@@ -1,38 +1,60 @@
-//! `smsq check`: checks configuration, database and providers, and that no message is lost. Sends nothing.
+//! `smsq check`: checks configuration, database and providers, and that no message is lost. Connects to the providers
+//! that are used, and sends nothing.
+
+mod settings;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::{Context, message_and_hint, providers, serve, status, with_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
+use crate::provider::client::{Client, Unreachable};
+use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreError, StoreErrorKind};
 use crate::text::{counted, messages};
+use settings::Conflict;
+
+/// How long the server of this machine may take to accept a connection.
+const MAX_CONNECT: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
-Example:
+Examples:
   smsq check && smsq send
+  smsq check --offline      does not connect to providers
 
-Exit status: 0 no problem; 1 messages are missing; 2 smsq cannot run.";
+It resolves the host of each provider, connects and checks its certificate; no request is sent, so whether
+it accepts the credentials is not known: `smsq providers test` shows that.
+
+Exit status: 0 no problem; 1 messages are missing; 2 there is a problem.";
 
 /// Check configuration, database and providers, and that no message is lost; sends nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {}
+pub struct Args {
+    /// Do not connect to providers
+    #[arg(long)]
+    offline: bool,
+}
 
 #[derive(Default)]
 struct Findings {
     text: String,
     problems: Vec<String>,
     notes: Vec<String>,
+    providers: Vec<Value>,
     /// The counts of imports and messages do not agree.
     has_lost: bool,
     imports: Vec<Value>,
 }
 
-pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
+pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let mut findings = Findings::default();
     let config = &context.config;
     let file = config.file.as_ref().map(|file| file.display().to_string());
@@ -50,9 +72,12 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
     }
     let own = config.own_providers.iter().chain(&config.default_provider);
     let mut names: BTreeSet<&String> = own.collect();
+    let mut used: BTreeSet<&String> = config.default_provider.iter().collect();
     for (campaign, totals) in &campaigns {
+        findings.check_campaign(campaign, totals.queued);
         if let Some(name) = context.provider_of(campaign) {
             names.insert(name);
+            used.insert(name);
         } else {
             let queued = messages(totals.queued);
             let finding = format!("campaign `{}` has {queued} and no provider", campaign.name);
@@ -66,19 +91,35 @@ pub(crate) async fn run(_: &Args, context: &Context) -> anyhow::Result<Exit> {
         };
         findings.ok("provider", &format!("none yet: {hint}"));
     }
+    let mut configured = Vec::new();
     for name in names {
         match context.provider(name) {
-            Ok(provider) => {
-                let mut users: Vec<&Campaign> = campaigns.iter().map(|(it, _)| it).collect();
-                users.retain(|campaign| context.provider_of(campaign) == Some(name));
-                findings.check_provider(&provider, &users);
-                if let Some(doubt) = serve::unchecked_receipts(context, &provider) {
-                    findings.note("receipts", &doubt);
-                }
-            }
+            Ok(provider) => configured.push(provider),
             Err(error) => findings.problem("provider", &error),
         }
     }
+    let connections = configured.iter().map(|provider| async {
+        let is_ready = provider.missing_settings().is_empty() && !args.offline;
+        if is_ready {
+            Some(connect(provider).await)
+        } else {
+            None
+        }
+    });
+    let connections = join_all(connections).await;
+    for (provider, connection) in configured.iter().zip(connections) {
+        let name = provider.name();
+        let mut users: Vec<&Campaign> = campaigns.iter().map(|(campaign, _)| campaign).collect();
+        users.retain(|campaign| context.provider_of(campaign).is_some_and(|it| it == name));
+        let is_used = used.iter().any(|used| *used == name);
+        findings.check_provider(provider, &users, connection, is_used);
+        if let Some(doubt) = serve::unchecked_receipts(context, provider) {
+            findings.note("receipts", &doubt);
+        }
+    }
+    findings
+        .check_settings(context, &configured, args.offline)
+        .await;
     if let Some(store) = &store {
         findings.check_messages(store).await?;
     }
@@ -100,6 +141,24 @@ pub(super) async fn warn_of_unsafe_settings(
         context.console.warn(&settings);
     }
     Ok(())
+}
+
+/// Opens a connection to the provider, as sending does. `Err` says why there is none.
+async fn connect(provider: &Provider) -> Result<(), anyhow::Error> {
+    let (name, origin) = (provider.name(), provider.origin());
+    let client = Client::new(provider, 1)?;
+    client.try_connection().await.map_err(|unreachable| {
+        let Unreachable { reason, is_certificate } = unreachable;
+        let hint = if is_certificate {
+            "until it is valid, `smsq send` stops its campaigns and keeps their messages".to_owned()
+        } else {
+            format!(
+                "check `url` in [providers.{name}] and the network of this machine; until it is reached, its messages \
+                 wait; `--offline` does not connect"
+            )
+        };
+        with_hint(format!("cannot reach `{name}` at {origin}: {reason}"), hint)
+    })
 }
 
 impl Findings {
@@ -156,12 +215,80 @@ impl Findings {
         Ok(Some(store))
     }
 
-    /// Checks the settings of a provider that these campaigns use. Whether it accepts the credentials is not tried.
-    fn check_provider(&mut self, provider: &Provider, campaigns: &[&Campaign]) {
-        let name = provider.name();
-        match providers::missing_settings(provider) {
-            None => self.ok("provider", &format!("`{name}` at {}", provider.origin())),
-            Some(error) => self.problem("provider", &error),
+    /// Notes a campaign that does not send its messages.
+    fn check_campaign(&mut self, campaign: &Campaign, queued: u64) {
+        if queued == 0 || campaign.state == CampaignStatus::Active {
+            return;
+        }
+        let (name, queued) = (&campaign.name, messages(queued));
+        let state = campaign.state.as_str();
+        let reason = campaign.state_reason.as_deref().unwrap_or(state);
+        let finding = format!("campaign `{name}` has {queued} and sends nothing: {reason}");
+        self.note("campaign", &finding);
+    }
+
+    /// Checks the settings that cannot work together.
+    async fn check_settings(&mut self, context: &Context, providers: &[Provider], offline: bool) {
+        let config = &context.config;
+        let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
+        for conflict in settings::conflicts(config, providers, now) {
+            match conflict {
+                Conflict::Problem(subject, error) => self.problem(subject, &error),
+                Conflict::Note(subject, note) => self.note(subject, &note),
+            }
+        }
+        let is_awaited = |provider: &&Provider| provider.webhook().is_some_and(|it| it.is_enabled);
+        let Some(awaited) = providers.iter().find(is_awaited).filter(|_| !offline) else {
+            return;
+        };
+        let listen = config.serve.listen;
+        let connected = timeout(MAX_CONNECT, TcpStream::connect(listen)).await;
+        if config.serve.receipt_key().is_some() && !matches!(connected, Ok(Ok(_))) {
+            let name = awaited.name();
+            self.note(
+                "receipts",
+                &format!(
+                    "`{name}` posts receipts to `smsq serve`, which does not run at `{listen}` (`serve.listen`); \
+                     without it, here or elsewhere, none arrive"
+                ),
+            );
+        }
+    }
+
+    /// Checks a provider that these campaigns use, and whether it was reached; `None`: not tried. Whether it accepts
+    /// the credentials is not tried.
+    fn check_provider(
+        &mut self,
+        provider: &Provider,
+        campaigns: &[&Campaign],
+        connection: Option<anyhow::Result<()>>,
+        is_used: bool,
+    ) {
+        let (name, origin) = (provider.name(), provider.origin());
+        let mut object = json!({ "name": name, "address": origin, "reachable": null });
+        if let Some(connection) = &connection {
+            object["reachable"] = connection.is_ok().into();
+            let reason = connection
+                .as_ref()
+                .err()
+                .map(|error| message_and_hint(error).0);
+            object["reason"] = reason.into();
+        }
+        self.providers.push(object);
+        match (providers::missing_settings(provider), connection) {
+            (Some(error), _) => self.problem("provider", &error),
+            (None, Some(Ok(()))) => {
+                self.ok("provider", &format!("`{name}` at {origin}, connected"));
+            }
+            (None, None) => self.ok(
+                "provider",
+                &format!("`{name}` at {origin}, not connected (`--offline`)"),
+            ),
+            (None, Some(Err(error))) if is_used => self.problem("provider", &error),
+            (None, Some(Err(error))) => {
+                let (finding, _) = message_and_hint(&error);
+                self.note("provider", &format!("{finding}; no campaign uses it now"));
+            }
         }
         for doubt in provider.warnings() {
             self.note("provider", &format!("`{name}`: {doubt}"));
@@ -234,6 +361,7 @@ impl Findings {
             "sound": !self.has_lost,
             "problems": self.problems,
             "notes": self.notes,
+            "providers": self.providers,
             "imports": self.imports,
         });
         context.print(&self.text, &object)?;

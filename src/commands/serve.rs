@@ -19,7 +19,7 @@ use crate::config::user_folder;
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::serve::{
-    AccessToken, FileImporter, ImportField, Role, Server, ServerParts, receipt_url,
+    self, AccessToken, FileImporter, ImportField, Role, Server, ServerParts, receipt_url,
 };
 use crate::service_manager::ServiceManager;
 use crate::store::{Access, Store};
@@ -84,6 +84,26 @@ fn token(name: &str, role: Role, context: &Context) -> anyhow::Result<Exit> {
          [serve]\ntokens = [\"{token}\"]"
     ));
     Ok(Exit::Done)
+}
+
+/// The error if others can reach the server without a token.
+pub(super) fn open_without_token(config: &serve::Config) -> Option<anyhow::Error> {
+    (config.is_open() && config.tokens.expose().is_empty()).then(|| {
+        with_hint(
+            format!("others can reach `{}`, and no token is set", config.listen),
+            "`smsq serve token NAME --role ROLE` makes one; or listen on 127.0.0.1",
+        )
+    })
+}
+
+/// The warning if others reach the server without HTTPS.
+pub(super) fn unencrypted(config: &serve::Config) -> Option<&'static str> {
+    let url = config.public_url.as_ref();
+    let is_unencrypted =
+        !config.listen.ip().is_loopback() && url.is_none_or(|url| url.scheme() != "https");
+    is_unencrypted.then_some(
+        "tokens and phones are sent without encryption: put a proxy with HTTPS in front, and set `serve.public_url`",
+    )
 }
 
 /// The URL under which others reach the server.
@@ -168,6 +188,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     let context = Arc::new(context);
     let config = &context.config;
     let settings = config.serve.clone();
+<<<<<<< HEAD
     let (is_open, has_tokens) = (settings.is_open(), !settings.tokens.expose().is_empty());
     if is_open && !has_tokens {
         return Err(with_hint(
@@ -187,6 +208,13 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         context.console.warn(
             "tokens and phones are sent without encryption: put a proxy with HTTPS in front, and set `serve.public_url`",
         );
+=======
+    if let Some(error) = open_without_token(&settings) {
+        return Err(error);
+    }
+    if let Some(warning) = unencrypted(&settings) {
+        context.console.warn(warning);
+>>>>>>> ebe5470 (Connect to providers in check, and find settings that conflict)
     }
     let store = context.open(Access::Create).await?;
     let listen = settings.listen;

@@ -70,6 +70,26 @@ pub enum Unanswered {
     Ended(Outcome),
 }
 
+/// Why no connection was opened.
+#[derive(Debug)]
+pub struct Unreachable {
+    pub reason: String,
+    /// The server answered with a certificate that is not valid.
+    pub is_certificate: bool,
+}
+
+impl From<Unreachable> for Outcome {
+    fn from(unreachable: Unreachable) -> Self {
+        if unreachable.is_certificate {
+            return Self::AccountError {
+                failure: Failure::new(Class::Unavailable, unreachable.reason),
+                listed: true,
+            };
+        }
+        not_sent(format!("no connection: {}", unreachable.reason))
+    }
+}
+
 /// For example an unusable store of certificates.
 #[derive(Debug, thiserror::Error)]
 #[error("provider `{provider}`: cannot build the HTTP client: {reason}")]
@@ -89,7 +109,7 @@ impl Client {
             provider: provider.name().to_owned(),
             reason,
         };
-        let tls = tls(&provider.config().url).map_err(|error| failed(error.to_string()))?;
+        let tls = tls(provider).map_err(|error| failed(error.to_string()))?;
         let sender = builder(provider, &tls)
             .connector_layer(connections.layer(false))
             .pool_idle_timeout(provider.config().idle)
@@ -110,6 +130,11 @@ impl Client {
             timeout,
             connect,
         })
+    }
+
+    /// Opens a connection to the provider's URL as for a request, with TLS, and sends nothing on it.
+    pub async fn try_connection(&self) -> Result<(), Unreachable> {
+        self.open(&self.base).await
     }
 
     /// Sends the request once, and opens a connection if none is ready. `Err` is the outcome without an answer.
@@ -159,12 +184,12 @@ impl Client {
         let client = self.clone();
         // In a task, so that a caller that stops waiting leaves an open connection for the next one.
         match tokio::spawn(async move { client.open(&host).await }).await {
-            Ok(opened) => opened.map(|()| false),
+            Ok(opened) => opened.map(|()| false).map_err(Outcome::from),
             Err(_) => Err(not_sent("no connection: connecting was cancelled")),
         }
     }
 
-    async fn open(&self, host: &Arc<str>) -> Result<(), Outcome> {
+    async fn open(&self, host: &Arc<str>) -> Result<(), Unreachable> {
         let target = Destination {
             host: Arc::clone(host),
             until: None,
@@ -184,14 +209,15 @@ impl Client {
         };
         if let Some(fault) = certificate_fault(&error) {
             let host = host.split("://").last().unwrap_or(host);
-            let reason = format!("the certificate of `{host}` {fault}");
-            return Err(Outcome::AccountError {
-                failure: Failure::new(Class::Unavailable, reason),
-                listed: true,
+            return Err(Unreachable {
+                reason: format!("the certificate of `{host}` {fault}"),
+                is_certificate: true,
             });
         }
-        let why = describe(&error, self.connect);
-        Err(not_sent(format!("no connection: {why}")))
+        Err(Unreachable {
+            reason: describe(&error, self.connect),
+            is_certificate: false,
+        })
     }
 
     /// Sends the request once on an open connection; it does not start after `until`.
@@ -313,10 +339,11 @@ impl Client {
 
 /// The TLS of both clients, made once, because the certificates of the system take long to read. A gateway on this host
 /// without TLS needs none.
-fn tls(url: &Url) -> Result<rustls::ClientConfig, rustls::Error> {
+fn tls(provider: &Provider) -> Result<rustls::ClientConfig, rustls::Error> {
     let builder = rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?;
-    let mut config = if url.scheme() == "http" && is_loopback(url) {
+    let is_plain = provider.config().url.scheme() == "http";
+    let mut config = if is_plain && provider.is_on_this_host() {
         let none = rustls::RootCertStore::empty();
         builder.with_root_certificates(none).with_no_client_auth()
     } else {
@@ -336,7 +363,7 @@ fn builder(provider: &Provider, tls: &rustls::ClientConfig) -> reqwest::ClientBu
         .retry(reqwest::retry::never())
         .referer(false)
         .tcp_nodelay(true);
-    if is_loopback(&provider.config().url) {
+    if provider.is_on_this_host() {
         builder.no_proxy()
     } else {
         builder
@@ -436,13 +463,4 @@ fn not_sent(reason: impl Into<String>) -> Outcome {
 
 fn unknown(reason: String) -> Outcome {
     Outcome::Unknown(Failure::new(Class::Unknown, reason))
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use url::Host;
 
 use crate::phone::Phone;
 use crate::rate::Rates;
@@ -180,6 +181,16 @@ impl Provider {
     /// Scheme, host and port of the URL.
     pub fn origin(&self) -> String {
         self.config().url.origin().ascii_serialization()
+    }
+
+    /// Whether the URL is on the loopback interface.
+    pub fn is_on_this_host(&self) -> bool {
+        match self.config().url.host() {
+            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        }
     }
 
     /// The rate limits of the account.

@@ -462,14 +462,20 @@ fn missing_sender_and_text_are_reported_before_sending() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", SENDERLESS);
     scratch.write("list.csv", "phone\n+447400123456\n");
-    snapshot!(scratch.run(["check"]), @r"
+    snapshot!(scratch.run(["check", "--offline"]), @r"
     exit 0
     ----- stdout
     ok       configuration  smsq.toml
     ok       database       does not exist yet: `smsq import` creates it
-    ok       provider       `g` at http://127.0.0.1:[PORT]
+    ok       provider       `g` at http://127.0.0.1:[PORT], not connected (`--offline`)
     note     provider       `g`: the request has no text: put `{{ content }}` into `json`, `form` or `query`
     note     sender         `g` has no `from`: every campaign needs a sender (`--from`)
+    ");
+    snapshot!(scratch.run(["providers", "test", "g", "--to", "+447400123456"]), @r"
+    exit 2
+    ----- stderr
+    error: missing sender: provider `g` needs one
+    hint: name one with `--from`, or set `from` in [providers.g]
     ");
     let import = ["import", "list.csv", "--text", "Hi"];
     snapshot!(scratch.run(import), @r"
@@ -481,7 +487,7 @@ fn missing_sender_and_text_are_reported_before_sending() {
     assert!(!scratch.path("smsq.db").exists());
     let ran = scratch.run(import.into_iter().chain(["--from", "SHOP"]));
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let checked = scratch.run(["check"]);
+    let checked = scratch.run(["check", "--offline"]);
     assert_eq!(checked.code(), Some(0), "{checked}");
 
     // Messages that another program inserts have no sender.
@@ -489,7 +495,7 @@ fn missing_sender_and_text_are_reported_before_sending() {
         &scratch,
         "DELETE FROM sms; INSERT INTO sms (phone, content) VALUES ('+447400123456', 'Hi')",
     );
-    let checked = scratch.run(["check"]);
+    let checked = scratch.run(["check", "--offline"]);
     assert_eq!(checked.code(), Some(2), "{checked}");
     let output = checked.stdout();
     assert!(
@@ -521,7 +527,7 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
     assert!(ran.stderr().contains("provider `shop` needs one"), "{ran}");
     let named = import.into_iter().chain(["--from", "X"]);
     assert_eq!(scratch.run_with(named, &secrets).code(), Some(0));
-    let checked = scratch.run_with(["check"], &secrets);
+    let checked = scratch.run_with(["check", "--offline"], &secrets);
     assert_eq!(checked.code(), Some(2), "{checked}");
     let finding = "provider `shop`: missing `sdk_app_id`, `template`";
     assert!(checked.stdout().contains(finding), "{checked}");
@@ -538,7 +544,7 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
         &scratch,
         "UPDATE campaign SET sender = NULL WHERE name = 'c'",
     );
-    let checked = scratch.run_with(["check"], &secrets);
+    let checked = scratch.run_with(["check", "--offline"], &secrets);
     assert_eq!(checked.code(), Some(2), "{checked}");
     let finding = "missing sender: campaign `c` and provider `shop` have none";
     assert!(checked.stdout().contains(finding), "{checked}");
@@ -590,7 +596,7 @@ fn campaign_without_sender_stops_no_other() {
 fn check_lists_its_notes_in_json() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", SENDERLESS);
-    let ran = scratch.run(["check", "--format", "json"]);
+    let ran = scratch.run(["check", "--offline", "--format", "json"]);
     assert_eq!(ran.json()["problems"], serde_json::json!([]), "{ran}");
     let notes = ran.json()["notes"].to_string();
     assert!(notes.contains("the request has no text"), "{ran}");

@@ -161,7 +161,7 @@ fn list_is_imported_sent_and_reported() {
     ----- stdout
     ok       configuration  smsq.toml
     ok       database       smsq.db
-    ok       provider       `cellar` at http://127.0.0.1:[PORT]
+    ok       provider       `cellar` at http://127.0.0.1:[PORT], connected
     ok       nothing lost   4 messages of 2 imports
     ");
 }
@@ -246,7 +246,7 @@ fn fixed_failure_is_sent_and_unchanged_one_is_not() {
     ----- stdout
     ok       configuration  smsq.toml
     ok       database       smsq.db
-    ok       provider       `cellar` at http://127.0.0.1:[PORT]
+    ok       provider       `cellar` at http://127.0.0.1:[PORT], connected
     ok       nothing lost   4 messages of 3 imports
     ");
 }

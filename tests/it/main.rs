@@ -4,6 +4,7 @@
 mod activity;
 mod architecture;
 mod batches;
+mod check;
 mod cli;
 mod cluster;
 mod configuration;

@@ -11,7 +11,7 @@ use crate::support::practice::list;
 const READING: [&[&str]; 5] = [
     &["status"],
     &["report"],
-    &["check"],
+    &["check", "--offline"],
     &["suppress", "list"],
     &["import", "list.csv", "--text", "Hi", "--dry-run"],
 ];

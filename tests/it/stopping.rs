@@ -258,7 +258,7 @@ fn second_signal_leaves_messages_in_flight_unknown() {
     ----- stdout
     ok       configuration  smsq.toml
     ok       database       smsq.db
-    ok       provider       `cellar` at http://127.0.0.1:[PORT]
+    ok       provider       `cellar` at http://127.0.0.1:[PORT], connected
     ok       nothing lost   1 message of 1 import
     ");
 }

@@ -82,11 +82,7 @@ pub(super) fn check_sender(
     let Some(provider) = provider.filter(Provider::needs_sender) else {
         return Ok(());
     };
-    let name = provider.name();
-    Err(with_hint(
-        format!("missing sender: provider `{name}` needs one"),
-        format!("name one with `--from`, or set `from` in [providers.{name}]"),
-    ))
+    Err(providers::sender_needed(provider.name()))
 }
 
 /// Fails if rejected rows could not be written, or if there would be more of them than allowed.

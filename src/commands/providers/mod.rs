@@ -20,7 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   smsq providers list
   smsq providers show cellar                   settings, limits, which secrets are missing
-  smsq providers test cellar --to +447700900123   send one real message, and print request and response
+  smsq providers test cellar --to +447700900123   send one real message, and show it
   smsq providers resume cellar                 end the wait that its `Retry-After` asked for
 
 A provider is a section [providers.NAME] of smsq.toml; `smsq init` writes an example.";
@@ -82,6 +82,14 @@ pub(super) fn missing_settings(provider: &Provider) -> Option<anyhow::Error> {
     let message = format!("provider `{name}`: missing {}", keys.join(", "));
     let hint = format!("set it in [providers.{name}]");
     (!missing.is_empty()).then(|| with_hint(message, hint))
+}
+
+/// The error if no sender is given to a provider that needs one.
+pub(super) fn sender_needed(provider: &str) -> anyhow::Error {
+    with_hint(
+        format!("missing sender: provider `{provider}` needs one"),
+        format!("name one with `--from`, or set `from` in [providers.{provider}]"),
+    )
 }
 
 /// The error for a campaign without a sender whose provider needs one.

@@ -66,6 +66,9 @@ fn parameter(text: &str) -> Result<(String, String), &'static str> {
 pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (name, console) = (args.name.as_str(), &context.console);
     let provider = context.provider(name)?;
+    if args.from.is_none() && provider.needs_sender() {
+        return Err(super::sender_needed(name));
+    }
     let shown = super::to_show(context, name);
     let params = args.params.iter();
     let message = [Message {
