@@ -51,6 +51,16 @@ impl ValidNumber {
         )
     }
 
+    /// How many first digits show that a list has mobiles of the other country: the calling code and one more, or only
+    /// a code of one digit, which many countries or a very large one have.
+    pub(super) fn start(&self) -> usize {
+        match self.number.country_code {
+            ..10 => 1,
+            10..100 => 3,
+            _ => 4,
+        }
+    }
+
     /// Whether the number has the calling code of `region`.
     pub(super) fn is_of(&self, region: Region) -> bool {
         region.calling_code() == Some(self.number.country_code)

@@ -1,6 +1,8 @@
 //! Parses what people and spreadsheets write into E.164: removes everything that is not dialled and repairs a number
 //! where the result is certain.
 
+use std::collections::HashMap;
+
 use super::numbering::ValidNumber;
 use super::{Dialling, Numbers, PhoneError, Region, mask};
 use crate::text::printable_line;
@@ -117,8 +119,17 @@ pub struct NumberSurvey {
     region: Region,
     national: u64,
     uncertain: u64,
+    /// Those that can only be national, by their first digits: one to four.
+    national_by_start: HashMap<String, u64>,
+    /// Those that can be mobiles of another country, by [`ValidNumber::start`].
+    mobiles_by_start: HashMap<String, u64>,
     has_others: bool,
 }
+
+/// A list is national if it has at least one number that can only be national to this many that can also be mobiles of
+/// another country, among the numbers that begin alike. Of Chinese mobiles, which all begin with the calling code of
+/// North America, one half can only be national; of mobiles of the other country, none.
+const SHOWN_NATIONAL: u64 = 3;
 
 impl NumberSurvey {
     pub fn new(region: Region) -> Self {
@@ -126,6 +137,8 @@ impl NumberSurvey {
             region,
             national: 0,
             uncertain: 0,
+            national_by_start: HashMap::new(),
+            mobiles_by_start: HashMap::new(),
             has_others: false,
         }
     }
@@ -139,19 +152,42 @@ impl NumberSurvey {
         {
             match Readings::of(&digits, ValidNumber::of(&digits), self.region) {
                 Readings::None => {}
-                Readings::Certain(number) => {
-                    self.national += u64::from(number.digits != digits);
+                Readings::Certain(number) if number.digits == digits => {}
+                Readings::Certain(_) => {
+                    self.national += 1;
+                    for start in (1..=4).filter_map(|length| digits.get(..length)) {
+                        count(&mut self.national_by_start, start);
+                    }
                 }
-                Readings::Mobiles { .. } | Readings::Uncertain { .. } => self.uncertain += 1,
+                Readings::Mobiles { other, .. } => {
+                    self.uncertain += 1;
+                    count(&mut self.mobiles_by_start, &digits[..other.start()]);
+                }
+                Readings::Uncertain { .. } => self.uncertain += 1,
                 Readings::Abroad(_) => self.has_others = true,
             }
         }
         !self.has_others
     }
 
-    /// Whether the list has no number that only another country has, and most of its numbers can only be national.
+    /// Whether the list has no number that only another country has, most of its numbers can only be national, and
+    /// some of those begin like each group of mobiles of another country.
     pub fn is_national(&self) -> bool {
-        !self.has_others && self.national > 0 && self.national >= self.uncertain
+        let is_shown = |(start, mobiles): (&String, &u64)| {
+            let national = self.national_by_start.get(start).copied().unwrap_or(0);
+            national.saturating_mul(SHOWN_NATIONAL) >= *mobiles
+        };
+        !self.has_others
+            && self.national > 0
+            && self.national >= self.uncertain
+            && self.mobiles_by_start.iter().all(is_shown)
+    }
+}
+
+fn count(counts: &mut HashMap<String, u64>, start: &str) {
+    match counts.get_mut(start) {
+        Some(count) => *count += 1,
+        None => drop(counts.insert(start.to_owned(), 1)),
     }
 }
 
