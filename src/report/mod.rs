@@ -526,7 +526,7 @@ async fn undelivered_reasons(
         reason: one.reason,
         count: one.count,
     });
-    Ok(with_advice.collect())
+    Ok(reason::merged(with_advice.collect()))
 }
 
 /// The reasons with advice. If there are too many to list, the last one is the sum of the others.
@@ -551,7 +551,9 @@ async fn reasons(
     let listed: u64 = failed.map(|one| one.count).sum();
     let all: u64 = classes.iter().map(|count| count.messages).sum();
     let others = all.saturating_sub(listed);
-    if reasons.len() >= REASONS && others > 0 {
+    let is_incomplete = reasons.len() >= REASONS && others > 0;
+    reasons = reason::merged(reasons);
+    if is_incomplete {
         reasons.push(Reason {
             class: "other".to_owned(),
             code: None,

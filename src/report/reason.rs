@@ -1,6 +1,11 @@
-//! Shortens reasons that contain the JSON of a provider's response to the message in it.
+//! Reasons for readers: the JSON of a provider's response is shortened to the message in it, and reasons that differ
+//! only in ids are one.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use super::Reason;
 
 /// The keys of error messages, the most specific first.
 const MESSAGE_KEYS: [&str; 10] = [
@@ -49,6 +54,39 @@ pub(crate) fn plain_reason(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Sums reasons that differ only in ids, such as those in the excerpt of a response. The first of them is the example.
+pub(super) fn merged(reasons: Vec<Reason>) -> Vec<Reason> {
+    let mut places = HashMap::new();
+    let mut merged: Vec<Reason> = Vec::new();
+    for reason in reasons {
+        let key = (
+            reason.class.clone(),
+            reason.code.clone(),
+            without_ids(&reason.reason),
+        );
+        let place = *places.entry(key).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some(example) => example.count += reason.count,
+            None => merged.push(reason),
+        }
+    }
+    merged.sort_by_key(|reason| Reverse(reason.count));
+    merged
+}
+
+/// Replaces words of four and more characters with a digit, which a status and a port of few digits are not.
+fn without_ids(reason: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let words = reason.split_inclusive(|c| !is_word(c));
+    words
+        .map(|word| {
+            let bare = word.trim_end_matches(|c| !is_word(c));
+            let is_id = bare.len() >= 4 && bare.contains(|c: char| c.is_ascii_digit());
+            if is_id { &word[bare.len()..] } else { word }
+        })
+        .collect()
+}
+
 struct JsonString {
     text: String,
     /// Whether a colon follows.
@@ -90,6 +128,46 @@ fn strings(json: &str) -> Vec<JsonString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_that_differ_in_ids_are_one() {
+        let reason = |reason: &str, code: Option<&str>, count| Reason {
+            class: "unknown".to_owned(),
+            code: code.map(str::to_owned),
+            reason: reason.to_owned(),
+            advice: "",
+            count,
+        };
+        let answered = |status: u16, id: u32| {
+            let id = format!("{id:08x}-17ab-4c02");
+            format!(
+                "the gateway answered {status}: {{\"id\":\"{id}\",\"to\":\"+44740****{}\"}}",
+                id.len()
+            )
+        };
+        let mut all: Vec<Reason> = (0..23)
+            .map(|id| reason(&answered(503, id), None, 1))
+            .collect();
+        all.extend([
+            reason(&answered(500, 1), None, 1),
+            reason(&answered(503, 1), Some("7"), 30),
+            reason("no answer: not within 10 s", None, 2),
+        ]);
+        let merged = merged(all);
+        let counts: Vec<(u64, &str)> = merged
+            .iter()
+            .map(|reason| (reason.count, reason.reason.as_str()))
+            .collect();
+        assert_eq!(
+            counts,
+            [
+                (30, answered(503, 1).as_str()),
+                (23, &answered(503, 0)),
+                (2, "no answer: not within 10 s"),
+                (1, &answered(500, 1)),
+            ]
+        );
+    }
 
     #[test]
     fn json_is_shortened_to_its_message() {
