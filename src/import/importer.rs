@@ -129,6 +129,7 @@ impl<'a> Importer<'a> {
         summary.accepted += enqueued.accepted;
         summary.duplicates += enqueued.unchanged.len() as u64;
         summary.unchanged += enqueued.unchanged.len() as u64;
+        summary.unchanged_sent += enqueued.unchanged_sent;
         summary.suppressed += enqueued.suppressed.len() as u64;
         let mut sample = None;
         for (message, row) in batch.rows.iter().zip(&parsed.rows) {

@@ -79,8 +79,9 @@ impl Plan {
                     summary.suppressed += 1;
                     continue;
                 }
-                if decision == Decision::Unchanged {
+                if let Decision::Unchanged { was_sent } = decision {
                     summary.unchanged += 1;
+                    summary.unchanged_sent += u64::from(was_sent);
                     summary.duplicates += 1;
                     continue;
                 }

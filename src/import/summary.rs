@@ -17,8 +17,10 @@ pub struct Summary {
     pub accepted: u64,
     /// Rows whose message is in the campaign already, including the unchanged ones.
     pub duplicates: u64,
-    /// Rows of a failures file that were not changed: `smsq retry` sends these again.
+    /// Rows of a file of failed or undelivered messages that were not changed.
     pub unchanged: u64,
+    /// Those of them that were sent and did not arrive; `smsq retry` sends the others again.
+    pub unchanged_sent: u64,
     pub suppressed: u64,
     pub rejected: u64,
     /// Rejected rows by kind of reason.

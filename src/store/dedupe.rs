@@ -30,7 +30,10 @@ pub enum Decision {
     },
     Duplicate,
     Suppressed,
-    Unchanged,
+    /// A row that names a failed message, or one that did not arrive, and has its phone and text.
+    Unchanged {
+        was_sent: bool,
+    },
 }
 
 impl Store {
@@ -270,7 +273,9 @@ fn replacing(
     let same_phone = origin.phone == row.phone;
     let same_content = origin.content.as_ref() == Some(&row.content);
     if same_phone && same_content {
-        return Some(Decision::Unchanged);
+        return Some(Decision::Unchanged {
+            was_sent: origin.is_undelivered,
+        });
     }
     let same_key =
         origin.campaign_id == campaign_id && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);

@@ -32,8 +32,10 @@ pub struct Enqueued {
     pub accepted: u64,
     pub duplicates: Vec<u64>,
     pub suppressed: Vec<u64>,
-    /// Rows that name a failed message and are unchanged; `smsq retry` sends those again.
+    /// Rows that name a failed message, or one that did not arrive, and are unchanged.
     pub unchanged: Vec<u64>,
+    /// How many of the unchanged rows name a message that was sent and did not arrive.
+    pub unchanged_sent: u64,
 }
 
 impl Store {
@@ -123,7 +125,10 @@ pub(super) async fn enqueue(
             }
             Decision::Duplicate => done.duplicates.push(row.line),
             Decision::Suppressed => done.suppressed.push(row.line),
-            Decision::Unchanged => done.unchanged.push(row.line),
+            Decision::Unchanged { was_sent } => {
+                done.unchanged.push(row.line);
+                done.unchanged_sent += u64::from(was_sent);
+            }
         }
     }
     done.accepted = accepted.len() as u64;

@@ -349,7 +349,7 @@ fn undelivered_messages_are_fixed_and_imported_once() {
       rejected    0
       segments    1 (1 message in GSM-7, 0 in UCS-2)
     ----- stderr
-    1 message failed before and did not change: `smsq retry --campaign c` sends such messages again
+    1 message did not arrive before and did not change: change the phone or the text of a row to send it
     next: `smsq send --campaign c`
     ");
     let status = scratch.checked_status(Some("c"));
@@ -368,7 +368,7 @@ fn undelivered_messages_are_fixed_and_imported_once() {
       rejected    0
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
-    1 message failed before and did not change: `smsq retry --campaign c` sends such messages again
+    1 message did not arrive before and did not change: change the phone or the text of a row to send it
     next: `smsq send --campaign c`
     ");
     assert_eq!(scratch.checked_status(Some("c"))["imported"], 5);

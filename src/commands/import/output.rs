@@ -144,11 +144,19 @@ impl Imported {
                 counted(*count, kind)
             ));
         }
-        if self.summary.unchanged > 0 {
-            let count = messages(self.summary.unchanged);
+        let sent = self.summary.unchanged_sent;
+        let failed = self.summary.unchanged - sent;
+        if failed > 0 {
+            let count = messages(failed);
             let campaign = shell_word(&self.campaign);
             console.status(&format!(
                 "{count} failed before and did not change: `smsq retry --campaign {campaign}` sends such messages again"
+            ));
+        }
+        if sent > 0 {
+            let count = messages(sent);
+            console.status(&format!(
+                "{count} did not arrive before and did not change: change the phone or the text of a row to send it"
             ));
         }
     }
