@@ -48,6 +48,25 @@ impl Phone {
     }
 }
 
+/// The last digits that all forms of a number have in common: what differs is before them, such as a country code, a
+/// `0`, or the `9` and `15` of mobiles in Argentina and Brazil.
+const COMMON_DIGITS: usize = 7;
+
+/// Whether a provider that writes `written` may mean this phone in E.164: as an international or national number, or with
+/// some of its digits hidden. A text without digits may mean any phone.
+pub fn may_be_written_as(phone: &str, written: &str) -> bool {
+    let is_separator = |c: char| c.is_whitespace() || "+-./()".contains(c);
+    let kept: String = written.chars().filter(|c| !is_separator(*c)).collect();
+    // What is after the last digit that is hidden.
+    let hidden = kept.rfind(|c: char| !c.is_ascii_digit());
+    let visible = hidden.map_or(kept.as_str(), |at| {
+        kept[at..].trim_start_matches(|c: char| !c.is_ascii_digit())
+    });
+    let visible = visible.trim_start_matches('0');
+    let common = visible.len().checked_sub(COMMON_DIGITS);
+    phone.ends_with(visible) || common.is_some_and(|from| phone.ends_with(&visible[from..]))
+}
+
 impl fmt::Debug for Phone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&mask(&self.0))
@@ -208,6 +227,32 @@ pub enum PhoneError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn phone_may_be_written_in_national_form_or_masked() {
+        for (phone, written) in [
+            ("+447400123456", "+447400123456"),
+            ("+447400123456", "00447400123456"),
+            ("+447400123456", "07400 123-456"),
+            ("+447400123456", "+44 (0)7400 123456"),
+            ("+447400123456", "tel:+447400123456"),
+            ("+447400123456", "4474******56"),
+            ("+447400123456", "***"),
+            ("+447400123456", ""),
+            ("+5491123456789", "011 15 2345-6789"),
+            ("+5215512345678", "5512345678"),
+        ] {
+            assert!(may_be_written_as(phone, written), "{phone} {written}");
+        }
+        for written in [
+            "+447400123457",
+            "7400123457",
+            "4474******57",
+            "+33612345678",
+        ] {
+            assert!(!may_be_written_as("+447400123456", written), "{written}");
+        }
+    }
 
     #[test]
     fn mask_hides_at_least_four_characters() {

@@ -38,7 +38,7 @@ const TABLE: [LookupResponses; 12] = [
         body: r#"{"code":"E000510","result":[{"originTo":"+8613812345678","smsMsgId":"","status":"@"}]}"#,
         classes: &[
             ("throttle", &["E200015"]),
-            ("recipient", &["E200024", "E200025", "E200026"]),
+            ("recipient", &["E200024", "E200025", "E200026", "E200041"]),
             (
                 "account",
                 &[
@@ -46,7 +46,7 @@ const TABLE: [LookupResponses; 12] = [
                     "E000620",
                 ],
             ),
-            ("content", &["E200028", "E200040", "E200041"]),
+            ("content", &["E000629", "E200028", "E200040"]),
             ("unknown", &["E200034", "E200099"]),
         ],
     },

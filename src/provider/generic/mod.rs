@@ -216,9 +216,7 @@ impl Adapter for Generic {
     }
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
-        let whole = self
-            .response
-            .outcome_of_message(response, &messages[0].reference);
+        let whole = self.response.outcome_of_message(response, &messages[0]);
         let is_accepted = matches!(whole, Outcome::Accepted(_));
         let is_error = !self.response.is_accepted_status(response);
         let is_batch = messages.len() > 1;
@@ -244,8 +242,7 @@ impl Adapter for Generic {
                 self.parse_like_single(message, entry, response)
             }
             ResultLocation::Entry(index) if !(is_batch && is_error && may_accept(Some(index))) => {
-                self.response
-                    .outcome(response, Some(index), &message.reference)
+                self.response.outcome(response, Some(index), message)
             }
             _ if is_batch && is_error => response.unknown(" together with an error"),
             ResultLocation::Unclear(problem) if !is_error => response.unknown(problem),
@@ -299,7 +296,6 @@ impl Generic {
             single.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         let single = ResponseView::new(&single, response.redactor, response.now);
-        self.response
-            .outcome_of_message(&single, &message.reference)
+        self.response.outcome_of_message(&single, message)
     }
 }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value as Json;
 use toml::Value;
 
+use crate::phone::may_be_written_as;
+use crate::provider::Message;
 use crate::provider::codes::Codes;
 use crate::provider::response::{ResponseView, acceptance, scalar, short_code, with_code};
 use crate::provider::section::{ProviderError, Section};
@@ -24,6 +26,8 @@ pub(super) struct ResponseRules {
     message_id: Option<Pointers>,
     /// Where the response repeats our reference. Without `message_id` it is the vendor's id, too.
     reference: Option<Pointers>,
+    /// Where the response repeats the phone.
+    phone: Option<Pointers>,
     error_code: Option<Pointers>,
     error_reason: Option<Pointers>,
     message_id_text: Option<Between>,
@@ -214,13 +218,13 @@ impl ResponseParser {
     pub(super) fn outcome_of_message(
         &self,
         response: &ResponseView<'_>,
-        reference: &str,
+        message: &Message,
     ) -> Outcome {
         match &self.rules.parts {
             Some(list) if self.is_accepted_status(response) => {
-                self.outcome_of_parts(response, response.list(list).len(), reference)
+                self.outcome_of_parts(response, response.list(list).len(), message)
             }
-            _ => self.outcome(response, None, reference),
+            _ => self.outcome(response, None, message),
         }
     }
 
@@ -229,10 +233,10 @@ impl ResponseParser {
         &self,
         response: &ResponseView<'_>,
         count: usize,
-        reference: &str,
+        message: &Message,
     ) -> Outcome {
         let parts = 0..count;
-        let parts = parts.map(|index| self.outcome(response, Some(index), reference));
+        let parts = parts.map(|index| self.outcome(response, Some(index), message));
         let mut parts: Vec<Outcome> = parts.collect();
         let is_accepted = |outcome: &&Outcome| matches!(outcome, Outcome::Accepted(_));
         let accepted = parts.iter().filter(is_accepted).count();
@@ -256,7 +260,7 @@ impl ResponseParser {
         &self,
         response: &ResponseView<'_>,
         entry: Entry,
-        reference: &str,
+        message: &Message,
     ) -> Outcome {
         let codes = self.codes_in(response, entry);
         let listed = codes.iter().find(|code| self.codes.meaning(code).is_some());
@@ -267,7 +271,7 @@ impl ResponseParser {
         let has_code = by_code.is_some();
         let outcome = match by_code.or_else(|| outcome_of(&response.status_code())) {
             Some(Outcome::Accepted(_)) if self.can_accept(response, entry, has_code) => {
-                self.success(response, entry, reference)
+                self.success(response, entry, message)
             }
             Some(Outcome::Accepted(_)) => response.unknown(" with a code that means accepted"),
             Some(outcome) => outcome,
@@ -277,7 +281,7 @@ impl ResponseParser {
             None if self.codes.list_success() => {
                 response.unknown(" without a known code of success")
             }
-            None => self.success(response, entry, reference),
+            None => self.success(response, entry, message),
         };
         match code {
             Some(code) => with_code(outcome, code),
@@ -332,9 +336,14 @@ impl ResponseParser {
         codes.iter().map(|code| short_code(code)).collect()
     }
 
-    /// An acceptance, if the response has the id and the reference that it should have.
-    fn success(&self, response: &ResponseView<'_>, entry: Entry, reference: &str) -> Outcome {
+    /// An acceptance, if the response has the id that it should have, and names no other message or phone.
+    fn success(&self, response: &ResponseView<'_>, entry: Entry, message: &Message) -> Outcome {
         let value = |places: &Option<Pointers>| first(places.as_ref(), response, entry);
+        let reference = message.reference.as_str();
+        let phone = value(&self.rules.phone);
+        if phone.is_some_and(|phone| !may_be_written_as(message.phone.as_str(), &phone)) {
+            return response.unknown(" for another phone");
+        }
         let echo = value(&self.rules.reference);
         if echo.as_ref().is_some_and(|echo| echo != reference) {
             return response.unknown(" for another message");

@@ -19,6 +19,7 @@ use super::response::{ResponseView, scalar};
 use super::section::{ProviderError, Section};
 use super::template_params::{Order, TemplateParams};
 use super::{Configured, Message, RequestResult, account_error};
+use crate::phone::may_be_written_as;
 
 /// A vendor with the settings that only this vendor has.
 struct Vendor<S> {
@@ -92,6 +93,11 @@ fn callback_url(url: &str, message: &Message) -> String {
     format!("{url}{separator}reference={}", message.reference)
 }
 
+/// Whether the vendor's answer is about another phone than that of the message. One that names no phone is not.
+fn names_another_phone(message: &Message, number: Option<String>) -> bool {
+    number.is_some_and(|number| !may_be_written_as(message.phone.as_str(), &number))
+}
+
 /// Whether the vendor's number, with or without `+` and, in China, country code, is that of the message.
 fn is_phone_of(message: &Message, number: Option<String>) -> bool {
     let number = number.unwrap_or_default();
@@ -106,7 +112,7 @@ fn ids_in(response: &ResponseView<'_>, list: &str, id: &str) -> Vec<String> {
 }
 
 /// The only result for the message. The only result of a request with one message is about it, however the vendor
-/// writes its number.
+/// writes its number, unless that is certainly another one.
 fn result_of<'a>(
     message: &Message,
     messages: &[Message],
@@ -116,7 +122,11 @@ fn result_of<'a>(
     let is_its = |result: &&Value| is_phone_of(message, scalar(result, phone));
     let mut matching = results.iter().filter(is_its);
     match (matching.next(), matching.next(), messages, results) {
-        (Some(result), None, ..) | (None, None, [_], [result]) => Some(result),
+        (Some(result), None, ..) => Some(result),
+        (None, None, [_], [result]) => {
+            let is_another = names_another_phone(message, scalar(result, phone));
+            (!is_another).then_some(result)
+        }
         _ => None,
     }
 }

@@ -9,7 +9,7 @@ use http::{Method, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Vendor, is_phone_of, request};
+use super::{Vendor, is_phone_of, names_another_phone, request};
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference,
 };
@@ -117,9 +117,18 @@ impl Adapter for Tencent {
             return outcome.of_all(messages.len());
         }
         let outcome = |(message, result): (&Message, &Value)| {
-            let is_its = is_phone_of(message, scalar(result, "/PhoneNumber"));
-            if !is_its && messages.len() > 1 {
+            let number = scalar(result, "/PhoneNumber");
+            let is_another = match messages {
+                [_] => names_another_phone(message, number),
+                _ => !is_phone_of(message, number),
+            };
+            if is_another {
                 return response.unknown(" for another phone");
+            }
+            // All messages of a request have the reference of the first one.
+            let reference = scalar(result, "/SessionContext");
+            if reference.is_some_and(|reference| reference != messages[0].reference) {
+                return response.unknown(" for another message");
             }
             let code = scalar(result, "/Code");
             match (code.as_deref(), scalar(result, "/SerialNo")) {

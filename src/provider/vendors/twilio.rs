@@ -9,7 +9,7 @@ use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Vendor, callback_url, form, ids_in, post_form, request};
+use super::{Vendor, callback_url, form, ids_in, names_another_phone, post_form, request};
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
@@ -108,6 +108,12 @@ impl Adapter for Twilio {
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
         let outcome = match (response.scalar("/sid"), &response.json) {
+            (Some(_), Some(_))
+                if response.status.is_success()
+                    && names_another_phone(&messages[0], response.scalar("/to")) =>
+            {
+                response.unknown(" for another phone")
+            }
             (Some(id), Some(json)) if response.status.is_success() => {
                 accepted(&id, count(json, "/num_segments"), None)
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Vendor, form, ids_in, is_phone_of, post_form, result_of};
+use super::{Vendor, form, ids_in, is_phone_of, names_another_phone, post_form, result_of};
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
@@ -97,6 +97,9 @@ impl Adapter for Yunpian {
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
         if messages.len() == 1 {
             let result = response.json.as_ref().unwrap_or(&Value::Null);
+            if names_another_phone(&messages[0], scalar(result, "/mobile")) {
+                return vec![response.unknown(" for another phone")];
+            }
             return vec![self.outcome_of_result(response, result)];
         }
         let results = response.list("/data");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{CELLAR, with};
-use crate::provider::testing::{accepted, case, check, read, response, unknown};
+use crate::provider::testing::{accepted, case, check, context, message, read, response, unknown};
 use crate::sms::{Acceptance, Class, Failure, Outcome};
 
 fn failure(class: Class, code: &str, reason: &str) -> Failure {
@@ -87,6 +87,35 @@ fn codes_decide_before_the_status() {
             ),
         ],
     );
+}
+
+#[test]
+fn acceptance_of_another_phone_is_doubt() {
+    let section = CELLAR
+        .replace("message_id =", "phone = '/to'\nmessage_id =")
+        .replace("409 = { class = \"accepted\" }", "");
+    let provider = read(&section).expect("a provider");
+    let words = |to: &str| {
+        let body = format!(r#"{{"id":"g1","to":{to}}}"#);
+        let outcomes = provider.parse(&[message()], &response(200, body), &context());
+        match &outcomes[..] {
+            [Outcome::Accepted(_)] => "accepted".to_owned(),
+            [Outcome::Unknown(failure)] => failure.reason.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for same in [
+        "\"+8613812345678\"",
+        "8613812345678",
+        "\"138 1234 5678\"",
+        "\"138****5678\"",
+        "null",
+    ] {
+        assert_eq!(words(same), "accepted", "{same}");
+    }
+    for other in ["\"+8613812345679\"", "13812345679", "\"138****5679\""] {
+        assert!(words(other).contains("for another phone"), "{other}");
+    }
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn codes_decide() {
         &vendor("telnyx", SETTINGS),
         &[
             (200, success, "accepted t1"),
-            (200, &success.replace("678", "679"), "accepted t1"),
+            (200, &success.replace("678", "679"), "unknown"),
             (200, r#"{"data":{}}"#, "unknown"),
             (
                 400,

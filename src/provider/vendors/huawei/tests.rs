@@ -67,7 +67,8 @@ fn each_phone_has_its_own_result() {
         &[
             (200, &whole(&[]), "unknown"),
             (200, &whole(&[item(first, "E9")]), "unknown"),
-            (200, &whole(&[item(second, "000000")]), "accepted m"),
+            (200, &whole(&[item(second, "000000")]), "unknown"),
+            (200, &whole(&[item("13812345678", "000000")]), "accepted m"),
             (401, r#"{"code":"E000111","description":"no"}"#, "account"),
             (400, r#"{"code":"E000011","description":"no"}"#, "account"),
             (200, r#"{"code":"E000000"}"#, "unknown"),

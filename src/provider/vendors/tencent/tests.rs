@@ -66,11 +66,19 @@ fn codes_decide() {
     };
     let error =
         |code: &str| format!(r#"{{"Response":{{"Error":{{"Code":"{code}","Message":"m"}}}}}}"#);
+    let echoed = |phone: &str, context: &str| {
+        item("Ok").replace("+8613812345678", phone).replace(
+            r#""Code":"#,
+            &format!(r#""SessionContext":"{context}","Code":"#),
+        )
+    };
     assert_outcomes(
         &vendor("tencent", SETTINGS),
         &[
             (200, &item("Ok"), "accepted s"),
-            (200, &item("Ok").replace("678", "679"), "accepted s"),
+            (200, &echoed("13812345678", "ref-1"), "accepted s"),
+            (200, &echoed("+8613812345679", "ref-1"), "unknown"),
+            (200, &echoed("+8613812345678", "ref-2"), "unknown"),
             (
                 200,
                 &item("FailedOperation.PhoneNumberInBlacklist"),

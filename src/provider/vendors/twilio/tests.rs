@@ -43,11 +43,7 @@ fn codes_decide() {
                 r#"{"sid":"SM1","to":"+8613812345678","num_segments":"2"}"#,
                 "accepted SM1",
             ),
-            (
-                201,
-                r#"{"sid":"SM1","to":"+8613812345679"}"#,
-                "accepted SM1",
-            ),
+            (201, r#"{"sid":"SM1","to":"+8613812345679"}"#, "unknown"),
             (201, r#"{"status":"queued"}"#, "unknown"),
             (400, &error(21211), "recipient"),
             (400, &error(21610), "opted_out"),

@@ -65,7 +65,7 @@ fn codes_decide() {
             (
                 200,
                 r#"{"code":0,"sid":1,"mobile":"13812345679"}"#,
-                "accepted 1",
+                "unknown",
             ),
             (200, r#"{"code":0}"#, "unknown"),
             (400, &code(3), "account"),
