@@ -69,7 +69,7 @@ impl FromStr for ReceiptState {
 /// The segment that a receipt is about, of providers that report each segment of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReceiptPart {
-    /// From 1.
+    /// From 1; 0: the part is identified by the provider's id, which each part has of its own.
     pub number: u16,
     /// 0 where the provider does not say how many there are.
     pub total: u16,

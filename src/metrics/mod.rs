@@ -76,6 +76,7 @@ pub struct Metrics {
     receipts: CounterFamily<2>,
     posted: CounterFamily<1>,
     opt_outs: CounterFamily<1>,
+    unreadable_posts: CounterFamily<1>,
     run: Mutex<RunState>,
 }
 
@@ -179,6 +180,11 @@ impl Default for Metrics {
                 "Phones that replied that they want no more messages",
                 CounterFamily::default()
             ),
+            unreadable_posts: register!(
+                "unreadable_posts",
+                "Posted entries that are neither a receipt nor a reply, and opt-outs without a valid number",
+                CounterFamily::default()
+            ),
             run: Mutex::default(),
             registry,
         }
@@ -242,6 +248,12 @@ impl Metrics {
     pub fn note_opt_outs(&self, provider: &str, count: u64) {
         let labels = [("provider", provider.to_owned())];
         self.opt_outs.get_or_create(&labels).inc_by(count);
+    }
+
+    /// Counts what was posted and could not be read.
+    pub fn note_unreadable_posts(&self, provider: &str, count: u64) {
+        let labels = [("provider", provider.to_owned())];
+        self.unreadable_posts.get_or_create(&labels).inc_by(count);
     }
 
     pub fn set_run(&self, run: RunState) {

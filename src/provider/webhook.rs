@@ -6,6 +6,7 @@ use std::fmt;
 use http::{HeaderMap, Method};
 use serde::Serialize;
 
+use crate::phone::{Phone, Region};
 use crate::receipt::Receipt;
 use crate::sms::Timestamp;
 
@@ -28,14 +29,41 @@ pub struct PostedRequest<'a> {
 pub struct Posted {
     pub receipts: Vec<Receipt>,
     pub replies: Vec<Reply>,
+    /// Entries that are neither: without an id, without a number, or not an object.
+    pub unreadable: u64,
 }
 
 /// A message that a recipient sent back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// As the vendor writes it; in E.164 where the section says which country a number without a country code is of.
+    /// As the vendor writes it.
     pub phone: String,
+    /// The country of numbers that the vendor writes without a country code.
+    pub region: Option<Region>,
     pub text: String,
+}
+
+impl Reply {
+    /// The phone that replied. Where the vendor writes neither `+` nor, by its section, national numbers, the digits may
+    /// begin with a country code or be those of `default_region`: then it is every phone that they can be, because a
+    /// recipient who wants no more messages must get none. Empty: not a number.
+    pub fn phones(&self, default_region: Option<Region>) -> Vec<Phone> {
+        let written = self.phone.trim();
+        let digits: String = written.chars().filter(char::is_ascii_digit).collect();
+        let international = || Phone::parse(&format!("+{digits}"), None).ok();
+        let national = |region| Phone::parse(&digits, Some(region)).ok();
+        if written.starts_with('+') {
+            return international().into_iter().collect();
+        }
+        if let Some(region) = self.region {
+            let phone = national(region).or_else(international);
+            return phone.into_iter().collect();
+        }
+        let mut phones: Vec<Phone> = international().into_iter().collect();
+        phones.extend(default_region.and_then(national));
+        phones.dedup();
+        phones
+    }
 }
 
 /// Phone and text are personal data, so neither is printed.
@@ -236,9 +264,38 @@ mod tests {
     }
 
     #[test]
+    fn reply_is_of_every_phone_that_its_number_can_be() {
+        let region = |code: &str| code.parse::<Region>().ok();
+        for (written, vendors, default, expected) in [
+            ("+44 7400 123456", "", "", &["+447400123456"][..]),
+            ("447400123456", "", "", &["+447400123456"]),
+            ("447400123456", "", "GB", &["+447400123456"]),
+            ("07400123456", "", "GB", &["+447400123456"]),
+            ("07400123456", "GB", "", &["+447400123456"]),
+            ("07400 123456", "", "", &[]),
+            // A mobile of the mainland, or of Maryland.
+            ("13012345678", "CN", "US", &["+8613012345678"]),
+            ("13012345678", "", "CN", &["+13012345678", "+8613012345678"]),
+            ("447400123456", "CN", "", &["+447400123456"]),
+            ("SHOP", "CN", "GB", &[]),
+            ("", "", "GB", &[]),
+        ] {
+            let reply = Reply {
+                phone: written.to_owned(),
+                region: region(vendors),
+                text: "STOP".to_owned(),
+            };
+            let phones = reply.phones(region(default));
+            let phones: Vec<&str> = phones.iter().map(Phone::as_str).collect();
+            assert_eq!(phones, expected, "{written} {vendors} {default}");
+        }
+    }
+
+    #[test]
     fn reply_is_not_printed() {
         let reply = Reply {
             phone: "447400123456".to_owned(),
+            region: None,
             text: "STOP".to_owned(),
         };
         let printed = format!("{reply:?}");

@@ -79,6 +79,10 @@ impl ServerMetrics {
         self.counted.note_receipts(provider, "webhook", count);
     }
 
+    pub(super) fn count_unreadable(&self, provider: &str, count: u64) {
+        self.counted.note_unreadable_posts(provider, count);
+    }
+
     pub(super) fn count_opt_outs(&self, provider: &str, count: u64) {
         self.counted.note_opt_outs(provider, count);
     }

@@ -146,6 +146,7 @@ struct ServerState {
     stop: watch::Receiver<bool>,
     providers: BTreeMap<String, Arc<Provider>>,
     no_report_after: Duration,
+    default_region: Option<Region>,
     intake: Intake,
     page: Page,
     metrics: health::ServerMetrics,
@@ -190,6 +191,7 @@ impl Server {
             stop,
             providers: parts.providers,
             no_report_after: parts.no_report_after,
+            default_region: parts.default_region,
         });
         Ok(Self {
             shared,

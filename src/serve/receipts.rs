@@ -109,18 +109,24 @@ async fn receive(
         shared.metrics.count_receipts(name, new);
         ARRIVED.notify_one();
     }
-    let stops = posted
-        .replies
-        .iter()
-        .filter(|reply| asks_to_stop(&reply.text));
-    let stops: Vec<(String, Option<String>)> = stops
-        .filter_map(|reply| {
-            let digits: String = reply.phone.chars().filter(char::is_ascii_digit).collect();
-            let phone = Phone::parse(&format!("+{digits}"), None).ok()?;
-            let reason = format!("replied with a word that stops messages, to `{name}`");
-            Some((phone.into_string(), Some(reason)))
-        })
-        .collect();
+    let mut unreadable = posted.unreadable;
+    let mut stops: Vec<(String, Option<String>)> = Vec::new();
+    for reply in posted.replies.iter().filter(|it| asks_to_stop(&it.text)) {
+        let phones = reply.phones(shared.default_region);
+        if phones.is_empty() {
+            unreadable += 1;
+        }
+        let reason = format!("replied with a word that stops messages, to `{name}`");
+        let stopped = phones.into_iter().map(Phone::into_string);
+        stops.extend(stopped.map(|phone| (phone, Some(reason.clone()))));
+    }
+    if unreadable > 0 {
+        tracing::warn!(
+            provider = name,
+            "{unreadable} posted entries are neither a receipt nor a reply with a valid number"
+        );
+        shared.metrics.count_unreadable(&name, unreadable);
+    }
     if !stops.is_empty() {
         let added = store.suppress(stops, now).await.map_err(away)?;
         shared.metrics.count_opt_outs(name, added);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -18,7 +19,9 @@ use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
 use crate::sms::{Class, Failure, Timestamp};
 
 /// Longer entries are cut.
-const MAX_RAW: usize = 4_096;
+const MAX_RAW: usize = 1_024;
+/// The most receipts of one document. The largest page of a vendor has 1,000 entries.
+const MAX_RECEIPTS: usize = 100_000;
 /// Numbers above this are milliseconds since 1970, others seconds.
 const MIN_MILLIS: i64 = 100_000_000_000;
 
@@ -42,13 +45,16 @@ struct ReadingRules {
     zone: Option<String>,
     part: Option<Pointers>,
     parts: Option<Pointers>,
+    /// Each receipt is about one part, which has an id of its own.
+    #[serde(default)]
+    part_has_id: bool,
     states: BTreeMap<String, ReceiptState>,
     #[serde(default)]
     codes: Codes,
 }
 
 /// The names of the keys of [`ReadingRules`].
-pub(super) const READING_KEYS: [&str; 14] = [
+pub(super) const READING_KEYS: [&str; 15] = [
     "list",
     "items",
     "message_id",
@@ -61,9 +67,19 @@ pub(super) const READING_KEYS: [&str; 14] = [
     "zone",
     "part",
     "parts",
+    "part_has_id",
     "states",
     "codes",
 ];
+
+/// Where an entry comes from.
+#[derive(Clone, Copy)]
+pub(super) struct EntrySource<'a> {
+    /// The id of the message that was asked for: that of entries without one.
+    pub(super) asked: Option<&'a str>,
+    pub(super) config: &'a ProviderConfig,
+    pub(super) response: &'a ResponseView<'a>,
+}
 
 /// Reads entries as receipts.
 pub(super) struct ReceiptReader {
@@ -91,34 +107,42 @@ impl ReceiptReader {
         self.rules.list.as_deref()
     }
 
-    /// An entry of the list, or one for each of its items.
-    pub(super) fn items<'a>(&self, entry: &'a Json) -> Vec<Cow<'a, Json>> {
-        let items = self.rules.items.as_ref().filter(|items| !items.is_empty());
-        let items = items.map(|items| entry.pointer(items).and_then(Json::as_array));
-        match items {
-            None => vec![Cow::Borrowed(entry)],
-            Some(items) => {
-                let with = |item: &Json| {
-                    let mut entry = entry.clone();
-                    if let Json::Object(keys) = &mut entry {
-                        keys.insert("item".to_owned(), item.clone());
-                    }
-                    Cow::Owned(entry)
-                };
-                items.into_iter().flatten().map(with).collect()
+    /// Reads an entry of the list, or each of its items, and adds the receipts to `receipts`. `raw` is the entry as the
+    /// vendor wrote it. Its items are taken out of it one by one, so that nothing is copied for each of them.
+    pub(super) fn read_entry(
+        &self,
+        entry: &mut Json,
+        raw: String,
+        source: &EntrySource<'_>,
+        receipts: &mut Vec<Receipt>,
+    ) {
+        let place = self.rules.items.as_ref().filter(|place| !place.is_empty());
+        let Some(place) = place else {
+            receipts.extend(self.receipt(entry, raw, source));
+            return;
+        };
+        let Some(Json::Array(items)) = entry.pointer_mut(place).map(Json::take) else {
+            return;
+        };
+        for item in items {
+            if is_full(receipts, source.config) {
+                break;
             }
+            let raw = raw_text(&item);
+            if let Json::Object(keys) = entry {
+                keys.insert("item".to_owned(), item);
+            }
+            receipts.extend(self.receipt(entry, raw, source));
         }
     }
 
-    /// One entry; `None` where it can belong to no message. An entry without an id is about the message with the id
-    /// `asked`.
-    pub(super) fn receipt(
-        &self,
-        entry: &Json,
-        asked: Option<&str>,
-        config: &ProviderConfig,
-        response: &ResponseView<'_>,
-    ) -> Option<Receipt> {
+    /// One entry; `None` where it can belong to no message.
+    fn receipt(&self, entry: &Json, raw: String, source: &EntrySource<'_>) -> Option<Receipt> {
+        let EntrySource {
+            asked,
+            config,
+            response,
+        } = *source;
         let rules = &self.rules;
         let value = |places: &Option<Pointers>| {
             let places = places.as_ref()?;
@@ -141,7 +165,15 @@ impl ReceiptReader {
                 "a receipt has an unlisted state"
             );
         }
-        let part = value(&rules.part).map(|text| part_of(&text, value(&rules.parts).as_deref()));
+        let total = value(&rules.parts);
+        let part = value(&rules.part).and_then(|text| part_of(&text, total.as_deref()));
+        let part = part.or_else(|| {
+            let total = total.and_then(|total| total.trim().parse().ok());
+            let total = total.unwrap_or(0);
+            rules
+                .part_has_id
+                .then_some(ReceiptPart { number: 0, total })
+        });
         Some(Receipt {
             reference,
             message_id,
@@ -149,8 +181,8 @@ impl ReceiptReader {
             state,
             failure: self.failure(state, &word, entry, config, response),
             at: value(&rules.at).and_then(|at| parse_time(&at, &self.zone)),
-            part: part.flatten(),
-            raw: cut(&entry.to_string(), MAX_RAW).to_owned(),
+            part,
+            raw,
         })
     }
 
@@ -212,6 +244,49 @@ impl ReceiptReader {
             failure.class = Class::Expired;
         }
         Some(failure)
+    }
+}
+
+/// Whether a document has more receipts than are read of one.
+pub(super) fn is_full(receipts: &[Receipt], config: &ProviderConfig) -> bool {
+    let is_full = receipts.len() >= MAX_RECEIPTS;
+    if is_full {
+        let provider = &config.name;
+        tracing::warn!(
+            provider,
+            "receipts after the first {MAX_RECEIPTS} are left out"
+        );
+    }
+    is_full
+}
+
+/// The beginning of a JSON value as text. What is cut off is never written.
+pub(super) fn raw_text(value: &Json) -> String {
+    struct Beginning(Vec<u8>);
+    impl io::Write for Beginning {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let room = MAX_RAW - self.0.len();
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let taken = &bytes[..bytes.len().min(room)];
+            self.0.extend_from_slice(taken);
+            Ok(taken.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut beginning = Beginning(Vec::new());
+    // An error says that it is full.
+    let _ = serde_json::to_writer(&mut beginning, value);
+    match String::from_utf8(beginning.0) {
+        Ok(text) => text,
+        Err(error) => {
+            let whole = error.utf8_error().valid_up_to();
+            String::from_utf8_lossy(&error.as_bytes()[..whole]).into_owned()
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 use url::Url;
 
-use super::reader::ReceiptReader;
+use super::reader::{EntrySource, ReceiptReader, is_full, raw_text};
 use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::response::{Pointers, first};
 use super::template::{Extra, Templates};
@@ -300,11 +300,20 @@ impl ReceiptRequests {
             ReceiptQuery::Message(asked) => asked.message_id,
             ReceiptQuery::Page { .. } => None,
         };
-        let mut receipts = Vec::with_capacity(entries.len());
+        let source = EntrySource {
+            asked,
+            config,
+            response,
+        };
+        let mut receipts = Vec::new();
         for entry in entries {
-            for entry in self.reader.items(entry) {
-                receipts.extend(self.reader.receipt(&entry, asked, config, response));
+            if is_full(&receipts, config) {
+                break;
             }
+            let raw = raw_text(entry);
+            let mut entry = entry.clone();
+            self.reader
+                .read_entry(&mut entry, raw, &source, &mut receipts);
         }
         Ok(ReceiptPage {
             receipts,

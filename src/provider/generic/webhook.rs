@@ -12,9 +12,9 @@ use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 use url::form_urlencoded;
 
-use super::reader::{READING_KEYS, ReceiptReader};
+use super::reader::{EntrySource, READING_KEYS, ReceiptReader, is_full, raw_text};
 use super::response::{Pointer, Pointers};
-use crate::phone::{Phone, Region};
+use crate::phone::Region;
 use crate::provider::config::{ProviderConfig, SecretSource};
 use crate::provider::posted_signature::{SignedRequest, verify};
 use crate::provider::redact::{Redactor, cut};
@@ -210,40 +210,61 @@ impl WebhookReader {
             None => Json::Object(object(&parts.form)),
         };
         let document = self.inner(document)?;
-        let list = match self.reader.list() {
-            None => &document,
-            Some(place) => document.pointer(place).ok_or_else(|| {
-                WebhookError::Unreadable(format!("the request has no list at `{place}`"))
-            })?,
-        };
-        let entries = match list {
-            Json::Array(entries) => entries.as_slice(),
-            Json::Object(entry) if !entry.is_empty() => std::slice::from_ref(list),
-            _ => return Err(unreadable("the request has no receipt")),
-        };
+        let entries = self.entries(document)?;
         let response = Response::new(Bytes::new());
         let response = ResponseView::new(&response, redactor, posted.now);
+        let source = EntrySource {
+            asked: None,
+            config,
+            response: &response,
+        };
+        let has_query = !query.is_empty() && self.settings.format != Some(PostedFormat::Query);
+        // Lent to one entry after the other, because it may be long.
+        let mut query = has_query.then_some(Json::Object(query));
         let mut found = Posted::default();
-        for entry in entries {
-            let Json::Object(keys) = entry else {
+        for mut entry in entries {
+            if is_full(&found.receipts, config) {
+                break;
+            }
+            let raw = raw_text(&entry);
+            let Json::Object(keys) = &mut entry else {
+                found.unreadable += 1;
                 continue;
             };
-            let mut keys = keys.clone();
-            if !query.is_empty() && self.settings.format != Some(PostedFormat::Query) {
-                keys.entry("query").or_insert_with(|| query.clone().into());
+            let lends = query.is_some() && !keys.contains_key("query");
+            if lends && let Some(query) = query.take() {
+                keys.insert("query".to_owned(), query);
             }
-            let entry = Json::Object(keys);
+            let before = (found.receipts.len(), found.replies.len());
             if self.is_reply(&entry) {
                 found.replies.extend(self.reply(&entry));
-                continue;
+            } else {
+                let receipts = &mut found.receipts;
+                self.reader.read_entry(&mut entry, raw, &source, receipts);
             }
-            for item in self.reader.items(&entry) {
-                found
-                    .receipts
-                    .extend(self.reader.receipt(&item, None, config, &response));
+            if before == (found.receipts.len(), found.replies.len()) {
+                found.unreadable += 1;
+            }
+            if lends && let Json::Object(keys) = &mut entry {
+                query = keys.remove("query");
             }
         }
         Ok(found)
+    }
+
+    /// The entries of a document: those of its list, or the only one.
+    fn entries(&self, mut document: Json) -> Result<Vec<Json>, WebhookError> {
+        let list = match self.reader.list() {
+            None => document,
+            Some(place) => document.pointer_mut(place).map(Json::take).ok_or_else(|| {
+                WebhookError::Unreadable(format!("the request has no list at `{place}`"))
+            })?,
+        };
+        match list {
+            Json::Array(entries) => Ok(entries),
+            Json::Object(entry) if !entry.is_empty() => Ok(vec![Json::Object(entry)]),
+            _ => Err(unreadable("the request has no receipt")),
+        }
     }
 
     fn parts(&self, posted: &PostedRequest<'_>) -> PostedParts {
@@ -308,11 +329,9 @@ impl WebhookReader {
             values.into_iter().next()
         };
         let phone = value(&self.settings.reply_phone)?;
-        let phone = cut(&phone, MAX_PHONE);
-        let region = self.settings.reply_region;
-        let whole = region.and_then(|region| Phone::parse(phone, Some(region)).ok());
         Some(Reply {
-            phone: whole.map_or_else(|| phone.to_owned(), Phone::into_string),
+            phone: cut(&phone, MAX_PHONE).to_owned(),
+            region: self.settings.reply_region,
             text: value(&self.settings.reply_text)?,
         })
     }

@@ -180,6 +180,37 @@ fn signature_is_checked_and_a_reply_with_stop_suppresses() {
     assert_eq!(listed.stdout().matches("+44").count(), 1, "{listed}");
 }
 
+#[test]
+fn national_number_of_a_reply_is_suppressed() {
+    let scratch = Scratch::new();
+    scratch.write(
+        "smsq.toml",
+        "default_region = \"GB\"\n[providers.kannel]\nurl = \"http://127.0.0.1:1/cgi-bin/sendsms\"\n\
+         secrets = { username = { file = \"secret\" }, password = { file = \"secret\" } }\n",
+    );
+    scratch.write("secret", "s");
+    let served = Served::with(&scratch, SETTINGS);
+    let path = path_of(&scratch, "kannel");
+    for (from, text) in [
+        ("07400123456", "STOP"),
+        ("447400123457", "stop"),
+        ("SHOP", "STOP"),
+    ] {
+        let path = format!("{path}?from={from}&text={text}");
+        let answer = request(&served.address, "GET", &path, &[], b"").expect("an answer");
+        assert_eq!(answer.status, 200, "{from}");
+    }
+    let listed = scratch
+        .run(["suppress", "list", "--format", "json"])
+        .stdout();
+    for phone in ["+447400123456", "+447400123457"] {
+        assert!(listed.contains(phone), "{listed}");
+    }
+    let metrics = served.api("", "GET", "/metrics", "").body;
+    let unreadable = r#"smsq_unreadable_posts_total{provider="kannel"} 1"#;
+    assert!(metrics.contains(unreadable), "{metrics}");
+}
+
 /// By the openssl command, so that the check is independent.
 fn hmac_sha1(key: &str, text: &str) -> String {
     let line = ["dgst", "-sha1", "-hmac", key, "-binary"];

@@ -235,8 +235,8 @@ fn documented() -> Vec<Documented> {
                 {"message_id":"0A","client_ref":"ref-1","to":"447700900000","status":"delivered","error_code":"0","date_finalized":"2025-11-21T08:05:00+0000"},
                 {"message_id":"0B","client_ref":"ref-2","to":"447700900001","status":"failed","error_code":"9","date_finalized":"2025-11-21T08:05:01+0000"}]}"#,
             &[
-                "ref-1 0A 447700900000: delivered at 2025-11-21T08:05:00Z",
-                "ref-2 0B 447700900001: undelivered (opted_out 9: the recipient asked for no more messages) at 2025-11-21T08:05:01Z",
+                "ref-1 0A 447700900000: delivered at 2025-11-21T08:05:00Z part 0/0",
+                "ref-2 0B 447700900001: undelivered (opted_out 9: the recipient asked for no more messages) at 2025-11-21T08:05:01Z part 0/0",
             ],
         ),
         pull(

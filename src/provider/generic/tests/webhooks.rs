@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
 
 use super::receipts::{UNTIL as NOW, words};
+use crate::phone::Phone;
 use crate::provider::testing::{assert_request, message, read, vendor};
 use crate::provider::{Posted, PostedRequest, Provider, WebhookError};
 use crate::sms::Timestamp;
@@ -50,7 +51,12 @@ fn post(provider: &Provider, request: &str) -> Result<Posted, WebhookError> {
 /// The receipts, and the replies as `phone> text`.
 fn found(posted: &Posted) -> Vec<String> {
     let replies = posted.replies.iter();
-    let replies = replies.map(|reply| format!("{}> {}", reply.phone, reply.text));
+    let replies = replies.map(|reply| {
+        // E.164 where the section says which country numbers are of.
+        let phones = reply.region.map(|_| reply.phones(None)).unwrap_or_default();
+        let phone = phones.first().map_or(reply.phone.as_str(), Phone::as_str);
+        format!("{phone}> {}", reply.text)
+    });
     posted.receipts.iter().map(words).chain(replies).collect()
 }
 
@@ -93,14 +99,14 @@ fn documented() -> Vec<(&'static str, String, &'static [&'static str])> {
         (
             "vonage",
             get("msisdn=447700900000&to=AcmeInc&network-code=12345&messageId=0A0000001234567B&price=0.03330000&status=delivered&scts=2001011400&err-code=0&api-key=abcd1234&client-ref=ref-1&message-timestamp=2020-01-01+12%3A00%3A00+%2B0000"),
-            &["ref-1 0A0000001234567B 447700900000: delivered at 2020-01-01T12:00:00Z"],
+            &["ref-1 0A0000001234567B 447700900000: delivered at 2020-01-01T12:00:00Z part 0/0"],
         ),
         (
             "vonage",
             json(r#"{"msisdn":"447700900000","messageId":"0B","status":"failed","scts":"2001011400","err-code":"9","client-ref":"ref-1"}"#),
-            &["ref-1 0B 447700900000: undelivered (opted_out 9: the recipient asked for no more messages) at 2020-01-01T14:00:00Z"],
+            &["ref-1 0B 447700900000: undelivered (opted_out 9: the recipient asked for no more messages) at 2020-01-01T14:00:00Z part 0/0"],
         ),
-        ("vonage", form("", "msisdn=447700900000&messageId=0B&status=expired&err-code=2"), &["- 0B 447700900000: expired (expired 2: the phone was off or without a network)"]),
+        ("vonage", form("", "msisdn=447700900000&messageId=0B&status=expired&err-code=2"), &["- 0B 447700900000: expired (expired 2: the phone was off or without a network) part 0/0"]),
         ("vonage", json(r#"{"msisdn":"447700900001","to":"447700900000","messageId":"0A","text":"Nexmo SMS: stop","type":"text","keyword":"NEXMO"}"#), &["447700900001> Nexmo SMS: stop"]),
         (
             "vonage-messages",
@@ -182,7 +188,8 @@ fn documented() -> Vec<(&'static str, String, &'static [&'static str])> {
                 "- 2019:2 13811112223: undelivered (recipient MK:0001: 空号)",
             ],
         ),
-        ("tencent", json(r#"[{"extend":"1","mobile":"13811112222","nationcode":"86","content":"T","sign":"s","time":1763715600}]"#), &["86 13811112222> T"]),
+        ("tencent", json(r#"[{"extend":"1","mobile":"13811112222","nationcode":"86","text":"T","sign":"s","time":1763715600}]"#), &["+8613811112222> T"]),
+        ("tencent", json(r#"[{"extend":"1","mobile":"13811112222","text":"T"},{"nationcode":"1","mobile":"3015550100","text":"T"}]"#), &["+8613811112222> T", "+13015550100> T"]),
         (
             "yunpian",
             form("", "sms_status=%5B%7B%22error_detail%22%3A%22x%22%2C%22sid%22%3A9527%2C%22uid%22%3A%22ref-1%22%2C%22user_receive_time%22%3A%222025-11-21+17%3A00%3A00%22%2C%22error_msg%22%3A%22%22%2C%22mobile%22%3A%2215205201314%22%2C%22report_status%22%3A%22SUCCESS%22%7D%2C%7B%22sid%22%3A9528%2C%22uid%22%3Anull%2C%22mobile%22%3A%2215205201315%22%2C%22report_status%22%3A%22FAIL%22%2C%22error_msg%22%3A%22UNDELIV%22%7D%5D"),
@@ -262,6 +269,39 @@ fn vendors_documented_requests_are_read() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn entries_that_cannot_be_read_are_counted() {
+    let provider = vendor("tencent", "webhook = { signature = 'none' }");
+    let request = "POST https://e.example/r/x/t?a=1\ncontent-type: application/json\n\n\
+        [{\"sid\":\"1\",\"report_status\":\"SUCCESS\"}, {\"mobile\":\"13811112222\",\"content\":\"T\"}, 7, \
+         {\"text\":\"T\"}, {\"mobile\":\"13811112222\",\"text\":\"T\"}]";
+    let posted = post(&provider, request).expect("a list");
+    assert_eq!((posted.receipts.len(), posted.replies.len()), (1, 1));
+    assert_eq!(posted.unreadable, 3);
+}
+
+#[test]
+fn raw_text_of_an_entry_is_short_and_has_no_query() {
+    let provider = vendor("tencent", "");
+    let long = "x".repeat(40_000);
+    let post_to = |body: &str| {
+        let head = format!("POST https://e.example/r/x/t?q={long}");
+        let head = format!("{head}\ncontent-type: application/json");
+        post_bytes(&provider, &head, body.as_bytes(), NOW)
+    };
+    let entries = vec![r#"{"sid":"1","report_status":"SUCCESS"}"#; 5_000].join(",");
+    let posted = post_to(&format!("[{entries}]")).expect("a list");
+    assert_eq!(posted.receipts.len(), 5_000);
+    let longest = posted.receipts.iter().map(|one| one.raw.len()).max();
+    assert!(longest < Some(100), "{longest:?}");
+    let wordy = format!(
+        r#"[{{"sid":"1","report_status":"SUCCESS","more":"{}"}}]"#,
+        "中".repeat(9_000)
+    );
+    let posted = post_to(&wordy).expect("a list");
+    assert!((1_000..=1_024).contains(&posted.receipts[0].raw.len()));
 }
 
 #[test]
@@ -790,7 +830,10 @@ fn missing_secret_leaves_the_token_of_the_address() {
         &provider,
         "GET https://e.example/r?messageId=1&status=delivered",
     );
-    assert_eq!(found(&posted.expect("a receipt")), ["- 1 -: delivered"]);
+    assert_eq!(
+        found(&posted.expect("a receipt")),
+        ["- 1 -: delivered part 0/0"]
+    );
 
     // The secret of an API key signs no webhooks.
     let key = "secrets = { api_key = { env = 'K' } }";
