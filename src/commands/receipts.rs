@@ -17,7 +17,7 @@ use crate::provider::Provider;
 use crate::report::{CampaignSummary, summaries_text};
 use crate::sender::{PullMode, PullSummary, ReceiptPuller, Sender};
 use crate::store::{Access, Store};
-use crate::text::{duration, listed};
+use crate::text::{counted, duration, listed};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,6 +57,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let providers = providers(args, context, &store).await?;
     let (stop, stopped) = watch::channel(false);
     let puller = ReceiptPuller::new(store.clone(), &providers, &context.config.receipts, stopped)?;
+    let puller = puller.with_default(context.config.default_provider.clone());
     let mut signals = context.signals.listen();
     let waiting = Waiting {
         puller,
@@ -76,9 +77,18 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         None => CampaignSummary::all(&store).await?,
     };
     let mut object = status::json(campaign.is_some(), &campaigns, &[]);
+    let unmatched = store.unmatched_receipts().await?;
     object["receipts"] = json(&summary);
+    object["receipts"]["unmatched"] = unmatched.into();
     context.print(&summaries_text(&campaigns), &object)?;
     explain(context, &summary);
+    if unmatched > 0 {
+        let receipts = counted(unmatched, "receipt");
+        context.console.status(&format!(
+            "{receipts} without a message in this database: of another program with this account, or of a message \
+             whose result is not stored yet"
+        ));
+    }
     let is_asked = summary.failed.is_empty();
     Ok(match signal {
         Some(signal) => signal,
@@ -246,7 +256,8 @@ pub(super) fn explain(context: &Context, summary: &PullSummary) {
         summary.fetched, summary.new
     );
     if settled > 0 {
-        let _ = write!(text, "; they settled {settled} unknown messages");
+        let messages = counted(settled, "unknown message");
+        let _ = write!(text, "; they settled {messages}");
     }
     console.status(&text);
     if !summary.busy.is_empty() {

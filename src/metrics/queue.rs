@@ -23,6 +23,7 @@ pub struct QueueState {
     alive_workers: u64,
     dead_workers: u64,
     suppressed: u64,
+    unmatched_receipts: u64,
     imported: ImportedRows,
 }
 
@@ -62,6 +63,7 @@ impl QueueState {
             alive_workers,
             dead_workers: workers.len() as u64 - alive_workers,
             suppressed: store.count_suppressed().await?,
+            unmatched_receipts: store.unmatched_receipts().await?,
             imported: store.imported_rows().await?,
         })
     }
@@ -105,6 +107,10 @@ impl QueueState {
         suppressed.set(signed(self.suppressed));
         let help = "Numbers on the suppression list";
         registry.register("suppressed_numbers", help, suppressed);
+        let unmatched = Gauge::<i64>::default();
+        unmatched.set(signed(self.unmatched_receipts));
+        let help = "Receipts that belong to no message so far";
+        registry.register("unmatched_receipts", help, unmatched);
         let imported = CounterFamily::<1>::default();
         for (result, count) in [
             ("accepted", self.imported.accepted),

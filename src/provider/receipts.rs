@@ -110,7 +110,7 @@ pub struct AwaitedMessage<'a> {
 }
 
 /// Where a page begins.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiptCursor {
     /// The number of pages before it.
     pub page: u32,

@@ -55,6 +55,8 @@ pub struct Reported {
     /// When it was reported.
     pub at: Timestamp,
     pub part: Option<ReceiptPart>,
+    /// The provider's id, which is that of the part where parts have no numbers.
+    pub message_id: Option<String>,
 }
 
 /// What all receipts of a message say together.
@@ -95,10 +97,11 @@ impl Reported {
 /// The state of a message, given all its receipts in the order in which they came.
 ///
 /// The first receipt that decides is final: a later one that contradicts it becomes a note. Of a message with several
-/// parts, one that failed makes the message undelivered, and it is delivered when all of them are.
-pub fn delivery(receipts: &[Reported]) -> Delivery {
+/// parts, one that failed makes the message undelivered, and it is delivered when all of them are. `segments`: how many
+/// parts the message has where its receipts do not say so; 0: not known.
+pub fn delivery(receipts: &[Reported], segments: u16) -> Delivery {
     let mut whole: Option<Delivery> = None;
-    let mut parts: BTreeMap<u16, Delivery> = BTreeMap::new();
+    let mut parts: BTreeMap<(u16, Option<&str>), Delivery> = BTreeMap::new();
     let mut total = 0;
     let mut note = None;
     for receipt in receipts {
@@ -108,8 +111,14 @@ pub fn delivery(receipts: &[Reported]) -> Delivery {
         let decided = match receipt.part {
             None => whole.get_or_insert_with(|| receipt.delivery(state)),
             Some(part) => {
-                total = total.max(part.total);
-                let first = parts.entry(part.number);
+                let has_number = part.number > 0;
+                let id = receipt.message_id.as_deref().filter(|_| !has_number);
+                let all = match part.total {
+                    0 if !has_number => segments,
+                    all => all,
+                };
+                total = total.max(all);
+                let first = parts.entry((part.number, id));
                 first.or_insert_with(|| receipt.delivery(state))
             }
         };
@@ -203,6 +212,7 @@ mod tests {
             failure,
             at: at(seconds),
             part: part.map(|(number, total)| ReceiptPart { number, total }),
+            message_id: None,
         }
     }
 
@@ -253,7 +263,7 @@ mod tests {
                 .zip(1..)
                 .map(|(state, second)| reported(*state, second, None))
                 .collect();
-            let decided = delivery(&receipts);
+            let decided = delivery(&receipts, 0);
             assert_eq!(decided.state, expected, "{states:?}");
             assert_eq!(decided.note.is_some(), has_note, "{states:?}");
         }
@@ -266,22 +276,52 @@ mod tests {
         let two = reported(Delivered, 4, Some((2, 2)));
         let failed = reported(Undelivered, 4, Some((2, 2)));
         assert_eq!(
-            delivery(std::slice::from_ref(&one)).state,
+            delivery(std::slice::from_ref(&one), 0).state,
             DeliveryState::Awaiting
         );
-        let both = delivery(&[one.clone(), two]);
+        let both = delivery(&[one.clone(), two], 0);
         assert_eq!(
             (both.state, both.at),
             (DeliveryState::Delivered, Some(at(5)))
         );
         for receipts in [[one.clone(), failed.clone()], [failed.clone(), one]] {
-            let decided = delivery(&receipts);
+            let decided = delivery(&receipts, 0);
             assert_eq!(decided.state, DeliveryState::Undelivered);
             assert_eq!(decided.failure, failed.failure);
             assert_eq!(decided.note, None);
         }
         let whole = reported(Delivered, 3, None);
-        assert_eq!(delivery(&[whole, failed]).state, DeliveryState::Undelivered);
+        assert_eq!(
+            delivery(&[whole, failed], 0).state,
+            DeliveryState::Undelivered
+        );
+    }
+
+    #[test]
+    fn parts_with_ids_of_their_own_decide_together() {
+        use ReceiptState::{Delivered, Undelivered};
+        let part = |state, id: &str, total| Reported {
+            message_id: Some(id.to_owned()),
+            ..reported(state, 1, Some((0, total)))
+        };
+        let (one, two) = (part(Delivered, "a", 0), part(Delivered, "b", 0));
+        let failed = part(Undelivered, "b", 0);
+        let state = |receipts: &[&Reported], segments| {
+            let receipts: Vec<Reported> = receipts.iter().map(|one| (*one).clone()).collect();
+            delivery(&receipts, segments).state
+        };
+        assert_eq!(state(&[&one], 1), DeliveryState::Delivered);
+        assert_eq!(state(&[&one], 2), DeliveryState::Awaiting);
+        assert_eq!(state(&[&one, &one], 2), DeliveryState::Awaiting);
+        assert_eq!(state(&[&one, &two], 2), DeliveryState::Delivered);
+        for receipts in [[&one, &failed], [&failed, &one]] {
+            assert_eq!(state(&receipts, 2), DeliveryState::Undelivered);
+        }
+        // The provider's own count is better than ours.
+        assert_eq!(
+            state(&[&part(Delivered, "a", 2)], 1),
+            DeliveryState::Awaiting
+        );
     }
 
     #[test]

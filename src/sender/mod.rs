@@ -334,7 +334,9 @@ impl Sender {
     pub fn receipts(&self, stop: watch::Receiver<bool>) -> Result<ReceiptPuller, ClientError> {
         let receipts = &self.settings.receipts;
         let puller = ReceiptPuller::new(self.store.clone(), &self.providers, receipts, stop)?;
-        Ok(puller.with_metrics(Arc::clone(&self.metrics)))
+        let default = self.settings.default_provider.clone();
+        let metrics = Arc::clone(&self.metrics);
+        Ok(puller.with_default(default).with_metrics(metrics))
     }
 
     async fn run_with(

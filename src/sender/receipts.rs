@@ -1,14 +1,14 @@
 //! Fetches delivery receipts, stores them, and applies them. One process of several does this for a provider, and
 //! another takes over when its lease ends.
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -22,7 +22,7 @@ use crate::provider::{
 use crate::queue::delivery::{ask_ages, due_spans, sweep_ages};
 use crate::receipt::Receipt;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{AwaitingSms, ReceiptsApplied, Store, StoreError};
+use crate::store::{AwaitingSms, ReceiptsApplied, Store, StoreError, TriedAt};
 
 /// Section `[receipts]`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -47,6 +47,13 @@ const LEASE: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// The clocks of the provider and of the database, and the moments of sending and settling, differ by less than this.
 const MARGIN: Duration = Duration::from_secs(600);
+/// How often a request that fails is made in one pass, and the pause before the second time, which doubles. A provider
+/// that wants a longer pause than the last one is left alone until the next pass.
+const TRIES: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A later pass does not continue where an older one stopped: tokens of pages expire, and lists grow.
+const RESUMED_FOR: Duration = Duration::from_secs(3_600);
 /// A provider that fails is not asked again sooner, doubling up to the second.
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 const LAST_RETRY: Duration = Duration::from_secs(600);
@@ -113,10 +120,40 @@ impl From<StoreError> for PullError {
     }
 }
 
+/// When the first and the last of some messages were sent.
+type SentSpan = (Timestamp, Timestamp);
+
+/// Where a pass over a repeatable source stopped: everything before was fetched and stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Position {
+    is_recheck: bool,
+    /// When the pass began.
+    began: Timestamp,
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Place {
+    /// A page of a sweep of this span.
+    Page {
+        since: Timestamp,
+        until: Timestamp,
+        cursor: ReceiptCursor,
+    },
+    /// The message after this one, of those that were sent in these spans.
+    Message {
+        spans: Vec<SentSpan>,
+        after: (Timestamp, i64),
+    },
+}
+
 /// Fetches and applies the receipts of several providers.
 pub struct ReceiptPuller {
     store: Store,
     providers: Vec<PulledProvider>,
+    /// That of campaigns that name none.
+    default_provider: Option<String>,
     no_report_after: Duration,
     /// A random number, which names this process in the leases.
     holder: i64,
@@ -146,6 +183,12 @@ struct Pass<'a> {
     stop: watch::Receiver<bool>,
     metrics: &'a Metrics,
     renewed: Instant,
+    is_default: bool,
+    /// When the pass began; of one that continues, when the first one did.
+    began: Timestamp,
+    position: Option<Position>,
+    /// Requests that were answered.
+    answered: u64,
     fetched: u64,
     new: u64,
 }
@@ -172,11 +215,19 @@ impl ReceiptPuller {
         Ok(Self {
             store,
             providers: pulled,
+            default_provider: None,
             no_report_after: config.no_report_after,
             holder: rand::random::<i64>(),
             stop,
             metrics: Arc::default(),
         })
+    }
+
+    /// The provider of campaigns that name none; without it, any provider may be theirs.
+    #[must_use]
+    pub fn with_default(mut self, provider: Option<String>) -> Self {
+        self.default_provider = provider;
+        self
     }
 
     /// Counts new receipts in these metrics.
@@ -208,7 +259,17 @@ impl ReceiptPuller {
         }
         let now = self.store.now().await?;
         let recent = now.minus(self.no_report_after)..=now;
-        Ok(self.store.unknown_span(campaign, &recent).await?.is_some())
+        let tried = TriedAt {
+            provider,
+            is_default: self.is_default(provider),
+        };
+        let found = self.store.unknown_span(tried, campaign, &recent).await?;
+        Ok(found.is_some())
+    }
+
+    fn is_default(&self, provider: &str) -> bool {
+        let default = self.default_provider.as_deref();
+        default.is_none_or(|default| default == provider)
     }
 
     /// Fetches and applies receipts until it is stopped.
@@ -301,13 +362,15 @@ impl ReceiptPuller {
             return Ok(true);
         }
         let now = self.store.now().await?;
+        let until = now.plus(LEASE);
         let lease = self
             .store
-            .lease_receipts(name, self.holder, now, now.plus(LEASE));
-        let Some(last) = lease.await? else {
+            .lease_receipts(name, self.holder, now, until, None);
+        let Some(lease) = lease.await? else {
             summary.busy.push(name.to_owned());
             return Ok(false);
         };
+        let is_default = self.is_default(name);
         let mut pass = Pass {
             store: &self.store,
             pulled: &mut self.providers[index],
@@ -317,15 +380,21 @@ impl ReceiptPuller {
             stop: self.stop.clone(),
             metrics: &self.metrics,
             renewed: Instant::now(),
+            is_default,
+            began: now,
+            position: position(lease.position.as_deref(), road, now),
+            answered: 0,
             fetched: 0,
             new: 0,
         };
-        let done = pass.run(mode, last, now).await;
+        let done = pass.run(mode, lease.pulled_at, now).await;
         summary.fetched += pass.fetched;
         summary.new += pass.new;
+        let has_progress = pass.answered > 0;
+        let stopped_at = pass.position.as_ref().and_then(text_of);
         let pulled_at = done.as_ref().is_ok_and(|done| *done).then_some(now);
         self.store
-            .release_receipts(name, self.holder, pulled_at)
+            .release_receipts(name, self.holder, pulled_at, stopped_at.as_deref())
             .await?;
         let pulled = &mut self.providers[index];
         match done {
@@ -336,6 +405,9 @@ impl ReceiptPuller {
             Err(PullError::Ended) => Ok(false),
             Err(PullError::Store(error)) => Err(error),
             Err(PullError::Provider(outcome)) => {
+                if has_progress {
+                    pulled.failures = 0;
+                }
                 let wait = (FIRST_RETRY * (1 << pulled.failures.min(8))).min(LAST_RETRY);
                 pulled.failures += 1;
                 pulled.next_pass = Instant::now() + retry_after(&outcome).unwrap_or(wait).max(wait);
@@ -349,6 +421,26 @@ impl ReceiptPuller {
             }
         }
     }
+}
+
+/// Where the last pass stopped, if it was one over the same source, and not long ago.
+fn position(text: Option<&str>, road: ReceiptRoad, now: Timestamp) -> Option<Position> {
+    let position: Position = serde_json::from_str(text?).ok()?;
+    let is_recent = now.since(position.began) < RESUMED_FOR;
+    let is_same = position.is_recheck == (road == ReceiptRoad::Recheck);
+    Some(position).filter(|_| is_recent && is_same)
+}
+
+fn text_of(position: &Position) -> Option<String> {
+    serde_json::to_string(position).ok()
+}
+
+/// Whether the same request may succeed soon.
+fn is_passing(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Unknown(_) | Outcome::Unavailable { .. } | Outcome::Throttled { .. }
+    )
 }
 
 /// How often a source is looked at.
@@ -386,6 +478,8 @@ impl Pass<'_> {
         last: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<bool, PullError> {
+        let resumed = self.resume(now).await?;
+        let last = resumed.or(last);
         let all = Timestamp::from_millis(0)..=now;
         let spans = match (mode, self.source.shape) {
             (PullMode::Due, PullShape::Drain) => {
@@ -396,39 +490,36 @@ impl Pass<'_> {
                 due_spans(&sweep_ages(interval(self.source)), last, now)
             }
             (PullMode::Due, PullShape::Ask) => due_spans(&ask_ages(), last, now),
-            (PullMode::Now | PullMode::Recheck, _) => vec![all],
+            // The pass that was continued asked for those that were sent before it.
+            (PullMode::Now | PullMode::Recheck, _) => vec![resumed.unwrap_or_default()..=now],
         };
         let mut awaited = Vec::new();
         for span in spans {
             let name = self.pulled.provider.name();
             let found = self.store.awaiting_span(name, &span).await?;
-            awaited.extend(found.map(|(first, last)| first..=last));
+            awaited.extend(found);
             if self.source.shape != PullShape::Ask {
-                let found = self.store.unknown_span(None, &span).await?;
-                awaited.extend(found.map(|(first, last)| first..=last));
+                let tried = TriedAt {
+                    provider: name,
+                    is_default: self.is_default,
+                };
+                let found = self.store.unknown_span(tried, None, &span).await?;
+                awaited.extend(found);
             }
         }
-        let first = awaited.iter().map(|span| *span.start()).min();
-        let last = awaited.iter().map(|span| *span.end()).max();
+        let first = awaited.iter().map(|(first, _)| *first).min();
+        let last = awaited.iter().map(|(_, last)| *last).max();
         let (Some(first), Some(last)) = (first, last) else {
-            return Ok(false);
+            return Ok(resumed.is_some());
         };
         if self.source.shape == PullShape::Ask {
-            for span in awaited {
-                self.ask(&span).await?;
-            }
+            self.ask(awaited, (Timestamp::from_millis(0), 0)).await?;
             return Ok(true);
         }
         let reach = self.source.horizon.map(|horizon| now.minus(horizon));
         let since = first.minus(MARGIN).max(reach.unwrap_or_default());
         let until = last.plus(MARGIN).min(now.plus(MARGIN));
-        let longest = self.source.span.unwrap_or(Duration::MAX);
-        let mut from = since;
-        while from < until {
-            let to = from.plus(longest).min(until);
-            self.pages(from, to).await?;
-            from = to;
-        }
+        self.sweep(since, until, ReceiptCursor::default()).await?;
         if self.source.shape == PullShape::Drain {
             // Those that became visible meanwhile are returned again.
             self.confirm(now.minus(MARGIN)).await?;
@@ -436,43 +527,130 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// Fetches page by page, and stores each page before the next request.
-    async fn pages(&mut self, since: Timestamp, until: Timestamp) -> Result<(), PullError> {
-        let mut cursor = ReceiptCursor::default();
-        let mut previous: Vec<Receipt> = Vec::new();
+    /// Continues the pass that stopped, if there is one. Returns when that pass began.
+    async fn resume(&mut self, now: Timestamp) -> Result<Option<Timestamp>, PullError> {
+        let Some(stopped) = self.position.clone() else {
+            return Ok(None);
+        };
+        self.began = stopped.began;
+        let done = match stopped.place {
+            Place::Page {
+                since,
+                until,
+                cursor,
+            } => self.sweep(since, until, cursor).await,
+            Place::Message { spans, after } => self.ask(spans, after).await,
+        };
+        self.began = now;
+        match done {
+            Ok(()) => Ok(Some(stopped.began)),
+            // Such as a token that has expired: from the beginning.
+            Err(PullError::Provider(outcome)) if !is_passing(&outcome) => {
+                self.position = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Remembers where to continue; receipts that are returned only once have no place.
+    fn stop_at(&mut self, place: Place) {
+        let is_repeatable = self.source.shape != PullShape::Drain;
+        self.position = is_repeatable.then_some(Position {
+            is_recheck: self.road == ReceiptRoad::Recheck,
+            began: self.began,
+            place,
+        });
+    }
+
+    /// Fetches all pages of this span, from the one at `cursor`.
+    async fn sweep(
+        &mut self,
+        mut since: Timestamp,
+        until: Timestamp,
+        mut cursor: ReceiptCursor,
+    ) -> Result<(), PullError> {
+        let longest = self.source.span.unwrap_or(Duration::MAX);
+        while since < until {
+            let to = since.plus(longest).min(until);
+            self.pages(since, to, until, cursor).await?;
+            cursor = ReceiptCursor::default();
+            since = to;
+        }
+        self.position = None;
+        Ok(())
+    }
+
+    /// Fetches page by page, and stores each page before the next request. `all`: the end of the whole sweep.
+    async fn pages(
+        &mut self,
+        since: Timestamp,
+        until: Timestamp,
+        all: Timestamp,
+        mut cursor: ReceiptCursor,
+    ) -> Result<(), PullError> {
+        // Of pages and of their tokens: some providers return their last page again and again, or pages in a circle.
+        let mut seen: HashSet<u64> = HashSet::new();
+        let hasher = RandomState::new();
         for _ in 0..MAX_PAGES {
+            self.stop_at(Place::Page {
+                since,
+                until: all,
+                cursor: cursor.clone(),
+            });
             let query = ReceiptQuery::Page {
                 since,
                 until,
                 page: &cursor,
             };
             let page = self.fetch(&query).await?;
-            // Some providers return their last page again and again.
-            let is_repeated = !page.receipts.is_empty() && page.receipts == previous;
             self.keep(&page.receipts).await?;
-            match page.next {
-                Some(next) if !is_repeated => cursor = next,
-                _ => break,
+            let receipts = page.receipts.iter();
+            let texts: Vec<_> = receipts
+                .map(|one| (&one.reference, &one.message_id, &one.phone, &one.raw))
+                .collect();
+            let is_new = texts.is_empty() || seen.insert(hasher.hash_one(texts));
+            let Some(next) = page.next.filter(|_| is_new) else {
+                break;
+            };
+            let token = next.next.as_ref();
+            if token.is_some_and(|token| !seen.insert(hasher.hash_one(token))) {
+                let provider = self.pulled.provider.name();
+                tracing::warn!(provider, "the pages of receipts point at each other");
+                break;
             }
-            previous = page.receipts;
+            cursor = next;
         }
         Ok(())
     }
 
-    /// Asks for each message that was sent in this span.
-    async fn ask(&mut self, span: &RangeInclusive<Timestamp>) -> Result<(), PullError> {
-        let mut after = (Timestamp::from_millis(0), 0);
-        loop {
-            let name = self.pulled.provider.name().to_owned();
-            let messages = self.store.awaiting(&name, span, after, ASKED).await?;
-            let Some(last) = messages.last() else {
-                return Ok(());
-            };
-            after = (last.sent_at, last.id);
-            for message in &messages {
-                self.ask_for(message).await?;
+    /// Asks for each message that was sent in one of these spans, of the first one after the message `after`.
+    async fn ask(
+        &mut self,
+        spans: Vec<SentSpan>,
+        mut after: (Timestamp, i64),
+    ) -> Result<(), PullError> {
+        for (index, (first, last)) in spans.iter().enumerate() {
+            let span = *first..=*last;
+            loop {
+                let name = self.pulled.provider.name().to_owned();
+                let messages = self.store.awaiting(&name, &span, after, ASKED).await?;
+                if messages.is_empty() {
+                    break;
+                }
+                for message in &messages {
+                    self.stop_at(Place::Message {
+                        spans: spans[index..].to_vec(),
+                        after,
+                    });
+                    self.ask_for(message).await?;
+                    after = (message.sent_at, message.id);
+                }
             }
+            after = (Timestamp::from_millis(0), 0);
         }
+        self.position = None;
+        Ok(())
     }
 
     async fn ask_for(&mut self, message: &AwaitingSms) -> Result<(), PullError> {
@@ -494,13 +672,32 @@ impl Pass<'_> {
         self.keep(&page.receipts).await
     }
 
-    /// Sends one request within the rate, and reads its response.
+    /// Fetches one page, also if its request fails a few times.
     async fn fetch(&mut self, query: &ReceiptQuery<'_>) -> Result<ReceiptPage, PullError> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..TRIES {
+            let outcome = match self.fetch_once(query).await {
+                Err(PullError::Provider(outcome)) if is_passing(&outcome) => outcome,
+                done => return done,
+            };
+            let wait = retry_after(&outcome).unwrap_or_default().max(pause);
+            if wait > LONGEST_PAUSE {
+                return Err(PullError::Provider(outcome));
+            }
+            self.pulled.next_request = self.pulled.next_request.max(Instant::now() + wait);
+            pause *= 2;
+        }
+        self.fetch_once(query).await
+    }
+
+    /// Sends one request within the rate, and reads its response.
+    async fn fetch_once(&mut self, query: &ReceiptQuery<'_>) -> Result<ReceiptPage, PullError> {
         let context = self.context().await?;
         let request = self.pulled.provider.receipts(self.road, query, &context);
         let response = self.send(request).await?;
         let provider = &self.pulled.provider;
         let page = provider.parse_receipts(self.road, query, &response, &context);
+        self.answered += u64::from(page.is_ok());
         page.map_err(PullError::Provider)
     }
 
@@ -547,9 +744,10 @@ impl Pass<'_> {
             return Ok(());
         }
         let (name, now) = (self.pulled.provider.name(), self.store.now().await?);
-        let lease = self
-            .store
-            .lease_receipts(name, self.holder, now, now.plus(LEASE));
+        let position = self.position.as_ref().and_then(text_of);
+        let lease =
+            self.store
+                .lease_receipts(name, self.holder, now, now.plus(LEASE), position.as_deref());
         if lease.await?.is_none() {
             return Err(PullError::Ended);
         }

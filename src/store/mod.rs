@@ -60,7 +60,7 @@ pub use imports::{ImportBatch, TextNote};
 pub use intake::{FoundSms, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, SmsFilter};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
-pub use receipts::{AwaitingSms, ReceiptsApplied};
+pub use receipts::{AwaitingSms, PullLease, ReceiptsApplied, TriedAt};
 pub use suppression::Suppressed;
 pub use unknown::{Due, Unknown};
 pub use workers::{NewWorker, Unfinished, Worker};

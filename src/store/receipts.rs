@@ -1,11 +1,11 @@
 //! Delivery receipts: the inbox of everything that providers report, its application to sent and unknown messages, and
 //! which process fetches the receipts of a provider.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use diesel::dsl::{max, min, sql};
+use diesel::dsl::{exists, max, min, not, sql};
 use diesel::sql_types::Bool;
 use diesel::{QueryResult, delete, update};
 
@@ -15,8 +15,9 @@ use super::connection::{
     Chunk, Connection, Prepared, ROWS, execute_each, in_chunks, in_list, insert_new, load_locked,
     reading, transaction, with_conn, writing,
 };
-use super::schema::{campaign, receipt, receipt_pull, sms, sms_failed, sms_sent};
+use super::schema::{attempt, campaign, receipt, receipt_pull, sms, sms_failed, sms_sent};
 use super::{CHUNK, Store, StoreError, settle, suppression};
+use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, Reported, delivery};
 use crate::queue::transition::{NOT_STORED, opt_out_reason};
 use crate::queue::{Settlement, Transition};
@@ -25,10 +26,17 @@ use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// The most receipts that are applied in one transaction. Other writers of a SQLite file wait for it.
 const BATCH: i64 = 500;
-/// A receipt without a message is tried again after its age, and not sooner.
-const RETRY: Duration = Duration::from_secs(1);
+/// How old a receipt without a message is when it is tried for the second time, and by what each next age is larger:
+/// 1 s, 8 s, 64 s, 9 min, 68 min, 9 h, and when it is deleted. Most of those left then are of other programs with the
+/// same account, and each try is a write.
+const FIRST_AGE: Duration = Duration::from_secs(1);
+const NEXT_AGE: u32 = 8;
+/// The provider's own words are kept for this long of a receipt without a message.
+const KEEP_RAW: Duration = Duration::from_secs(60);
 /// The longest `message_key`.
 const MAX_KEY: usize = 320;
+/// The number in column `part` of a part that is identified by the provider's id.
+const PART_WITH_ID: i32 = -1;
 
 /// What one transaction applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +92,26 @@ struct StoredReceipt {
     sms_id: Option<i64>,
 }
 
+/// The lease of a provider's receipts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PullLease {
+    /// When the last complete pass began.
+    pub pulled_at: Option<Timestamp>,
+    /// Where the last pass stopped that was not complete.
+    pub position: Option<String>,
+}
+
+/// Its holder, its end, and the rest.
+type LeaseRow = (i64, Timestamp, Option<Timestamp>, Option<String>);
+
+/// Selects the unknown messages that a provider may have.
+#[derive(Clone, Copy, Debug)]
+pub struct TriedAt<'a> {
+    pub provider: &'a str,
+    /// Whether it may be that of campaigns that name none.
+    pub is_default: bool,
+}
+
 #[derive(Insertable)]
 #[diesel(table_name = receipt)]
 struct NewReceipt<'a> {
@@ -112,6 +140,7 @@ struct DeliveryRow {
     #[diesel(deserialize_as = LossyText)]
     phone: String,
     provider: String,
+    segments: Option<i32>,
     delivery_state: Option<String>,
     delivery_class: Option<String>,
     delivery_code: Option<LossyText>,
@@ -132,20 +161,20 @@ struct OpenSms {
 
 impl<'a> NewReceipt<'a> {
     fn new(provider: &'a str, receipt: &'a Receipt, now: Timestamp) -> Self {
-        let name = receipt.message_id.as_ref().or(receipt.reference.as_ref());
-        let phone = receipt.phone.as_deref().unwrap_or_default();
-        let key = format!("{} {phone}", name.map_or("", String::as_str));
-        let part = receipt.part.unwrap_or(ReceiptPart {
-            number: 0,
-            total: 0,
-        });
+        let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+        // With our reference, because some providers use their ids again.
+        let key = [&receipt.reference, &receipt.message_id, &receipt.phone].map(text);
+        let part = receipt.part;
         let failure = receipt.failure.as_ref();
         Self {
             provider,
-            message_key: key.chars().take(MAX_KEY).collect(),
+            message_key: key.join(" ").chars().take(MAX_KEY).collect(),
             state: receipt.state.as_str(),
-            part: part.number.into(),
-            parts: part.total.into(),
+            part: part.map_or(0, |part| match part.number {
+                0 => PART_WITH_ID,
+                number => number.into(),
+            }),
+            parts: part.map_or(0, |part| part.total.into()),
             reference: receipt.reference.as_deref(),
             message_id: receipt.message_id.as_deref(),
             phone: receipt.phone.as_deref(),
@@ -174,22 +203,31 @@ impl StoredReceipt {
     }
 
     fn reported(&self) -> Reported {
-        let number = u16::try_from(self.part).unwrap_or(0);
+        let number = u16::try_from(self.part.max(0)).unwrap_or(0);
         let total = u16::try_from(self.parts).unwrap_or(0);
         Reported {
             state: self.state(),
             failure: self.failure(),
             at: self.at.unwrap_or(self.received_at),
-            part: (number > 0).then_some(ReceiptPart { number, total }),
+            part: (self.part != 0).then_some(ReceiptPart { number, total }),
+            message_id: self.message_id.clone().map(String::from),
         }
     }
 
-    /// Whether the message may have this phone, which the provider may write without country code.
+    /// Whether the message may have this phone. Only a number that is certainly another one does not fit, which tells
+    /// the messages of a batch apart that share an id or the reference of one of them.
     fn fits_phone(&self, phone: &str) -> bool {
-        let digits = |text: &str| -> String { text.chars().filter(char::is_ascii_digit).collect() };
-        let own = self.phone.as_ref().map(|phone| digits(&phone.text));
-        let own = own.as_deref().map(|own| own.trim_start_matches('0'));
-        own.is_none_or(|own| digits(phone).ends_with(own))
+        let written = self.phone.as_ref();
+        written.is_none_or(|written| may_be_written_as(phone, &written.text))
+    }
+
+    /// How old it is when it is tried next, if it has no message at this age.
+    fn next_age(age: Duration) -> Duration {
+        let mut next = FIRST_AGE;
+        while next <= age {
+            next *= NEXT_AGE;
+        }
+        next
     }
 
     /// What it proves about a message that is not sent.
@@ -235,6 +273,8 @@ impl Store {
         let mut rows: Vec<_> = rows
             .map(|one| NewReceipt::new(provider, one, now))
             .collect();
+        let mut known = HashSet::new();
+        rows.retain(|row| known.insert((row.message_key.clone(), row.state, row.part)));
         // In one order in all processes, so that two do not wait for each other.
         rows.sort_by(|one, other| one.message_key.cmp(&other.message_key));
         let added = transaction!(self, |connection| async {
@@ -263,6 +303,16 @@ impl Store {
             .filter(receipt::due_at.is_not_null())
             .select(min(receipt::due_at))
             .first(conn))
+    }
+
+    /// The number of receipts without a message that were tried at least once.
+    pub async fn unmatched_receipts(&self) -> Result<u64, StoreError> {
+        let count: i64 = reading!(self, |conn| receipt::table
+            .filter(receipt::due_at.is_not_null())
+            .filter(receipt::due_at.gt(receipt::received_at.nullable()))
+            .count()
+            .get_result(conn))?;
+        Ok(count.unsigned_abs())
     }
 
     /// The providers with messages that await a receipt, in the order of their names.
@@ -327,29 +377,51 @@ impl Store {
     }
 
     /// When the first and the last unknown message of this campaign, or of any, were claimed, of those claimed in this
-    /// span.
+    /// span that the provider may have: it tried them, or the worker that tried them is gone and their campaign uses it.
     pub async fn unknown_span(
         &self,
+        tried: TriedAt<'_>,
         campaign: Option<i64>,
         claimed: &RangeInclusive<Timestamp>,
     ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
-        let campaigns = match campaign {
-            Some(campaign) => vec![campaign],
-            None => self.campaign_ids().await?,
-        };
+        let TriedAt {
+            provider,
+            is_default,
+        } = tried;
+        let campaigns: Vec<(i64, Option<String>)> = reading!(self, |conn| {
+            let all = campaign::table
+                .select((campaign::id, campaign::provider))
+                .into_boxed();
+            match campaign {
+                Some(id) => all.filter(campaign::id.eq(id)).load(conn),
+                None => all.load(conn),
+            }
+        })?;
+        let (own, others): (Vec<_>, Vec<_>) = campaigns
+            .into_iter()
+            .partition(|(_, name)| name.as_deref().map_or(is_default, |name| name == provider));
         let mut span: Option<(Timestamp, Timestamp)> = None;
-        for campaigns in campaigns.chunks(ROWS) {
-            type Ends = (Option<Timestamp>, Option<Timestamp>);
-            let ends: Ends = reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.eq_any(campaigns))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::claimed_at.ge(*claimed.start()))
-                .filter(sms::claimed_at.le(*claimed.end()))
-                .select((min(sms::claimed_at), max(sms::claimed_at)))
-                .first(conn))?;
-            if let (Some(first), Some(last)) = ends {
-                let (known_first, known_last) = span.unwrap_or((first, last));
-                span = Some((first.min(known_first), last.max(known_last)));
+        for (is_own, campaigns) in [(true, own), (false, others)] {
+            let campaigns: Vec<i64> = campaigns.into_iter().map(|(id, _)| id).collect();
+            for campaigns in campaigns.chunks(ROWS) {
+                type Ends = (Option<Timestamp>, Option<Timestamp>);
+                let ends: Ends = reading!(self, |conn| {
+                    let attempts = attempt::table.filter(attempt::sms_id.eq(sms::id));
+                    let here = exists(attempts.filter(attempt::provider.eq(provider)));
+                    let anywhere = exists(attempts.filter(attempt::provider.ne("")));
+                    sms::table
+                        .filter(sms::campaign_id.eq_any(campaigns))
+                        .filter(sms::state.eq(State::Unknown.code()))
+                        .filter(sms::claimed_at.ge(*claimed.start()))
+                        .filter(sms::claimed_at.le(*claimed.end()))
+                        .filter(here.or(not(anywhere).and(is_own.into_sql::<Bool>())))
+                        .select((min(sms::claimed_at), max(sms::claimed_at)))
+                        .first(conn)
+                })?;
+                if let (Some(first), Some(last)) = ends {
+                    let (known_first, known_last) = span.unwrap_or((first, last));
+                    span = Some((first.min(known_first), last.max(known_last)));
+                }
             }
         }
         Ok(span)
@@ -407,14 +479,15 @@ impl Store {
     }
 
     /// Leases the receipts of a provider to one process until an instant, or renews its lease. `None` if another process
-    /// has them; otherwise when the last complete pass began, if there was one.
+    /// has them. `position`: where its pass would stop now.
     pub async fn lease_receipts(
         &self,
         provider: &str,
         holder: i64,
         now: Timestamp,
         until: Timestamp,
-    ) -> Result<Option<Option<Timestamp>>, StoreError> {
+        position: Option<&str>,
+    ) -> Result<Option<PullLease>, StoreError> {
         transaction!(self, |connection| async {
             let row = [(
                 receipt_pull::provider.eq(provider),
@@ -422,38 +495,46 @@ impl Store {
                 receipt_pull::leased_until.eq(0),
             )];
             insert_new!(connection, receipt_pull::table, &row)?;
-            let found: Vec<(i64, Timestamp, Option<Timestamp>)> = load_locked!(
+            let found: Vec<LeaseRow> = load_locked!(
                 connection,
                 receipt_pull::table.find(provider).select((
                     receipt_pull::holder,
                     receipt_pull::leased_until,
                     receipt_pull::pulled_at,
+                    receipt_pull::position,
                 ))
             )?;
             let free = found
                 .into_iter()
-                .find(|(by, until, _)| *by == holder || *until < now);
-            let Some((_, _, pulled_at)) = free else {
+                .find(|(by, until, ..)| *by == holder || *until < now);
+            let Some((.., pulled_at, known)) = free else {
                 return QueryResult::Ok(None);
             };
+            let position = position.map(str::to_owned).or(known);
             with_conn!(connection, |conn| update(
                 receipt_pull::table.find(provider)
             )
             .set((
                 receipt_pull::holder.eq(holder),
                 receipt_pull::leased_until.eq(until),
+                receipt_pull::position.eq(&position),
             ))
             .execute(conn))?;
-            Ok(Some(pulled_at))
+            Ok(Some(PullLease {
+                pulled_at,
+                position,
+            }))
         })
     }
 
-    /// Ends the lease of this process. `pulled_at`: when its pass began, if it was complete.
+    /// Ends the lease of this process. `pulled_at`: when its pass began, if it was complete; `position`: where it stopped,
+    /// if it was not.
     pub async fn release_receipts(
         &self,
         provider: &str,
         holder: i64,
         pulled_at: Option<Timestamp>,
+        position: Option<&str>,
     ) -> Result<(), StoreError> {
         let pulled = pulled_at.map(|at| receipt_pull::pulled_at.eq(at.as_millis()));
         let _: usize = writing!(self, |conn| update(
@@ -461,7 +542,11 @@ impl Store {
                 .find(provider)
                 .filter(receipt_pull::holder.eq(holder))
         )
-        .set((receipt_pull::leased_until.eq(0), pulled))
+        .set((
+            receipt_pull::leased_until.eq(0),
+            receipt_pull::position.eq(position),
+            pulled,
+        ))
         .execute(conn))?;
         Ok(())
     }
@@ -509,10 +594,23 @@ async fn apply(
     let (kept, expired): (Vec<_>, Vec<_>) = unmatched
         .into_iter()
         .partition(|receipt| receipt.received_at.plus(keep) > now);
-    execute_each!(connection, &kept, |one| update(receipt::table.find(one.id))
-        .set(
-            receipt::due_at.eq(now.plus(now.since(one.received_at).max(RETRY)).as_millis())
-        ))?;
+    // Those that came together are due together again.
+    let mut due_again: BTreeMap<(i64, bool), Vec<i64>> = BTreeMap::new();
+    for one in &kept {
+        let age = now.since(one.received_at);
+        let next = StoredReceipt::next_age(age).min(keep);
+        let due = one.received_at.plus(next).as_millis();
+        let ids = due_again.entry((due, age >= KEEP_RAW)).or_default();
+        ids.push(one.id);
+    }
+    for ((due, is_old), ids) in due_again {
+        let raw = is_old.then_some(receipt::raw.eq(""));
+        with_conn!(connection, |conn| update(
+            receipt::table.filter(receipt::id.eq_any(&ids))
+        )
+        .set((receipt::due_at.eq(due), raw))
+        .execute(conn))?;
+    }
     let expired: Vec<i64> = expired.iter().map(|receipt| receipt.id).collect();
     if !expired.is_empty() {
         with_conn!(connection, |conn| delete(
@@ -742,7 +840,8 @@ async fn update_deliveries(
     let mut opted_out = BTreeMap::new();
     for row in rows {
         let receipts = of_message.get(&row.id).map_or(&[][..], Vec::as_slice);
-        let found = delivery(receipts);
+        let segments = row.segments.and_then(|count| u16::try_from(count).ok());
+        let found = delivery(receipts, segments.unwrap_or(0));
         if found.state == DeliveryState::Awaiting || !row.differs(&found) {
             continue;
         }

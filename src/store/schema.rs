@@ -219,6 +219,7 @@ diesel::table! {
         holder -> BigInt,
         leased_until -> BigInt,
         pulled_at -> Nullable<BigInt>,
+        position -> Nullable<Text>,
     }
 }
 
@@ -247,7 +248,8 @@ diesel::allow_tables_to_appear_in_same_query!(
     recipient_start,
     purged,
     receipt,
-    receipt_pull
+    receipt_pull,
+    attempt
 );
 
 diesel::table! {

@@ -13,6 +13,7 @@ use smsq::sandbox::{FaultRate, Faults, MessageOutcome, ReceiptFaults, SandboxCon
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::{PATIENCE, eventually};
+use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
 use crate::support::{Gateway, Scratch, snapshot};
 
@@ -491,4 +492,165 @@ fn sandbox_posts_receipts() {
         assert_eq!(receipts[0]["state"], "delivered");
         assert_eq!(receipts[0]["id"], "SB000001");
     }
+}
+
+const ACCEPTED: (&str, &str) = ("201 Created", r#"{"id":"m1"}"#);
+const FAILED: (&str, &str) = ("500 Internal Server Error", "");
+
+/// A message that the gateway accepts as `m1`, and a list of messages of more than one page.
+fn one_sent_message(scratch: &Scratch, gateway: &Scripted) {
+    let url = gateway.url();
+    scratch.write(
+        "smsq.toml",
+        &format!(
+            r#"
+default_provider = "shop"
+[providers.shop]
+kind = "generic"
+url = "{url}/send"
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}" }}
+message_id = "/id"
+[providers.shop.receipts]
+pull = "sweep"
+url = "{url}/list"
+rate = "1000/s"
+next = "/next"
+list = "/items"
+items = "/recipients"
+message_id = "/id"
+state = "/item"
+states = {{ 1 = "delivered", 2 = "undelivered" }}
+"#
+        ),
+    );
+    scratch.import(&list(1));
+    let sent = scratch.run(SEND);
+    assert_eq!(sent.code(), Some(0), "{sent}");
+}
+
+fn page(id: &str, state: u8, next: &str) -> String {
+    format!(r#"{{"items":[{{"id":"{id}","recipients":[{state}]}}],"next":{next}}}"#)
+}
+
+#[test]
+fn list_of_100000_items_is_read_in_little_memory() {
+    let scratch = Scratch::new();
+    let items = "1,".repeat(99_999);
+    let answer = format!(r#"{{"items":[{{"id":"m1","recipients":[{items}1]}}],"next":null}}"#);
+    let gateway = Scripted::in_order(&[ACCEPTED, ("200 OK", &answer)]);
+    one_sent_message(&scratch, &gateway);
+    let mut command = scratch.command_after("ulimit -v 1500000", ["receipts"]);
+    let output = command.output().expect("the program starts");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    assert!(
+        printed.contains("fetched 100000 receipts, 1 of them new"),
+        "{printed}"
+    );
+    assert_eq!(
+        scratch.checked_status(Some("c"))["delivery"]["delivered"],
+        1
+    );
+}
+
+#[test]
+fn page_that_fails_once_is_requested_again() {
+    let scratch = Scratch::new();
+    let (first, second) = (page("x", 1, r#""/list?2""#), page("m1", 1, "null"));
+    let gateway = Scripted::in_order(&[ACCEPTED, ("200 OK", &first), FAILED, ("200 OK", &second)]);
+    one_sent_message(&scratch, &gateway);
+    let ran = scratch.run(["receipts"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(
+        scratch.checked_status(Some("c"))["delivery"]["delivered"],
+        1
+    );
+    assert_eq!(
+        gateway.requests()[1..],
+        ["GET /list", "GET /list?2", "GET /list?2"]
+    );
+}
+
+#[test]
+fn pass_goes_on_where_the_last_one_stopped() {
+    with_every_database(|database| {
+        let scratch = Scratch::at(&database.url);
+        let (first, second) = (page("x", 1, r#""/list?2""#), page("m1", 1, "null"));
+        let down = [FAILED; 4];
+        let answers = [
+            &[ACCEPTED, ("200 OK", &first)],
+            &down[..],
+            &[("200 OK", &second)],
+        ];
+        let gateway = Scripted::in_order(&answers.concat());
+        one_sent_message(&scratch, &gateway);
+        let stopped = scratch.run(["receipts"]);
+        assert_eq!(stopped.code(), Some(3), "{stopped}");
+        let before = gateway.requests().len();
+        let ran = scratch.run(["receipts"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(gateway.requests()[before..], ["GET /list?2"]);
+        assert_eq!(
+            scratch.checked_status(Some("c"))["delivery"]["delivered"],
+            1
+        );
+        let none = database.number("SELECT count(position) AS value FROM receipt_pull");
+        assert_eq!(none, 0);
+    });
+}
+
+#[test]
+fn pages_that_point_at_each_other_are_read_once() {
+    let scratch = Scratch::new();
+    let (one, two) = (page("x", 1, r#""/list?2""#), page("y", 1, r#""/list?1""#));
+    let circle = [("200 OK", one.as_str()), ("200 OK", two.as_str())].repeat(20);
+    let answers = [&[ACCEPTED][..], &circle].concat();
+    let gateway = Scripted::in_order(&answers);
+    one_sent_message(&scratch, &gateway);
+    let ran = scratch.run(["receipts"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let asked = gateway.requests().len() - 1;
+    assert!((2..=3).contains(&asked), "{asked}");
+    // They belong to messages of another program.
+    let said = ran.stderr();
+    assert!(
+        said.contains("2 receipts without a message in this database"),
+        "{said}"
+    );
+    let json = scratch.run(["receipts", "--format", "json"]).json();
+    assert_eq!(json["receipts"]["unmatched"], 2, "{json}");
+}
+
+#[test]
+fn only_the_provider_that_tried_a_message_is_asked() {
+    let scratch = Scratch::new();
+    let (one, other) = (
+        Scripted::in_order(&[FAILED, ("200 OK", r#"{"items":[],"next":null}"#)]),
+        Scripted::start("200 OK", r#"{"items":[],"next":null}"#),
+    );
+    let section = |name: &str, url: &str| {
+        format!(
+            r#"
+[providers.{name}]
+kind = "generic"
+url = "{url}/send"
+json = {{ to = "{{{{ phone }}}}" }}
+message_id = "/id"
+receipts = {{ pull = "sweep", url = "{url}/list", rate = "1000/s", list = "/items", message_id = "/id", state = "/state", states = {{ 1 = "delivered" }} }}
+"#
+        )
+    };
+    let sections = [section("one", &one.url()), section("other", &other.url())].concat();
+    scratch.write(
+        "smsq.toml",
+        &format!("default_provider = \"one\"\n{sections}"),
+    );
+    scratch.import(&list(1));
+    let sent = scratch.run(SEND);
+    assert_eq!(sent.code(), Some(1), "{sent}");
+    assert_eq!(scratch.checked_status(Some("c"))["unknown"], 1);
+    let ran = scratch.run(["receipts"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(one.requests().last().map(String::as_str), Some("GET /list"));
+    assert_eq!(other.requests(), Vec::<String>::new());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smsq::queue::Transition;
 use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
 use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
-use smsq::store::ReceiptsApplied;
+use smsq::store::{PullLease, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, failure, on_every_engine, phone, unknown,
@@ -276,13 +276,23 @@ async fn receipt_without_a_message_is_deleted_in_the_end() {
         };
         let mut now = after(6);
         add(queue, &[foreign], now).await;
+        let unmatched = async || queue.store.unmatched_receipts().await.expect("a count");
+        let raw = || queue.db.words("SELECT raw AS value FROM receipt");
+        assert_eq!(unmatched().await, 0);
         let mut tries = 0;
         while apply(queue, now).await.receipts > 0 {
             tries += 1;
+            if tries == 1 {
+                assert_eq!((unmatched().await, raw()), (1, vec![text("{}")]));
+            }
+            if tries == 5 {
+                assert_eq!((unmatched().await, raw()), (1, vec![text("")]));
+            }
             let due = queue.store.next_receipt_due().await.expect("an instant");
             now = due.unwrap_or(now);
         }
-        assert!((15..25).contains(&tries), "{tries}");
+        assert_eq!(unmatched().await, 0);
+        assert!((6..=8).contains(&tries), "{tries}");
         assert_eq!(queue.db.number("SELECT count(*) AS value FROM receipt"), 0);
     })
     .await;
@@ -450,8 +460,13 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
     on_every_engine(async |queue| {
         let lease = async |holder, now: Timestamp| {
             let until = now.plus(Duration::from_secs(30));
-            let leased = queue.store.lease_receipts(PROVIDER, holder, now, until);
-            leased.await.expect("an answer")
+            let leased = queue
+                .store
+                .lease_receipts(PROVIDER, holder, now, until, None);
+            leased
+                .await
+                .expect("an answer")
+                .map(|lease| lease.pulled_at)
         };
         assert_eq!(lease(1, NOW).await, Some(None));
         assert_eq!(lease(2, after(1)).await, None);
@@ -460,12 +475,166 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
         assert_eq!(lease(2, after(45)).await, None);
         assert_eq!(lease(2, after(51)).await, Some(None));
         assert_eq!(lease(1, after(52)).await, None);
-        let release = queue.store.release_receipts(PROVIDER, 1, Some(after(52)));
+        let release = queue
+            .store
+            .release_receipts(PROVIDER, 1, Some(after(52)), None);
         release.await.expect("released");
         assert_eq!(lease(1, after(53)).await, None);
-        let release = queue.store.release_receipts(PROVIDER, 2, Some(after(51)));
+        let release = queue
+            .store
+            .release_receipts(PROVIDER, 2, Some(after(51)), None);
         release.await.expect("released");
         assert_eq!(lease(1, after(54)).await, Some(Some(after(51))));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn position_of_a_pass_is_kept_until_it_is_complete() {
+    on_every_engine(async |queue| {
+        let lease = async |at: u64, position| {
+            let (now, until) = (after(at), after(at + 30));
+            let leased = queue
+                .store
+                .lease_receipts(PROVIDER, 1, now, until, position);
+            leased.await.expect("an answer").expect("a lease").position
+        };
+        let release = async |pulled_at, position| {
+            let released = queue
+                .store
+                .release_receipts(PROVIDER, 1, pulled_at, position);
+            released.await.expect("released");
+        };
+        assert_eq!(lease(1, None).await, None);
+        // Renewed, then killed.
+        assert_eq!(lease(2, Some("page 7")).await, text("page 7"));
+        assert_eq!(lease(3, None).await, text("page 7"));
+        release(None, Some("page 9")).await;
+        assert_eq!(lease(4, None).await, text("page 9"));
+        release(Some(after(4)), None).await;
+        let leased = queue
+            .store
+            .lease_receipts(PROVIDER, 1, after(5), after(9), None);
+        let expected = PullLease {
+            pulled_at: Some(after(4)),
+            position: None,
+        };
+        assert_eq!(leased.await.expect("an answer"), Some(expected));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reused_message_id_belongs_to_each_reference() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 2).await;
+        for sms in &all {
+            let acceptance = Acceptance {
+                message_id: text("SB000001"),
+                awaits_receipt: true,
+                ..Acceptance::default()
+            };
+            queue.settle(sms, Transition::Sent(acceptance)).await;
+        }
+        let of = |sms| Receipt {
+            message_id: text("SB000001"),
+            phone: None,
+            ..receipt(sms, ReceiptState::Delivered)
+        };
+        assert_eq!(receive(queue, &[of(&all[0])]).await.matched, 1);
+        // After the provider was started again.
+        assert_eq!(receive(queue, &[of(&all[1]), of(&all[1])]).await.matched, 1);
+        let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
+        assert_eq!(states, ["delivered", "delivered"]);
+        assert_eq!(add(queue, &[of(&all[0]), of(&all[1])], after(9)).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reference_identifies_a_message_with_a_masked_phone() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 3).await;
+        let written = |sms: &Sms, phone: String| Receipt {
+            phone: Some(phone),
+            message_id: None,
+            ..receipt(sms, ReceiptState::Delivered)
+        };
+        let last = |sms: &Sms, digits: usize| sms.phone[sms.phone.len() - digits..].to_owned();
+        let receipts = [
+            written(&all[0], format!("138****{}", last(&all[0], 4))),
+            written(&all[1], format!("0 15 {}", last(&all[1], 8))),
+            written(&all[2], "hidden".to_owned()),
+        ];
+        assert_eq!(receive(queue, &receipts).await.matched, 3);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn message_is_delivered_when_parts_with_own_ids_are() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 2).await;
+        for sms in &all {
+            let acceptance = Acceptance {
+                message_id: Some(format!("{}-1", sms.id)),
+                segments: Some(2),
+                awaits_receipt: true,
+                ..Acceptance::default()
+            };
+            queue.settle(sms, Transition::Sent(acceptance)).await;
+        }
+        let part = |sms: &Sms, number: u8, state| Receipt {
+            message_id: Some(format!("{}-{number}", sms.id)),
+            part: Some(ReceiptPart {
+                number: 0,
+                total: 0,
+            }),
+            ..receipt(sms, state)
+        };
+        receive(queue, &[part(&all[0], 1, ReceiptState::Delivered)]).await;
+        receive(queue, &[part(&all[0], 1, ReceiptState::Delivered)]).await;
+        assert_eq!(state(queue, &all[0]), "awaiting");
+        receive(queue, &[part(&all[0], 2, ReceiptState::Delivered)]).await;
+        assert_eq!(state(queue, &all[0]), "delivered");
+        receive(queue, &[part(&all[1], 1, ReceiptState::Delivered)]).await;
+        receive(queue, &[part(&all[1], 2, ReceiptState::Undelivered)]).await;
+        assert_eq!(state(queue, &all[1]), "undelivered");
+        assert_eq!(word(queue, "delivery_note", all[1].id), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unknown_messages_are_awaited_from_who_tried_them() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        queue.settle(&all[0], unknown()).await;
+        let ever = Timestamp::from_millis(0)..=after(3_600);
+        let awaits = async |provider, is_default| {
+            let tried = TriedAt {
+                provider,
+                is_default,
+            };
+            let span = queue.store.unknown_span(tried, None, &ever).await;
+            span.expect("a span").is_some()
+        };
+        let tried = async || {
+            [
+                awaits(PROVIDER, true).await,
+                awaits(PROVIDER, false).await,
+                awaits("other", true).await,
+                awaits("other", false).await,
+            ]
+        };
+        assert_eq!(tried().await, [true, true, false, false]);
+        // Its worker was killed: nobody knows, but its campaign has no other provider.
+        queue.db.run("UPDATE attempt SET provider = ''");
+        assert_eq!(tried().await, [true, false, true, false]);
+        queue
+            .db
+            .run(&format!("UPDATE campaign SET provider = '{PROVIDER}'"));
+        assert_eq!(tried().await, [true, true, false, false]);
     })
     .await;
 }

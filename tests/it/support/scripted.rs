@@ -2,13 +2,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Listens until the test ends.
 pub(crate) struct Scripted {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
+    /// The first line of each request.
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
@@ -23,8 +25,10 @@ impl Scripted {
         let gateway = Self {
             address: listener.local_addr().expect("an address"),
             is_over: Arc::default(),
+            lines: Arc::default(),
         };
         let is_over = Arc::clone(&gateway.is_over);
+        let lines = Arc::clone(&gateway.lines);
         let answers = responses.iter().map(|(status, body)| {
             format!(
                 "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
@@ -40,9 +44,11 @@ impl Scripted {
                     break;
                 }
                 let (answers, next) = (Arc::clone(&answers), Arc::clone(&next));
+                let lines = Arc::clone(&lines);
                 std::thread::spawn(move || {
                     // The client may have disconnected.
-                    let _ = client.and_then(|mut client| converse(&mut client, &answers, &next));
+                    let _ = client
+                        .and_then(|mut client| converse(&mut client, &answers, &next, &lines));
                 });
             }
         });
@@ -51,6 +57,13 @@ impl Scripted {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The methods and paths of all requests so far.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        let lines = self.lines.lock().expect("not poisoned");
+        let line = |line: &String| line.trim().trim_end_matches(" HTTP/1.1").to_owned();
+        lines.iter().map(line).collect()
     }
 }
 
@@ -63,8 +76,18 @@ impl Drop for Scripted {
 }
 
 /// Reads one request and answers it.
-fn converse(client: &mut TcpStream, answers: &[String], next: &AtomicUsize) -> std::io::Result<()> {
+fn converse(
+    client: &mut TcpStream,
+    answers: &[String],
+    next: &AtomicUsize,
+    lines: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
     let mut request = BufReader::new(client.try_clone()?);
+    let mut first = String::new();
+    if request.read_line(&mut first)? == 0 {
+        return Ok(());
+    }
+    lines.lock().expect("not poisoned").push(first);
     let mut length = 0;
     loop {
         let mut line = String::new();
