@@ -11,9 +11,6 @@ use serde_json::{Value, json};
 use super::SandboxConfig;
 use super::receipts::{FinalState, Planned, ReceiptQueue, SandboxReceipt};
 
-/// How many accepted messages are stored; more are only counted.
-const MAX_ENTRIES: usize = 200_000;
-
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The figures of `GET /stats`.
@@ -46,6 +43,14 @@ pub struct AcceptedMessage {
     pub at_ms: u64,
 }
 
+/// What is kept of a message for its receipts, for as long as the gateway runs: some 130 bytes.
+struct Entry {
+    reference: Option<Box<str>>,
+    to: Box<str>,
+    /// Milliseconds since the gateway started.
+    at_ms: u64,
+}
+
 /// What becomes of a message in the end. No `Debug`: phones are personal data.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct MessageOutcome {
@@ -72,9 +77,10 @@ pub(super) struct Counters {
     texts: HashMap<u64, Option<u64>>,
     /// Messages whose one-time fault has occurred.
     once: HashSet<u64>,
-    entries: Vec<AcceptedMessage>,
+    /// Accepted messages, in the order of their numbers.
+    entries: Vec<Entry>,
     /// Messages that were rejected without a response.
-    rejected: Vec<AcceptedMessage>,
+    rejected: Vec<Entry>,
     started: jiff::Timestamp,
     /// For `GET /receipts`, and for posting: of accepted and of rejected messages.
     drained: [ReceiptQueue; 2],
@@ -215,33 +221,21 @@ impl Counters {
             Some(first) if key.is_some() && *first == key => {}
             Some(_) => self.stats.repeated += 1,
         }
-        if self.entries.len() < MAX_ENTRIES {
-            let entry = self.entry(id(number), to, reference, now);
-            self.entries.push(entry);
-        }
+        let entry = self.entry(to, reference, now);
+        self.entries.push(entry);
         (number, true)
     }
 
     /// Notes a message that is rejected without a response.
     pub(super) fn reject(&mut self, to: &str, reference: Option<&str>, now: Instant) {
-        if self.rejected.len() < MAX_ENTRIES {
-            let id = format!("RJ{:06}", self.rejected.len() + 1);
-            let entry = self.entry(id, to, reference, now);
-            self.rejected.push(entry);
-        }
+        let entry = self.entry(to, reference, now);
+        self.rejected.push(entry);
     }
 
-    fn entry(
-        &self,
-        id: String,
-        to: &str,
-        reference: Option<&str>,
-        now: Instant,
-    ) -> AcceptedMessage {
-        AcceptedMessage {
-            id,
-            reference: reference.map(str::to_owned),
-            to: to.to_owned(),
+    fn entry(&self, to: &str, reference: Option<&str>, now: Instant) -> Entry {
+        Entry {
+            reference: reference.map(Into::into),
+            to: to.into(),
             at_ms: self.since_start(now),
         }
     }
@@ -294,7 +288,8 @@ impl Counters {
                     break;
                 };
                 let planned = planned(is_rejected, index)[number];
-                receipts.push(self.receipt(&entries[index], planned, due));
+                let id = id_at(index, is_rejected);
+                receipts.push(self.receipt(id, &entries[index], planned, due));
             }
         }
         if is_posting {
@@ -305,17 +300,18 @@ impl Counters {
         receipts
     }
 
-    fn receipt(&self, entry: &AcceptedMessage, planned: Planned, at_ms: u64) -> SandboxReceipt {
+    fn receipt(&self, id: String, entry: &Entry, planned: Planned, at_ms: u64) -> SandboxReceipt {
         let other = |text: &str| format!("other-{text}");
+        let reference = entry.reference.as_deref();
         let (id, reference) = if planned.is_foreign {
-            (other(&entry.id), entry.reference.as_deref().map(other))
+            (other(&id), reference.map(other))
         } else {
-            (entry.id.clone(), entry.reference.clone())
+            (id, reference.map(str::to_owned))
         };
         SandboxReceipt {
             id,
             reference,
-            to: entry.to.clone(),
+            to: entry.to.to_string(),
             state: planned.final_state.state,
             code: planned.final_state.code,
             reason: planned.final_state.reason(),
@@ -328,29 +324,36 @@ impl Counters {
     /// The states of messages that were accepted or rejected in this span, and whether there are more.
     pub(super) fn states(&self, page: &StatesPage, now: Instant) -> (Vec<Value>, bool) {
         let now = self.since_start(now);
-        let all = self
-            .entries
-            .iter()
-            .zip(1..)
-            .map(|(entry, number)| (entry, Some(number)));
-        let all = all.chain(self.rejected.iter().map(|entry| (entry, None)));
-        let is_wanted = |entry: &AcceptedMessage| {
-            let at = self.date(entry.at_ms);
-            page.since.is_none_or(|since| at >= since)
-                && page.until.is_none_or(|until| at <= until)
-                && page.id.as_ref().is_none_or(|id| *id == entry.id)
+        // There may be millions, so that instants are compared as numbers.
+        let since_start = |at: jiff::Timestamp| at.duration_since(self.started).as_millis();
+        let (since, until) = (page.since.map(since_start), page.until.map(since_start));
+        let all = [(&self.entries, false), (&self.rejected, true)];
+        let all = all.into_iter().flat_map(|(entries, is_rejected)| {
+            let entries = entries.iter().enumerate();
+            entries.map(move |(index, entry)| (index, entry, is_rejected))
+        });
+        let is_wanted = |index: usize, entry: &Entry, is_rejected: bool| {
+            let at = i128::from(entry.at_ms);
+            since.is_none_or(|since| at >= since)
+                && until.is_none_or(|until| at <= until)
+                && page
+                    .id
+                    .as_ref()
+                    .is_none_or(|id| *id == id_at(index, is_rejected))
         };
-        let wanted = all.filter(|(entry, _)| is_wanted(entry));
+        let wanted =
+            all.filter(|(index, entry, is_rejected)| is_wanted(*index, entry, *is_rejected));
         let mut wanted = wanted.skip(page.page.saturating_sub(1).saturating_mul(page.limit));
         let states = wanted.by_ref().take(page.limit);
         let states = states
-            .map(|(entry, number)| self.state(entry, number, now))
+            .map(|(index, entry, is_rejected)| self.state(index, entry, is_rejected, now))
             .collect();
         (states, wanted.next().is_some())
     }
 
-    /// A message with its state; `number`: that of an accepted one.
-    fn state(&self, entry: &AcceptedMessage, number: Option<u64>, now: u64) -> Value {
+    /// A message with its state.
+    fn state(&self, index: usize, entry: &Entry, is_rejected: bool, now: u64) -> Value {
+        let number = (!is_rejected).then_some(index as u64 + 1);
         let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
         let (final_state, after) = match number {
             None => (Some(faults.rejection().final_state), faults.delay),
@@ -364,7 +367,7 @@ impl Counters {
             .saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let final_state = final_state.filter(|_| known <= now);
         json!({
-            "id": entry.id,
+            "id": id_at(index, is_rejected),
             "reference": entry.reference,
             "to": entry.to,
             "accepted_at": format!("{:.3}", self.date(entry.at_ms)),
@@ -378,10 +381,10 @@ impl Counters {
     /// What becomes of every message in the end.
     pub(super) fn outcomes(&self) -> Vec<MessageOutcome> {
         let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
-        let outcome = |entry: &AcceptedMessage, state: &'static str| MessageOutcome {
-            id: entry.id.clone(),
-            reference: entry.reference.clone(),
-            to: entry.to.clone(),
+        let outcome = |id: String, entry: &Entry, state: &'static str| MessageOutcome {
+            id,
+            reference: entry.reference.as_deref().map(str::to_owned),
+            to: entry.to.to_string(),
             state,
             contradicted: false,
         };
@@ -391,10 +394,12 @@ impl Counters {
             let mut finals = states.filter(|one| one.part.is_none() && one.final_state.is_final());
             MessageOutcome {
                 contradicted: finals.any(|one| Some(one.final_state) != end && !one.is_foreign),
-                ..outcome(entry, end.map_or("no_report", |end| end.state))
+                ..outcome(id(number), entry, end.map_or("no_report", |end| end.state))
             }
         });
-        let rejected = self.rejected.iter().map(|entry| outcome(entry, "rejected"));
+        let rejected = self.rejected.iter().enumerate();
+        let rejected =
+            rejected.map(|(index, entry)| outcome(id_at(index, true), entry, "rejected"));
         accepted.chain(rejected).collect()
     }
 
@@ -410,11 +415,26 @@ impl Counters {
 
     /// The first messages, or those with the reference.
     pub(super) fn messages(&self, reference: Option<&str>, limit: usize) -> Vec<AcceptedMessage> {
-        let is_wanted = |entry: &&AcceptedMessage| {
-            reference.is_none() || entry.reference.as_deref() == reference
+        let entries = self.entries.iter().zip(1..);
+        let wanted = entries
+            .filter(|(entry, _)| reference.is_none() || entry.reference.as_deref() == reference);
+        let message = |(entry, number): (&Entry, u64)| AcceptedMessage {
+            id: id(number),
+            reference: entry.reference.as_deref().map(str::to_owned),
+            to: entry.to.to_string(),
+            at_ms: entry.at_ms,
         };
-        let entries = self.entries.iter().filter(is_wanted);
-        entries.take(limit).cloned().collect()
+        wanted.take(limit).map(message).collect()
+    }
+}
+
+/// The id of the accepted or rejected message with this index.
+fn id_at(index: usize, is_rejected: bool) -> String {
+    let number = index as u64 + 1;
+    if is_rejected {
+        format!("RJ{number:06}")
+    } else {
+        id(number)
     }
 }
 
@@ -444,6 +464,19 @@ mod tests {
         assert_eq!(counters.accept("+1", "a", Some("r"), now), (1, false));
         let stats = counters.stats();
         assert_eq!((stats.accepted, stats.repeated), (1, 0));
+    }
+
+    #[test]
+    fn every_accepted_message_has_a_receipt() {
+        let (mut counters, now) = counters(&SandboxConfig::default());
+        let count = 250_000;
+        for number in 0..count {
+            counters.accept("+1", "a", Some(&number.to_string()), now);
+        }
+        let receipts = counters.receipts(false, usize::MAX, now);
+        assert_eq!(receipts.len(), count);
+        assert_eq!(receipts[count - 1].id, "SB250000");
+        assert_eq!(receipts[count - 1].reference.as_deref(), Some("249999"));
     }
 
     #[test]
