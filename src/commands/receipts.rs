@@ -24,7 +24,7 @@ Examples:
   smsq receipts                        fetch what is there now, and show the counts
   smsq receipts --follow               until no message awaits a receipt, for up to three days
   smsq receipts --for 30min            the same, for half an hour at most
-  smsq receipts --recheck              ask again for what is missing, where the provider keeps a list
+  smsq receipts --recheck              ask again for what is missing
 
 A receipt never sends a message again. `smsq report --undelivered` lists who was not reached.";
 

@@ -16,9 +16,9 @@ Examples:
   smsq report                                              all campaigns, and what to do next
   smsq report --campaign welcome-3f2a91 --failed           everyone who was not reached
   smsq report --failed --format csv --output failed.csv    fix it and `smsq import failed.csv`
-  smsq report --undelivered --format csv --output undelivered.csv   who was sent to and not reached
-  smsq report --sent --format csv --output sent.csv        every message that was sent, for the invoice
-  smsq report --format html --mask --output report.html    one page for your manager, without phones and texts";
+  smsq report --undelivered --format csv --output undelivered.csv   sent and not delivered
+  smsq report --sent --format csv --output sent.csv        every sent message, for the invoice
+  smsq report --format html --mask --output report.html    one page without phones and texts";
 
 /// Show how many messages arrived, and who was not reached and why
 #[derive(Debug, clap::Args)]

@@ -1,5 +1,5 @@
 //! Commits what the dispatcher planned. A known result is never discarded: the worker waits for a
-//! database that is away, splits a commit that fails until the settlement at fault is alone, and leaves
+//! database that is unreachable, splits a commit that fails until the settlement at fault is alone, and leaves
 //! what cannot be stored before it ends to the next worker.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use crate::queue::{Settlement, Transition};
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
-/// How long to wait for a database that is away.
+/// How long to wait for an unreachable database.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
 /// How long after the stop signal.
 const STOPPING_PATIENCE: Duration = Duration::from_secs(10);
@@ -304,7 +304,7 @@ impl Committer {
             return Err(error);
         }
         if !work.has_waited() {
-            tracing::warn!(%error, "the database is away; results wait in memory");
+            tracing::warn!(%error, "the database is unreachable; results wait in memory");
             self.context
                 .progress
                 .set_note(Some(format!("{error}; results wait in memory")));

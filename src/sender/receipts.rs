@@ -755,7 +755,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Stores receipts; while the database is away, again and again.
+    /// Stores receipts; retries while the database is unreachable.
     async fn keep(&mut self, receipts: &[Receipt]) -> Result<(), PullError> {
         let mut stopped_at = None;
         loop {

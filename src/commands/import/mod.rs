@@ -41,8 +41,8 @@ Examples:
   smsq import invoices.csv --unique phone,invoice --text \"Invoice {{ invoice }} is due\"
   smsq import 名单.xlsx --column phone=手机,电话 --max-rejects 5% --template summer.txt
   smsq import list.csv --template offer.txt --at \"2026-12-24 09:00\" --expires +8h
-  smsq import list.csv --template offer.txt --window 09:00-20:00 --days mon-fri --timezone Europe/Berlin
-  smsq import redis://localhost/0 --list tasks --follow   entries that programs push to a Redis list
+  smsq import list.csv --template offer.txt --window 09:00-20:00 --timezone Europe/Berlin
+  smsq import redis://localhost/0 --list tasks --follow   entries of a Redis list
   tail -f tasks.jsonl | smsq import - --follow --campaign codes
   smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the fixed rows
 

@@ -42,7 +42,7 @@ struct LookupRules {
     total: Option<Pointer>,
     /// A text in a 404 response: the vendor does not have the message. Without the text, the URL may be wrong.
     absent: Option<Pointer>,
-    /// The vendor lists only entries of the message, so a list with others proves nothing.
+    /// The vendor lists only entries of the message, so entries of other messages are not evidence.
     #[serde(default)]
     only_ours: bool,
 }

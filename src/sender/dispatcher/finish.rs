@@ -11,7 +11,7 @@ use crate::sender::{Ended, SendError};
 use crate::store::{Campaign, CampaignStatus};
 
 impl Dispatcher {
-    /// Whether everything is done, and how it ended. Waits for a database that is away.
+    /// Whether everything is done, and how it ended. Waits for an unreachable database.
     pub(super) async fn check_finished(&mut self) -> Result<Option<Ended>, SendError> {
         match self.is_finished().await {
             Err(SendError::Store(error)) if error.is_temporary() => {

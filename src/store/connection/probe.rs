@@ -49,11 +49,11 @@ impl fmt::Display for SkipLocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Honoured => "locked rows are skipped",
-            Self::Ignored => "locked rows are not skipped: rows are claimed by comparing",
-            Self::Waits => "locked rows are waited for: rows are claimed by comparing",
-            Self::Unknown => "locked rows cannot be skipped: rows are claimed by comparing",
+            Self::Ignored => "`SKIP LOCKED` has no effect, so claims are slower",
+            Self::Waits => "locked rows are waited for, so claims are slower",
+            Self::Unknown => "`SKIP LOCKED` is unknown, so claims are slower",
             Self::Untried => "nothing: this user may not lock rows",
-            Self::Off => "`SKIP LOCKED` is switched off: slower claims",
+            Self::Off => "`SKIP LOCKED` is switched off, so claims are slower",
         })
     }
 }
