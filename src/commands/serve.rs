@@ -188,33 +188,12 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     let context = Arc::new(context);
     let config = &context.config;
     let settings = config.serve.clone();
-<<<<<<< HEAD
     let (is_open, has_tokens) = (settings.is_open(), !settings.tokens.expose().is_empty());
-    if is_open && !has_tokens {
-        return Err(with_hint(
-            format!(
-                "others can reach `{}`, and no token is set",
-                settings.listen
-            ),
-            "`smsq serve token NAME --role ROLE` makes one; or listen on 127.0.0.1",
-        ));
-    }
-    if !settings.listen.ip().is_loopback()
-        && settings
-            .public_url
-            .as_ref()
-            .is_none_or(|url| url.scheme() != "https")
-    {
-        context.console.warn(
-            "tokens and phones are sent without encryption: put a proxy with HTTPS in front, and set `serve.public_url`",
-        );
-=======
     if let Some(error) = open_without_token(&settings) {
         return Err(error);
     }
     if let Some(warning) = unencrypted(&settings) {
         context.console.warn(warning);
->>>>>>> ebe5470 (Connect to providers in check, and find settings that conflict)
     }
     let store = context.open(Access::Create).await?;
     let listen = settings.listen;
