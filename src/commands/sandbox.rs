@@ -28,11 +28,12 @@ GET /stats returns what it has received. Numbers that begin with +1 500 555 caus
   1xxx rejected: invalid     4xxx 429 once, then accepted          7xxx accepted, response cut off, once
   2xxx rejected: opted out   5xxx accepted, no response, once      8xxx 503 always
   3xxx 503 once              6xxx accepted, late response, once    9xxx 401 always (account)
+  0xxx accepted, but a router in front of the gateway answers 503, once
 
 Faults for all messages are keys of a TOML file. A share is \"5%\" or \"every 20\"; an outage is \"1000 for 5s\", \
 which means after request 1,000 for 5 seconds:
-  unavailable, throttle, no_answer, slow, broken, short = SHARE      refuse, outage = OUTAGE
-  retry_after, slow_for = \"2s\"                                       account_from, seed = 7
+  unavailable, unavailable_after, throttle, no_answer, slow, broken, short = SHARE
+  refuse, outage = OUTAGE      retry_after, slow_for = \"2s\"      account_from, seed = 7
 
 Delivery receipts: GET /receipts returns each once, GET /messages?since=TIME the states of all messages. Keys of table \
 [receipts] in that file:

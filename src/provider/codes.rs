@@ -104,6 +104,17 @@ impl Codes {
         self.0.contains_key(code) || self.0.contains_key(&format!("{code}*"))
     }
 
+    /// Lists a status with which the vendor certainly does not accept a message, unless the table has it.
+    pub(super) fn add_certain_status(&mut self, status: u16) {
+        let meaning = Meaning {
+            class: Some(Class::Unavailable),
+            reason: None,
+            advice: None,
+            wait: None,
+        };
+        self.0.entry(format!("http {status}")).or_insert(meaning);
+    }
+
     /// The longest code that `text` starts with.
     pub(super) fn prefix_of(&self, text: &str) -> Option<&str> {
         let stems = self.0.keys().map(|key| key.trim_end_matches('*'));

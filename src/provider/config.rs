@@ -12,6 +12,7 @@ use super::capabilities::{Capabilities, ContentMode, Lookup, Reference};
 use super::codes::Codes;
 use super::secrets::{SecretFormat, Secrets};
 use super::section::{ProviderError, Section};
+use super::status::is_doubtful;
 use super::template_params::TemplateParams;
 use super::units::{rates, span};
 use super::{Message, account_error};
@@ -87,6 +88,9 @@ pub(super) struct SharedSettings {
     secret_formats: BTreeMap<String, SecretFormat>,
     #[serde(default)]
     codes: Codes,
+    /// Statuses in doubt by default with which the vendor certainly does not accept a message.
+    #[serde(default)]
+    certain_status: Vec<u16>,
     pub(super) lookup: Option<Table>,
     #[serde(default, deserialize_with = "span")]
     timeout: Option<Duration>,
@@ -166,13 +170,24 @@ impl SharedSettings {
             check_lookup(&section, &lookup)?;
             Ok(lookup)
         };
+        let mut codes = self.codes;
+        for status in self.certain_status {
+            if !is_doubtful(status) {
+                let problem = format!(
+                    "{status} is not in doubt\n\
+                     hint: list 408 and 5xx; `codes` says what other statuses mean, like `\"http 409\" = {{ class = \"unknown\" }}`"
+                );
+                return Err(section.invalid("certain_status", problem));
+            }
+            codes.add_certain_status(status);
+        }
         Ok(ProviderConfig {
             name: section.provider.to_owned(),
             kind: section.kind,
             url,
             from: self.from,
             secrets: Secrets::new(secrets, self.secret_formats),
-            codes: self.codes,
+            codes,
             capabilities: Capabilities {
                 sends: ContentMode::Text,
                 max_batch: 1,

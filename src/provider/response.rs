@@ -23,9 +23,6 @@ const MAX_PRICE: usize = 32;
 /// The rest of a longer text is ignored.
 const MAX_SCALAR: usize = 4_096;
 
-/// Statuses after which a vendor may have accepted the message, unless a code says otherwise.
-const UNKNOWN_STATUS: [u16; 2] = [408, 503];
-
 pub(super) struct ResponseView<'a> {
     pub(super) status: StatusCode,
     pub(super) body: &'a [u8],
@@ -131,7 +128,7 @@ impl<'a> ResponseView<'a> {
         if let Some(outcome) = by_code.or_else(by_status) {
             return outcome;
         }
-        let outcome = self.outcome_of_status(&UNKNOWN_STATUS, words);
+        let outcome = self.outcome_of_status(words);
         match code {
             Some(code) => with_code(outcome, &short_code(code)),
             None => outcome,
@@ -143,14 +140,22 @@ impl<'a> ResponseView<'a> {
         format!("http {}", self.status.as_u16())
     }
 
-    pub(super) fn outcome_of_status(&self, unknown: &[u16], words: Option<String>) -> Outcome {
+    /// The outcome that the status alone means. The table of codes, which comes first, has those in `certain_status`.
+    pub(super) fn outcome_of_status(&self, words: Option<String>) -> Outcome {
         let fault = if self.status.is_redirection() {
             ", a redirect, which is never followed: the `url` is wrong"
         } else {
             ""
         };
-        let reason = self.reason(fault, words);
-        status::outcome(self.status, unknown, self.retry_after, reason)
+        let mut reason = self.reason(fault, words);
+        let status = self.status.as_u16();
+        if status::is_doubtful(status) {
+            reason = format!(
+                "{reason}; it may have accepted the message (if its documentation rules that out, set \
+                 `certain_status = [{status}]`)"
+            );
+        }
+        status::outcome(self.status, self.retry_after, reason)
     }
 
     pub(super) fn unknown(&self, fault: &str) -> Outcome {

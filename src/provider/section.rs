@@ -15,6 +15,12 @@ use crate::secret::secret_keys;
 /// Returns the value of an environment variable.
 pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// Keys of earlier versions, and what to write instead.
+const REMOVED_KEYS: [(&str, &str); 1] = [(
+    "unknown_status",
+    "remove it: 408 and 5xx are unknown without it, and `codes` can list others, like `\"http 409\" = { class = \"unknown\" }`",
+)];
+
 /// Why a section does not describe a provider.
 #[derive(Debug, thiserror::Error)]
 #[error("provider `{provider}`: {problem}")]
@@ -149,7 +155,11 @@ impl<'a> Section<'a> {
                 known.extend(self.known.iter().map(String::as_str));
             }
             let key = self.key(&in_path(words[0]));
-            return self.error(format!("unknown key `{key}`{}", hint(words[0], &known)));
+            let hint = match REMOVED_KEYS.iter().find(|(removed, _)| *removed == key) {
+                Some((_, instead)) => format!("\nhint: {instead}"),
+                None => hint(words[0], &known),
+            };
+            return self.error(format!("unknown key `{key}`{hint}"));
         }
         self.invalid(path, in_plain_words(message))
     }

@@ -10,18 +10,22 @@ use crate::sms::{Class, Failure, Outcome, Timestamp};
 /// A longer `Retry-After` is cut to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// The outcome of a message that was not accepted. `unknown` is the provider's own list of statuses.
+/// Whether the status leaves it open if the message was accepted, and a vendor can document that it was not. Routers in
+/// front of an application send these also when the application already has the request.
+pub(super) fn is_doubtful(status: u16) -> bool {
+    matches!(status, 408 | 500..=599) && !matches!(status, 501 | 505)
+}
+
+/// The outcome of a message that no status accepts.
 pub(super) fn outcome(
     status: StatusCode,
-    unknown: &[u16],
     retry_after: Option<Duration>,
     reason: String,
 ) -> Outcome {
     let class = match status.as_u16() {
-        status if unknown.contains(&status) => Class::Unknown,
+        status if is_doubtful(status) => Class::Unknown,
         // Credentials, credit, URL or form of the request: every message would get the same status.
         300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Class::Account,
-        408 | 503 => Class::Unavailable,
         425 | 429 => Class::Throttle,
         400..=499 => Class::Content,
         _ => Class::Unknown,
@@ -94,7 +98,7 @@ mod tests {
 
     fn word_of(status: u16) -> &'static str {
         let status = StatusCode::from_u16(status).expect("a status");
-        word(&outcome(status, &[503], None, String::new()))
+        word(&outcome(status, None, String::new()))
     }
 
     #[test]
@@ -108,17 +112,14 @@ mod tests {
                 vec![404, 405, 406, 410, 415, 421, 426, 501, 505],
                 "account error",
             ),
-            (vec![408], "unavailable"),
             (vec![425, 429], "throttled"),
-            (vec![500, 502, 504, 507, 520, 599, 600, 999], "unknown"),
-            (vec![503], "unknown"),
+            (vec![408, 500, 502, 503, 504, 507, 520, 599], "unknown"),
+            (vec![600, 999], "unknown"),
         ] {
             for status in statuses {
                 assert_eq!(word_of(status), expected, "{status}");
             }
         }
-        let plain = outcome(StatusCode::SERVICE_UNAVAILABLE, &[], None, String::new());
-        assert_eq!(word(&plain), "unavailable");
     }
 
     fn wait(value: &str, now: i64) -> Option<Duration> {

@@ -43,6 +43,8 @@ pub(super) struct Answer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ResponseMode {
     Whole,
+    /// A router's 503 in place of the response.
+    Replaced,
     /// Half of the body.
     Cut,
     /// The connection is closed without a response.
@@ -74,6 +76,10 @@ pub(super) fn respond(state: &Shared, body: &[u8]) -> Answer {
     drop(counters);
     if let Some(outage) = arrival.refuse {
         state.refuse.send_replace(outage);
+    }
+    if answer.mode == ResponseMode::Replaced {
+        answer.status = 503;
+        answer.body = json!({ "message": "no healthy upstream" });
     }
     answer.wait += state.config.latency;
     if !state.config.jitter.is_zero() {
@@ -203,6 +209,7 @@ fn decide(
         answer.wait = faults.receipts.early_for;
     }
     match fault {
+        Some(Fault::UnavailableAfter) => answer.mode = ResponseMode::Replaced,
         Some(Fault::NoAnswer) => answer.mode = ResponseMode::None,
         Some(Fault::Broken) => answer.mode = ResponseMode::Cut,
         Some(Fault::Slow) => answer.wait = faults.slow_for,
@@ -235,6 +242,7 @@ fn reserved(digits: &str) -> ReservedNumber {
     use ReservedNumber::{Always, Once};
     let rest = digits.strip_prefix(RESERVED).filter(|rest| rest.len() == 4);
     match rest.and_then(|rest| rest.as_bytes().first()) {
+        Some(b'0') => Once(Fault::UnavailableAfter),
         Some(b'1') => Always(error(400, "invalid_recipient", "no such number")),
         Some(b'2') => Always(error(400, "opted_out", "the recipient has opted out")),
         Some(b'3') => Once(Fault::Unavailable),

@@ -17,6 +17,8 @@ pub struct Faults {
     pub seed: u64,
     /// Answered 503; not accepted.
     pub unavailable: FaultRate,
+    /// Accepted, and answered 503 without a code, as by a router in front of the gateway.
+    pub unavailable_after: FaultRate,
     /// Answered 429 with Retry-After; not accepted.
     pub throttle: FaultRate,
     /// The `Retry-After`, in whole seconds.
@@ -47,6 +49,7 @@ impl Default for Faults {
         Self {
             seed: 0,
             unavailable: FaultRate::None,
+            unavailable_after: FaultRate::None,
             throttle: FaultRate::None,
             retry_after: Duration::from_secs(1),
             no_answer: FaultRate::None,
@@ -95,17 +98,18 @@ impl Faults {
 
     /// The fault of the message with this number, counted from 1.
     pub(super) fn fault_for(&self, number: u64) -> Option<Fault> {
-        [
-            (self.unavailable, Fault::Unavailable),
-            (self.throttle, Fault::Throttle),
-            (self.no_answer, Fault::NoAnswer),
-            (self.slow, Fault::Slow),
-            (self.broken, Fault::Broken),
-        ]
-        .into_iter()
-        .zip(1_u64..)
-        .find(|((share, _), salt)| share.applies_to(number, mix(self.seed ^ mix(*salt))))
-        .map(|((_, fault), _)| fault)
+        let faults = [
+            (self.unavailable, 1, Fault::Unavailable),
+            (self.throttle, 2, Fault::Throttle),
+            (self.no_answer, 3, Fault::NoAnswer),
+            (self.slow, 4, Fault::Slow),
+            (self.broken, 5, Fault::Broken),
+            (self.unavailable_after, 7, Fault::UnavailableAfter),
+        ];
+        let applies = |share: FaultRate, salt| share.applies_to(number, mix(self.seed ^ mix(salt)));
+        let mut faults = faults.into_iter();
+        let (.., fault) = faults.find(|(share, salt, _)| applies(*share, *salt))?;
+        Some(fault)
     }
 }
 
@@ -113,6 +117,7 @@ impl Faults {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Unavailable,
+    UnavailableAfter,
     Throttle,
     NoAnswer,
     Slow,

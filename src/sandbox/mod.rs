@@ -8,6 +8,7 @@
 //!
 //! | number | what happens |
 //! | --- | --- |
+//! | +1 500 555 0xxx | accepted, but a router answers 503, without a code, once |
 //! | +1 500 555 1xxx | 400, code `invalid_recipient`, always |
 //! | +1 500 555 2xxx | 400, code `opted_out`, always |
 //! | +1 500 555 3xxx | 503, code `overloaded`, once; then accepted |
@@ -22,7 +23,7 @@
 //! /messages?since=&until=&page=&limit=` the messages of a span of time with their states, `GET /messages/ID` one
 //! message, `GET /outcomes` what became of each. Table `receipts` of the faults file says what is unusual.
 //!
-//! In a list, dropped, late and cut responses apply to the whole list, all other faults to the result of the message.
+//! In a list, replaced, dropped, late and cut responses apply to the whole list, all other faults to the result of the message.
 
 mod answer;
 mod counters;

@@ -151,7 +151,7 @@ async fn respond(
     }
     let body = Bytes::from(answer.body.to_string());
     let body = match answer.mode {
-        ResponseMode::Whole => body,
+        ResponseMode::Whole | ResponseMode::Replaced => body,
         ResponseMode::Cut => body.slice(..body.len() / 2),
         ResponseMode::None => return Err(NoResponse),
     };

@@ -90,7 +90,7 @@ fn word(outcome: &Outcome) -> String {
 async fn reserved_numbers_trigger_their_faults() {
     let (sandbox, client) = start(Faults::default());
     for (digits, first, second) in [
-        ("0", "accepted 1", "accepted 1"),
+        ("0", "unknown", "accepted 1"),
         ("1", "recipient", "recipient"),
         ("2", "opted_out", "opted_out"),
         ("3", "unavailable", "accepted 1"),

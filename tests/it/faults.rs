@@ -1,6 +1,7 @@
 //! Faults of gateways, accounts and messages: messages that were certainly not accepted are sent again, those perhaps
 //! accepted are not, an outage counts no attempts, and one bad message affects no other.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
+use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::tls::TlsFront;
 use crate::support::{Ran, Scratch};
 
@@ -87,6 +89,105 @@ fn messages_perhaps_accepted_are_held_and_listed() {
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(gateway.requests(), 80);
+}
+
+#[test]
+fn statuses_after_acceptance_send_nothing_twice() {
+    const STATUSES: [&str; 6] = [
+        "408 Request Timeout",
+        "500 Internal Server Error",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "503 Service Unavailable\r\nretry-after: 1",
+        "504 Gateway Timeout",
+    ];
+    // It takes every message, and a proxy in front of it answers every tenth request.
+    let gateway = TimedProvider::start(Some(0), |_, earlier| {
+        if earlier % 10 == 9 {
+            Reply::Status(STATUSES[earlier / 10 % STATUSES.len()])
+        } else {
+            Reply::Json(format!(r#"{{"id":"m{earlier}"}}"#))
+        }
+    });
+    let scratch = Scratch::new();
+    let section = format!(
+        "[providers.cellar]\nkind = 'generic'\nurl = '{}/{{{{ phone | digits }}}}'\n\
+         json = {{ text = '{{{{ content }}}}' }}\nmessage_id = '/id'\n",
+        gateway.url()
+    );
+    scratch.write("smsq.toml", &section);
+    scratch.import(&list(200));
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["unknown"], 20, "{status}");
+    assert_eq!(status["sent"], 180, "{status}");
+    for failure in scratch.failures("c") {
+        assert_eq!(failure["state"], "unknown", "{failure}");
+        let reason = failure["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("set `certain_status = ["), "{failure}");
+    }
+    // Another run sends none of them.
+    assert_eq!(scratch.run(SEND).code(), Some(1));
+    let lines = gateway.lines();
+    assert_eq!(lines.len(), 200);
+    assert_eq!(lines.into_iter().collect::<BTreeSet<_>>().len(), 200);
+}
+
+#[test]
+fn message_accepted_before_a_503_gets_one_text() {
+    let gateway = Practice::start(SandboxConfig {
+        ignore_references: true,
+        ..faulty(Faults {
+            unavailable: every(9),
+            unavailable_after: every(10),
+            ..Faults::default()
+        })
+    });
+    // The provider `sandbox` knows the code of the gateway's own 503, and no one knows that of the router.
+    let scratch = Scratch::new();
+    gateway.configure_with_references(&scratch, "honours_reference = false");
+    scratch.import(&format!(
+        "{}{}",
+        list(60),
+        reserved_list(0, 3).replace("phone\n", "")
+    ));
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    gateway.assert_each_once(63);
+    let status = scratch.checked_status(Some("c"));
+    let unknown = status["unknown"].as_u64().expect("a count");
+    assert!(unknown > 3, "{status}");
+    assert_eq!(status["sent"], 63 - unknown, "{status}");
+    let resends = gateway.requests() - 63;
+    assert!(resends > 0);
+    assert_eq!(scratch.run(SEND).code(), Some(1));
+    gateway.assert_each_once(63);
+}
+
+#[test]
+fn outage_in_doubt_leaves_only_what_was_in_flight_unknown() {
+    const CONCURRENCY: u64 = 64;
+    let gateway = Practice::start(SandboxConfig {
+        latency: Duration::from_millis(20),
+        ..faulty(Faults {
+            outage: Outage::try_from("1000 for 2s".to_owned()).ok(),
+            ..Faults::default()
+        })
+    });
+    let scratch = Scratch::new();
+    gateway.configure_in_doubt(&scratch, "");
+    scratch.import(&list(10_000));
+    let ran = scratch.run(["send", "--concurrency", "64"]);
+    assert_eq!(ran.code(), Some(1), "{ran}");
+    let status = scratch.checked_status(Some("c"));
+    let unknown = status["unknown"].as_u64().expect("a count");
+    // Every probe waits for at least 25 ms, then 50 ms, then 100 ms.
+    let probes = 2_000 / 100 + 2;
+    assert!(unknown <= CONCURRENCY + 5 + probes, "{status}");
+    assert_eq!(status["sent"], 10_000 - unknown, "{status}");
+    gateway.assert_each_once(10_000 - unknown);
+    assert_eq!(gateway.requests(), 10_000);
 }
 
 #[test]

@@ -16,8 +16,8 @@ use crate::support::timed_provider::{Reply, TimedProvider, clock};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
-/// A 503 counts as unknown, although the gateway has not accepted the message; late responses time out.
-const UNSURE: &str = "timeout = \"500ms\"\nunknown_status = [503]\n";
+/// Late responses time out. A 503 counts as unknown, although the gateway has not accepted the message.
+const UNSURE: &str = "timeout = \"500ms\"\n";
 
 fn gateway() -> Practice {
     Practice::start(SandboxConfig {
@@ -59,7 +59,7 @@ fn lookup_settles_accepted_messages_and_resends_others() {
     let gateway = gateway();
     let scratch = Scratch::new();
     let when = "after = \"200ms\"\nabsent_after = \"1500ms\"";
-    gateway.configure_without_references(&scratch, &lookup(&gateway, when));
+    gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
     scratch.import(&mixed_list());
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -78,13 +78,13 @@ fn lookup_settles_accepted_messages_and_resends_others() {
 fn unknown_messages_of_an_earlier_run_are_looked_up() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, UNSURE);
+    gateway.configure_in_doubt(&scratch, UNSURE);
     scratch.import(&reserved_list(6, 3));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.configure_without_references(&scratch, &lookup(&gateway, when));
+    gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 3);
@@ -97,7 +97,7 @@ fn signal_ends_the_wait_for_lookups() {
     let gateway = gateway();
     let scratch = Scratch::new();
     let when = "after = \"100ms\"\nabsent_after = \"10min\"";
-    gateway.configure_without_references(&scratch, &lookup(&gateway, when));
+    gateway.configure_in_doubt(&scratch, &lookup(&gateway, when));
     scratch.import(&reserved_list(3, 2));
     let mut sending = scratch.start(SEND);
     sending.until_printed("it prints what it waits for", |said| {
@@ -114,7 +114,7 @@ fn signal_ends_the_wait_for_lookups() {
 fn message_stays_unknown_when_absence_cannot_be_proved() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, &lookup(&gateway, "after = \"200ms\""));
+    gateway.configure_in_doubt(&scratch, &lookup(&gateway, "after = \"200ms\""));
     scratch.import(&reserved_list(3, 2));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
@@ -126,7 +126,7 @@ fn message_stays_unknown_when_absence_cannot_be_proved() {
 fn expired_reference_is_not_used_to_resend() {
     let gateway = gateway();
     let scratch = Scratch::new();
-    gateway.configure_without_references(
+    gateway.configure_in_doubt(
         &scratch,
         "timeout = \"500ms\"\nhonours_reference = true\nhonoured_for = \"1h\"",
     );

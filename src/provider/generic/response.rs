@@ -21,8 +21,6 @@ use crate::text::is_printable;
 pub(super) struct ResponseRules {
     #[serde(default = "accepted_by_default")]
     accepted: Vec<u16>,
-    #[serde(default)]
-    unknown_status: Vec<u16>,
     message_id: Option<Pointers>,
     /// Where the response repeats our reference. Without `message_id` it is the vendor's id, too.
     reference: Option<Pointers>,
@@ -187,15 +185,10 @@ impl ResponseParser {
         codes: Codes,
         honours_reference: bool,
     ) -> Result<Self, ProviderError> {
-        let is_status = |status: &u16| (100..=999).contains(status);
-        let can_accept = |status: &u16| matches!(status, 200..=299 | 400..=499);
-        for (key, statuses, is_valid) in [
-            ("accepted", &rules.accepted, can_accept as fn(&u16) -> bool),
-            ("unknown_status", &rules.unknown_status, is_status),
-        ] {
-            if let Some(status) = statuses.iter().find(|status| !is_valid(status)) {
-                return Err(section.invalid(key, format!("{status} cannot have that meaning")));
-            }
+        let cannot_accept = |status: &&u16| !matches!(status, 200..=299 | 400..=499);
+        if let Some(status) = rules.accepted.iter().find(cannot_accept) {
+            let problem = format!("{status} cannot have that meaning");
+            return Err(section.invalid("accepted", problem));
         }
         if rules.accepted.is_empty() {
             return Err(section.invalid("accepted", "must not be empty"));
@@ -275,9 +268,7 @@ impl ResponseParser {
             }
             Some(Outcome::Accepted(_)) => response.unknown(" with a code that means accepted"),
             Some(outcome) => outcome,
-            None if !self.is_accepted_status(response) => {
-                response.outcome_of_status(&self.rules.unknown_status, words)
-            }
+            None if !self.is_accepted_status(response) => response.outcome_of_status(words),
             None if self.codes.list_success() => {
                 response.unknown(" without a known code of success")
             }

@@ -155,6 +155,7 @@ url = "{url}/messages"
 json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}", reference = "{{{{ reference }}}}" }}
 message_id = "/id"
 error_code = "/error/code"
+certain_status = [503]
 timeout = "2s"
 [providers.cellar.codes]
 invalid_recipient = {{ class = "recipient", reason = "not a number that can be reached" }}

@@ -101,8 +101,14 @@ impl Practice {
         scratch.write("smsq.toml", &format!("{QUICK}{section}"));
     }
 
-    /// Configures a provider that honours no references; `more`: further keys of its section.
+    /// Configures a provider that honours no references and never accepts with a 503, like the gateway's `overloaded`;
+    /// `more`: further keys of its section.
     pub(crate) fn configure_without_references(&self, scratch: &Scratch, more: &str) {
+        self.configure_in_doubt(scratch, &format!("certain_status = [503]\n{more}"));
+    }
+
+    /// The same for a provider of which nothing is known: after a 503 it may have accepted the message.
+    pub(crate) fn configure_in_doubt(&self, scratch: &Scratch, more: &str) {
         let url = self.sandbox.url();
         let section = format!(
             r#"

@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 pub(crate) enum Reply {
     /// Status 200 with this JSON.
     Json(String),
+    /// This status, such as `503 Service Unavailable`, perhaps with headers after it, and an empty body.
+    Status(&'static str),
     /// The connection is closed without a response.
     Lost,
     /// No response comes while the test runs.
@@ -61,7 +63,8 @@ impl TimedProvider {
                     drop(all);
                     more.notify_all();
                     match reply {
-                        Reply::Json(body) => answer(stream, ahead, &body),
+                        Reply::Json(body) => answer(stream, "200 OK", ahead, &body),
+                        Reply::Status(status) => answer(stream, status, ahead, ""),
                         Reply::Lost => drop(stream),
                         Reply::Never => std::thread::park(),
                         Reply::AfterLookups(count, body) => {
@@ -70,7 +73,7 @@ impl TimedProvider {
                             };
                             let all = log.lock().expect("not poisoned");
                             drop(more.wait_while(all, has_too_few));
-                            answer(stream, ahead, &body);
+                            answer(stream, "200 OK", ahead, &body);
                         }
                     }
                 });
@@ -133,7 +136,7 @@ fn read(stream: &TcpStream) -> Option<Received> {
     })
 }
 
-fn answer(mut stream: TcpStream, ahead: Option<i64>, body: &str) {
+fn answer(mut stream: TcpStream, status: &str, ahead: Option<i64>, body: &str) {
     let date = ahead.map(|ahead| {
         let seconds = Duration::from_secs(ahead.unsigned_abs());
         let now = SystemTime::now();
@@ -145,7 +148,7 @@ fn answer(mut stream: TcpStream, ahead: Option<i64>, body: &str) {
         format!("date: {}\r\n", httpdate::fmt_http_date(now))
     });
     let head = format!(
-        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n{}\r\n",
+        "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{}\r\n",
         body.len(),
         date.unwrap_or_default()
     );

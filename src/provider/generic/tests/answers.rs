@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{CELLAR, with};
-use crate::provider::testing::{accepted, case, check, context, message, read, response, unknown};
+use crate::provider::testing::{
+    accepted, case, check, context, message, messages, read, response, unknown, words,
+};
 use crate::sms::{Acceptance, Class, Failure, Outcome};
 
 fn failure(class: Class, code: &str, reason: &str) -> Failure {
@@ -150,7 +152,7 @@ fn success_needs_its_code_if_it_has_one() {
 
 #[test]
 fn without_message_id_the_status_decides() {
-    let provider = with("accepted = [204]\nunknown_status = [503]").expect("a provider");
+    let provider = with("accepted = [204]").expect("a provider");
     let success = || Outcome::Accepted(Acceptance::default());
     check(
         &provider,
@@ -161,13 +163,77 @@ fn without_message_id_the_status_decides() {
                 response(200, "OK"),
                 unknown("the gateway answered 200 OK: OK"),
             ),
-            case(
-                "listed as unknown",
-                response(503, ""),
-                unknown("the gateway answered 503 Service Unavailable"),
-            ),
         ],
     );
+}
+
+#[test]
+fn status_is_certain_only_where_the_section_says_so() {
+    let doubt = |status: u16, name: &str| {
+        unknown(&format!(
+            "the gateway answered {status} {name}; it may have accepted the message (if its documentation rules that \
+             out, set `certain_status = [{status}]`)"
+        ))
+    };
+    let names = [
+        (408, "Request Timeout"),
+        (500, "Internal Server Error"),
+        (502, "Bad Gateway"),
+        (503, "Service Unavailable"),
+        (504, "Gateway Timeout"),
+    ];
+    for more in ["", "message_id = '/id'", "certain_status = []"] {
+        let provider = with(more).expect("a provider");
+        let case = |(status, name)| case(more, response(status, ""), doubt(status, name));
+        check(&provider, names.map(case).into());
+    }
+    let provider = with(
+        "certain_status = [408, 503]\nerror_code = '/code'\n\
+                         codes = { lost = { class = 'unknown' }, busy = { class = 'throttle' } }",
+    );
+    let provider = provider.expect("a provider");
+    let of = |status, body: &str| match words(&provider, &messages(1), status, body).as_slice() {
+        [word] => word.clone(),
+        words => panic!("{words:?}"),
+    };
+    for (status, expected) in [
+        (408, "unavailable"),
+        (500, "unknown"),
+        (502, "unknown"),
+        (503, "unavailable"),
+        (504, "unknown"),
+    ] {
+        assert_eq!(of(status, ""), expected, "{status}");
+    }
+    // A code in the body counts more.
+    assert_eq!(of(503, r#"{"code":"lost"}"#), "unknown");
+    assert_eq!(of(503, r#"{"code":"busy"}"#), "throttle");
+    assert_eq!(of(503, r#"{"code":"other"}"#), "unavailable");
+}
+
+#[test]
+fn status_of_an_earlier_or_wrong_key_is_an_error() {
+    for (more, expected) in [
+        (
+            "unknown_status = [503]",
+            "unknown key `unknown_status`\nhint: remove it: ",
+        ),
+        (
+            "certain_status = [200]",
+            "invalid `certain_status`: 200 is not in doubt\nhint: ",
+        ),
+        (
+            "certain_status = [429]",
+            "invalid `certain_status`: 429 is not in doubt\nhint: ",
+        ),
+        (
+            "certain_status = 503",
+            "invalid `certain_status`: must be a list",
+        ),
+    ] {
+        let error = with(more).err().expect(more).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
