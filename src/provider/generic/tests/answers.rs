@@ -231,7 +231,7 @@ fn status_of_an_earlier_or_wrong_key_is_an_error() {
             "invalid `certain_status`: must be a list",
         ),
     ] {
-        let error = with(more).err().expect(more).to_string();
+        let error = with(more).expect_err(more);
         assert!(error.contains(expected), "{error}");
     }
 }
