@@ -68,6 +68,10 @@ pub struct Sms {
     pub segments: Option<i32>,
     /// An earlier attempt may have been accepted.
     pub in_doubt: bool,
+    /// When the first of these attempts was claimed, where that is known.
+    pub doubt_since: Option<Timestamp>,
+    /// An operator sends it again, whatever the doubt.
+    pub resend_approved: bool,
     /// It was not to be sent before this.
     pub due_at: Timestamp,
     pub expires_at: Option<Timestamp>,

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Admission;
+use super::resend::ResendRule;
 use super::transition::BEFORE_WINDOW;
 use crate::phone::{Phone, Region};
 use crate::sms::{Class, Failure, Sms, Timestamp};
@@ -20,6 +21,8 @@ pub struct AdmissionRules {
     pub region: Option<Region>,
     /// By campaign. A campaign without a window may send at any time.
     pub windows: HashMap<i64, SendWindow>,
+    /// By campaign. Without a rule, no message in doubt is sent again.
+    pub resends: HashMap<i64, ResendRule>,
     /// Campaigns whose recipients get a template of the provider instead of the text of the message.
     pub by_template: HashSet<i64>,
 }
@@ -38,6 +41,11 @@ impl AdmissionRules {
         let fail = |class, reason: String| Admission::Fail(Failure::new(class, reason));
         if expires_by(now) {
             return fail(Class::Expired, "expired before it was sent".to_owned());
+        }
+        let resends = self.resends.get(&sms.campaign_id).copied();
+        let resends = resends.unwrap_or_default();
+        if !resends.allows(sms, now) {
+            return Admission::Fail(resends.refusal(sms));
         }
         let stored = is_imported.then(|| Phone::stored(&sms.phone)).flatten();
         let phone = match stored.map_or_else(|| Phone::parse(&sms.phone, self.region), Ok) {

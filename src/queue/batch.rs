@@ -222,6 +222,8 @@ mod tests {
             params: "{}".to_owned(),
             segments: Some(1),
             in_doubt: false,
+            doubt_since: None,
+            resend_approved: false,
             due_at: crate::sms::Timestamp::default(),
             expires_at: None,
             attempts: 0,

@@ -5,6 +5,7 @@ pub mod admission;
 pub mod batch;
 pub mod delivery;
 pub mod recipient_cap;
+pub mod resend;
 pub mod retry;
 pub mod transition;
 

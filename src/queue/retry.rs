@@ -160,6 +160,8 @@ mod tests {
             params: "{}".to_owned(),
             segments: Some(1),
             in_doubt,
+            doubt_since: None,
+            resend_approved: false,
             due_at: Timestamp::default(),
             expires_at: expires_at.map(Timestamp::from_millis),
             attempts,

@@ -121,7 +121,17 @@ impl NewState {
 pub struct Requeue {
     pub due_at: Timestamp,
     pub failure: Option<Failure>,
-    pub in_doubt: bool,
+    pub doubt: Doubt,
+}
+
+/// Whether a message that goes back into the queue may have been accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    None,
+    /// By an attempt before this claim.
+    Earlier,
+    /// By the attempt of this claim.
+    New,
 }
 
 /// The code of messages whose result the database rejects: they stay unknown until an operator settles them.
@@ -289,6 +299,10 @@ fn not_accepted(
     let (to, is_counted) = match settlement.transition.clone() {
         Transition::Failed(failure) => (NewState::ended(failure, was_in_doubt), true),
         Transition::NotAdmitted(failure) => match NewState::ended(failure, was_in_doubt) {
+            // A worker with another rule for resends may queue it again.
+            NewState::Unknown(failure) if failure.class == Class::Unknown => {
+                (NewState::Unknown(failure), false)
+            }
             // No worker may queue it again: it would not be admitted again.
             NewState::Unknown(failure) => {
                 (NewState::Unknown(failure.with_code(NOT_ADMITTED)), false)
@@ -302,14 +316,18 @@ fn not_accepted(
             counted,
             in_doubt,
         } => {
-            let in_doubt = in_doubt || was_in_doubt;
+            let doubt = match (in_doubt, was_in_doubt) {
+                (true, _) => Doubt::New,
+                (false, true) => Doubt::Earlier,
+                (false, false) => Doubt::None,
+            };
             let to = if is_cancelled {
-                NewState::cancelled(failure, in_doubt)
+                NewState::cancelled(failure, doubt != Doubt::None)
             } else {
                 NewState::Ready(Requeue {
                     due_at,
                     failure,
-                    in_doubt,
+                    doubt,
                 })
             };
             (to, counted)
@@ -386,7 +404,7 @@ mod tests {
                         prop_assert!(!may_be_accepted, "{row:?} -> {resolved:?}");
                     }
                     NewState::Ready(requeue) => {
-                        prop_assert!(requeue.in_doubt || !may_be_accepted, "{row:?} -> {resolved:?}");
+                        prop_assert!(requeue.doubt != Doubt::None || !may_be_accepted, "{row:?} -> {resolved:?}");
                     }
                     NewState::Unknown(_) => {}
                 },

@@ -13,6 +13,7 @@ use super::{OnUnknown, Progress, Settings};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::Settlement;
+use crate::queue::resend::ResendRule;
 use crate::sms::Timestamp;
 use crate::store::{CampaignStop, ProviderPause};
 
@@ -33,18 +34,13 @@ impl WorkerContext {
         *self.stop.borrow()
     }
 
-    /// Until when a message that was perhaps accepted may be sent again, and be accepted only once: for
-    /// as long as the provider remembers its reference. Or the operator takes the risk.
-    pub(super) fn resend_before(
-        &self,
-        provider: &Provider,
-        claimed_at: Timestamp,
-    ) -> Option<Timestamp> {
+    /// When messages in doubt are sent to this provider again.
+    pub(super) fn resend_rule(&self, provider: &Provider) -> ResendRule {
         if self.settings.sender.on_unknown == OnUnknown::Resend {
-            return Some(Timestamp::from_millis(i64::MAX));
+            return ResendRule::Always;
         }
         let remembered = provider.capabilities().honoured_for();
-        remembered.map(|span| claimed_at.plus(span))
+        remembered.map_or(ResendRule::Never, ResendRule::Within)
     }
 }
 

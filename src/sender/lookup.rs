@@ -505,9 +505,8 @@ impl Series {
             }
             _ => {}
         }
-        let started_after = question.attempt.started_after;
-        let resend_before = self.context.resend_before(&self.provider, started_after);
-        let may_resend = resend_before.is_some_and(|before| now < before);
+        let doubt_since = question.unknown.doubt_since.map(Timestamp::from_millis);
+        let may_resend = now < self.context.resend_rule(&self.provider).end(doubt_since);
         if is_absent {
             let why = "the provider does not have it, and no attempts are left";
             let failure = Failure::new(Class::Unavailable, why);

@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::OnUnknown;
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
 use super::window::WindowState;
 use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
+use crate::queue::resend::ResendRule;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus, ProviderPause, QueuePosition, StoreError};
 #[cfg(test)]
@@ -239,21 +239,21 @@ pub(super) async fn requeue_unknown(
     provider: &Provider,
     campaign: &Campaign,
 ) -> Result<(), StoreError> {
-    let capabilities = provider.capabilities();
-    let remembered = capabilities.honoured_for();
-    let by_operator = context.settings.sender.on_unknown == OnUnknown::Resend;
     // A provider that can be asked is asked first.
-    let may_resend = capabilities.lookup.is_none() && (by_operator || remembered.is_some());
-    if !may_resend || campaign.state != CampaignStatus::Active {
+    let can_lookup = provider.capabilities().lookup.is_some();
+    if can_lookup || campaign.state != CampaignStatus::Active {
         return Ok(());
     }
+    let now = context.clock.now();
+    let doubt_after = match context.resend_rule(provider) {
+        ResendRule::Never => return Ok(()),
+        ResendRule::Within(span) => Some(now.minus(span)),
+        ResendRule::Always => None,
+    };
     let max_attempts = context.settings.retry.max_attempts;
     let store = context.database.reach().await?;
-    let now = context.clock.now();
-    let since = remembered.filter(|_| !by_operator);
-    let since = since.map(|span| now.minus(span));
     store
-        .requeue_unknown(campaign.id, since, max_attempts, now)
+        .requeue_unknown(campaign.id, doubt_after, max_attempts, now)
         .await?;
     Ok(())
 }

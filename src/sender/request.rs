@@ -131,7 +131,7 @@ pub(super) enum RequestEnd {
     /// Its permit passed before it could start: it needs another.
     Late,
     /// It was not started and must not be: the worker stops, its lease ended, its claim is too old, a
-    /// message expired, or the window closed.
+    /// message expired or is in doubt for too long, or the window closed.
     Released,
 }
 
@@ -350,10 +350,13 @@ fn check_start(
     now: Timestamp,
 ) -> Option<RequestEnd> {
     let is_expired = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
+    let resends = context.resend_rule(&in_flight.provider);
+    let may_be_sent = |sms: &Sms| resends.allows(sms, now);
     if *context.stop.borrow()
         || !context.lease.covers(in_flight.worker_id)
         || in_flight.is_overdue(&context.clock)
         || in_flight.rows.iter().any(is_expired)
+        || !in_flight.rows.iter().all(may_be_sent)
         || !in_flight.is_open(&context.clock)
     {
         return Some(RequestEnd::Released);

@@ -94,6 +94,8 @@ pub(super) struct Candidate {
     claim: i64,
     reference: Option<LossyText>,
     due_at: i64,
+    doubt_since: Option<i64>,
+    resend_approved: bool,
 }
 
 impl Candidate {
@@ -119,6 +121,8 @@ impl Candidate {
             params: self.params.text,
             segments: self.segments,
             in_doubt: self.in_doubt,
+            doubt_since: self.doubt_since.map(Timestamp::from_millis),
+            resend_approved: self.resend_approved,
             due_at: Timestamp::from_millis(self.due_at),
             expires_at: self.expires_at.map(Timestamp::from_millis),
             attempts: self.attempts,

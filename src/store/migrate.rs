@@ -26,6 +26,7 @@ macro_rules! migrations {
             ("0004", sql!("0004_receipts.sql")),
             ("0005", sql!("0005_serve.sql")),
             ("0006", sql!("0006_intake.sql")),
+            ("0007", sql!("0007_doubt.sql")),
             ("0009", sql!("0009_receipt_key.sql")),
         ];
         MIGRATIONS

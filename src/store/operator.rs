@@ -117,6 +117,7 @@ impl Store {
             )
             .set((
                 sms::attempts.eq(0),
+                sms::resend_approved.eq(sms::in_doubt),
                 sms::reference.eq(case_when(sms::in_doubt.eq(true), sms::reference)),
                 filter.new_expiry(),
             ))
@@ -129,7 +130,7 @@ impl Store {
     }
 
     /// Puts unknown messages back into the queue, in doubt and with the same reference, except those of cancelled
-    /// campaigns.
+    /// campaigns. That they may be sent twice is the operator's decision, until an attempt ends in doubt again.
     pub async fn retry_unknown(
         &self,
         filter: &RetryFilter,
@@ -151,6 +152,7 @@ impl Store {
             .set((
                 sms::state.eq(State::Ready.code()),
                 sms::attempts.eq(0),
+                sms::resend_approved.eq(true),
                 sms::due_at.eq(now),
                 filter.new_expiry(),
             ))

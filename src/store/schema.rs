@@ -66,6 +66,8 @@ diesel::table! {
         late_claims -> Nullable<Text>,
         refunded_claim -> Nullable<BigInt>,
         created_at -> BigInt,
+        doubt_since -> Nullable<BigInt>,
+        resend_approved -> Bool,
     }
 }
 
@@ -117,6 +119,7 @@ diesel::table! {
         dedupe_key -> Nullable<Text>,
         created_at -> BigInt,
         failed_at -> BigInt,
+        doubt_since -> Nullable<BigInt>,
     }
 }
 

@@ -12,7 +12,9 @@ use super::connection::{
 };
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use crate::queue::delivery::DeliveryState;
-use crate::queue::transition::{CertainFailure, Requeue, RowState, SentCounts, number_taken};
+use crate::queue::transition::{
+    CertainFailure, Doubt, Requeue, RowState, SentCounts, number_taken,
+};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
@@ -185,9 +187,36 @@ macro_rules! shared_columns {
             $table::reference,
             $table::dedupe_key,
             $table::created_at,
+            $table::doubt_since,
         )
     };
 }
+
+/// The columns of a message that may have been accepted. Its first doubt stays, and what an operator approved is over.
+macro_rules! doubted {
+    () => {
+        (
+            // Before `in_doubt`, because MySQL evaluates assignments from left to right.
+            sms::doubt_since
+                .eq(diesel::dsl::case_when(sms::in_doubt.eq(false), sms::claimed_at).otherwise(sms::doubt_since)),
+            sms::in_doubt.eq(true),
+            sms::resend_approved.eq(false),
+        )
+    };
+}
+pub(super) use doubted;
+
+/// The columns of a message that was certainly never accepted.
+macro_rules! certain {
+    () => {
+        (
+            sms::in_doubt.eq(false),
+            sms::doubt_since.eq(None::<i64>),
+            sms::resend_approved.eq(false),
+        )
+    };
+}
+pub(super) use certain;
 
 /// Moves messages to `sms_failed`.
 pub(super) async fn to_failed(
@@ -259,7 +288,7 @@ pub(super) async fn mark_unknown(
             sms::state.eq(State::Unknown.code()),
             // Before `in_doubt`, because MySQL evaluates assignments from left to right.
             sms::unknown_at.eq(case_when(sms::in_doubt.eq(false), now.into_sql::<BigInt>())),
-            sms::in_doubt.eq(true),
+            doubted!(),
             sms::due_at.eq(now),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(more_attempts!(counted)),
@@ -287,17 +316,26 @@ pub(super) async fn to_ready(
             sms::last_reason.eq(&failure.reason),
         )
     });
-    with_conn!(connection, |conn| Prepared(
-        update(sms::table.filter(sms::id.eq_any(&list))).set((
-            sms::state.eq(State::Ready.code()),
-            sms::worker_id.eq(None::<i64>),
-            sms::due_at.eq(requeue.due_at),
-            sms::attempts.eq(more_attempts!(counted)),
-            sms::in_doubt.eq(requeue.in_doubt),
-            failure,
-        ))
-    )
-    .execute(conn))?;
+    let ready = (
+        sms::state.eq(State::Ready.code()),
+        sms::worker_id.eq(None::<i64>),
+        sms::due_at.eq(requeue.due_at),
+        sms::attempts.eq(more_attempts!(counted)),
+        failure,
+    );
+    let rows = sms::table.filter(sms::id.eq_any(&list));
+    match requeue.doubt {
+        Doubt::New => with_conn!(connection, |conn| Prepared(
+            update(rows).set((ready, doubted!()))
+        )
+        .execute(conn))?,
+        Doubt::Earlier => with_conn!(connection, |conn| Prepared(update(rows).set(ready))
+            .execute(conn))?,
+        Doubt::None => with_conn!(connection, |conn| Prepared(
+            update(rows).set((ready, certain!()))
+        )
+        .execute(conn))?,
+    };
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_sent};
+use super::transitions::{certain, doubted};
 use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::{NOT_ADMITTED, NOT_STORED};
 use crate::queue::{Settlement, Transition};
@@ -33,6 +34,8 @@ pub struct Unknown {
     pub claimed_at: Option<i64>,
     /// When it became unknown; its last attempt started before. `None` if earlier attempts may have been accepted.
     pub unknown_at: Option<i64>,
+    /// When the first attempt was claimed that may have been accepted.
+    pub doubt_since: Option<i64>,
     /// When it is looked up next.
     pub due_at: i64,
 }
@@ -149,18 +152,18 @@ impl Store {
     }
 
     /// Puts unknown messages of a campaign back into the queue, in doubt and with the same reference, if they have
-    /// attempts left (`max_attempts` 0: any number) and their last attempt was claimed after `claimed_after`. Returns
-    /// how many; 0 if the campaign is not active.
+    /// attempts left (`max_attempts` 0: any number) and their first doubt is from after `doubt_after`. Returns how many;
+    /// 0 if the campaign is not active.
     pub async fn requeue_unknown(
         &self,
         campaign_id: i64,
-        claimed_after: Option<Timestamp>,
+        doubt_after: Option<Timestamp>,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
         let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
-            claimed_after,
+            doubt_after,
             ..UnknownFilter::with_attempts_left(max_attempts)
         };
         in_chunks!(self, |connection| requeue_active(
@@ -198,7 +201,7 @@ impl Store {
         let reason: String = reason.chars().take(REASON).collect();
         let unknown = (
             sms::state.eq(State::Unknown.code()),
-            sms::in_doubt.eq(true),
+            doubted!(),
             // Its outcome is known, so a later answer must not end the doubt.
             sms::unknown_at.eq(None::<i64>),
             sms::worker_id.eq(None::<i64>),
@@ -241,8 +244,8 @@ pub(super) struct UnknownFilter {
     pub(super) except_codes: Vec<&'static str>,
     /// Messages that have not expired by then.
     pub(super) alive_at: Option<Timestamp>,
-    /// Messages whose last attempt was claimed after this.
-    pub(super) claimed_after: Option<Timestamp>,
+    /// Messages whose first doubt is from after this.
+    pub(super) doubt_after: Option<Timestamp>,
     pub(super) attempts_below: Option<i32>,
     /// Messages of which only the last attempt may have been accepted.
     pub(super) only_doubt: bool,
@@ -302,9 +305,9 @@ pub(super) async fn lock_unknown(
                 let is_alive = sms::expires_at.is_null().or(expires_later);
                 query = query.filter(is_alive.assume_not_null());
             }
-            if let Some(after) = filter.claimed_after {
-                let claimed = sms::claimed_at.gt(after);
-                query = query.filter(claimed.assume_not_null());
+            if let Some(after) = filter.doubt_after {
+                let is_later = sms::doubt_since.gt(after);
+                query = query.filter(is_later.assume_not_null());
             }
             if let Some(attempts) = filter.attempts_below {
                 query = query.filter(sms::attempts.lt(attempts));
@@ -353,13 +356,14 @@ async fn requeue_active(
     if active.is_empty() {
         return Ok(Chunk::all(0));
     }
+    let certain = (!in_doubt).then(|| certain!());
     with_conn!(connection, |conn| update(
         sms::table.filter(sms::id.eq_any(&active))
     )
     .set((
         sms::state.eq(State::Ready.code()),
-        sms::in_doubt.eq(in_doubt),
         sms::due_at.eq(now),
+        certain,
     ))
     .execute(conn))?;
     Ok(Chunk::all(active.len()))

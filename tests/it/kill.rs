@@ -152,7 +152,8 @@ fn living_sender_resends_what_a_dead_one_reclaimed() {
     assert!(living.until("it sends", || gateway.requests() > 0));
     // The state that a sender leaves which is killed after it has reclaimed a message and before it resends it.
     let reclaimed = "UPDATE sms SET state = 2, in_doubt = 1, claim = 1, attempts = 1, reference = 'reclaimed', \
-                  claimed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) \
+                  claimed_at = CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER), \
+                  doubt_since = created_at \
                   WHERE id = (SELECT max(id) FROM sms WHERE state = 0)";
     let file = format!("sqlite://{}", scratch.path("smsq.db").display());
     Client::open(Kind::Sqlite, &file).run(reclaimed);

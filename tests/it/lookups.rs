@@ -132,13 +132,60 @@ fn expired_reference_is_not_used_to_resend() {
     );
     scratch.import(&reserved_list(5, 2));
     let age = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r' || id, \
-        claimed_at = created_at - 7200000 * (id = (SELECT min(id) FROM sms))";
+        claimed_at = created_at, doubt_since = created_at - 7200000 * (id = (SELECT min(id) FROM sms))";
     sqlite(&scratch, age);
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["unknown"], 1, "{status}");
     assert_eq!(status["sent"], 1, "{status}");
+}
+
+#[test]
+fn message_in_doubt_is_not_resent_after_a_long_pause() {
+    const HOURS: i64 = 3_600_000;
+    with_every_database(|db| {
+        let gateway = gateway();
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_with_references(&scratch, "honoured_for = \"48h\"");
+        let quick = scratch.read("smsq.toml");
+        let patient = quick
+            .replace("\"20ms\"", "\"40h\"")
+            .replace("\"200ms\"", "\"40h\"");
+        scratch.write("smsq.toml", &patient);
+        scratch.import(&reserved_list(5, 8));
+        let mut sending = scratch.start(SEND);
+        let in_doubt = "SELECT count(*) AS value FROM sms WHERE in_doubt AND state = 0";
+        assert!(sending.until("all are in doubt", || db.number(in_doubt) == 8));
+        sending.signal(Signal::INT);
+        assert_eq!(sending.ended().code(), Some(130));
+        assert_eq!(gateway.requests(), 8);
+        // Friday evening to Monday morning: half of them were in doubt before that.
+        db.run(&format!(
+            "UPDATE sms SET due_at = due_at - {}, claimed_at = claimed_at - {}, \
+             doubt_since = doubt_since - {} - CASE WHEN id % 2 = 0 THEN 1 ELSE 0 END * {}",
+            61 * HOURS,
+            47 * HOURS,
+            47 * HOURS,
+            14 * HOURS
+        ));
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(status["unknown"], 4, "{status}");
+        assert_eq!(status["sent"], 4, "{status}");
+        assert_eq!(gateway.requests(), 12);
+        for failure in scratch.failures("c") {
+            let reason = failure["reason"].as_str().unwrap_or_default();
+            assert!(reason.contains("does not remember"), "{failure}");
+        }
+        // Only the operator sends them again.
+        let ran = scratch.run(["retry", "--campaign", "c", "--unknown"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(gateway.requests(), 16);
+    });
 }
 
 /// Configures a provider without references: an entry with the same text at the time of the attempt is the message.
@@ -338,7 +385,7 @@ fn rejection_does_not_settle_earlier_attempt_in_doubt() {
     with_every_database(|db| {
         let provider = with_lost_responses(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
-        db.run("UPDATE sms SET in_doubt = (1 = 1), attempts = 1, reference = 'r'");
+        db.run("UPDATE sms SET in_doubt = (1 = 1), resend_approved = (1 = 1), attempts = 1, reference = 'r'");
         let mut sending = scratch.start(["send", "--concurrency", "1"]);
         assert!(sending.until("two lookups", || provider.lookups() >= 2));
         sending.signal(Signal::INT);

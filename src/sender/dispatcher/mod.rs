@@ -426,6 +426,10 @@ impl Dispatcher {
                     admission.windows.insert(campaign.id(), window.clone());
                 }
             }
+            let resends = self.context.resend_rule(state.provider());
+            admission
+                .resends
+                .extend(served.iter().map(|id| (*id, resends)));
             if state.provider().capabilities().sends == ContentMode::Template {
                 admission.by_template.extend(served);
             }

@@ -53,7 +53,7 @@ impl Dispatcher {
         state.observe(&request.rows, &outcomes, answered, now);
         let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
-        let resend_before = self.context.resend_before(provider, request.claimed_at);
+        let resends = self.context.resend_rule(provider);
         let can_lookup = request.provider.capabilities().lookup.is_some();
         let mut counts = ActivityCounts::default();
         for (sms, outcome) in request.rows.iter().zip(outcomes) {
@@ -67,7 +67,8 @@ impl Dispatcher {
                 batch: request.rows.len(),
                 is_outage,
                 // Before it is sent again, the provider is asked.
-                resend_before: resend_before.filter(|_| !can_lookup),
+                resend_before: (!can_lookup)
+                    .then(|| resends.end(sms.doubt_since.or(Some(request.claimed_at)))),
             };
             let config = &self.context.settings.retry;
             let transition = retry::decide(outcome, &attempt, config, now, rand::random());

@@ -2,6 +2,7 @@
 //! after each run.
 
 mod batches;
+mod doubt;
 mod faults;
 mod history;
 mod late_commits;
@@ -200,9 +201,14 @@ impl Simulation {
         } else {
             format!("rate = '{rate}'")
         };
+        let honoured_for = if self.world.honours_reference {
+            format!("honoured_for = '{}s'", self.world.remembers.as_secs())
+        } else {
+            String::new()
+        };
         let section = format!(
             "kind = 'sandbox'\nurl = 'http://world.invalid/'\nbatch = {{ per_call = {} }}\n\
-             honours_reference = {}\n{limit}",
+             honours_reference = {}\n{honoured_for}\n{limit}",
             self.world.max_batch, self.world.honours_reference
         );
         let section: toml::Table = toml::from_str(&section).expect("a section");

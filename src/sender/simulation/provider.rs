@@ -54,7 +54,8 @@ struct Log {
     quiet_periods: Vec<(Duration, Duration)>,
     /// How many messages each phone got.
     delivered: HashMap<String, u32>,
-    references: HashMap<String, String>,
+    /// The id of each reference, and when it was accepted.
+    references: HashMap<String, (String, Instant)>,
     calls: usize,
 }
 
@@ -66,6 +67,8 @@ pub(in crate::sender) struct SimProvider {
     /// From and until, since the start of the simulation.
     pub(in crate::sender) outage: Option<(Duration, Duration)>,
     pub(in crate::sender) honours_reference: bool,
+    /// For how long it does.
+    pub(in crate::sender) remembers: Duration,
     /// The most messages of one request.
     pub(in crate::sender) max_batch: usize,
     pub(in crate::sender) latency: Duration,
@@ -80,6 +83,7 @@ impl SimProvider {
             faults,
             outage: None,
             honours_reference: false,
+            remembers: Duration::from_secs(30 * 86_400),
             max_batch: 1,
             latency: Duration::from_millis(80),
             log: Mutex::default(),
@@ -242,13 +246,15 @@ impl SimProvider {
         let id = format!("m{}", log.references.len());
         let start = &log.starts[number];
         let (phone, reference) = (start.phone.clone(), start.reference.clone());
-        if let Some(known) = log.references.get(&reference).cloned()
+        if let Some((known, at)) = log.references.get(&reference).cloned()
             && self.honours_reference
+            && at.elapsed() < self.remembers
         {
             return known;
         }
         log.starts[number].delivered = true;
-        log.references.insert(reference, id.clone());
+        log.references
+            .insert(reference, (id.clone(), Instant::now()));
         *log.delivered.entry(phone).or_default() += 1;
         id
     }

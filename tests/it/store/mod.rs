@@ -7,6 +7,7 @@ mod attempts;
 mod batches;
 mod claim;
 mod concurrency;
+mod doubt;
 mod import;
 mod late_results;
 mod limits;

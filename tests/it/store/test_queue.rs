@@ -1,8 +1,11 @@
 //! A queue for the tests of the store: an open database, short functions for what workers and operators do, and a count
 //! of all rows that does not use the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use smsq::queue::admission::AdmissionRules;
+use smsq::queue::resend::ResendRule;
 use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
@@ -257,8 +260,26 @@ impl TestQueue {
         now: Timestamp,
         claim: ProviderClaim,
     ) -> ProviderClaimed {
+        self.claim_by(worker_id, now, claim, ResendRule::Always)
+            .await
+    }
+
+    /// The same with a rule for messages in doubt.
+    pub(super) async fn claim_by(
+        &self,
+        worker_id: i64,
+        now: Timestamp,
+        claim: ProviderClaim,
+        resends: ResendRule,
+    ) -> ProviderClaimed {
+        let campaigns = claim.campaigns.iter();
+        let rules = AdmissionRules {
+            resends: campaigns.map(|one| (one.campaign_id, resends)).collect(),
+            ..AdmissionRules::default()
+        };
         let commit = CommitBatch {
             claims: vec![claim],
+            admission: Arc::new(rules),
             ..commit_batch(worker_id, now)
         };
         let done = self.store.commit(&commit).await.expect("a commit");

@@ -1,0 +1,101 @@
+//! Until when a message that may have been accepted may be sent again. The time is counted from its first doubt, so no
+//! resend restarts it.
+
+use std::time::Duration;
+
+use crate::sms::{Class, Failure, Sms, Timestamp};
+
+/// When a worker sends messages in doubt again, unless an operator has approved it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResendRule {
+    /// Its provider may accept a reference twice.
+    #[default]
+    Never,
+    /// For as long as the provider remembers their references.
+    Within(Duration),
+    /// The operator takes the risk of a second message.
+    Always,
+}
+
+impl ResendRule {
+    /// Until when a message may be sent again that is in doubt since then. Where that is not known, it may not.
+    pub fn end(self, doubt_since: Option<Timestamp>) -> Timestamp {
+        let never = Timestamp::from_millis(i64::MIN);
+        match self {
+            Self::Never => never,
+            Self::Within(span) => doubt_since.map_or(never, |since| since.plus(span)),
+            Self::Always => Timestamp::from_millis(i64::MAX),
+        }
+    }
+
+    /// Whether the message may be sent now, as far as an earlier attempt matters.
+    pub fn allows(self, sms: &Sms, now: Timestamp) -> bool {
+        !sms.in_doubt || sms.resend_approved || now < self.end(sms.doubt_since)
+    }
+
+    /// Why a message must not be sent again.
+    pub fn refusal(self, sms: &Sms) -> Failure {
+        let reason = match (self, sms.doubt_since) {
+            (Self::Within(_), Some(since)) => format!(
+                "it may have been accepted at {since}, and its provider does not remember its reference for longer"
+            ),
+            _ => "an earlier attempt may have been accepted, and its provider may accept it again"
+                .to_owned(),
+        };
+        Failure::new(Class::Unknown, reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Duration = Duration::from_secs(60);
+
+    fn sms(doubt_since: Option<i64>) -> Sms {
+        Sms {
+            id: 1,
+            campaign_id: 1,
+            phone: "+12025550123".to_owned(),
+            content: "hello".to_owned(),
+            params: "{}".to_owned(),
+            segments: Some(1),
+            in_doubt: true,
+            doubt_since: doubt_since.map(Timestamp::from_millis),
+            resend_approved: false,
+            due_at: Timestamp::default(),
+            expires_at: None,
+            attempts: 1,
+            claim: 2,
+            reference: "r".to_owned(),
+        }
+    }
+
+    #[test]
+    fn message_in_doubt_is_resent_only_within_its_span() {
+        let at = Timestamp::from_millis;
+        let within = ResendRule::Within(SPAN);
+        assert!(within.allows(&sms(Some(1_000)), at(60_999)));
+        assert!(!within.allows(&sms(Some(1_000)), at(61_000)));
+        assert!(!within.allows(&sms(None), at(0)));
+        assert!(!ResendRule::Never.allows(&sms(Some(1_000)), at(1_000)));
+        assert!(ResendRule::Always.allows(&sms(None), at(i64::MAX - 1)));
+    }
+
+    #[test]
+    fn certain_or_approved_message_is_always_allowed() {
+        let certain = Sms {
+            in_doubt: false,
+            ..sms(None)
+        };
+        let approved = Sms {
+            resend_approved: true,
+            ..sms(Some(0))
+        };
+        for sms in [certain, approved] {
+            for rule in [ResendRule::Never, ResendRule::Within(SPAN)] {
+                assert!(rule.allows(&sms, Timestamp::from_millis(1_000_000)));
+            }
+        }
+    }
+}
