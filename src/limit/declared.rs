@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::rate::{Rate, Rates};
+use crate::rate::{Rate, RateError, Rates};
 
 /// The limits of one worker by provider, in the format of the configuration.
 type ByProvider = BTreeMap<String, String>;
@@ -13,7 +13,18 @@ type ByProvider = BTreeMap<String, String>;
 /// The limits of all registered workers.
 pub struct DeclaredLimits {
     own: ByProvider,
-    others: Vec<ByProvider>,
+    /// The other workers, by their ids; an error if nothing is known of the limits of one.
+    others: Vec<(i64, Result<ByProvider, serde_json::Error>)>,
+}
+
+/// A worker has declared something that is not a limit. It may be stricter than all others, so nothing may start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limits that worker {worker_id} declares cannot be read ({problem}): end that worker, or correct its row"
+)]
+pub struct UnreadableLimits {
+    worker_id: i64,
+    problem: String,
 }
 
 impl DeclaredLimits {
@@ -23,11 +34,12 @@ impl DeclaredLimits {
         let mut own = None;
         let mut others = Vec::new();
         for (id, limits) in workers {
-            let limits: ByProvider = serde_json::from_str(&limits).unwrap_or_default();
+            let limits: Result<ByProvider, _> = serde_json::from_str(&limits);
             if id == worker_id {
-                own = Some(limits);
-            } else if !limits.is_empty() {
-                others.push(limits);
+                // It declares them again.
+                own = Some(limits.unwrap_or_default());
+            } else {
+                others.push((id, limits));
             }
         }
         own.map(|own| Self { own, others })
@@ -51,19 +63,31 @@ impl DeclaredLimits {
     }
 
     /// The smallest limit of any worker for each length of window.
-    pub fn agreed(&self, provider: &str, limits: &[Rate]) -> Vec<Rate> {
-        let others = self.others.iter().filter_map(|by| by.get(provider));
-        let others = others.filter_map(|limits| limits.parse::<Rates>().ok());
+    pub fn agreed(&self, provider: &str, limits: &[Rate]) -> Result<Vec<Rate>, UnreadableLimits> {
         let mut smallest: BTreeMap<Duration, NonZeroU32> = BTreeMap::new();
-        let all = others.flat_map(|rates| rates.0).chain(limits.to_vec());
-        for rate in all {
+        let mut include = |rate: Rate| {
             let least = smallest.entry(rate.window).or_insert(rate.limit);
             *least = rate.limit.min(*least);
+        };
+        limits.iter().copied().for_each(&mut include);
+        for (worker_id, by_provider) in &self.others {
+            let unreadable = |problem: String| UnreadableLimits {
+                worker_id: *worker_id,
+                problem,
+            };
+            let by_provider = by_provider.as_ref();
+            let by_provider = by_provider.map_err(|error| unreadable(error.to_string()))?;
+            if let Some(limits) = by_provider.get(provider) {
+                let rates: Rates = limits.parse().map_err(|error| {
+                    let error: RateError = error;
+                    unreadable(error.to_string())
+                })?;
+                rates.0.into_iter().for_each(&mut include);
+            }
         }
         let rates = smallest.into_iter();
-        rates
-            .map(|(window, limit)| Rate { limit, window })
-            .collect()
+        let rates = rates.map(|(window, limit)| Rate { limit, window });
+        Ok(rates.collect())
     }
 }
 
@@ -82,7 +106,7 @@ mod tests {
                 (1, own.to_owned()),
                 (2, r#"{"cellar":"5/hour,100/s"}"#.to_owned()),
                 (3, r#"{"cellar":"20/hour","attic":"1/day"}"#.to_owned()),
-                (4, "unreadable".to_owned()),
+                (4, "{}".to_owned()),
             ]
         };
         let cellar = rates("10/s");
@@ -91,13 +115,39 @@ mod tests {
         let row = declared.declare(claims()).expect("a change");
         assert_eq!(row, r#"{"cellar":"10/s"}"#);
         assert_eq!(declared.declare(claims()), None);
-        let agreed =
-            |provider, own: &str| Rates(declared.agreed(provider, &rates(own))).to_string();
+        let agreed = |provider, own: &str| {
+            let agreed = declared.agreed(provider, &rates(own));
+            Rates(agreed.expect("readable")).to_string()
+        };
         assert_eq!(agreed("cellar", "10/s"), "10/s,5/hour");
         assert_eq!(agreed("attic", ""), "1/day");
         assert_eq!(agreed("shed", "7/s,8/s"), "7/s");
         let mut again = DeclaredLimits::of(workers(&row), 1).expect("listed");
         assert_eq!(again.declare(claims()), None);
         assert!(DeclaredLimits::of(workers("{}"), 9).is_none());
+    }
+
+    #[test]
+    fn unreadable_limit_of_a_worker_is_never_no_limit() {
+        let agreed = |other: &str, provider| {
+            let workers = vec![(1, "{}".to_owned()), (2, other.to_owned())];
+            let declared = DeclaredLimits::of(workers, 1).expect("listed");
+            let agreed = declared.agreed(provider, &rates("10/s"));
+            agreed.map_err(|error| error.to_string())
+        };
+        let newer = r#"{"cellar":"5/s;20/fortnight"}"#;
+        let error = agreed(newer, "cellar").expect_err("unreadable");
+        assert!(error.contains("worker 2"), "{error}");
+        assert!(error.contains("5/s;20/fortnight"), "{error}");
+        assert_eq!(agreed(newer, "attic"), Ok(rates("10/s")));
+        for all in ["unreadable", "", "[]", r#"{"attic":7}"#] {
+            assert!(agreed(all, "cellar").is_err(), "{all}");
+        }
+        // A worker corrects its own row.
+        let own = vec![(1, "unreadable".to_owned())];
+        let mut own = DeclaredLimits::of(own, 1).expect("listed");
+        let limits = rates("10/s");
+        let row = own.declare([("cellar", limits.as_slice())]);
+        assert_eq!(row.as_deref(), Some(r#"{"cellar":"10/s"}"#));
     }
 }

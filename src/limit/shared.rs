@@ -25,6 +25,8 @@ pub struct SharedLimit {
     /// Why the provider asked for the pause.
     pause_reason: Option<String>,
     state: LimitState,
+    /// The stored state, if it cannot be read.
+    unreadable: Option<String>,
     limits: Vec<Rate>,
     spacing_us: i64,
     /// The tolerance that is part of the spacing.
@@ -57,14 +59,22 @@ impl SharedLimit {
             max_cost,
             paused_until,
             pause_reason,
-            // An unreadable state counts as none.
             state: serde_json::from_str(&state).unwrap_or_default(),
+            unreadable: serde_json::from_str::<LimitState>(&state)
+                .is_err()
+                .then_some(state),
             ..Self::default()
         }
     }
 
+    /// Whether it is not known what was used of it. It must be filled after it has begun.
+    pub fn is_unreadable(&self) -> bool {
+        self.unreadable.is_some()
+    }
+
     pub fn to_row(&self) -> SharedLimitRow {
-        let state = serde_json::to_string(&self.state).unwrap_or_else(|_| "{}".to_owned());
+        let state = || serde_json::to_string(&self.state).unwrap_or_else(|_| "{}".to_owned());
+        let state = self.unreadable.clone().unwrap_or_else(state);
         let reason = self.pause_reason.clone();
         (
             self.next_us,
@@ -222,6 +232,7 @@ impl SharedLimit {
 
     /// Counts every window as full from now: the clock was set, so their contents are not known.
     pub fn fill(&mut self, now_us: i64) {
+        let is_unreadable = self.unreadable.take().is_some();
         let longest = self.longest_window();
         if let Some(ahead_us) = self.ahead_us {
             self.state.full_until_us = ahead_us.saturating_add(longest);
@@ -232,6 +243,11 @@ impl SharedLimit {
         self.state.last = None;
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
+            if is_unreadable {
+                let buckets = self.state.windows.entry(rate.window.as_secs());
+                let all = i32::try_from(rate.limit.get()).unwrap_or(i32::MAX);
+                buckets.or_default().add(rate, all, now_us);
+            }
             if let Some(buckets) = self.state.windows.get_mut(&rate.window.as_secs()) {
                 buckets.merge_into(now_us.div_euclid(bucket_us(rate)));
             }

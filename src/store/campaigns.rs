@@ -60,7 +60,7 @@ pub struct Campaign {
     /// `None`: the configuration's default.
     pub provider: Option<String>,
     pub sender: Option<String>,
-    /// Its own limit, in addition to the provider's.
+    /// Its own limit, in addition to the provider's. Empty also if the stored one cannot be read: it is paused then.
     pub rate: Rates,
     /// Higher goes first.
     pub priority: i32,
@@ -135,15 +135,13 @@ struct CampaignRow {
 
 impl From<CampaignRow> for Campaign {
     fn from(row: CampaignRow) -> Self {
-        let rate = row.rate.parse().unwrap_or_else(|error| {
-            tracing::error!(campaign = row.name, %error, "the campaign's limit is ignored");
-            Rates::default()
-        });
+        let rate = row.rate.parse::<Rates>().map_err(|error| error.to_string());
         let window = Some(row.send_window).filter(|text| !text.is_empty());
         let window = window.map(|text| text.parse::<SendWindow>()).transpose();
         let (mut state, mut state_reason) = (row.state, row.state_reason);
-        // With an invalid window nothing is sent until a valid one is set.
-        if let (Err(error), CampaignStatus::Active) = (&window, state) {
+        // With an invalid limit or window nothing is sent until a valid one is set.
+        let error = rate.as_ref().err().or(window.as_ref().err());
+        if let (Some(error), CampaignStatus::Active) = (error, state) {
             state = CampaignStatus::Paused;
             state_reason = Some(error.clone());
         }
@@ -152,7 +150,7 @@ impl From<CampaignRow> for Campaign {
             name: row.name,
             provider: row.provider,
             sender: row.sender,
-            rate,
+            rate: rate.unwrap_or_default(),
             priority: row.priority,
             state,
             state_reason,

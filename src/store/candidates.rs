@@ -10,7 +10,7 @@ use super::commit_batch::{ClaimedCampaign, CommitBatch, Shortfall};
 use super::connection::Connection;
 use super::limits::PermitEstimate;
 use super::recipients::Recipients;
-use super::{CampaignStatus, suppression};
+use super::suppression;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, CampaignClaim, ProviderClaim, Settlement, Transition};
 use crate::sms::{Class, Failure, Sms};
@@ -65,8 +65,8 @@ impl Search<'_> {
             let Some(row) = self.campaigns.get(&campaign.campaign_id) else {
                 continue;
             };
-            if row.status != CampaignStatus::Active {
-                let halted = Shortfall::Halted(row.status, row.reason.clone());
+            if let Some((status, reason)) = row.halted() {
+                let halted = Shortfall::Halted(status, reason);
                 found.shortfalls.push((campaign.campaign_id, halted));
                 continue;
             }

@@ -75,10 +75,21 @@ async fn commit(
     let mut locked =
         LockedLimits::lock(connection, batch, &found.campaigns, &found.declared).await?;
     for (claim, candidates) in batch.claims.iter().zip(found.candidates) {
-        let limits = found.declared.agreed(&claim.provider, &claim.limits);
+        let limits = match found.declared.agreed(&claim.provider, &claim.limits) {
+            Ok(limits) => limits,
+            Err(error) => {
+                result.claims.push(ProviderClaimed {
+                    held: vec![None; claim.held.len()],
+                    refused: candidates.refused,
+                    halted: Some(error.to_string()),
+                    ..ProviderClaimed::default()
+                });
+                continue;
+            }
+        };
         let claimed = permit(
             (batch, claim),
-            &limits,
+            (&limits, &found.campaigns),
             candidates,
             &mut locked,
             &mut found.writes,
@@ -261,7 +272,7 @@ async fn campaigns(
             status,
             reason,
             provider,
-            limits: rate.parse().unwrap_or_default(),
+            limits: rate.parse(),
         };
         (id, campaign)
     };
@@ -271,7 +282,7 @@ async fn campaigns(
 /// Allocates permits to the candidates of one provider, and claims those with a permit.
 fn permit(
     (batch, claim): (&CommitBatch, &ProviderClaim),
-    declared: &[Rate],
+    (declared, campaigns): (&[Rate], &HashMap<i64, ClaimedCampaign>),
     candidates: Candidates,
     locked: &mut LockedLimits,
     writes: &mut ClaimWrites,
@@ -294,6 +305,11 @@ fn permit(
         allocator.give_back(own, unused.cost, start_us);
     }
     for held in &claim.held {
+        let campaign = campaigns.get(&held.campaign_id);
+        if campaign.is_none_or(|campaign| campaign.limits.is_err()) {
+            claimed.held.push(None);
+            continue;
+        }
         let own = locked.campaigns.entry(held.campaign_id).or_default();
         let permit = allocator.allocate(own, held.cost, claim.until_us);
         claimed.held.push(permit);

@@ -8,7 +8,7 @@ use crate::limit::{Permit, Tolerance};
 use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;
 use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
-use crate::rate::Rates;
+use crate::rate::{RateError, Rates};
 use crate::sms::Timestamp;
 
 /// The work of one transaction of a worker.
@@ -101,6 +101,8 @@ pub struct ProviderClaimed {
     pub limited: Vec<(i64, i64)>,
     /// The number of messages that failed without a request.
     pub refused: u64,
+    /// Why nothing may start at this provider.
+    pub halted: Option<String>,
 }
 
 /// The result of a commit; `settled` and `claims` are in the order of the batch.
@@ -119,5 +121,17 @@ pub(super) struct ClaimedCampaign {
     pub(super) status: CampaignStatus,
     pub(super) reason: Option<String>,
     pub(super) provider: Option<String>,
-    pub(super) limits: Rates,
+    /// Without limits that can be read, nothing of it may start.
+    pub(super) limits: Result<Rates, RateError>,
+}
+
+impl ClaimedCampaign {
+    /// Why nothing of it may start.
+    pub(super) fn halted(&self) -> Option<(CampaignStatus, Option<String>)> {
+        match &self.limits {
+            _ if self.status != CampaignStatus::Active => Some((self.status, self.reason.clone())),
+            Ok(_) => None,
+            Err(error) => Some((CampaignStatus::Paused, Some(error.to_string()))),
+        }
+    }
 }

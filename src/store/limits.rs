@@ -172,8 +172,8 @@ fn apply_pauses(limits: &mut Limits, pauses: &[ProviderPause]) {
 fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
     campaigns
         .iter()
-        .filter(|(_, campaign)| !campaign.limits.0.is_empty())
-        .map(|(id, campaign)| (*id, &campaign.limits))
+        .filter_map(|(id, campaign)| Some((*id, campaign.limits.as_ref().ok()?)))
+        .filter(|(_, limits)| !limits.0.is_empty())
         .collect()
 }
 
@@ -186,7 +186,11 @@ pub(super) fn begin(
 ) {
     let limit = &mut claim_limit.limit;
     limit.begin(limits, batch.worker_id, from_us, batch.tolerance);
-    if batch.fill_limits {
+    let is_unreadable = limit.is_unreadable();
+    if is_unreadable {
+        tracing::error!("the usage of a rate limit cannot be read: it counts as used up");
+    }
+    if batch.fill_limits || is_unreadable {
         limit.fill(from_us);
         claim_limit.is_changed = true;
     }
@@ -290,7 +294,8 @@ impl LockedLimits {
         let mut unlimited = BTreeSet::new();
         for claim in &batch.claims {
             let scope = provider_scope(&claim.provider);
-            if limited.is_empty() && declared.agreed(&claim.provider, &claim.limits).is_empty() {
+            let agreed = declared.agreed(&claim.provider, &claim.limits);
+            if limited.is_empty() && agreed.is_ok_and(|limits| limits.is_empty()) {
                 unlimited.insert(scope);
             } else {
                 scopes.insert(scope);

@@ -197,8 +197,10 @@ macro_rules! doubted {
     () => {
         (
             // Before `in_doubt`, because MySQL evaluates assignments from left to right.
-            sms::doubt_since
-                .eq(diesel::dsl::case_when(sms::in_doubt.eq(false), sms::claimed_at).otherwise(sms::doubt_since)),
+            sms::doubt_since.eq(
+                diesel::dsl::case_when(sms::in_doubt.eq(false), sms::claimed_at)
+                    .otherwise(sms::doubt_since),
+            ),
             sms::in_doubt.eq(true),
             sms::resend_approved.eq(false),
         )

@@ -105,7 +105,7 @@ impl Dispatcher {
             let within = self.context.lease.claim_span();
             self.committer.record_claims(has_messages, took, within);
         }
-        for (claim, claimed) in batch.claims.iter().zip(result.claims) {
+        for (claim, mut claimed) in batch.claims.iter().zip(result.claims) {
             let failed = claimed.refused;
             self.context
                 .progress
@@ -118,6 +118,10 @@ impl Dispatcher {
             // Early enough that the next permit is still ahead when its claim is committed.
             let early = self.committer.expected() + self.horizon() / 2;
             let state = &mut self.providers[index];
+            if let Some(reason) = claimed.halted.take() {
+                let note = state.rest(reason, self.context.clock.now());
+                self.context.progress.set_note(Some(note));
+            }
             // What fills the limits was not granted.
             if !batch.fill_limits {
                 let claimed = saturated(claimed.rows.len() as u64);

@@ -324,6 +324,18 @@ impl ProviderState {
         self.next_held_us = 0;
     }
 
+    /// Sends nothing for a time, because a limit cannot be read. Returns a note for the operator.
+    pub(super) fn rest(&mut self, reason: String, now: Timestamp) -> String {
+        let name = self.provider.name();
+        if self.pause_reason.as_ref() != Some(&reason) {
+            tracing::error!(provider = name, reason, "nothing is sent");
+        }
+        let note = format!("nothing is sent to `{name}`: {reason}");
+        self.paused_until = self.paused_until.max(now.plus(LONGEST_HOLD));
+        self.pause_reason = Some(reason);
+        note
+    }
+
     /// Takes over the pause in the database. Returns a note for the operator, empty where a pause has
     /// ended early.
     pub(super) fn take_pause(

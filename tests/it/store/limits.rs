@@ -4,7 +4,9 @@ use smsq::limit::{PermitCost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
 use smsq::sms::Timestamp;
-use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed, ProviderPause, Shortfall};
+use smsq::store::{
+    CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, ProviderPause, Shortfall,
+};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, on_every_engine, rows, sent,
@@ -263,6 +265,95 @@ async fn campaign_of_another_provider_is_not_claimed() {
         change(queue, spring, changes).await;
         assert_eq!(claimed("cellar", true).await, moved());
         assert_eq!(claimed("attic", false).await.0, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn campaign_with_unreadable_limit_sends_nothing() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(60).await;
+        let worker = queue.worker().await;
+        limit(queue, spring, "5/s").await;
+        let claim = claim_at(NOW, spring, 1, "");
+        let claimed = queue.claim_with(worker.id, NOW, claim).await;
+        assert_eq!(claimed.rows.len(), 1);
+        queue
+            .db
+            .run("UPDATE campaign SET rate = '5/s;20/fortnight' WHERE name = 'spring'");
+        // Nor does a request that was claimed before get a new permit.
+        let claim = ProviderClaim {
+            held: vec![Reservation {
+                campaign_id: spring,
+                cost: PermitCost::of_message(1),
+                unused_us: None,
+            }],
+            ..claim_at(after(60), spring, 20, "")
+        };
+        let claimed = queue.claim_with(worker.id, after(60), claim).await;
+        assert_eq!((claimed.rows.len(), claimed.held), (0, vec![None]));
+        let [(id, Shortfall::Halted(status, Some(reason)))] = claimed.shortfalls.as_slice() else {
+            panic!("{:?}", claimed.shortfalls);
+        };
+        assert_eq!((*id, *status), (spring, CampaignStatus::Paused));
+        assert!(reason.contains("20/fortnight"), "{reason}");
+        let campaign = queue.store.campaign("spring").await.expect("read");
+        let campaign = campaign.expect("the campaign");
+        assert_eq!(campaign.state, CampaignStatus::Paused);
+        assert_eq!(campaign.state_reason.as_ref(), Some(reason));
+        limit(queue, spring, "5/s").await;
+        let claim = claim_at(after(120), spring, 1, "");
+        let claimed = queue.claim_with(worker.id, after(120), claim).await;
+        assert_eq!(claimed.rows.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unreadable_limit_of_a_worker_stops_its_provider_only() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(60).await;
+        let (worker, newer) = (queue.worker().await, queue.worker().await);
+        let set = |limits: &str| {
+            let id = newer.id;
+            let sql = format!("UPDATE worker SET limits = '{limits}' WHERE id = {id}");
+            queue.db.run(&sql);
+        };
+        let claim = async |now| {
+            let claim = claim_at(now, spring, 5, "100/s");
+            queue.claim_with(worker.id, now, claim).await
+        };
+        for limits in [r#"{"cellar":"5/s;20/fortnight"}"#, "no JSON"] {
+            set(limits);
+            let claimed = claim(NOW).await;
+            assert_eq!(claimed.rows.len(), 0, "{limits}");
+            let reason = claimed.halted.expect("a reason");
+            assert!(reason.contains("cannot be read"), "{reason}");
+        }
+        set(r#"{"attic":"5/s;20/fortnight"}"#);
+        assert_eq!(claim(NOW).await.rows.len(), 5);
+        set("no JSON");
+        let removed = queue.store.remove_worker(newer.id).await;
+        removed.expect("removed");
+        assert_eq!(claim(after(10)).await.rows.len(), 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limit_with_unreadable_usage_counts_as_used_up() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(60).await;
+        let worker = queue.worker().await;
+        let claimed = async |now| {
+            let claim = claim_at(now, spring, 20, "10/hour");
+            queue.claim_with(worker.id, now, claim).await.rows.len()
+        };
+        assert_eq!(claimed(NOW).await, 10);
+        queue.db.run("UPDATE rate_limit SET buckets = '[7'");
+        assert_eq!(claimed(after(10)).await, 0);
+        assert_eq!(claimed(after(3_600)).await, 0);
+        assert_eq!(claimed(after(4_000)).await, 10);
     })
     .await;
 }
