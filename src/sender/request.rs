@@ -297,6 +297,13 @@ async fn attempt(
             return result;
         }
         *started_us = context.clock.steady_us();
+        tracing::debug!(
+            provider = in_flight.provider.name(),
+            campaign = in_flight.campaign_id,
+            messages = in_flight.rows.len(),
+            started_us = *started_us,
+            "a request starts"
+        );
         drop(promise.take());
         let until = last_start(&context.clock, in_flight);
         let exchanged = in_flight.transport.exchange(in_flight, request, until);
