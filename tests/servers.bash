@@ -191,21 +191,24 @@ postgres_programs() {
     echo "${newest%/postgres}"
 }
 
-# Starts PostgreSQL for the user smsq, without a password; other roles need one. It does not sync its disk, unless
-# further options change that: `start_postgres OPTION …`.
+# Creates the system tables of PostgreSQL in `$1/data`, for the user smsq without a password; other roles need one.
+prepare_postgres() {
+    "${as_server[@]}" "$(postgres_programs)/initdb" -D "$1/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
+        --locale-provider=icu --icu-locale=en --no-sync >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
+    printf 'host all %s 127.0.0.1/32 %s\n' smsq trust all scram-sha-256 >"$1/data/pg_hba.conf"
+}
+
+# Starts PostgreSQL in a folder and on a port, with further options: `start_postgres FOLDER PORT OPTION …`. It does
+# not sync its disk, unless the options change that.
 start_postgres() {
-    local programs home=$folder/postgres port
+    local home=$1 port=$2 programs
+    shift 2
     programs=$(postgres_programs)
-    "${as_server[@]}" "$programs/initdb" -D "$home/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
-        --locale-provider=icu --icu-locale=en --no-sync >"$home/log" 2>&1 || { cat "$home/log" >&2; return 1; }
-    printf 'host all %s 127.0.0.1/32 %s\n' smsq trust all scram-sha-256 >"$home/data/pg_hba.conf"
-    port=$(free_port)
     start "$home/log" "$programs/pg_isready -h 127.0.0.1 -p $port" "$programs/postgres" -D "$home/data" \
         -c listen_addresses=127.0.0.1 -c port="$port" -c unix_socket_directories= \
         -c ssl=on -c ssl_cert_file="$home/server.pem" -c ssl_key_file="$home/server.key" \
         -c max_connections=300 -c shared_buffers=32MB \
         -c fsync=off -c full_page_writes=off -c synchronous_commit=off "$@"
-    export SMSQ_TEST_POSTGRES=postgres://smsq:smsq@127.0.0.1:$port
 }
 
 # Starts PgBouncer with transaction pooling in front of PostgreSQL: `start_pgbouncer FOLDER PORT`.

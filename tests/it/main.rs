@@ -32,6 +32,7 @@ mod receipts;
 mod redis;
 mod reimport;
 mod reports;
+mod rounds;
 mod schedule;
 mod serve;
 mod servers;

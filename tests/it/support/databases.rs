@@ -30,6 +30,8 @@ pub(crate) struct Database {
     /// Another program that stays connected.
     client: Mutex<Option<Client>>,
     folder: tempfile::TempDir,
+    /// Its server ends with the test.
+    has_own_server: bool,
 }
 
 #[derive(QueryableByName)]
@@ -78,7 +80,7 @@ impl Kind {
     }
 
     /// Whether its server is running. Prints a note if not, or fails where `CI` is set.
-    fn is_there(self) -> bool {
+    pub(crate) fn is_there(self) -> bool {
         static PRINTED: Once = Once::new();
         let missing = self
             .variable()
@@ -98,20 +100,13 @@ impl Kind {
         false
     }
 
-    /// The URL of a database on its server.
-    fn url(self, database: &str) -> String {
-        let variable = self.variable().expect("it has a server");
-        let server = env::var(variable).expect("the URL of a server");
-        format!("{server}/{database}")
-    }
-
     /// Runs a statement in the server's own database.
-    fn administer(self, sql: &str) -> Result<Vec<String>, String> {
+    fn administer(self, server: &str, sql: &str) -> Result<Vec<String>, String> {
         let database = match self {
             Self::Mysql => "mysql",
             Self::Sqlite | Self::Postgres => "postgres",
         };
-        Client::open(self, &self.url(database)).try_run(sql)
+        Client::open(self, &format!("{server}/{database}")).try_run(sql)
     }
 }
 
@@ -128,29 +123,41 @@ impl Database {
 
     /// A new database of this kind.
     pub(crate) fn new(kind: Kind) -> Self {
+        let server = kind.variable().map(|variable| {
+            let url = env::var(variable);
+            url.expect("`is_there` has found a server")
+        });
+        Self::of(kind, server.as_deref(), false)
+    }
+
+    /// A new database on this server, which ends with the test.
+    pub(crate) fn on(kind: Kind, server: &str) -> Self {
+        Self::of(kind, Some(server), true)
+    }
+
+    fn of(kind: Kind, server: Option<&str>, has_own_server: bool) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().expect("a folder");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("smsq_{}_{number}", std::process::id());
-        let (url, create) = match kind {
-            Kind::Sqlite => {
-                let file = folder.path().join("smsq.db");
-                (format!("sqlite://{}", file.display()), None)
-            }
-            Kind::Mysql => (kind.url(&name), Some(format!("CREATE DATABASE {name}"))),
-            Kind::Postgres => {
-                let create = format!("CREATE DATABASE {name} TEMPLATE template0");
-                (kind.url(&name), Some(create))
-            }
+        let url = if let Some(server) = server {
+            let template = if kind == Kind::Postgres {
+                " TEMPLATE template0"
+            } else {
+                ""
+            };
+            let create = format!("CREATE DATABASE {name}{template}");
+            kind.administer(server, &create).expect("a database");
+            format!("{server}/{name}")
+        } else {
+            format!("sqlite://{}", folder.path().join("smsq.db").display())
         };
-        if let Some(create) = create {
-            kind.administer(&create).expect("a database");
-        }
         Self {
             kind,
             url,
             client: Mutex::new(None),
             folder,
+            has_own_server,
         }
     }
 
@@ -264,14 +271,15 @@ impl Database {
 impl Drop for Database {
     /// Ends remaining connections, which would prevent it.
     fn drop(&mut self) {
-        let (_, name) = self.url.rsplit_once('/').expect("a path");
+        let (server, name) = self.url.rsplit_once('/').expect("a path");
         let drop = match self.kind {
+            _ if self.has_own_server => return,
             Kind::Sqlite => return,
             Kind::Mysql => format!("SET lock_wait_timeout = 10; DROP DATABASE IF EXISTS {name}"),
             Kind::Postgres => format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
         };
         // An error does not matter: the server is deleted, too.
-        let _ = self.kind.administer(&drop);
+        let _ = self.kind.administer(server, &drop);
     }
 }
 

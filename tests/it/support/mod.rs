@@ -8,6 +8,7 @@ pub(crate) mod practice;
 pub(crate) mod proxy;
 pub(crate) mod running;
 pub(crate) mod scripted;
+pub(crate) mod server;
 pub(crate) mod shell;
 pub(crate) mod timed_provider;
 pub(crate) mod tls;
@@ -80,6 +81,11 @@ impl Scratch {
             database: Some(database.to_owned()),
             ..Self::new()
         }
+    }
+
+    /// Does not remove the folder; returns its path.
+    pub(crate) fn keep(self) -> String {
+        self.folder.keep().display().to_string()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

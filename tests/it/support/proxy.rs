@@ -1,11 +1,12 @@
 //! A proxy to a database server that cuts a connection at its commit, so that the client cannot know whether it was
-//! committed; or that stands still, like a server whose disk does.
+//! committed; holds the answer back; cuts all connections; or stands still, like a server whose disk does.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use url::Url;
 
@@ -18,6 +19,8 @@ pub(crate) enum Cut {
     BeforeCommit,
     /// The server has committed; its response is lost.
     AfterCommit,
+    /// The server has committed; its response arrives this much later.
+    Late(Duration),
 }
 
 /// Listens until the test ends.
@@ -25,6 +28,9 @@ pub(crate) struct Proxy {
     address: SocketAddr,
     cuts: Arc<Mutex<VecDeque<Cut>>>,
     still: Arc<Still>,
+    /// Both ends of every connection.
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    is_refusing: Arc<AtomicBool>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -63,18 +69,30 @@ impl Proxy {
             address: listener.local_addr().expect("an address"),
             cuts: Arc::default(),
             still: Arc::default(),
+            connections: Arc::default(),
+            is_refusing: Arc::default(),
             is_over: Arc::default(),
         };
         let (cuts, is_over) = (Arc::clone(&proxy.cuts), Arc::clone(&proxy.is_over));
         let still = Arc::clone(&proxy.still);
+        let is_refusing = Arc::clone(&proxy.is_refusing);
+        let connections = Arc::clone(&proxy.connections);
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
                 let client = client.expect("a connection");
-                let server = TcpStream::connect(&server).expect("the server");
+                if is_refusing.load(Ordering::SeqCst) {
+                    continue;
+                }
+                // A server that is not running refuses the client, too.
+                let Ok(server) = TcpStream::connect(&server) else {
+                    continue;
+                };
                 join(&client, &server, &cuts, &still);
+                let mut connections = connections.lock().expect("no panic");
+                connections.extend([client, server]);
             }
         });
         proxy
@@ -101,6 +119,29 @@ impl Proxy {
         self.still.set(false);
     }
 
+    /// Cuts every connection, and closes new ones until it accepts them again.
+    pub(crate) fn refuse(&self) {
+        self.is_refusing.store(true, Ordering::SeqCst);
+        self.cut_all();
+    }
+
+    pub(crate) fn accept(&self) {
+        self.is_refusing.store(false, Ordering::SeqCst);
+    }
+
+    /// Cuts every connection.
+    pub(crate) fn cut_all(&self) {
+        for connection in self.connections.lock().expect("no panic").drain(..) {
+            // It may be closed already.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Forgets the cuts that have not been made, and returns them.
+    pub(crate) fn forget_cuts(&self) -> Vec<Cut> {
+        self.cuts.lock().expect("no panic").drain(..).collect()
+    }
+
     /// Whether every cut has been made.
     pub(crate) fn has_cut(&self) -> bool {
         self.cuts.lock().expect("no panic").is_empty()
@@ -124,8 +165,9 @@ fn join(
     still: &Arc<Still>,
 ) {
     let is_cut = Arc::new(AtomicBool::new(false));
+    let late_until: Arc<Mutex<Option<Instant>>> = Arc::default();
     let cuts = Arc::clone(cuts);
-    let cut = Arc::clone(&is_cut);
+    let (cut, late) = (Arc::clone(&is_cut), Arc::clone(&late_until));
     let (asked, answered) = (Arc::clone(still), Arc::clone(still));
     carry(client, server, move |bytes_read| {
         asked.pass();
@@ -135,12 +177,19 @@ fn join(
         match cuts.lock().expect("no panic").pop_front() {
             Some(Cut::BeforeCommit) => return false,
             Some(Cut::AfterCommit) => cut.store(true, Ordering::SeqCst),
+            Some(Cut::Late(span)) => {
+                *late.lock().expect("no panic") = Some(Instant::now() + span);
+            }
             None => {}
         }
         true
     });
     carry(server, client, move |_| {
         answered.pass();
+        let until = late_until.lock().expect("no panic").take();
+        if let Some(until) = until {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        }
         !is_cut.load(Ordering::SeqCst)
     });
 }

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,12 +61,17 @@ impl Scratch {
         arguments: impl IntoIterator<Item = &'a str>,
         stdin: impl Into<Stdio>,
     ) -> Running {
+        let mut command = self.command(arguments);
+        command.stdin(stdin);
+        self.start_command(command)
+    }
+
+    /// The same with a command that the caller has changed.
+    pub(crate) fn start_command(&self, mut command: Command) -> Running {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let stdout = self.path(&format!("{number}.out"));
         let stderr = self.path(&format!("{number}.err"));
-        let process = self
-            .command(arguments)
-            .stdin(stdin)
+        let process = command
             .stdout(File::create(&stdout).expect("a file for standard output"))
             .stderr(File::create(&stderr).expect("a file for standard error"))
             .spawn()
@@ -160,7 +165,7 @@ impl Running {
         held
     }
 
-    fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("a status").is_some()
     }
 
@@ -171,13 +176,26 @@ impl Running {
         }
     }
 
+    /// Waits until the process has a handler for SIGTERM, or has ended.
+    pub(crate) fn until_it_handles_signals(&mut self) {
+        const SIGTERM: u64 = 1 << (15 - 1);
+        let status = format!("/proc/{}/status", self.id());
+        self.until("it handles signals", || {
+            let status = std::fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            caught.is_some_and(|mask| mask & SIGTERM != 0)
+        });
+    }
+
     /// Sends SIGSTOP, and waits until none of its threads runs.
     pub(crate) fn freeze(&mut self) {
         self.signal(Signal::STOP);
         let stopped_or_ended =
             WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let pid = WaitId::Pid(Pid::from_child(&self.process));
-        waitid(pid, stopped_or_ended).expect("a child");
+        // It may have ended and been waited for.
+        let _ = waitid(pid, stopped_or_ended);
     }
 
     pub(crate) fn id(&self) -> u32 {
