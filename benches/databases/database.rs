@@ -70,7 +70,7 @@ impl Database {
         let now = self.store.now().await?;
         let import_id = self
             .store
-            .begin_import(self.campaign_id, "bench.csv", "", now)
+            .begin_import(self.campaign_id, "bench.csv", "", None, now)
             .await?;
         let mut line = 1;
         while line <= messages {

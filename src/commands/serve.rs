@@ -19,7 +19,7 @@ use crate::config::user_folder;
 use crate::exit::Exit;
 use crate::provider::Provider;
 use crate::serve::{
-    self, AccessToken, FileImporter, ImportField, Role, Server, ServerParts, receipt_url,
+    self, AccessToken, FileImporter, Role, Server, ServerParts, UploadRequest, receipt_url,
 };
 use crate::service_manager::ServiceManager;
 use crate::store::{Access, Store};
@@ -276,18 +276,18 @@ struct UploadImporter {
 }
 
 impl FileImporter for UploadImporter {
-    fn check(&self, fields: &[ImportField]) -> Result<(), String> {
-        super::import::upload_flags(Path::new("list.csv"), fields, None).map(drop)
+    fn check(&self, request: &UploadRequest) -> Result<(), String> {
+        super::import::upload_flags(Path::new("list.csv"), request, None).map(drop)
     }
 
     fn import(
         &self,
         file: &Path,
-        fields: &[ImportField],
+        request: &UploadRequest,
         rejects: &Path,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<Value>, String> {
-        let args = super::import::upload_flags(file, fields, Some(rejects))?;
+        let args = super::import::upload_flags(file, request, Some(rejects))?;
         let importing = async {
             loop {
                 let imported = import_upload(&args, &self.context).await;

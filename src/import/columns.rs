@@ -225,7 +225,7 @@ impl ListColumns {
 }
 
 /// Returns the name by which a text can refer to a column: `First_name` for `First name`.
-pub(super) fn identifier(name: &str) -> String {
+pub fn identifier(name: &str) -> String {
     let allowed = |c: char| if c.is_alphanumeric() { c } else { '_' };
     let mut identifier: String = name.chars().map(allowed).collect();
     if identifier.starts_with(|first: char| first.is_numeric()) {

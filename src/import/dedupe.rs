@@ -129,8 +129,16 @@ impl DedupeKeys {
     }
 }
 
+/// Entries with the same value of this field are duplicates.
+pub(super) const OWN_KEY: &str = "dedupe_key";
+
+/// Returns the key of a message whose program gave it `key`.
+pub fn own_key(key: &str) -> String {
+    hashed(&[OWN_KEY], &[key])
+}
+
 /// Returns a key for values under these names.
-pub(super) fn hashed(names: &[&str], values: &[&str]) -> String {
+fn hashed(names: &[&str], values: &[&str]) -> String {
     let text = serde_json::json!([names, values]).to_string();
     hex::encode(Sha256::digest(text))
 }

@@ -19,6 +19,8 @@ pub struct Target<'a> {
     pub campaign: &'a Campaign,
     /// Returns the schedule of messages that are imported now.
     pub schedule: &'a (dyn Fn(Timestamp) -> Schedule + Sync),
+    /// The name of the token with which the list was uploaded.
+    pub posted_by: Option<&'a str>,
 }
 
 /// When the messages of an import become due, and until when they may be sent.
@@ -84,9 +86,10 @@ impl<'a> Importer<'a> {
         hash: &str,
     ) -> Result<Self, ImportError> {
         let now = target.store.now().await?;
-        let begun = target
-            .store
-            .begin_import(target.campaign.id, name, hash, now);
+        let begun =
+            target
+                .store
+                .begin_import(target.campaign.id, name, hash, target.posted_by, now);
         Ok(Self {
             target,
             id: begun.await?,

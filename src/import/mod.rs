@@ -24,8 +24,9 @@ mod rejects_file;
 mod row_mapper;
 mod summary;
 
+pub use self::columns::identifier;
 pub use self::config::{Config, RejectLimit};
-pub use self::dedupe::Unique;
+pub use self::dedupe::{Unique, own_key};
 pub use self::encoding::Encoding;
 pub use self::error::{ImportError, Rejection};
 pub use self::estimate::{Estimate, EstimatedCost, MessageStats, PriceOf, Sample, SegmentTotals};
@@ -36,6 +37,7 @@ pub use self::phone_list::PhoneList;
 pub use self::pipeline::ParsedBatch;
 pub use self::plan::Plan;
 pub use self::preview::Preview;
+pub use self::record::{JsonObject, cell, is_nested};
 pub use self::row_mapper::{ProviderRequirements, RowCheck};
 pub use self::summary::{SeenKeys, Summary};
 

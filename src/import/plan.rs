@@ -96,6 +96,11 @@ impl Plan {
         &self.campaign
     }
 
+    /// Returns whether rows can name failed messages, which they replace.
+    pub fn names_failed_messages(&self) -> bool {
+        self.header.columns.id.is_some()
+    }
+
     /// Makes the campaign of a failures file the default one, if the database knows any of its messages.
     /// Fails if they are of several campaigns.
     pub async fn resolve_campaign(&mut self, store: &Store) -> Result<(), ImportError> {

@@ -17,7 +17,7 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
     };
     let campaign = store.open_campaign(&new, now).await.expect("a campaign");
     let import_id = store
-        .begin_import(campaign.id, "list.csv", "hash", now)
+        .begin_import(campaign.id, "list.csv", "hash", None, now)
         .await
         .expect("begun");
     let rows = (0..count)

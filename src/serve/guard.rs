@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
 use hyper::body::{Frame, SizeHint};
 
 use super::ServerState;
-use super::access::{AccessError, Identity, Permission};
+use super::access::{Identity, Permission};
 use super::problem::Problem;
 use crate::text::printable_line;
 
@@ -270,7 +270,7 @@ impl Visitor {
         if self.may(permission) {
             Ok(())
         } else {
-            Err(AccessError::Forbidden.into())
+            Err(Problem::forbidden(&[permission], self.0.role))
         }
     }
 }
@@ -312,7 +312,7 @@ impl Program {
         if self.0.role.may(permission) {
             Ok(())
         } else {
-            Err(AccessError::Forbidden.into())
+            Err(Problem::forbidden(&[permission], self.0.role))
         }
     }
 }

@@ -67,8 +67,11 @@ impl ServerMetrics {
         for result in results {
             let result = match result {
                 PostResult::Queued(_) => "accepted",
-                PostResult::Repeated(_) => "duplicate",
-                PostResult::Conflict => "rejected",
+                PostResult::Repeated(_) | PostResult::Known => "duplicate",
+                PostResult::Conflict
+                | PostResult::Expired
+                | PostResult::Cancelled
+                | PostResult::NoCampaign => "rejected",
                 PostResult::Suppressed => "suppressed",
             };
             self.counted.note_posted(result, 1);
@@ -133,7 +136,7 @@ async fn metrics(
     if !is_local {
         let who = shared.access.of_program(&headers, address)?;
         if !who.role.may(Permission::View) {
-            return Err(super::access::AccessError::Forbidden.into());
+            return Err(Problem::forbidden(&[Permission::View], who.role));
         }
     }
     let text = shared.metrics.text(&shared).await;

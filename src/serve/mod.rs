@@ -37,7 +37,7 @@ use intake::Intake;
 use page::Page;
 
 pub use access::{AccessToken, AccessTokens, Role};
-pub use intake::{FileImporter, ImportField};
+pub use intake::{FileImporter, ImportField, UploadField, UploadRequest};
 pub use receipts::{receipt_token, receipt_url};
 
 /// Section `[serve]`.

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
-use super::access::AccessError;
+use super::access::{AccessError, Permission, Role};
 use crate::operations::{ChangeError, Refused};
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -40,6 +40,24 @@ impl Problem {
 
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail).after(RETRY_SOON)
+    }
+
+    /// The token's role lacks one of `needed`.
+    pub(super) fn forbidden(needed: &[Permission], role: Role) -> Self {
+        let roles = Role::ALL
+            .into_iter()
+            .filter(|role| needed.iter().all(|permission| role.may(*permission)))
+            .map(|role| format!("`{}`", role.as_str()));
+        let roles = roles.collect::<Vec<_>>().join(" or ");
+        let detail = format!(
+            "this needs a token of role {roles}; the role of this token is `{}`",
+            role.as_str()
+        );
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    pub(super) fn stopping() -> Self {
+        Self::unavailable("the server stops; nothing was stored")
     }
 
     pub(super) fn after(mut self, seconds: u32) -> Self {

@@ -1,12 +1,14 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
 use super::connection::prelude::*;
-use super::connection::{Connection, insert_all, querying, reading, transaction, with_conn};
+use super::connection::{
+    Connection, ROWS, insert_all, load_locked, querying, reading, transaction, with_conn,
+};
 use super::schema::campaign;
 use super::{AuditEntry, Store, StoreError};
 use crate::rate::Rates;
@@ -167,6 +169,27 @@ pub(super) async fn ids(connection: &mut Connection) -> QueryResult<Vec<i64>> {
         .order(campaign::id)
         .select(campaign::id)
         .load(conn))
+}
+
+/// The states of the campaigns that exist, locked until the transaction ends, so that none is cancelled or removed
+/// while messages are added to it.
+pub(super) async fn lock_states(
+    connection: &mut Connection,
+    ids: &BTreeSet<i64>,
+) -> QueryResult<BTreeMap<i64, CampaignStatus>> {
+    let ids: Vec<i64> = ids.iter().copied().collect();
+    let mut states = BTreeMap::new();
+    for ids in ids.chunks(ROWS) {
+        let found: Vec<(i64, CampaignStatus)> = load_locked!(
+            connection,
+            campaign::table
+                .filter(campaign::id.eq_any(ids))
+                .order(campaign::id)
+                .select((campaign::id, campaign::state))
+        )?;
+        states.extend(found);
+    }
+    Ok(states)
 }
 
 /// The value of column `send_window`.

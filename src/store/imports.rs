@@ -63,18 +63,21 @@ impl Store {
             .load(conn))
     }
 
-    /// Starts an import of the file with this name and hash; returns its id.
+    /// Starts an import of the file with this name and hash; returns its id. `posted_by`: the name of the token with
+    /// which its messages are posted or uploaded.
     pub async fn begin_import(
         &self,
         campaign_id: i64,
         file: &str,
         hash: &str,
+        posted_by: Option<&str>,
         now: Timestamp,
     ) -> Result<i64, StoreError> {
         let rows = [(
             import::campaign_id.eq(campaign_id),
             import::file.eq(file),
             import::hash.eq(hash),
+            import::posted_by.eq(posted_by),
             import::created_at.eq(now),
         )];
         transaction!(self, |connection| async {

@@ -11,8 +11,8 @@ use super::connection::{
 };
 use super::enqueue::{enqueue, is_committed};
 use super::imports::ImportBatch;
-use super::schema::{intake_key, sms, sms_failed, sms_sent};
-use super::{CHUNK, Store, StoreError, StoreErrorKind, positive};
+use super::schema::{import, intake_key, sms, sms_failed, sms_sent};
+use super::{CHUNK, CampaignStatus, Store, StoreError, StoreErrorKind, campaigns, positive};
 use crate::queue::transition::accepted_claims;
 use crate::sms::{State, Timestamp};
 use crate::store::column_types::LossyText;
@@ -20,6 +20,8 @@ use crate::store::connection::reading;
 
 /// The name of the imports that count posted messages. They have no end.
 pub const POSTED: &str = "HTTP";
+/// The first character of a fingerprint. Those of an older smsq, which are hex, were made of the bytes of the request.
+pub const FINGERPRINT: char = 'v';
 
 /// A key of a posted message. Another message with the same key in the same scope is not queued.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,21 +45,29 @@ pub struct PostedBatch {
 #[derive(Clone, Debug, Default)]
 pub struct PostedKeys {
     pub keys: Vec<IntakeKey>,
-    /// SHA-256 of what was posted, in hex.
+    /// A hash of what was posted, 64 characters that begin with [`FINGERPRINT`].
     pub fingerprint: String,
 }
 
-/// What became of a posted message.
+/// What became of a posted message. Only one that is `Queued` was stored now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostResult {
     /// It is queued under this id.
     Queued(i64),
-    /// It was posted before. The id is `None` if it is not known any more.
-    Repeated(Option<i64>),
+    /// It was posted before, under this id.
+    Repeated(i64),
+    /// The campaign has a message with its `dedupe_key`, which was not posted lately.
+    Known,
     /// Its key belongs to a message that was posted with another content.
     Conflict,
-    /// Its phone is on the suppression list: it is not queued.
+    /// Its phone is on the suppression list.
     Suppressed,
+    /// It would expire before it is queued.
+    Expired,
+    /// Its campaign is cancelled.
+    Cancelled,
+    /// Its campaign does not exist any more.
+    NoCampaign,
 }
 
 /// A key with the message that it belongs to.
@@ -67,11 +77,24 @@ struct KnownKey {
     sms_id: i64,
 }
 
+impl KnownKey {
+    /// The result of a message with this key. A fingerprint of an older smsq cannot be compared: the key decides.
+    fn result(&self, fingerprint: &str) -> PostResult {
+        let is_same = self.fingerprint == fingerprint || !self.fingerprint.starts_with(FINGERPRINT);
+        if is_same {
+            PostResult::Repeated(self.sms_id)
+        } else {
+            PostResult::Conflict
+        }
+    }
+}
+
 /// A message with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundSms {
     pub id: i64,
     pub campaign_id: i64,
+    pub import_id: Option<i64>,
     pub phone: String,
     /// `queued`, `sending`, `unknown`, `sent`, `failed` or `cancelled`.
     pub state: &'static str,
@@ -185,10 +208,26 @@ impl Store {
         Ok(positive(count))
     }
 
-    /// The messages that the filter selects, at most `most` of each table, the newest last.
+    /// The messages that the filter selects, at most `most` of each table, the newest last. With `posted_by` only those
+    /// that were posted with the token of this name, or with any token by an older smsq.
     pub async fn find_sms(
         &self,
         filter: SmsFilter<'_>,
+        posted_by: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<FoundSms>, StoreError> {
+        let found = self.find_once(filter, posted_by, most).await?;
+        if found.is_empty() && matches!(filter, SmsFilter::Id(_)) {
+            // It may have been queued when the failed messages were read, and failed before the queue was.
+            return self.find_once(filter, posted_by, most).await;
+        }
+        Ok(found)
+    }
+
+    async fn find_once(
+        &self,
+        filter: SmsFilter<'_>,
+        posted_by: Option<&str>,
         most: i64,
     ) -> Result<Vec<FoundSms>, StoreError> {
         macro_rules! filtered {
@@ -197,6 +236,17 @@ impl Store {
                     .order($table::id.desc())
                     .limit(most)
                     .into_boxed();
+                let rows = match posted_by {
+                    None => rows,
+                    Some(token) => {
+                        let by_token = import::posted_by.eq(token.to_owned());
+                        let is_old = import::posted_by.is_null().and(import::file.eq(POSTED));
+                        let imports = import::table
+                            .filter(by_token.or(is_old))
+                            .select(import::id.nullable());
+                        rows.filter($table::import_id.eq_any(imports))
+                    }
+                };
                 match filter {
                     SmsFilter::Id(id) => rows.filter($table::id.eq(id)),
                     SmsFilter::Reference(reference) => {
@@ -216,14 +266,30 @@ impl Store {
         let sent: Vec<SentSmsRow> = reading!(self, |conn| filtered!(sms_sent)
             .select(SentSmsRow::as_select())
             .load(conn))?;
-        let mut found: BTreeMap<i64, FoundSms> = BTreeMap::new();
         let failed = failed.into_iter().map(FoundSms::from);
         let queued = queued.into_iter().map(FoundSms::from);
         let sent = sent.into_iter().map(FoundSms::from);
-        for one in failed.chain(queued).chain(sent) {
-            found.insert(one.id, one);
+        let found = failed.chain(queued).chain(sent);
+        let by_id: BTreeMap<i64, FoundSms> = found.map(|sms| (sms.id, sms)).collect();
+        Ok(by_id.into_values().collect())
+    }
+
+    /// The imports of messages that were posted or uploaded with the token of this name, among `imports`.
+    pub async fn imports_of_token(
+        &self,
+        token: &str,
+        imports: &[i64],
+    ) -> Result<BTreeSet<i64>, StoreError> {
+        let mut found = BTreeSet::new();
+        for imports in imports.chunks(ROWS) {
+            let ids: Vec<i64> = reading!(self, |conn| import::table
+                .filter(import::id.eq_any(imports))
+                .filter(import::posted_by.eq(token))
+                .select(import::id)
+                .load(conn))?;
+            found.extend(ids);
         }
-        Ok(found.into_values().collect())
+        Ok(found)
     }
 }
 
@@ -232,6 +298,7 @@ impl Store {
 struct QueuedSmsRow {
     id: i64,
     campaign_id: i64,
+    import_id: Option<i64>,
     phone: LossyText,
     state: i32,
     segments: Option<i32>,
@@ -249,6 +316,7 @@ impl From<QueuedSmsRow> for FoundSms {
         Self {
             id: row.id,
             campaign_id: row.campaign_id,
+            import_id: row.import_id,
             phone: row.phone.text,
             state: match row.state {
                 state if state == State::Sending.code() => "sending",
@@ -276,6 +344,7 @@ impl From<QueuedSmsRow> for FoundSms {
 struct SentSmsRow {
     id: i64,
     campaign_id: i64,
+    import_id: Option<i64>,
     phone: LossyText,
     segments: Option<i32>,
     attempts: i32,
@@ -298,6 +367,7 @@ impl From<SentSmsRow> for FoundSms {
         Self {
             id: row.id,
             campaign_id: row.campaign_id,
+            import_id: row.import_id,
             phone: row.phone.text,
             state: "sent",
             segments: row.segments,
@@ -325,6 +395,7 @@ impl From<SentSmsRow> for FoundSms {
 struct FailedRow {
     id: i64,
     campaign_id: i64,
+    import_id: Option<i64>,
     phone: LossyText,
     segments: Option<i32>,
     attempts: i32,
@@ -342,6 +413,7 @@ impl From<FailedRow> for FoundSms {
         Self {
             id: row.id,
             campaign_id: row.campaign_id,
+            import_id: row.import_id,
             phone: row.phone.text,
             state: if is_cancelled { "cancelled" } else { "failed" },
             segments: row.segments,
@@ -381,23 +453,50 @@ async fn post_once(
     {
         return Ok(done.clone());
     }
-    let mut known = known_keys(connection, batches).await?;
+    let ids = batches.iter().map(|posted| posted.batch.campaign_id);
+    let campaigns = campaigns::lock_states(connection, &ids.collect()).await?;
+    let keys = batches.iter().flat_map(|posted| &posted.keys);
+    let mut known = known_keys(connection, keys).await?;
     let mut added: Vec<(IntakeKey, KnownKey)> = Vec::new();
     let mut all = Vec::with_capacity(batches.len());
     for posted in batches {
-        let results = post_batch(connection, posted, &mut known, &mut added).await?;
+        let refused = match campaigns.get(&posted.batch.campaign_id) {
+            None => Some(PostResult::NoCampaign),
+            Some(CampaignStatus::Cancelled) => Some(PostResult::Cancelled),
+            Some(_) => {
+                let expires_at = posted.batch.expires_at;
+                let is_expired = expires_at.is_some_and(|at| at <= posted.batch.now);
+                is_expired.then_some(PostResult::Expired)
+            }
+        };
+        let results = match refused {
+            Some(refused) => refuse_new(posted, &known, refused),
+            None => post_batch(connection, posted, &mut known, &mut added).await?,
+        };
         all.push(results);
     }
     add_keys(connection, added, expires_at).await?;
     Ok(decided.insert(all).clone())
 }
 
-/// The keys of the batches that are stored, locked until the transaction ends.
-async fn known_keys(
+/// The results of messages that cannot be queued now: those that were posted before are known all the same.
+fn refuse_new(
+    posted: &PostedBatch,
+    known: &HashMap<IntakeKey, KnownKey>,
+    refused: PostResult,
+) -> Vec<PostResult> {
+    let results = posted.keys.iter().map(|one| {
+        let known = one.keys.iter().find_map(|key| known.get(key));
+        known.map_or(refused, |known| known.result(&one.fingerprint))
+    });
+    results.collect()
+}
+
+/// The keys that are stored, locked until the transaction ends.
+async fn known_keys<'k>(
     connection: &mut Connection,
-    batches: &[PostedBatch],
+    keys: impl Iterator<Item = &'k PostedKeys>,
 ) -> QueryResult<HashMap<IntakeKey, KnownKey>> {
-    let keys = batches.iter().flat_map(|posted| &posted.keys);
     let mut by_scope: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for key in keys.flat_map(|one| &one.keys) {
         by_scope.entry(&key.scope).or_default().push(&key.key);
@@ -447,12 +546,7 @@ async fn post_batch(
     };
     for (index, (row, one)) in posted.batch.rows.iter().zip(&posted.keys).enumerate() {
         if let Some(known) = one.keys.iter().find_map(|key| known.get(key)) {
-            let is_same = known.fingerprint == one.fingerprint;
-            results[index] = Some(if is_same {
-                PostResult::Repeated(Some(known.sms_id))
-            } else {
-                PostResult::Conflict
-            });
+            results[index] = Some(known.result(&one.fingerprint));
         } else if let Some(earlier) = one.keys.iter().find_map(|key| first.get(key)) {
             repeats.push((index, *earlier));
         } else {
@@ -483,19 +577,32 @@ async fn post_batch(
             results[lines[&line]] = Some(PostResult::Suppressed);
         }
     }
+    // What is left has a `dedupe_key` that the campaign knows. Another server may have posted it meanwhile.
+    let left: Vec<usize> = (0..results.len())
+        .filter(|index| results[*index].is_none())
+        .filter(|index| repeats.iter().all(|(repeat, _)| repeat != index))
+        .collect();
+    if !left.is_empty() {
+        let keys = left.iter().map(|index| &posted.keys[*index]);
+        known.extend(known_keys(connection, keys).await?);
+        for index in left {
+            let one = &posted.keys[index];
+            let known = one.keys.iter().find_map(|key| known.get(key));
+            results[index] =
+                Some(known.map_or(PostResult::Known, |known| known.result(&one.fingerprint)));
+        }
+    }
     for (index, earlier) in repeats {
         let is_same = posted.keys[index].fingerprint == posted.keys[earlier].fingerprint;
-        results[index] = Some(match results[earlier] {
-            _ if !is_same => PostResult::Conflict,
-            Some(PostResult::Queued(id)) => PostResult::Repeated(Some(id)),
-            Some(other) => other,
-            None => PostResult::Repeated(None),
-        });
+        results[index] = match results[earlier] {
+            _ if !is_same => Some(PostResult::Conflict),
+            Some(PostResult::Queued(id)) => Some(PostResult::Repeated(id)),
+            other => other,
+        };
     }
-    // What is left has a key that the campaign knows from an import.
-    let results = results.into_iter();
     Ok(results
-        .map(|result| result.unwrap_or(PostResult::Repeated(None)))
+        .into_iter()
+        .map(|result| result.expect("each row was decided"))
         .collect())
 }
 

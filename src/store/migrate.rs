@@ -28,6 +28,7 @@ macro_rules! migrations {
             ("0006", sql!("0006_intake.sql")),
             ("0007", sql!("0007_doubt.sql")),
             ("0009", sql!("0009_receipt_key.sql")),
+            ("0010", sql!("0010_posted_by.sql")),
         ];
         MIGRATIONS
     }};

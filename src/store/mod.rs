@@ -57,7 +57,9 @@ pub use dedupe::Decision;
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, TextNote};
-pub use intake::{FoundSms, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, SmsFilter};
+pub use intake::{
+    FINGERPRINT, FoundSms, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, SmsFilter,
+};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use receipts::{AwaitingSms, PullLease, ReceiptsApplied, TriedAt};

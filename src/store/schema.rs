@@ -35,6 +35,7 @@ diesel::table! {
         ucs2 -> BigInt,
         created_at -> BigInt,
         finished_at -> Nullable<BigInt>,
+        posted_by -> Nullable<Text>,
     }
 }
 

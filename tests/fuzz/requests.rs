@@ -270,7 +270,7 @@ impl Server {
 
     /// Notes the id of an answer; fails if no message has it.
     async fn is_new(&mut self, id: i64) -> Result<bool, String> {
-        let found = self.store.find_sms(SmsFilter::Id(id), 2).await;
+        let found = self.store.find_sms(SmsFilter::Id(id), None, 2).await;
         match found.map_err(|error| error.to_string())?.len() {
             1 => Ok(self.ids.insert(id)),
             count => Err(format!("{count} messages have the answered id {id}")),

@@ -66,6 +66,15 @@ impl NumberFlags {
     }
 }
 
+/// Who uploaded a list.
+#[derive(Clone, Debug)]
+pub(super) struct Upload {
+    /// The name of the token.
+    pub(super) posted_by: String,
+    /// Its role may change campaigns and replace failed messages.
+    pub(super) may_change: bool,
+}
+
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
     /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
@@ -74,6 +83,9 @@ pub(in crate::commands) struct List {
     /// What messages call the file, if not by its path.
     #[arg(skip)]
     pub(super) name: Option<String>,
+    /// The list was uploaded.
+    #[arg(skip)]
+    pub(super) upload: Option<Upload>,
     /// The campaign [default: for failed messages their own, else the file's name and a short hash of the text]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     pub(super) campaign: Option<String>,

@@ -101,6 +101,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         store: &store,
         campaign: &campaign,
         schedule: &schedule,
+        posted_by: None,
     };
     let (stop, stopped) = watch::channel(false);
     let options = ConsumeOptions {

@@ -15,14 +15,20 @@ use super::window::check_opens;
 use super::{Context, purge, with_hint};
 use crate::exit::Exit;
 use crate::import::{ImportError, Options, Plan, Schedule, Target};
-use crate::serve::ImportField;
+use crate::operations::{
+    Actor, CampaignAction, ChangeError, Refused, change_settings, change_state,
+};
+use crate::process::user_and_host;
+use crate::serve::{UploadField, UploadRequest};
 use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreErrorKind,
+    WindowChange,
 };
 use crate::text::printable_line;
 use crate::window::local_and_utc;
 
+use self::args::Upload;
 pub(super) use self::args::{FileFormat, List, NumberFlags};
 pub(super) use self::estimate::{SAMPLES, confirm, limits};
 pub(super) use self::output::{
@@ -227,6 +233,7 @@ pub(super) async fn import(
             store,
             campaign: &campaign,
             schedule: &|_| schedule,
+            posted_by: list.upload.as_ref().map(|upload| upload.posted_by.as_str()),
         };
         let running = crate::import::run(plan, target, &price, |rows, total| {
             progress.set(rows);
@@ -271,38 +278,85 @@ async fn open_campaign(
     context: &Context,
     store: &Store,
 ) -> anyhow::Result<Campaign> {
+    let window = list.window.change(None)?;
     let new = NewCampaign {
         name: name.to_owned(),
         provider: list.provider.clone(),
         sender: list.from.clone(),
         unique_by: Some(unique.clone()),
+        window: window.clone().applied_to(None),
         ..NewCampaign::default()
     };
-    let campaign = store.open_campaign(&new, store.now().await?).await?;
+    let mut campaign = store.open_campaign(&new, store.now().await?).await?;
+    let user = user_and_host();
+    let actor = match &list.upload {
+        Some(upload) => Actor {
+            who: &upload.posted_by,
+            by: &upload.posted_by,
+        },
+        None => Actor {
+            who: &user,
+            by: "`smsq import`",
+        },
+    };
+    if campaign.state == CampaignStatus::Cancelled {
+        if list.upload.is_some() {
+            return Err(super::refused(ChangeError::Refused(Refused::Cancelled {
+                campaign: campaign.name,
+                reason: "it takes no messages",
+            })));
+        }
+        change_state(store, &campaign, CampaignAction::Resume, actor)
+            .await
+            .map_err(super::refused)?;
+        let message = format!("campaign `{name}` was cancelled: it is active again");
+        context.console.status(&message);
+        campaign = context.campaign(store, name).await?;
+    }
+    if campaign.unique_by.is_none() {
+        let change = CampaignChange {
+            unique_by: Some(unique),
+            ..CampaignChange::default()
+        };
+        store.change_campaign(campaign.id, &change).await?;
+    }
     let changed = |flag: &Option<String>, current: &Option<String>| {
         flag.clone().filter(|flag| current.as_ref() != Some(flag))
     };
+    let is_same_window = window.clone().applied_to(campaign.window.clone()) == campaign.window;
     let change = CampaignChange {
         provider: changed(&list.provider, &campaign.provider),
         sender: changed(&list.from, &campaign.sender),
-        unique_by: campaign.unique_by.is_none().then_some(unique),
-        window: list.window.change(None)?,
+        window: if is_same_window {
+            WindowChange::Keep
+        } else {
+            window
+        },
         ..CampaignChange::default()
     };
     if let Some(provider) = &change.provider {
         let message = format!("campaign `{name}` is sent by `{provider}` from now on");
         context.console.status(&message);
     }
-    store.change_campaign(campaign.id, &change).await?;
-    if campaign.state == CampaignStatus::Cancelled {
-        let (from, to) = ([CampaignStatus::Cancelled], CampaignStatus::Active);
-        store
-            .change_campaign_state(campaign.id, &from, to, None, None)
-            .await?;
-        let message = format!("campaign `{name}` was cancelled: it is active again");
-        context.console.status(&message);
-    }
+    let detail = describe(name, &change);
+    change_settings(store, &campaign, &change, actor, &detail)
+        .await
+        .map_err(super::refused)?;
     context.campaign(store, name).await
+}
+
+/// What an import changes of a campaign, for the audit log.
+fn describe(campaign: &str, change: &CampaignChange) -> String {
+    let provider = change.provider.as_ref();
+    let provider = provider.map(|provider| format!("provider `{provider}`"));
+    let sender = change.sender.as_ref().map(|_| "another sender".to_owned());
+    let window = match &change.window {
+        WindowChange::Keep => None,
+        WindowChange::Lift => Some("no window".to_owned()),
+        WindowChange::Set(window) => Some(format!("window `{window}`")),
+    };
+    let changes: Vec<String> = [provider, sender, window].into_iter().flatten().collect();
+    format!("import into campaign `{campaign}`: {}", changes.join(", "))
 }
 
 fn local_now() -> Timestamp {
@@ -353,27 +407,20 @@ pub(in crate::commands) struct UploadArgs {
     list: List,
 }
 
-/// Fields that name files of this machine, or that belong to the command line.
-const NOT_UPLOADED: [&str; 2] = ["template", "rejects"];
-
 /// Flags without a value.
 const SWITCHES: [&str; 4] = ["again", "smart", "international", "national"];
 
 /// Reads the fields of an upload as flags of `smsq import`.
 pub(in crate::commands) fn upload_flags(
     file: &Path,
-    fields: &[ImportField],
+    request: &UploadRequest,
     rejects: Option<&Path>,
 ) -> Result<UploadArgs, String> {
     let mut words = vec![file.as_os_str().to_owned()];
-    for field in fields {
+    for field in &request.fields {
         let name = field.name.as_str();
-        let is_flag = |c: char| c.is_ascii_lowercase() || c == '-';
-        if name.is_empty() || !name.chars().all(is_flag) || NOT_UPLOADED.contains(&name) {
-            return Err(format!(
-                "unknown field `{}`: use the flags of `smsq import` without `--`; the text is field `text`",
-                name.escape_debug()
-            ));
+        if UploadField::named(name).is_none() {
+            return Err(format!("unknown field `{}`", name.escape_debug()));
         }
         match (field.value.trim(), name) {
             ("true" | "1", name) if SWITCHES.contains(&name) => {
@@ -394,6 +441,10 @@ pub(in crate::commands) fn upload_flags(
     })?;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     args.list.name = Some(printable_line(&name).into_owned());
+    args.list.upload = Some(Upload {
+        posted_by: request.posted_by.clone(),
+        may_change: request.may_change,
+    });
     Ok(args)
 }
 
@@ -404,6 +455,18 @@ pub(in crate::commands) async fn import_upload(
 ) -> anyhow::Result<serde_json::Value> {
     let list = &args.list;
     let plans = prepare(list, context, Access::Existing).await?;
+    let may_replace = list.upload.as_ref().is_none_or(|upload| upload.may_change);
+    if let Some(plan) = plans.iter().find(|plan| plan.names_failed_messages())
+        && !may_replace
+    {
+        return Err(with_hint(
+            format!(
+                "column `smsq_id` in `{}` replaces failed messages, which needs a token of role `admin`",
+                plan.file()
+            ),
+            "remove the column to add the rows as new messages",
+        ));
+    }
     check_rejects(list, &plans, context).await?;
     let store = context.open(Access::Existing).await?;
     check_again(list, &plans, context, &store).await?;

@@ -5,22 +5,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::import::columns::ListColumns;
-use crate::import::dedupe::{DedupeKeys, Unique, hashed};
+use crate::import::dedupe::{DedupeKeys, OWN_KEY, Unique, own_key};
 use crate::import::error::{ImportError, Rejection};
 use crate::import::options::Options;
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
 use crate::import::row_mapper::{MappedRow, RowMapper, Text};
-use crate::sms::NewSms;
 use crate::text::template::Template;
 
 /// How many sets of keys are remembered.
 const MAX_LAYOUTS: usize = 256;
 const MAX_KEYS: usize = 1000;
-/// Entries with the same value of this key are duplicates.
-const OWN_KEY: &str = "dedupe_key";
 
 /// Maps the entries of one import.
-pub struct MessageReader {
+pub(super) struct MessageReader {
     options: Options,
     text: Option<Arc<Template>>,
     unique: Unique,
@@ -36,7 +33,7 @@ struct Layout {
 }
 
 impl MessageReader {
-    pub fn new(options: Options, unique: Unique) -> Result<Self, ImportError> {
+    pub(super) fn new(options: Options, unique: Unique) -> Result<Self, ImportError> {
         Ok(Self {
             text: options.load_text()?,
             options,
@@ -47,10 +44,6 @@ impl MessageReader {
     }
 
     /// The message of an entry, a JSON object; `number` is its number in the import.
-    pub fn message(&mut self, number: u64, entry: &[u8]) -> Result<NewSms, Rejection> {
-        Ok(self.map(number, entry)?.message)
-    }
-
     pub(super) fn map(&mut self, number: u64, entry: &[u8]) -> Result<MappedRow, Rejection> {
         let entry = entry.trim_ascii();
         if entry.len() > MAX_ROW {
@@ -78,11 +71,11 @@ impl MessageReader {
         }
         let layout = self.layouts[&keys].as_ref().map_err(Clone::clone)?;
         let mut row = layout.mapper.map(&record)?;
-        let own_key = layout
+        let key = layout
             .own_key
             .and_then(|column| record.fields()?.nth(column));
-        if let Some(own_key) = own_key.filter(|key| !key.is_empty()) {
-            row.message.dedupe_key = hashed(&[OWN_KEY], &[own_key]);
+        if let Some(key) = key.filter(|key| !key.is_empty()) {
+            row.message.dedupe_key = own_key(key);
         }
         Ok(row)
     }

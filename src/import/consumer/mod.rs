@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 pub use self::consume::consume;
 pub use self::jsonl::{STDIN, follow};
-pub use self::message::MessageReader;
 pub use self::redis::RedisList;
 use super::dedupe::Unique;
 use super::error::ImportError;

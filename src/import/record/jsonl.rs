@@ -91,7 +91,7 @@ pub(in crate::import) fn keys(source: impl Read) -> io::Result<Option<Vec<String
 }
 
 /// Returns a value as the text of a cell.
-pub(in crate::import) fn cell(value: &RawValue) -> Cow<'_, str> {
+pub fn cell(value: &RawValue) -> Cow<'_, str> {
     match value.get() {
         "null" => Cow::Borrowed(""),
         text if text.starts_with('"') => {
@@ -102,12 +102,12 @@ pub(in crate::import) fn cell(value: &RawValue) -> Cow<'_, str> {
 }
 
 /// Whether the value is an object or an array.
-pub(in crate::import) fn is_nested(value: &RawValue) -> bool {
+pub fn is_nested(value: &RawValue) -> bool {
     value.get().starts_with(['{', '['])
 }
 
 /// The fields of an object in their order.
-pub(in crate::import) struct JsonObject<'a>(pub(in crate::import) Vec<(String, &'a RawValue)>);
+pub struct JsonObject<'a>(pub Vec<(String, &'a RawValue)>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for JsonObject<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

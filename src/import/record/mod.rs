@@ -11,9 +11,8 @@ use std::fs::File;
 use std::io::Take;
 
 pub(super) use self::csv::{CsvFormat, CsvReader};
-pub(super) use self::jsonl::{
-    JsonObject, JsonReader, LineReader, cell, is_nested, keys as json_keys,
-};
+pub use self::jsonl::{JsonObject, cell, is_nested};
+pub(super) use self::jsonl::{JsonReader, LineReader, keys as json_keys};
 pub(super) use self::row::{MAX_ROW, Malformed, Next, Record};
 pub(super) use self::workbook::SheetReader;
 use super::encoding::Decoder;

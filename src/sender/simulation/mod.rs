@@ -117,7 +117,7 @@ impl Simulation {
     ) {
         let import_id = self
             .store
-            .begin_import(campaign_id, "simulated.csv", "00", START)
+            .begin_import(campaign_id, "simulated.csv", "00", None, START)
             .await
             .expect("an import");
         let count = numbers.len() as u64;

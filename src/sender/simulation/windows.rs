@@ -226,7 +226,7 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
     let campaign_id = simulation.campaign_id;
     let begun = simulation
         .store
-        .begin_import(campaign_id, "more.csv", "01", START)
+        .begin_import(campaign_id, "more.csv", "01", None, START)
         .await;
     let count = rows.len() as u64;
     let batch = ImportBatch {

@@ -1,24 +1,27 @@
 //! The endpoints under `/v1`, which `openapi.json` describes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::multipart::MultipartError;
 use axum::extract::{Multipart, Path, Query, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, patch, post};
 use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::message::{MAX_KEY, MappedMessage, PostedMessage, array, digest};
-use super::uploads::ImportField;
+use super::message::{
+    MAX_KEY, MAX_MESSAGE, MappedMessage, PostedMessage, array, digest, invalid_phone,
+};
+use super::uploads::{ImportField, UploadField, UploadRequest};
 use super::writer::NewMessages;
-use crate::operations::{Actor, CampaignAction, change_settings, change_state};
+use crate::operations::{Actor, CampaignAction, Refused, change_settings, change_state};
 use crate::phone::{Phone, mask};
 use crate::rate::Rates;
 use crate::report::CampaignSummary;
@@ -28,12 +31,13 @@ use crate::serve::guard::Program;
 use crate::serve::page::record_download;
 use crate::serve::problem::Problem;
 use crate::sms::Timestamp;
-use crate::store::{CampaignChange, FoundSms, IntakeKey, PostResult, SmsFilter, WindowChange};
+use crate::store::{
+    Campaign, CampaignChange, CampaignStatus, FoundSms, IntakeKey, PostResult, SmsFilter,
+    WindowChange,
+};
 
 /// The API's description.
 const OPENAPI: &str = include_str!("../../../templates/openapi.json");
-/// The longest line of a batch, in bytes.
-const MAX_LINE: usize = 64 << 10;
 /// The lines of a batch that are committed together.
 const CHUNK: usize = 1_000;
 /// The most messages of a batch that is a JSON array, and of ids and reasons in a response.
@@ -43,32 +47,53 @@ const MAX_LISTED: usize = 10_000;
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest file that can be uploaded, in bytes.
 const MAX_FILE: u64 = 4 << 30;
+/// After how many bytes of a file the room on the disk is looked at again.
+const ROOM_EVERY: u64 = 16 << 20;
 /// The most bytes of the other fields of an upload.
 const MAX_FIELD: usize = 64 << 10;
 /// The most messages of one look-up.
 const MAX_FOUND: i64 = 100;
 
-pub(in crate::serve) fn routes() -> Router<Arc<ServerState>> {
-    Router::new()
-        .route("/openapi.json", get(openapi))
-        .route("/v1/messages", post(post_message).get(find_messages))
-        .route("/v1/messages/{id}", get(get_message))
-        .route("/v1/campaigns", get(get_campaigns))
-        .route(
-            "/v1/campaigns/{name}",
-            get(get_campaign).patch(change_campaign),
-        )
-        .route("/v1/campaigns/{name}/report.csv", get(get_report))
-        .route("/v1/imports/{id}", get(get_import))
-        .route("/v1/imports/{id}/rejects.csv", get(get_rejects))
+/// A method and a path, as the description has them, and the handler.
+type Endpoint = (&'static str, &'static str, MethodRouter<Arc<ServerState>>);
+
+fn endpoints() -> Vec<Endpoint> {
+    vec![
+        ("get", "/openapi.json", get(openapi)),
+        ("post", "/v1/messages", post(post_message)),
+        ("get", "/v1/messages", get(find_messages)),
+        ("get", "/v1/messages/{id}", get(get_message)),
+        ("get", "/v1/campaigns", get(get_campaigns)),
+        ("get", "/v1/campaigns/{name}", get(get_campaign)),
+        ("patch", "/v1/campaigns/{name}", patch(change_campaign)),
+        ("get", "/v1/campaigns/{name}/report.csv", get(get_report)),
+        ("get", "/v1/imports/{id}", get(get_import)),
+        ("get", "/v1/imports/{id}/rejects.csv", get(get_rejects)),
+    ]
 }
 
 /// Their bodies are read bit by bit, and have limits of their own.
+fn unlimited_endpoints() -> Vec<Endpoint> {
+    vec![
+        ("post", "/v1/messages/batch", post(post_batch)),
+        ("post", "/v1/imports", post(post_import)),
+    ]
+}
+
+fn router(endpoints: Vec<Endpoint>) -> Router<Arc<ServerState>> {
+    endpoints
+        .into_iter()
+        .fold(Router::new(), |router, (_, path, handler)| {
+            router.route(path, handler)
+        })
+}
+
+pub(in crate::serve) fn routes() -> Router<Arc<ServerState>> {
+    router(endpoints())
+}
+
 pub(in crate::serve) fn unlimited_routes() -> Router<Arc<ServerState>> {
-    Router::new()
-        .route("/v1/messages/batch", post(post_batch))
-        .route("/v1/imports", post(post_import))
-        .layer(axum::extract::DefaultBodyLimit::disable())
+    router(unlimited_endpoints()).layer(axum::extract::DefaultBodyLimit::disable())
 }
 
 async fn openapi() -> Response {
@@ -112,61 +137,95 @@ async fn post_message(
     let header = idempotency_key(&headers, &program.0)?;
     let intake = &shared.intake;
     let posted = PostedMessage::parse(&body).map_err(Problem::invalid)?;
-    let open = intake
+    let mapped = intake.mapper.map(&posted).map_err(Problem::invalid)?;
+    let campaign = intake
         .campaigns
         .open(&posted.campaign, posted.from.as_deref())
         .await?;
-    let mapped = intake.mapper.map(&posted, &body, &open.unique);
-    let mapped = mapped.map_err(Problem::invalid)?;
-    let keys = mapped.keys(open.campaign.id, header.as_ref());
+    let keys = mapped.keys(campaign.id, header.as_ref());
     let segments = mapped.sms.segments;
-    let campaign = open.campaign.name.clone();
     let new = NewMessages {
-        campaign: open.campaign,
+        campaign: Arc::clone(&campaign),
+        posted_by: program.0.name,
         due_at: mapped.due_at,
         expires_at: mapped.expires_at,
         messages: vec![(mapped, keys)],
     };
-    let committed = intake.writer.commit(new).await.ok_or_else(stopping)?;
-    let results = committed?;
+    let committed = intake.writer.commit(new).await;
+    let results = committed.ok_or_else(Problem::stopping)??;
     shared.metrics.count_posted(&results);
+    let result = results.first().copied().unwrap_or(PostResult::NoCampaign);
     let found = |id: Option<i64>, state: &str| {
         json!({
             "id": id.map(|id| id.to_string()),
-            "campaign": campaign,
+            "campaign": campaign.name,
             "state": state,
             "segments": segments,
         })
     };
-    match results.first() {
-        Some(PostResult::Queued(id)) => {
-            let mut response = respond(StatusCode::ACCEPTED, &found(Some(*id), "queued"));
+    match result {
+        PostResult::Queued(id) => {
+            let mut response = respond(StatusCode::ACCEPTED, &found(Some(id), "queued"));
             if let Ok(location) = HeaderValue::from_str(&format!("/v1/messages/{id}")) {
                 response.headers_mut().insert(header::LOCATION, location);
             }
             Ok(response)
         }
-        Some(PostResult::Suppressed) => {
+        PostResult::Suppressed => {
             let mut object = found(None, "failed");
             object["class"] = json!("suppressed");
             object["reason"] = json!("the recipient is on the suppression list");
             Ok(respond(StatusCode::ACCEPTED, &object))
         }
-        Some(PostResult::Repeated(id)) => Ok(respond(StatusCode::OK, &found(*id, "queued"))),
-        Some(PostResult::Conflict) | None => Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "its `Idempotency-Key` or `dedupe_key` belongs to a message with another content",
-        )),
+        PostResult::Repeated(id) => {
+            let filter = SmsFilter::Id(id);
+            let known = shared.store.find_sms(filter, None, 1).await?;
+            let state = known.first().map_or("purged", |sms| sms.state);
+            Ok(respond(StatusCode::OK, &found(Some(id), state)))
+        }
+        refused => Err(refusal(&shared, &campaign, refused)),
     }
 }
 
-fn stopping() -> Problem {
-    Problem::unavailable("the server stops; nothing was stored")
+/// Why a message was not queued.
+fn refusal(shared: &ServerState, campaign: &Campaign, result: PostResult) -> Problem {
+    let name = &campaign.name;
+    match result {
+        PostResult::Cancelled => Problem::from(Refused::Cancelled {
+            campaign: name.clone(),
+            reason: "it takes no messages",
+        }),
+        PostResult::NoCampaign => {
+            shared.intake.campaigns.forget(name);
+            Problem::unavailable(format!(
+                "campaign `{name}` was removed just now; nothing was stored: post the message again"
+            ))
+        }
+        PostResult::Expired => {
+            Problem::invalid("invalid `expires_at`: it is in the past, so nothing would be sent")
+        }
+        PostResult::Known => Problem::new(
+            StatusCode::CONFLICT,
+            format!(
+                "duplicate `dedupe_key`: campaign `{name}` has a message with this key, which was imported or \
+                 posted more than a day ago; nothing was queued"
+            ),
+        ),
+        PostResult::Conflict
+        | PostResult::Queued(_)
+        | PostResult::Repeated(_)
+        | PostResult::Suppressed => Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "its `Idempotency-Key` or `dedupe_key` belongs to a message with another content",
+        ),
+    }
 }
 
 /// Collects the messages of a batch, commits them in chunks, and counts what became of them.
 struct BatchReader<'a> {
     shared: &'a ServerState,
+    /// The name of the token.
+    posted_by: &'a str,
     line: u64,
     /// Lines and messages that are not committed yet, by campaign and schedule.
     pending: Vec<NewMessages>,
@@ -228,9 +287,10 @@ impl BatchSummary {
 }
 
 impl<'a> BatchReader<'a> {
-    fn new(shared: &'a ServerState) -> Self {
+    fn new(shared: &'a ServerState, posted_by: &'a str) -> Self {
         Self {
             shared,
+            posted_by,
             line: 0,
             pending: Vec::new(),
             pending_lines: Vec::new(),
@@ -245,6 +305,7 @@ impl<'a> BatchReader<'a> {
         self.line += 1;
         let json = json.trim_ascii();
         if json.is_empty() {
+            self.summary.note_id(self.line, None);
             return Ok(());
         }
         self.summary.lines += 1;
@@ -264,6 +325,7 @@ impl<'a> BatchReader<'a> {
         let index = *self.places.entry(key).or_insert_with(|| {
             self.pending.push(NewMessages {
                 campaign,
+                posted_by: self.posted_by.to_owned(),
                 due_at: message.due_at,
                 expires_at: message.expires_at,
                 messages: Vec::new(),
@@ -281,18 +343,15 @@ impl<'a> BatchReader<'a> {
         Ok(())
     }
 
-    async fn map(&self, json: &[u8]) -> Result<(crate::store::Campaign, MappedMessage), Problem> {
-        if json.len() > MAX_LINE {
-            return Err(Problem::invalid("the line is longer than 64 KiB"));
-        }
+    async fn map(&self, json: &[u8]) -> Result<(Arc<Campaign>, MappedMessage), Problem> {
         let intake = &self.shared.intake;
         let posted = PostedMessage::parse(json).map_err(Problem::invalid)?;
-        let open = intake
+        let mapped = intake.mapper.map(&posted).map_err(Problem::invalid)?;
+        let campaign = intake
             .campaigns
             .open(&posted.campaign, posted.from.as_deref())
             .await?;
-        let mapped = intake.mapper.map(&posted, json, &open.unique);
-        Ok((open.campaign, mapped.map_err(Problem::invalid)?))
+        Ok((campaign, mapped))
     }
 
     async fn commit(&mut self) -> Result<(), Problem> {
@@ -301,15 +360,19 @@ impl<'a> BatchReader<'a> {
         let pending = std::mem::take(&mut self.pending);
         let lines = std::mem::take(&mut self.pending_lines);
         let writer = &self.shared.intake.writer;
-        let commits = pending.into_iter().map(|new| writer.commit(new));
+        let commits = pending.into_iter().map(async |new| {
+            let campaign = Arc::clone(&new.campaign);
+            (campaign, writer.commit(new).await)
+        });
         let committed = futures_util::future::join_all(commits).await;
         let mut failed = None;
-        for (committed, lines) in committed.into_iter().zip(lines) {
-            match committed.ok_or_else(stopping).and_then(|done| Ok(done?)) {
+        for ((campaign, committed), lines) in committed.into_iter().zip(lines) {
+            let committed = committed.ok_or_else(Problem::stopping);
+            match committed.and_then(|done| Ok(done?)) {
                 Ok(results) => {
                     self.shared.metrics.count_posted(&results);
                     for (line, result) in lines.into_iter().zip(results) {
-                        self.count_result(line, result);
+                        self.count_result(line, &campaign, result);
                     }
                 }
                 Err(problem) => failed = Some(problem),
@@ -318,7 +381,7 @@ impl<'a> BatchReader<'a> {
         failed.map_or(Ok(()), Err)
     }
 
-    fn count_result(&mut self, line: u64, result: PostResult) {
+    fn count_result(&mut self, line: u64, campaign: &Campaign, result: PostResult) {
         let summary = &mut self.summary;
         match result {
             PostResult::Queued(id) => {
@@ -327,16 +390,23 @@ impl<'a> BatchReader<'a> {
             }
             PostResult::Repeated(id) => {
                 summary.duplicates += 1;
-                summary.note_id(line, id);
+                summary.note_id(line, Some(id));
+            }
+            PostResult::Known => {
+                summary.duplicates += 1;
+                summary.note_id(line, None);
             }
             PostResult::Suppressed => {
                 summary.suppressed += 1;
                 summary.note_id(line, None);
             }
-            PostResult::Conflict => summary.reject(
-                line,
-                "its `dedupe_key` belongs to a message with another content".to_owned(),
-            ),
+            PostResult::Conflict
+            | PostResult::Expired
+            | PostResult::Cancelled
+            | PostResult::NoCampaign => {
+                let problem = refusal(self.shared, campaign, result);
+                summary.reject(line, problem.detail);
+            }
         }
     }
 
@@ -387,7 +457,7 @@ async fn post_batch(
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    let mut reader = BatchReader::new(&shared);
+    let mut reader = BatchReader::new(&shared, &program.0.name);
     let read = match kind {
         "application/x-ndjson" | "application/jsonl" | "application/ndjson" => {
             read_lines(body, &mut reader).await
@@ -442,7 +512,7 @@ async fn read_lines(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Prob
 
 /// Adds to a line, of which one byte more than the limit is kept.
 fn push_bounded(line: &mut Vec<u8>, more: &[u8]) {
-    let room = (MAX_LINE + 1).saturating_sub(line.len());
+    let room = (MAX_MESSAGE + 1).saturating_sub(line.len());
     line.extend_from_slice(&more[..more.len().min(room)]);
 }
 
@@ -493,22 +563,35 @@ fn message_json(found: &FoundSms, campaign: Option<&String>, whole: bool) -> Val
     })
 }
 
-/// Roles that send or control campaigns see whole phones.
-fn sees_phones(program: &Program) -> bool {
-    let role = program.0.role;
-    role.may(Permission::Operate) || role.may(Permission::Send)
+/// Which messages a token may read: with role `send` those that were posted with it. Older ones, of which that is not
+/// known, are read without their phones.
+fn posted_by(program: &Program) -> Option<&str> {
+    let is_viewer = program.0.role.may(Permission::View);
+    (!is_viewer).then_some(program.0.name.as_str())
 }
 
 async fn found_json(
     shared: &ServerState,
     found: &[FoundSms],
-    whole: bool,
+    program: &Program,
 ) -> Result<Vec<Value>, Problem> {
-    let ids: Vec<i64> = found.iter().map(|one| one.campaign_id).collect();
-    let names = shared.store.campaign_names(&ids).await?;
-    let found = found.iter();
+    let store = &shared.store;
+    let ids: BTreeSet<i64> = found.iter().map(|sms| sms.campaign_id).collect();
+    let ids: Vec<i64> = ids.into_iter().collect();
+    let names = store.campaign_names(&ids).await?;
+    let own = match posted_by(program) {
+        None => BTreeSet::new(),
+        Some(token) => {
+            let imports: BTreeSet<i64> = found.iter().filter_map(|sms| sms.import_id).collect();
+            let imports: Vec<i64> = imports.into_iter().collect();
+            store.imports_of_token(token, &imports).await?
+        }
+    };
+    let sees_all = program.0.role.may(Permission::Operate);
+    let is_own = |sms: &FoundSms| sms.import_id.is_some_and(|id| own.contains(&id));
     Ok(found
-        .map(|one| message_json(one, names.get(&one.campaign_id), whole))
+        .iter()
+        .map(|sms| message_json(sms, names.get(&sms.campaign_id), sees_all || is_own(sms)))
         .collect())
 }
 
@@ -520,14 +603,20 @@ async fn get_message(
     let id: i64 = id
         .parse()
         .map_err(|_| Problem::not_found("a message's id is a number"))?;
-    let found = shared.store.find_sms(SmsFilter::Id(id), 1).await?;
-    let mut found = found_json(&shared, &found, sees_phones(&program)).await?;
-    match found.pop() {
-        Some(message) => Ok(respond(StatusCode::OK, &message)),
-        None => Err(Problem::not_found(
-            "no message has this id, or it was purged",
-        )),
-    }
+    let posted_by = posted_by(&program);
+    let found = shared.store.find_sms(SmsFilter::Id(id), posted_by, 1);
+    let mut found = found_json(&shared, &found.await?, &program).await?;
+    found
+        .pop()
+        .map(|message| respond(StatusCode::OK, &message))
+        .ok_or_else(|| {
+            Problem::not_found(match posted_by {
+                None => "no message has this id, or it was purged",
+                Some(_) => {
+                    "no message that was posted with this token has this id, or it was purged"
+                }
+            })
+        })
 }
 
 #[derive(Deserialize)]
@@ -547,7 +636,7 @@ async fn find_messages(
         (Some(text), None) => {
             let text = text.replace(' ', "+");
             phone = Phone::parse(&text, None)
-                .map_err(|error| Problem::invalid(format!("invalid `phone`: {error}")))?;
+                .map_err(|error| Problem::invalid(invalid_phone(&text, &error)))?;
             SmsFilter::Phone(phone.as_str())
         }
         (None, Some(reference)) => SmsFilter::Reference(reference),
@@ -557,8 +646,11 @@ async fn find_messages(
             ));
         }
     };
-    let found = shared.page.search(&shared.store, filter, MAX_FOUND).await?;
-    let messages = found_json(&shared, &found, sees_phones(&program)).await?;
+    let posted_by = posted_by(&program);
+    let found = shared
+        .page
+        .search(&shared.store, filter, posted_by, MAX_FOUND);
+    let messages = found_json(&shared, &found.await?, &program).await?;
     Ok(respond(StatusCode::OK, &json!({ "messages": messages })))
 }
 
@@ -693,59 +785,64 @@ async fn get_report(
     crate::serve::page::report_csv(&shared, &program.0, &name, list).await
 }
 
+/// The next part of a form, within its time.
+async fn in_time<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Problem> {
+    let part = tokio::time::timeout(PART_TIMEOUT, part).await;
+    let part = part.map_err(|_| {
+        let detail = "the file did not arrive in time";
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    })?;
+    part.map_err(|error| Problem::new(error.status(), error.body_text()))
+}
+
 async fn post_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     mut multipart: Multipart,
 ) -> Result<Response, Problem> {
     program.need(Permission::Send)?;
-    let unreadable = |error: axum::extract::multipart::MultipartError| {
-        Problem::new(error.status(), error.body_text())
-    };
     let failed = |error: std::io::Error| {
         tracing::warn!(%error, "an uploaded file cannot be kept");
         Problem::unavailable("the file cannot be kept on the server")
     };
+    let uploads = &shared.intake.uploads;
+    uploads.check_room()?;
     let mut fields = Vec::new();
     let mut file = None;
-    while let Some(mut field) = multipart.next_field().await.map_err(unreadable)? {
+    while let Some(mut field) = in_time(multipart.next_field()).await? {
         let name = field.name().unwrap_or_default().to_owned();
         if name != "file" {
+            check_field(&name, &program)?;
             let mut value = Vec::new();
-            while let Some(part) = field.chunk().await.map_err(unreadable)? {
+            while let Some(part) = in_time(field.chunk()).await? {
                 if value.len() + part.len() > MAX_FIELD {
-                    let detail = format!("field `{}` is longer than 64 KiB", name.escape_debug());
+                    let detail = format!("invalid `{name}`: it is longer than 64 KiB");
                     return Err(Problem::invalid(detail));
                 }
                 value.extend_from_slice(&part);
             }
             let value = String::from_utf8(value);
-            let value = value.map_err(|_| Problem::invalid(format!("`{name}` is not UTF-8")))?;
+            let value = value
+                .map_err(|_| Problem::invalid(format!("invalid `{name}`: it is not UTF-8")))?;
             fields.push(ImportField { name, value });
             continue;
         }
         let name = field.file_name().unwrap_or("list.csv");
-        let uploaded = shared.intake.uploads.create(name).map_err(failed)?;
+        let uploaded = uploads.create(name).map_err(failed)?;
         let mut output = tokio::fs::File::create(&uploaded.path)
             .await
             .map_err(failed)?;
         let mut size = 0;
-        while let Some(part) = tokio::time::timeout(PART_TIMEOUT, field.chunk())
-            .await
-            .map_err(|_| {
-                Problem::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "the file did not arrive in time",
-                )
-            })?
-            .map_err(unreadable)?
-        {
+        while let Some(part) = in_time(field.chunk()).await? {
             size += part.len() as u64;
             if size > MAX_FILE {
                 return Err(Problem::new(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     "the file is larger than 4 GiB",
                 ));
+            }
+            if size / ROOM_EVERY != (size - part.len() as u64) / ROOM_EVERY {
+                uploads.check_room()?;
             }
             output.write_all(&part).await.map_err(failed)?;
         }
@@ -755,11 +852,21 @@ async fn post_import(
     let Some(file) = file else {
         return Err(Problem::invalid("missing field `file`: the list to import"));
     };
-    let uploads = &shared.intake.uploads;
-    uploads.check(&fields).map_err(Problem::invalid)?;
-    let campaign = fields.iter().find(|field| field.name == "campaign");
+    let request = UploadRequest {
+        fields,
+        posted_by: program.0.name.clone(),
+        may_change: program.0.role.may(Permission::Operate),
+    };
+    uploads.check(&request).map_err(Problem::invalid)?;
+    if let Some(field) = request.fields.iter().find(|field| field.name == "campaign")
+        && let Some(campaign) = shared.store.campaign(field.value.trim()).await?
+        && campaign.state == CampaignStatus::Cancelled
+    {
+        return Err(refusal(&shared, &campaign, PostResult::Cancelled));
+    }
+    let campaign = request.fields.iter().find(|field| field.name == "campaign");
     let campaign = campaign.map(|field| field.value.clone());
-    let id = uploads.accept(file, fields).await.map_err(failed)?;
+    let id = uploads.accept(file, request).await.map_err(failed)?;
     let detail = format!("uploaded a list as `{id}`");
     // The file is taken, whether or not that can be recorded.
     let recorded = shared
@@ -773,6 +880,25 @@ async fn post_import(
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// Fails if there is no such field, or if the role may not use it.
+fn check_field(name: &str, program: &Program) -> Result<(), Problem> {
+    match UploadField::named(name) {
+        Some(UploadField::List) => Ok(()),
+        Some(UploadField::Change) if !program.0.role.may(Permission::Operate) => {
+            let needed = [Permission::Send, Permission::Operate];
+            let problem = Problem::forbidden(&needed, program.0.role);
+            let detail = format!("field `{name}`: {}", problem.detail);
+            Err(Problem::new(problem.status, detail))
+        }
+        Some(UploadField::Change) => Ok(()),
+        None => Err(Problem::invalid(format!(
+            "unknown field `{}`: an upload has `file` and {}",
+            name.escape_debug(),
+            UploadField::names()
+        ))),
+    }
 }
 
 fn unknown_import() -> Problem {
@@ -789,7 +915,7 @@ async fn get_import(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     program.need(Permission::Send)?;
-    let state = shared.intake.uploads.state(&id);
+    let state = shared.intake.uploads.state(&id, posted_by(&program));
     let state = state.ok_or_else(unknown_import)?;
     Ok(respond(StatusCode::OK, &state))
 }
@@ -800,11 +926,8 @@ async fn get_rejects(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     program.need(Permission::Send)?;
-    shared
-        .intake
-        .uploads
-        .state(&id)
-        .ok_or_else(unknown_import)?;
+    let state = shared.intake.uploads.state(&id, posted_by(&program));
+    state.ok_or_else(unknown_import)?;
     rejected_rows(&shared, &program.0, &id).await
 }
 
@@ -829,4 +952,28 @@ pub(in crate::serve) async fn rejected_rows(
     let csv = HeaderValue::from_static("text/csv; charset=utf-8");
     let body = Body::from_stream(parts);
     Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], body).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn description_has_exactly_the_routes_of_the_server() {
+        let described: Value = serde_json::from_str(OPENAPI).expect("JSON");
+        let paths = described["paths"].as_object().expect("paths");
+        let described: BTreeSet<(&str, &str)> = paths
+            .iter()
+            .flat_map(|(path, item)| {
+                let methods = item.as_object().expect("methods").keys();
+                methods.map(move |method| (method.as_str(), path.as_str()))
+            })
+            .collect();
+        let served = endpoints().into_iter().chain(unlimited_endpoints());
+        let served: BTreeSet<(&str, &str)> = served
+            .map(|(method, path, _)| (method, path))
+            .filter(|(_, path)| *path != "/openapi.json")
+            .collect();
+        assert_eq!(described, served);
+    }
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::import::Unique;
-use crate::import::consumer::unique_in;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+
 use crate::serve::problem::Problem;
-use crate::sms::Timestamp;
-use crate::store::{Campaign, CampaignStatus, NewCampaign, Store};
+use crate::store::{Campaign, NewCampaign, Store};
 
 /// How long what was read about a campaign is used.
 const FRESH: Duration = Duration::from_secs(1);
@@ -17,23 +17,22 @@ const MAX_KNOWN: usize = 1_000;
 /// What a client waits when too many messages of a campaign are due, in seconds.
 const WAIT: u32 = 10;
 
-/// A campaign that takes messages.
+/// A campaign, how many of its messages wait, and when that was read.
 #[derive(Clone)]
-pub(super) struct OpenCampaign {
-    pub(super) campaign: Campaign,
-    pub(super) unique: Unique,
-    read_at: Instant,
+struct OpenCampaign {
+    campaign: Arc<Campaign>,
     waiting: u64,
+    read_at: Instant,
 }
+
+/// Everybody who posts to a campaign while it is read waits for the same reading, and for no other.
+type Reading = Shared<BoxFuture<'static, Result<OpenCampaign, Problem>>>;
 
 pub(super) struct Campaigns {
     store: Store,
     max_waiting: u64,
-    /// Each with a lock of its own, so that one is read once at a time and delays no other.
-    known: Mutex<HashMap<String, Arc<KnownCampaign>>>,
+    known: Mutex<HashMap<String, Reading>>,
 }
-
-type KnownCampaign = tokio::sync::Mutex<Option<OpenCampaign>>;
 
 impl Campaigns {
     pub(super) fn new(store: Store, max_waiting: u64) -> Self {
@@ -44,30 +43,15 @@ impl Campaigns {
         }
     }
 
-    /// The campaign of that name, which is created if it is missing. Fails if it is cancelled, and while too many of
-    /// its messages are due.
+    /// The campaign of that name, which is created if it is missing. Fails while too many of its messages are due.
+    /// Whether it is cancelled is decided by the transaction that adds messages.
     pub(super) async fn open(
         &self,
         name: &str,
         sender: Option<&str>,
-    ) -> Result<OpenCampaign, Problem> {
-        let name = name.trim();
-        let known = self.known(name);
-        let mut known = known.lock().await;
-        let fresh = known.take().filter(|one| one.read_at.elapsed() < FRESH);
-        let open = match fresh {
-            Some(fresh) => fresh,
-            None => self.read(name, sender).await?,
-        };
-        *known = Some(open.clone());
-        drop(known);
-        let campaign = &open.campaign;
-        if campaign.state == CampaignStatus::Cancelled {
-            let detail = format!(
-                "campaign `{name}` is cancelled: nothing of it is sent until it is resumed"
-            );
-            return Err(Problem::new(http::StatusCode::CONFLICT, detail));
-        }
+    ) -> Result<Arc<Campaign>, Problem> {
+        let open = self.reading(name, sender).await?;
+        let campaign = open.campaign;
         if let Some(sender) = sender
             && campaign.sender.as_deref() != Some(sender)
         {
@@ -85,37 +69,50 @@ impl Campaigns {
             );
             return Err(Problem::new(status, detail).after(WAIT));
         }
-        Ok(open)
+        Ok(campaign)
     }
 
-    fn known(&self, name: &str) -> Arc<KnownCampaign> {
+    /// Reads a campaign again when it is opened next.
+    pub(super) fn forget(&self, name: &str) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_KNOWN && !known.contains_key(name) {
-            known.clear();
-        }
-        Arc::clone(known.entry(name.to_owned()).or_default())
+        known.remove(name);
     }
 
-    async fn read(&self, name: &str, sender: Option<&str>) -> Result<OpenCampaign, Problem> {
-        let now = self.store.now().await?;
+    /// The running reading of a campaign, a fresh one, or a new one.
+    fn reading(&self, name: &str, sender: Option<&str>) -> Reading {
+        let is_usable = |reading: &&Reading| match reading.peek() {
+            None => true,
+            Some(read) => read
+                .as_ref()
+                .is_ok_and(|open| open.read_at.elapsed() < FRESH),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reading) = known.get(name).filter(is_usable) {
+            return reading.clone();
+        }
         let new = NewCampaign {
             name: name.to_owned(),
             sender: sender.map(str::to_owned),
             ..NewCampaign::default()
         };
-        let campaign = self.store.open_campaign(&new, now).await?;
-        let unique =
-            unique_in(None, &campaign).map_err(|error| Problem::invalid(error.to_string()))?;
-        Ok(OpenCampaign {
-            waiting: self.waiting(&campaign, now).await?,
-            campaign,
-            unique,
-            read_at: Instant::now(),
-        })
+        // A task, so that it ends also if all requests that wait for it are dropped.
+        let task = tokio::spawn(read(self.store.clone(), new, self.max_waiting));
+        let reading = task.map(|read| read.unwrap_or_else(|_| Err(Problem::stopping())));
+        let reading = reading.boxed().shared();
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert(name.to_owned(), reading.clone());
+        reading
     }
+}
 
-    async fn waiting(&self, campaign: &Campaign, now: Timestamp) -> Result<u64, Problem> {
-        let most = self.max_waiting;
-        Ok(self.store.count_due(campaign.id, now, most).await?)
-    }
+async fn read(store: Store, new: NewCampaign, most: u64) -> Result<OpenCampaign, Problem> {
+    let now = store.now().await?;
+    let campaign = store.open_campaign(&new, now).await?;
+    Ok(OpenCampaign {
+        waiting: store.count_due(campaign.id, now, most).await?,
+        campaign: Arc::new(campaign),
+        read_at: Instant::now(),
+    })
 }

@@ -1,48 +1,75 @@
-//! A posted message: its JSON, and the message that an import would make of it.
+//! A posted message: its JSON, and the message that is queued for it.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::import::consumer::MessageReader;
-use crate::import::{Options, TextSource, Unique};
-use crate::phone::{Dialling, Region};
+use crate::import::{JsonObject, cell, identifier, is_nested, own_key};
+use crate::phone::{Dialling, Phone, PhoneError, Region};
 use crate::sms::{NewSms, Timestamp};
-use crate::store::IntakeKey;
+use crate::store::{FINGERPRINT, IntakeKey};
+use crate::text::template::{RenderError, Template};
+use crate::text::{content, listed, segments};
 
+/// The longest message, in bytes of its JSON.
+pub(super) const MAX_MESSAGE: usize = 64 << 10;
 /// Texts with placeholders that are remembered.
-const MAX_READERS: usize = 1_000;
+const MAX_TEMPLATES: usize = 1_000;
 /// The longest `dedupe_key` and `Idempotency-Key`, in bytes.
 pub(super) const MAX_KEY: usize = 255;
 const MAX_CAMPAIGN: usize = 100;
 const MAX_SENDER: usize = 100;
+/// The most characters of a phone that an error shows.
+const MAX_SHOWN: usize = 40;
+/// The start of the names of columns that smsq writes and reads.
+const RESERVED: &str = "smsq_";
 
-/// The JSON of a message.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The fields of a message.
+const FIELDS: [&str; 9] = [
+    "phone",
+    "text",
+    "template",
+    "params",
+    "campaign",
+    "dedupe_key",
+    "due_at",
+    "expires_at",
+    "from",
+];
+
+/// A message as a program posted it.
+#[derive(Debug)]
 pub(super) struct PostedMessage {
     phone: String,
-    /// The text as it is sent.
-    text: Option<String>,
-    /// A text with placeholders, which `params` fill.
-    template: Option<String>,
-    params: Option<Map<String, Value>>,
-    #[serde(default = "default_campaign")]
+    text: PostedText,
+    params: Vec<Param>,
     pub(super) campaign: String,
     dedupe_key: Option<String>,
-    due_at: Option<String>,
-    expires_at: Option<String>,
+    due_at: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
     /// The sender of the campaign.
     pub(super) from: Option<String>,
 }
 
-fn default_campaign() -> String {
-    "default".to_owned()
+#[derive(Debug)]
+enum PostedText {
+    /// The text as it is sent.
+    Text(String),
+    /// A text with placeholders, which `params` fill.
+    Template(String),
+}
+
+/// A field of `params`.
+#[derive(Debug)]
+struct Param {
+    name: String,
+    /// A number or an object as it was written.
+    value: String,
+    is_nested: bool,
 }
 
 /// A message that can be queued.
@@ -52,7 +79,7 @@ pub(super) struct MappedMessage {
     pub(super) expires_at: Option<Timestamp>,
     /// SHA-256 of its own key, if it has one.
     pub(super) own_key: Option<String>,
-    /// SHA-256 of what was posted.
+    /// Equal for messages whose fields are equal, however they are written.
     pub(super) fingerprint: String,
 }
 
@@ -72,18 +99,142 @@ pub(super) fn digest(bytes: impl AsRef<[u8]>) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
+/// The fields of an object that were not taken yet.
+struct Fields<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Fields<'a> {
+    /// Reads an object that errors call `name`.
+    fn parse(name: &str, json: &'a [u8]) -> Result<Self, String> {
+        let JsonObject(fields) = serde_json::from_slice(json).map_err(|error| {
+            if error.is_data() {
+                format!("invalid {name}: it is not a JSON object")
+            } else {
+                let (line, column) = (error.line(), error.column());
+                format!("invalid {name}: it is not JSON (line {line}, column {column})")
+            }
+        })?;
+        let mut seen = HashSet::new();
+        let mut fields_seen = fields.iter().map(|(field, _)| field.trim());
+        if let Some(field) = fields_seen.find(|field| !seen.insert(*field)) {
+            let shown = field.escape_debug();
+            return Err(format!("duplicate field `{shown}` in {name}"));
+        }
+        Ok(Self(fields))
+    }
+
+    fn take(&mut self, name: &str) -> Option<&'a str> {
+        let index = self.0.iter().position(|(field, _)| field == name)?;
+        Some(self.0.remove(index).1.get())
+    }
+
+    /// A field that is a text; `None` if it is missing or null.
+    fn text(&mut self, name: &str) -> Result<Option<String>, String> {
+        match self.take(name) {
+            None | Some("null") => Ok(None),
+            Some(text) if text.starts_with('"') => serde_json::from_str(text)
+                .map(Some)
+                .map_err(|_| format!("invalid `{name}`: it is not Unicode text")),
+            Some(_) => Err(format!("invalid `{name}`: use a text in quotation marks")),
+        }
+    }
+
+    fn instant(&mut self, name: &str) -> Result<Option<Timestamp>, String> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        let instant: jiff::Timestamp = text.parse().map_err(|_| {
+            format!("invalid `{name}`: use an instant with its offset, like `2026-12-24T09:00:00Z`")
+        })?;
+        Ok(Some(Timestamp::from_millis(instant.as_millisecond())))
+    }
+
+    fn params(&mut self) -> Result<Vec<Param>, String> {
+        let params = self.take("params");
+        let Some(params) = params.filter(|params| *params != "null") else {
+            return Ok(Vec::new());
+        };
+        let fields = Fields::parse("`params`", params.as_bytes())?;
+        let params = fields.0.into_iter().map(|(name, value)| {
+            let shown = name.escape_debug();
+            if ["phone", "content", "dedupe_key"].contains(&name.as_str()) {
+                return Err(format!("invalid `params`: `{shown}` is a field of the message"));
+            }
+            if name.trim().starts_with(RESERVED) {
+                return Err(format!(
+                    "invalid `params`: names such as `{shown}`, which begin with `{RESERVED}`, are reserved"
+                ));
+            }
+            if name.trim().is_empty() || name.contains('\0') {
+                return Err(format!("invalid `params`: invalid name `{shown}`"));
+            }
+            let text = cell(value).into_owned();
+            if text.contains('\0') {
+                return Err(format!("invalid `params`: `{shown}` has a NUL character"));
+            }
+            Ok(Param {
+                name,
+                value: text,
+                is_nested: is_nested(value),
+            })
+        });
+        params.collect()
+    }
+}
+
 impl PostedMessage {
     pub(super) fn parse(json: &[u8]) -> Result<Self, String> {
-        let message: Self =
-            serde_json::from_slice(json).map_err(|error| format!("invalid message: {error}"))?;
-        let name = message.campaign.trim();
+        let json = json.trim_ascii();
+        if json.len() > MAX_MESSAGE {
+            return Err("invalid message: it is longer than 64 KiB".to_owned());
+        }
+        let mut fields = Fields::parse("message", json)?;
+        let is_unknown = |(name, _): &&(String, _)| !FIELDS.contains(&name.as_str());
+        if let Some((name, _)) = fields.0.iter().find(is_unknown) {
+            return Err(format!(
+                "unknown field `{}`: a message has {}",
+                name.escape_debug(),
+                listed(FIELDS)
+            ));
+        }
+        let phone = fields.text("phone")?;
+        let (text, template) = (fields.text("text")?, fields.text("template")?);
+        let message = Self {
+            phone: phone.ok_or("missing field `phone`: the number of the recipient")?,
+            text: match (text, template) {
+                (Some(text), None) => PostedText::Text(text),
+                (None, Some(template)) => PostedText::Template(template),
+                (Some(_), Some(_)) => {
+                    return Err("invalid message: it has both `text` and `template`".to_owned());
+                }
+                (None, None) => {
+                    return Err(
+                        "missing field `text`, or `template` with placeholders that `params` fill"
+                            .to_owned(),
+                    );
+                }
+            },
+            params: fields.params()?,
+            campaign: match fields.text("campaign")? {
+                Some(name) => name.trim().to_owned(),
+                None => "default".to_owned(),
+            },
+            dedupe_key: fields.text("dedupe_key")?,
+            due_at: fields.instant("due_at")?,
+            expires_at: fields.instant("expires_at")?,
+            from: fields.text("from")?,
+        };
+        message.check().map(|()| message)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let name = &self.campaign;
         let is_long = name.chars().count() > MAX_CAMPAIGN;
         if name.is_empty() || is_long || name.chars().any(|c| !crate::text::is_printable(c)) {
             return Err(format!(
                 "invalid `campaign`: use a printable name of up to {MAX_CAMPAIGN} characters"
             ));
         }
-        if let Some(sender) = &message.from
+        if let Some(sender) = &self.from
             && (sender.trim().is_empty()
                 || sender.chars().count() > MAX_SENDER
                 || sender.chars().any(char::is_control))
@@ -92,146 +243,205 @@ impl PostedMessage {
                 "invalid `from`: use up to {MAX_SENDER} characters without control characters"
             ));
         }
-        Ok(message)
+        if let Some(key) = &self.dedupe_key
+            && (key.is_empty() || key.len() > MAX_KEY || key.contains('\0'))
+        {
+            return Err(format!(
+                "invalid `dedupe_key`: use 1 to {MAX_KEY} bytes without NUL characters"
+            ));
+        }
+        match (self.due_at, self.expires_at) {
+            (Some(due_at), Some(expires_at)) if expires_at <= due_at => {
+                Err("invalid `expires_at`: it is not after `due_at`".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The value of a placeholder: a field of `params` by its name, or by its name as an identifier.
+    fn value(&self, placeholder: &str) -> Option<&Param> {
+        let mut params = self.params.iter();
+        let exact = params.find(|param| param.name == placeholder);
+        exact.or_else(|| {
+            let mut params = self.params.iter();
+            params.find(|param| identifier(param.name.trim()) == placeholder)
+        })
+    }
+
+    /// The text that is sent.
+    fn render(&self, template: &Template) -> Result<String, String> {
+        let value = |name: &str| match name {
+            "phone" => Some(self.phone.trim()),
+            _ => self.value(name).map(|param| param.value.trim()),
+        };
+        let value = |name: &str| value(name).filter(|value| !value.is_empty());
+        let placeholders = || template.placeholders().iter().map(String::as_str);
+        let is_nested = |name: &&str| self.value(name).is_some_and(|param| param.is_nested);
+        if let Some(name) = placeholders().find(is_nested) {
+            return Err(format!(
+                "invalid `params`: `{name}` is an object or an array, and `template` needs a text"
+            ));
+        }
+        template.render(value).map_err(|error| match error {
+            RenderError::MissingValue => {
+                let missing = listed(placeholders().filter(|name| value(name).is_none()));
+                format!("missing `params`: no value for {missing}, and `template` needs it")
+            }
+            RenderError::TooLong => format!(
+                "invalid `template`: the text is too long: at most {} characters",
+                content::LONGEST
+            ),
+            RenderError::Other(detail) => format!("invalid `template`: {detail}"),
+        })
+    }
+
+    /// The values that are stored with the message, as JSON.
+    fn stored(&self) -> String {
+        let own = self.dedupe_key.as_deref();
+        let own = own.map(|key| ("dedupe_key".to_owned(), json!(key)));
+        let params = self.params.iter();
+        let params = params.map(|param| (param.name.trim().to_owned(), json!(param.value)));
+        Value::Object(own.into_iter().chain(params).collect::<Map<_, _>>()).to_string()
+    }
+
+    /// Does not depend on the order of fields, spaces, or how the phone is written.
+    fn fingerprint(&self, phone: &Phone) -> String {
+        let (kind, text) = match &self.text {
+            PostedText::Text(text) => ("text", text),
+            PostedText::Template(text) => ("template", text),
+        };
+        let mut params: Vec<(&str, &str)> = self
+            .params
+            .iter()
+            .map(|param| (param.name.as_str(), param.value.as_str()))
+            .collect();
+        params.sort_unstable();
+        let fields = json!([
+            phone.as_str(),
+            kind,
+            text,
+            params,
+            self.campaign,
+            self.dedupe_key,
+            self.due_at.map(Timestamp::as_millis),
+            self.expires_at.map(Timestamp::as_millis),
+            self.from,
+        ]);
+        format!("{FINGERPRINT}{}", &digest(fields.to_string())[1..])
     }
 }
 
-/// Makes messages of posted ones, by the rules of imports.
+/// Makes messages of posted ones.
 pub(super) struct MessageMapper {
     region: Option<Region>,
-    /// Numbers the messages of this process.
+    /// Makes messages without a key different from all others.
+    token: String,
     count: AtomicU64,
-    /// By the text with placeholders (`None`: the message has its text) and by what makes messages different.
-    readers: Mutex<HashMap<(Option<String>, String), MessageReader>>,
+    /// By their source.
+    templates: Mutex<HashMap<String, Arc<Template>>>,
 }
 
 impl MessageMapper {
     pub(super) fn new(region: Option<Region>) -> Self {
         Self {
             region,
+            token: format!("{:016x}", rand::random::<u64>()),
             count: AtomicU64::new(0),
-            readers: Mutex::default(),
+            templates: Mutex::default(),
         }
     }
 
-    /// Maps a message for a campaign, whose duplicates are found by `unique`.
-    pub(super) fn map(
-        &self,
-        posted: &PostedMessage,
-        json: &[u8],
-        unique: &Unique,
-    ) -> Result<MappedMessage, String> {
-        let template = match (&posted.text, &posted.template) {
-            (Some(_), Some(_)) => {
-                return Err("invalid message: it has both `text` and `template`".to_owned());
-            }
-            (None, None) => {
-                return Err(
-                    "missing `text`, or `template` with placeholders that `params` fill".to_owned(),
-                );
-            }
-            (Some(_), None) => None,
-            (None, Some(template)) => Some(template.clone()),
+    /// Maps a message. One without a `dedupe_key` is never a duplicate.
+    pub(super) fn map(&self, posted: &PostedMessage) -> Result<MappedMessage, String> {
+        let phone = Phone::parse(&posted.phone, Dialling::from(self.region))
+            .map_err(|error| invalid_phone(&posted.phone, &error))?;
+        let (name, content) = match &posted.text {
+            PostedText::Text(text) => ("text", text.trim().to_owned()),
+            PostedText::Template(source) => ("template", posted.render(&*self.template(source)?)?),
         };
-        if let Some(key) = &posted.dedupe_key
-            && (key.is_empty() || key.len() > MAX_KEY)
-        {
-            return Err(format!("invalid `dedupe_key`: use 1 to {MAX_KEY} bytes"));
-        }
-        let entry = entry(posted, template.is_none())?;
-        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let sms = self.read(template, unique, number, entry.as_bytes())?;
-        let (due_at, expires_at) = (
-            instant("due_at", posted.due_at.as_deref())?,
-            instant("expires_at", posted.expires_at.as_deref())?,
-        );
-        if let (Some(due_at), Some(expires_at)) = (due_at, expires_at)
-            && expires_at <= due_at
-        {
-            return Err("invalid `expires_at`: it is not after `due_at`".to_owned());
-        }
-        Ok(MappedMessage {
-            sms,
-            due_at,
-            expires_at,
-            own_key: posted.dedupe_key.as_ref().map(digest),
-            fingerprint: digest(json),
-        })
-    }
-
-    fn read(
-        &self,
-        template: Option<String>,
-        unique: &Unique,
-        number: u64,
-        entry: &[u8],
-    ) -> Result<NewSms, String> {
-        let mut readers = self
-            .readers
-            .lock()
-            .map_err(|_| "an earlier error".to_owned())?;
-        let key = (template, unique.to_string());
-        if !readers.contains_key(&key) {
-            let text = match &key.0 {
-                None => TextSource::Column,
-                Some(template) => TextSource::Text(template.clone()),
-            };
-            let options = Options {
-                text,
-                dialling: Dialling::from(self.region),
-                ..Options::default()
-            };
-            let reader = MessageReader::new(options, unique.clone());
-            let reader = reader.map_err(|error| error.to_string().replace("--text", "template"))?;
-            if readers.len() >= MAX_READERS {
-                readers.clear();
+        content::check(&content).map_err(|error| format!("invalid `{name}`: {error}"))?;
+        let dedupe_key = match &posted.dedupe_key {
+            Some(key) => own_key(key),
+            None => {
+                let number = self.count.fetch_add(1, Ordering::Relaxed);
+                format!("{}:{number}", self.token)
             }
-            readers.insert(key.clone(), reader);
-        }
-        let reader = readers.get_mut(&key).expect("it was just added");
-        let sms = reader.message(number, entry);
-        sms.map_err(|rejection| {
-            let reason = rejection.reason.replace("`--text`", "`template`");
-            reason.replace("`content`", "`text`")
+        };
+        Ok(MappedMessage {
+            fingerprint: posted.fingerprint(&phone),
+            own_key: posted.dedupe_key.as_ref().map(digest),
+            due_at: posted.due_at,
+            expires_at: posted.expires_at,
+            sms: NewSms {
+                line: 0,
+                segments: segments::count(&content).count,
+                phone: phone.into_string(),
+                content,
+                params: posted.stored(),
+                dedupe_key,
+                replaces: None,
+            },
         })
     }
-}
 
-/// The message as an entry of an import.
-fn entry(posted: &PostedMessage, has_text: bool) -> Result<String, String> {
-    let mut fields = Map::new();
-    fields.insert("phone".to_owned(), json!(posted.phone));
-    if has_text {
-        fields.insert("content".to_owned(), json!(posted.text));
-    }
-    if let Some(key) = &posted.dedupe_key {
-        fields.insert("dedupe_key".to_owned(), json!(key));
-    }
-    for (name, value) in posted.params.iter().flatten() {
-        if fields.insert(name.clone(), value.clone()).is_some() {
-            return Err(format!(
-                "invalid `params`: `{}` is a field of the message",
-                name.escape_debug()
-            ));
+    fn template(&self, source: &str) -> Result<Arc<Template>, String> {
+        let templates = || {
+            self.templates
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(known) = templates().get(source) {
+            return Ok(Arc::clone(known));
         }
+        let parsed = Template::parse("template", source);
+        let parsed = Arc::new(parsed.map_err(|problem| format!("invalid {problem}"))?);
+        let mut templates = templates();
+        if templates.len() >= MAX_TEMPLATES {
+            templates.clear();
+        }
+        templates.insert(source.to_owned(), Arc::clone(&parsed));
+        Ok(parsed)
     }
-    Ok(Value::Object(fields).to_string())
 }
 
-fn instant(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, String> {
-    let Some(text) = text else {
-        return Ok(None);
+/// Shows the client its own value, which nobody else sees.
+pub(super) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
+    let shown: String = raw.chars().take(MAX_SHOWN).collect();
+    let shown = shown.escape_debug();
+    let problem = match error {
+        PhoneError::Empty => return "invalid `phone`: it is empty".to_owned(),
+        PhoneError::NotANumber(_) => "is not a phone number".to_owned(),
+        PhoneError::Scientific(_) => {
+            "is in scientific notation: give the number as a text with all its digits".to_owned()
+        }
+        PhoneError::Several(_) => "seems to contain more than one number: keep one".to_owned(),
+        PhoneError::Invalid(_, why) => format!("is not a valid phone number: {why}"),
+        PhoneError::Unassigned(_, region) => format!(
+            "is not a valid phone number: neither a number of {region} nor one with a country code"
+        ),
+        PhoneError::AmbiguousMobile(_, region, other) | PhoneError::Ambiguous(_, region, other) => {
+            format!(
+                "can be a number of {region}, or one of {other} without its `+`: write it with `+` and \
+                 its country code"
+            )
+        }
+        PhoneError::NoRegion(_) | PhoneError::OtherCountry(..) | PhoneError::NoCountryCode(_) => {
+            "has no `+`: write it with `+` and its country code".to_owned()
+        }
     };
-    let instant: Result<jiff::Timestamp, _> = text.parse();
-    let instant = instant.map_err(|_| {
-        format!("invalid `{name}`: use an instant with its offset, like `2026-12-24T09:00:00Z`")
-    })?;
-    Ok(Some(Timestamp::from_millis(instant.as_millisecond())))
+    format!("invalid `phone`: `{shown}` {problem}")
 }
 
 /// The messages of a JSON array, each as it was written.
 pub(super) fn array(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
-    serde_json::from_slice(json).map_err(|error| format!("invalid list of messages: {error}"))
+    serde_json::from_slice(json).map_err(|error| {
+        if error.is_data() {
+            "invalid list of messages: it is not a JSON array".to_owned()
+        } else {
+            let (line, column) = (error.line(), error.column());
+            format!("invalid list of messages: it is not JSON (line {line}, column {column})")
+        }
+    })
 }
 
 #[cfg(test)]
@@ -240,12 +450,15 @@ mod tests {
 
     fn map(json: &str) -> Result<MappedMessage, String> {
         let mapper = MessageMapper::new("GB".parse().ok());
-        let posted = PostedMessage::parse(json.as_bytes())?;
-        mapper.map(&posted, json.as_bytes(), &Unique::None)
+        mapper.map(&PostedMessage::parse(json.as_bytes())?)
     }
 
     fn error(json: &str) -> String {
         map(json).err().expect("not a message")
+    }
+
+    fn fingerprint(json: &str) -> String {
+        map(json).expect("a message").fingerprint
     }
 
     #[test]
@@ -264,9 +477,55 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_those_of_an_import() {
+    fn params_keep_numbers_as_written_and_any_name() {
+        let json = r#"{"phone":"+447400123456","text":"a","dedupe_key":"k",
+            "params":{"mobile":"1","tel":2,"First name":"Ann","n":1.10,"big":12345678901234567890123,"list":[1]}}"#;
+        let sms = map(json).expect("a message").sms;
+        let stored: Value = serde_json::from_str(&sms.params).expect("JSON");
+        let expected = json!({"dedupe_key": "k", "mobile": "1", "tel": "2", "First name": "Ann", "n": "1.10",
+            "big": "12345678901234567890123", "list": "[1]"});
+        assert_eq!(stored, expected);
+        let json = r#"{"phone":"+447400123456","template":"{{ First_name }} {{ phone }}","params":{"First name":"Ann"}}"#;
+        assert_eq!(
+            map(json).expect("a message").sms.content,
+            "Ann +447400123456"
+        );
+    }
+
+    #[test]
+    fn fingerprint_depends_on_fields_not_on_their_form() {
+        let one = r#"{"phone":"+447400123456","text":"a","params":{"x":"1","y":"2"},"campaign":"c","dedupe_key":"k"}"#;
+        for same in [
+            r#" {"dedupe_key":"k","campaign":"c","params":{"y":"2","x":"1"},"text":"a","phone":"+447400123456"}
+"#,
+            r#"{"phone":"07400 123456","text":"a","params":{"x":1,"y":"2"},"campaign":" c ","dedupe_key":"k","from":null}"#,
+        ] {
+            assert_eq!(fingerprint(one), fingerprint(same), "{same}");
+        }
+        for (before, after) in [
+            ("+447400123456", "+447400123457"),
+            ("text", "template"),
+            (":\"a\"", ":\"b\""),
+            ("\"x\":\"1\"", "\"x\":\"3\""),
+            ("\"c\"", "\"d\""),
+            ("\"k\"", "\"l\""),
+            ("{\"phone", "{\"from\":\"A\",\"phone"),
+            ("{\"phone", "{\"due_at\":\"2099-01-01T00:00:00Z\",\"phone"),
+            (
+                "{\"phone",
+                "{\"expires_at\":\"2099-01-01T00:00:00Z\",\"phone",
+            ),
+        ] {
+            let other = one.replacen(before, after, 1);
+            assert_ne!(fingerprint(one), fingerprint(&other), "{other}");
+        }
+        assert_eq!(fingerprint(one).len(), 64);
+    }
+
+    #[test]
+    fn errors_name_the_field_and_the_value_of_the_client() {
         for (json, expected) in [
-            (r#"{"phone":"+447400123456"}"#, "missing `text`"),
+            (r#"{"phone":"+447400123456"}"#, "missing field `text`"),
             (
                 r#"{"phone":"+447400123456","text":"a","template":"b"}"#,
                 "both `text` and `template`",
@@ -288,6 +547,30 @@ mod tests {
             (
                 r#"{"phone":"+447400123456","text":"a","params":{"phone":"1"}}"#,
                 "`phone` is a field",
+            ),
+            (
+                r#"{"phone":"+447400123456","text":"a","params":{" smsq_id":"1"}}"#,
+                "are reserved",
+            ),
+            (
+                r#"{"phone":"+447400123456","text":"a","params":[]}"#,
+                "invalid `params`: it is not a JSON object",
+            ),
+            (
+                r#"{"phone":"+447400123456","template":"{{ a }}","params":{"a":{}}}"#,
+                "`a` is an object or an array",
+            ),
+            (
+                r#"{"phone":"garbage 7","text":"a"}"#,
+                "invalid `phone`: `garbage 7`",
+            ),
+            (
+                r#"{"phone":447400123456,"text":"a"}"#,
+                "invalid `phone`: use a text in quotation marks",
+            ),
+            (
+                r#"{"phone":"+447400123456","text":"a","text":"b"}"#,
+                "duplicate field `text` in message",
             ),
             (
                 r#"{"phone":"+447400123456","text":"a","due_at":"tomorrow"}"#,
@@ -313,8 +596,8 @@ mod tests {
                 r#"{"phone":"+447400123456","text":"a","from":"SHOP\u0000"}"#,
                 "invalid `from`",
             ),
-            ("[]", "invalid message"),
-            ("{", "invalid message"),
+            ("[]", "invalid message: it is not a JSON object"),
+            ("{", "invalid message: it is not JSON (line 1, column 1)"),
         ] {
             let found = error(json);
             assert!(found.contains(expected), "{json}: {found}");
@@ -326,10 +609,7 @@ mod tests {
         let mapper = MessageMapper::new(None);
         let json = r#"{"phone":"+447400123456","text":"a"}"#;
         let posted = PostedMessage::parse(json.as_bytes()).expect("a message");
-        let key = || {
-            let made = mapper.map(&posted, json.as_bytes(), &Unique::None);
-            made.expect("a message").sms.dedupe_key
-        };
+        let key = || mapper.map(&posted).expect("a message").sms.dedupe_key;
         assert_ne!(key(), key());
     }
 }

@@ -18,7 +18,7 @@ use writer::IntakeWriter;
 
 pub(super) use api::{rejected_rows, routes, unlimited_routes};
 pub(super) use uploads::RejectedRows;
-pub use uploads::{FileImporter, ImportField};
+pub use uploads::{FileImporter, ImportField, UploadField, UploadRequest};
 
 /// What the endpoints share.
 pub(super) struct Intake {

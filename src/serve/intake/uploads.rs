@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -16,16 +17,23 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::atomic_file::AtomicFile;
+use crate::serve::problem::Problem;
+use crate::text::listed;
 
 /// Results that are kept, and for how long.
 const MAX_KEPT: usize = 100;
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
+/// More files wait for their import only on the client's disk; how long it waits then, in seconds.
+const MAX_WAITING: usize = 100;
+const WAIT: u32 = 60;
+/// What uploads leave free on a disk, in bytes, unless a twentieth of it is less.
+const RESERVE: u64 = 1 << 30;
 /// The folder of an upload that is not complete. It is deleted if nothing was written to it for a day.
 const PARTIAL: &str = ".partial-";
 const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
-/// What the folder of an upload contains: a folder with the file until it is imported, the fields, then the result.
+/// What the folder of an upload contains: a folder with the file until it is imported, the request, then the result.
 const FILE: &str = "file";
-const FIELDS: &str = "fields.json";
+const REQUEST: &str = "fields.json";
 const RESULT: &str = "result.json";
 const REJECTS: &str = "rejects.csv";
 
@@ -36,10 +44,88 @@ pub struct ImportField {
     pub value: String,
 }
 
+/// What a field of an upload concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadField {
+    /// The list and its messages: role `send` is enough.
+    List,
+    /// The settings of the campaign, or a check that protects from mistakes: needs role `operate` too.
+    Change,
+}
+
+/// All fields of an upload besides `file`. Other flags of `smsq import` name files, or belong to a terminal.
+const UPLOAD_FIELDS: [(&str, UploadField); 21] = [
+    ("campaign", UploadField::List),
+    ("text", UploadField::List),
+    ("column", UploadField::List),
+    ("region", UploadField::List),
+    ("international", UploadField::List),
+    ("national", UploadField::List),
+    ("smart", UploadField::List),
+    ("unique", UploadField::List),
+    ("at", UploadField::List),
+    ("expires", UploadField::List),
+    ("delimiter", UploadField::List),
+    ("encoding", UploadField::List),
+    ("sheet", UploadField::List),
+    ("provider", UploadField::Change),
+    ("from", UploadField::Change),
+    ("window", UploadField::Change),
+    ("days", UploadField::Change),
+    ("timezone", UploadField::Change),
+    ("fallback-timezone", UploadField::Change),
+    ("max-rejects", UploadField::Change),
+    ("again", UploadField::Change),
+];
+
+impl UploadField {
+    pub fn named(name: &str) -> Option<Self> {
+        let mut fields = UPLOAD_FIELDS.iter();
+        fields
+            .find(|(known, _)| *known == name)
+            .map(|(_, field)| *field)
+    }
+
+    /// The names of all fields, as an error lists them.
+    pub fn names() -> String {
+        listed(UPLOAD_FIELDS.iter().map(|(name, _)| *name))
+    }
+}
+
+/// What was posted with a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UploadRequest {
+    pub fields: Vec<ImportField>,
+    /// The name of the token.
+    pub posted_by: String,
+    /// Its role may change campaigns and replace failed messages.
+    pub may_change: bool,
+}
+
+impl UploadRequest {
+    /// Reads what [`PartialUpload::accept`] wrote. An older smsq wrote only the fields.
+    fn read(file: &File) -> io::Result<Self> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Stored {
+            Request(UploadRequest),
+            Fields(Vec<ImportField>),
+        }
+        Ok(match serde_json::from_reader(file)? {
+            Stored::Request(request) => request,
+            Stored::Fields(fields) => Self {
+                fields,
+                posted_by: String::new(),
+                may_change: true,
+            },
+        })
+    }
+}
+
 /// Imports a file as `smsq import` does.
 pub trait FileImporter: Send + Sync {
     /// Checks the fields before the file is taken. An error is a sentence that says what to do.
-    fn check(&self, fields: &[ImportField]) -> Result<(), String>;
+    fn check(&self, request: &UploadRequest) -> Result<(), String>;
 
     /// Blocks until the file is imported, also while the database is away; returns the object that
     /// `smsq import --format json` prints, or `None` if `stop` became true before the end. Rejected rows are written to
@@ -47,7 +133,7 @@ pub trait FileImporter: Send + Sync {
     fn import(
         &self,
         file: &Path,
-        fields: &[ImportField],
+        request: &UploadRequest,
         rejects: &Path,
         stop: watch::Receiver<bool>,
     ) -> Result<Option<Value>, String>;
@@ -60,10 +146,10 @@ pub(super) struct PartialUpload {
 }
 
 impl PartialUpload {
-    /// Stores the file and its fields for good; returns the id of the upload. Blocks until the disk has them.
-    fn accept(self, uploads: &Path, fields: &[ImportField]) -> io::Result<String> {
-        let mut output = File::create(self.folder.path().join(FIELDS))?;
-        serde_json::to_writer(&mut output, fields)?;
+    /// Stores the file and its request for good; returns the id of the upload. Blocks until the disk has them.
+    fn accept(self, uploads: &Path, request: &UploadRequest) -> io::Result<String> {
+        let mut output = File::create(self.folder.path().join(REQUEST))?;
+        serde_json::to_writer(&mut output, request)?;
         output.sync_all()?;
         File::open(&self.path)?.sync_all()?;
         File::open(self.folder.path().join(FILE))?.sync_all()?;
@@ -135,18 +221,43 @@ impl Uploads {
         Ok(PartialUpload { folder, path })
     }
 
-    pub(super) fn check(&self, fields: &[ImportField]) -> Result<(), String> {
-        self.importer.check(fields)
+    pub(super) fn check(&self, request: &UploadRequest) -> Result<(), String> {
+        self.importer.check(request)
+    }
+
+    /// Fails while many files wait for their import, or if the disk of the folder, which may be that of the database,
+    /// is nearly full.
+    pub(super) fn check_room(&self) -> Result<(), Problem> {
+        let ids = self.ids();
+        let is_waiting = |id: &&String| !self.folder.join(id).join(RESULT).exists();
+        if ids.iter().filter(is_waiting).count() >= MAX_WAITING {
+            let detail = format!(
+                "{MAX_WAITING} uploaded files wait to be imported: upload more when there are fewer"
+            );
+            return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).after(WAIT));
+        }
+        let folder = self.folder.ancestors().find(|folder| folder.exists());
+        let Some(Ok(disk)) = folder.map(rustix::fs::statvfs) else {
+            return Ok(());
+        };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let size = disk.f_blocks.saturating_mul(disk.f_frsize);
+        if free < reserve(size) {
+            tracing::warn!(folder = %self.folder.display(), free, "an upload is refused: the disk is nearly full");
+            let detail = "the disk of the server is nearly full; nothing was stored";
+            return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, detail));
+        }
+        Ok(())
     }
 
     /// Takes a file, and imports it in the background; returns the id of the upload.
     pub(super) async fn accept(
         &self,
         upload: PartialUpload,
-        fields: Vec<ImportField>,
+        request: UploadRequest,
     ) -> io::Result<String> {
         let folder = self.folder.clone();
-        let accepting = tokio::task::spawn_blocking(move || upload.accept(&folder, &fields));
+        let accepting = tokio::task::spawn_blocking(move || upload.accept(&folder, &request));
         let id = accepting.await.map_err(io::Error::other)??;
         self.prune();
         self.begin(&id);
@@ -220,9 +331,14 @@ impl Uploads {
         (is_id(id) && folder.is_dir()).then_some(folder)
     }
 
-    /// The state of an upload; `None` if it is unknown.
-    pub(super) fn state(&self, id: &str) -> Option<Value> {
+    /// The state of an upload; `None` if it is unknown, or not of the token `posted_by`.
+    pub(super) fn state(&self, id: &str, posted_by: Option<&str>) -> Option<Value> {
         let folder = self.find(id)?;
+        if let Some(token) = posted_by {
+            let request = File::open(folder.join(REQUEST)).ok()?;
+            let request = UploadRequest::read(&request).ok()?;
+            (request.posted_by == token).then_some(())?;
+        }
         let mut object = Map::from_iter([("import".to_owned(), json!(id))]);
         match read_result(&folder) {
             None => {
@@ -261,6 +377,11 @@ impl Uploads {
     }
 }
 
+/// The bytes that uploads leave free on a disk of this size.
+fn reserve(size: u64) -> u64 {
+    (size / 20).min(RESERVE)
+}
+
 fn is_id(name: &str) -> bool {
     name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -291,8 +412,8 @@ fn import(
     importer: &dyn FileImporter,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let fields = File::open(folder.join(FIELDS))?;
-    let lock = flock(&fields, FlockOperation::NonBlockingLockExclusive);
+    let request = File::open(folder.join(REQUEST))?;
+    let lock = flock(&request, FlockOperation::NonBlockingLockExclusive);
     if lock.is_err() || folder.join(RESULT).exists() {
         // Another server with the same folder imports it.
         return Ok(());
@@ -300,8 +421,8 @@ fn import(
     let name = names(&folder.join(FILE)).next();
     let name = name.ok_or(io::ErrorKind::NotFound)?;
     let path = folder.join(FILE).join(&name);
-    let fields: Vec<ImportField> = serde_json::from_reader(&fields)?;
-    let result = match importer.import(&path, &fields, &folder.join(REJECTS), stop) {
+    let uploaded = UploadRequest::read(&request)?;
+    let result = match importer.import(&path, &uploaded, &folder.join(REJECTS), stop) {
         Ok(None) => return Ok(()),
         Ok(Some(mut result)) => {
             result["state"] = json!("done");
@@ -312,4 +433,25 @@ fn import(
     };
     write_result(folder, &result)?;
     fs::remove_dir_all(folder.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_of_an_older_smsq_is_read() {
+        let mut file = tempfile::tempfile().expect("a file");
+        let old = br#"[{"name":"text","value":"Hi"}]"#;
+        file.write_all(old).expect("written");
+        io::Seek::rewind(&mut file).expect("rewound");
+        let request = UploadRequest::read(&file).expect("a request");
+        assert_eq!((request.fields.len(), request.posted_by.as_str()), (1, ""));
+    }
+
+    #[test]
+    fn uploads_leave_a_twentieth_of_a_small_disk_free() {
+        assert_eq!(reserve(20 << 20), 1 << 20);
+        assert_eq!(reserve(1 << 40), 1 << 30);
+    }
 }

@@ -1,7 +1,7 @@
 //! Commits posted messages: what arrives while one transaction commits, or soon after, goes into the next one.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -31,10 +31,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 /// The messages of one request that are of one campaign and schedule.
 struct Submission {
-    campaign: Campaign,
-    due_at: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
-    messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
+    new: NewMessages,
     reply: oneshot::Sender<Result<Vec<PostResult>, StoreError>>,
 }
 
@@ -46,11 +43,19 @@ pub(super) struct IntakeWriter {
 
 /// Messages that are committed together and were posted by one request.
 pub(super) struct NewMessages {
-    pub(super) campaign: Campaign,
+    pub(super) campaign: Arc<Campaign>,
+    /// The name of the token.
+    pub(super) posted_by: String,
     pub(super) due_at: Option<Timestamp>,
     pub(super) expires_at: Option<Timestamp>,
     /// Each with the keys that a repeated request has too.
     pub(super) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
+}
+
+impl NewMessages {
+    fn import_key(&self) -> ImportKey {
+        (self.campaign.id, self.posted_by.clone())
+    }
 }
 
 impl IntakeWriter {
@@ -74,14 +79,7 @@ impl IntakeWriter {
     ) -> Option<Result<Vec<PostResult>, StoreError>> {
         let queue = self.queue.lock().ok()?.clone()?;
         let (reply, answer) = oneshot::channel();
-        let submission = Submission {
-            campaign: new.campaign,
-            due_at: new.due_at,
-            expires_at: new.expires_at,
-            messages: new.messages,
-            reply,
-        };
-        queue.send(submission).await.ok()?;
+        queue.send(Submission { new, reply }).await.ok()?;
         drop(queue);
         answer.await.ok()
     }
@@ -98,7 +96,10 @@ impl IntakeWriter {
     }
 }
 
-/// An import that counts the posted messages of one campaign.
+/// The campaign and the token of an import.
+type ImportKey = (i64, String);
+
+/// An import that counts the posted messages of one campaign and token.
 struct OpenImport {
     id: i64,
     lines: u64,
@@ -106,7 +107,7 @@ struct OpenImport {
 
 struct WriterTask {
     store: Store,
-    imports: HashMap<i64, OpenImport>,
+    imports: HashMap<ImportKey, OpenImport>,
     pruned_at: Instant,
 }
 
@@ -114,7 +115,7 @@ impl WriterTask {
     async fn run(mut self, mut queue: mpsc::Receiver<Submission>) {
         let mut next_at = Instant::now();
         while let Some(first) = queue.recv().await {
-            let mut rows = first.messages.len();
+            let mut rows = first.new.messages.len();
             let mut group = vec![first];
             while rows < MAX_ROWS {
                 let next = match queue.try_recv() {
@@ -123,7 +124,7 @@ impl WriterTask {
                     Err(_) => timeout_at(next_at, queue.recv()).await.ok().flatten(),
                 };
                 let Some(next) = next else { break };
-                rows += next.messages.len();
+                rows += next.new.messages.len();
                 group.push(next);
             }
             next_at = Instant::now() + COMMIT_EVERY;
@@ -176,25 +177,26 @@ impl WriterTask {
         group: &[Submission],
     ) -> Result<Vec<Vec<PostResult>>, StoreError> {
         let now = self.store.now().await?;
-        for submission in group {
-            self.open_import(&submission.campaign, now).await?;
+        for Submission { new, .. } in group {
+            self.open_import(new, now).await?;
         }
-        // The requests of one campaign and schedule are one batch of rows.
+        // The requests of one campaign, token and schedule are one batch of rows.
         let mut batches: Vec<PostedBatch> = Vec::new();
         let mut places: Vec<(usize, usize)> = Vec::with_capacity(group.len());
         let mut known: HashMap<(i64, Option<Timestamp>, Option<Timestamp>), usize> = HashMap::new();
-        for submission in group {
-            let campaign = &submission.campaign;
-            let key = (campaign.id, submission.due_at, submission.expires_at);
+        for Submission { new, .. } in group {
+            let campaign = &new.campaign;
+            let import = self.imports.get_mut(&new.import_key());
+            let import = import.expect("it was opened");
+            let key = (import.id, new.due_at, new.expires_at);
             let index = *known.entry(key).or_insert_with(|| {
-                let import_id = self.imports[&campaign.id].id;
                 batches.push(PostedBatch {
                     batch: ImportBatch {
-                        import_id,
+                        import_id: import.id,
                         campaign_id: campaign.id,
                         now,
-                        due_at: submission.due_at.unwrap_or(now),
-                        expires_at: submission.expires_at,
+                        due_at: new.due_at.unwrap_or(now),
+                        expires_at: new.expires_at,
                         window: campaign.window.clone(),
                         rows: Vec::new(),
                         row_count: 0,
@@ -207,8 +209,7 @@ impl WriterTask {
             });
             let posted = &mut batches[index];
             places.push((index, posted.batch.rows.len()));
-            let import = self.imports.get_mut(&campaign.id).expect("it was opened");
-            for (message, keys) in &submission.messages {
+            for (message, keys) in &new.messages {
                 import.lines += 1;
                 let mut sms = message.sms.clone();
                 sms.line = import.lines;
@@ -225,20 +226,24 @@ impl WriterTask {
         let of_group = group.iter().zip(places);
         Ok(of_group
             .map(|(submission, (index, start))| {
-                results[index][start..start + submission.messages.len()].to_vec()
+                results[index][start..start + submission.new.messages.len()].to_vec()
             })
             .collect())
     }
 
-    async fn open_import(&mut self, campaign: &Campaign, now: Timestamp) -> Result<(), StoreError> {
-        if !self.imports.contains_key(&campaign.id) {
-            let token = random_token();
-            let begun = self.store.begin_import(campaign.id, POSTED, &token, now);
+    async fn open_import(&mut self, new: &NewMessages, now: Timestamp) -> Result<(), StoreError> {
+        let key = new.import_key();
+        if !self.imports.contains_key(&key) {
+            let (campaign_id, posted_by) = (new.campaign.id, new.posted_by.as_str());
+            let hash = random_token();
+            let begun = self
+                .store
+                .begin_import(campaign_id, POSTED, &hash, Some(posted_by), now);
             let import = OpenImport {
                 id: begun.await?,
                 lines: 0,
             };
-            self.imports.insert(campaign.id, import);
+            self.imports.insert(key, import);
         }
         Ok(())
     }

@@ -702,7 +702,7 @@ async fn search(
 async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Result<Value, Problem> {
     let store = &shared.store;
     let filter = SmsFilter::Phone(phone.as_str());
-    let found = shared.page.search(store, filter, ROWS).await?;
+    let found = shared.page.search(store, filter, None, ROWS).await?;
     let ids: Vec<i64> = found.iter().map(|one| one.campaign_id).collect();
     let names = store.campaign_names(&ids).await?;
     let suppressed = store.suppressed_among(&[phone.as_str()]).await?;

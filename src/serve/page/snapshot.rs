@@ -201,12 +201,13 @@ impl Page {
         &self,
         store: &Store,
         filter: SmsFilter<'_>,
+        posted_by: Option<&str>,
         most: i64,
     ) -> Result<Vec<FoundSms>, Problem> {
         let Ok(_turn) = self.searching.try_acquire() else {
             return Err(busy("another search is running: try again in a moment"));
         };
-        Ok(store.find_sms(filter, most).await?)
+        Ok(store.find_sms(filter, posted_by, most).await?)
     }
 
     /// Held while a file is written to a client.

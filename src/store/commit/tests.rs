@@ -94,7 +94,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         lease_ms: 30_000,
     };
     let worker_id = store.register_worker(&worker, NOW).await.expect("an id");
-    let begun = store.begin_import(1, "list.csv", "hash", NOW).await;
+    let begun = store.begin_import(1, "list.csv", "hash", None, NOW).await;
     let row = |line: u64| NewSms {
         line,
         phone: format!("+447400{line:06}"),

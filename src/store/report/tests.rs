@@ -28,7 +28,7 @@ async fn campaign(store: &Store, name: &str) -> i64 {
 /// Imports `count` messages as one file; returns the import.
 async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
     let import_id = store
-        .begin_import(campaign_id, "list.csv", "hash", NOW)
+        .begin_import(campaign_id, "list.csv", "hash", None, NOW)
         .await
         .expect("begun");
     let rows = (0..count)

@@ -1,13 +1,15 @@
 //! Messages over HTTP: one, many, and files.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Served, configure};
 use crate::support::Scratch;
-use crate::support::databases::with_every_database;
+use crate::support::client::Client;
+use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::eventually;
 use smsq::sandbox::SandboxConfig;
@@ -93,16 +95,24 @@ fn invalid_message_is_answered_with_the_reason() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
     for (json, reason) in [
-        ("", "invalid message"),
-        ("[]", "invalid message"),
+        ("", "invalid message: it is not JSON"),
+        ("[]", "invalid message: it is not a JSON object"),
+        (r#"{"phone":"ga rbage","text":"a"}"#, "`ga rbage`"),
+        (
+            r#"{"phone":"+447400123456","text":"a","expires_at":"2020-01-01T00:00:00Z"}"#,
+            "invalid `expires_at`: it is in the past",
+        ),
         (r#"{"text":"a"}"#, "missing field `phone`"),
-        (r#"{"phone":"+447400123456"}"#, "missing `text`"),
+        (r#"{"phone":"+447400123456"}"#, "missing field `text`"),
         (r#"{"phone":"12","text":"a"}"#, "not a valid phone number"),
         (
             r#"{"phone":"+447400123456","text":"a","x":1}"#,
             "unknown field `x`",
         ),
-        (r#"{"phone":"+447400123456","text":"a\u0000"}"#, "NUL"),
+        (
+            r#"{"phone":"+447400123456","text":"a\u0000"}"#,
+            "invalid `text`",
+        ),
         (r#"{"phone":"+447400123456","template":"{{ a }}"}"#, "`a`"),
         (
             r#"{"phone":"+447400123456","text":"a","due_at":"soon"}"#,
@@ -196,7 +206,9 @@ fn batch_of_any_length_is_queued_and_can_be_repeated() {
         assert_eq!(first["rejected"][0]["line"], 2_501);
         assert_eq!(first["rejected"][1]["line"], 2_503);
         let ids = first["ids"].as_array().expect("ids");
-        assert_eq!(ids.len(), 2_502);
+        // By line, also of the one that is empty.
+        assert_eq!(ids.len(), 2_503);
+        assert_eq!(&ids[2_500..], [Value::Null, Value::Null, Value::Null]);
         let again = post();
         assert_eq!(
             (&again["accepted"], &again["duplicates"]),
@@ -414,27 +426,346 @@ fn uploaded_file_may_be_named_like_its_rejects() {
 
 #[test]
 fn cancelled_campaign_is_not_changed_and_takes_no_message() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let message = MESSAGE.replace('{', r#"{"campaign":"c","#);
+        let keyed = message.replace('{', r#"{"dedupe_key":"k","#);
+        assert_eq!(served.post(&message).status, 202);
+        let known = served.post(&keyed).json();
+        let ran = scratch.run(["cancel", "--campaign", "c"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let change = r#"{"priority":7,"paused":true}"#;
+        let answer = served.api("operate", "PATCH", "/v1/campaigns/c", change);
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        // What was read about the campaign before is not used.
+        let answer = served.post(&message);
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &message);
+        assert_eq!(answer.json()["rejected_count"], 1, "{}", answer.body);
+        let repeated = served.post(&keyed);
+        assert_eq!(repeated.status, 200, "{}", repeated.body);
+        let repeated = repeated.json();
+        assert_eq!(
+            (&repeated["id"], &repeated["state"]),
+            (&known["id"], &json!("cancelled"))
+        );
+        let seen = served.api("read", "GET", "/v1/campaigns/c", "").json();
+        assert_eq!(
+            (&seen["priority"], &seen["state"]),
+            (&json!(0), &json!("cancelled")),
+            "{seen}"
+        );
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(
+            (&status["queued"], &status["imported"]),
+            (&json!(0), &json!(2))
+        );
+    });
+}
+
+#[test]
+fn post_without_a_key_is_never_a_duplicate() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let code = MESSAGE.replace('{', r#"{"campaign":"codes","#);
+        assert_eq!(served.post(&code).status, 202);
+        // Lists make the campaign one with a message per phone.
+        scratch.write("list.csv", "phone\n+447400123456\n+447400123457\n");
+        let import = ["import", "list.csv", "--campaign", "codes", "--text", "Hi"];
+        let ran = scratch.run(import);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let fields = [("text", "Hi"), ("campaign", "codes")];
+        let list = "phone\n+447400123457\n+447400123458\n";
+        let state = imported(&served, &upload(&served, &form(&fields, "b.csv", list)));
+        assert_eq!(
+            (&state["accepted"], &state["duplicates"]),
+            (&json!(1), &json!(1)),
+            "{state}"
+        );
+        for phone in ["+447400123456", "+447400123457", "+447400123458"] {
+            let answer = served.post(&code.replace("+447400123456", phone));
+            assert_eq!(answer.status, 202, "{phone}: {}", answer.body);
+            let path = format!("/v1/messages/{}", id(&answer.json()));
+            let found = served.api("send", "GET", &path, "").json();
+            assert_eq!(found["phone"], phone, "{found}");
+        }
+        let batch = format!("{code}\n{code}\n");
+        let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &batch);
+        assert_eq!(answer.json()["accepted"], 2, "{}", answer.body);
+        drop(served);
+        assert_eq!(
+            scratch.checked_status(Some("codes"))["queued"],
+            1 + 2 + 1 + 3 + 2
+        );
+    });
+}
+
+#[test]
+fn duplicate_that_is_not_known_any_more_is_not_queued() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let keyed = MESSAGE.replace('{', r#"{"dedupe_key":"order-7","#);
+        assert_eq!(served.post(&keyed).status, 202);
+        // As it is after a day.
+        db.run("DELETE FROM intake_key");
+        let answer = served.post(&keyed);
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        let detail = answer.json()["detail"].to_string();
+        assert!(detail.contains("duplicate `dedupe_key`"), "{detail}");
+        let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &keyed);
+        let answer = answer.json();
+        assert_eq!(
+            (&answer["accepted"], &answer["duplicates"], &answer["ids"]),
+            (&json!(0), &json!(1), &json!([null]))
+        );
+        drop(served);
+        assert_eq!(scratch.checked_status(None)["queued"], 1);
+    });
+}
+
+#[test]
+fn equal_messages_are_known_however_they_are_written() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let first =
+            r#"{"phone":"+447400123456","text":"a","params":{"x":"1","y":"2"},"dedupe_key":"k"}"#;
+        let again = r#"{"dedupe_key": "k", "params": {"y": "2", "x": "1"}, "text": "a", "phone": "+44 7400 123456"}"#;
+        let accepted = served.post(first);
+        assert_eq!(accepted.status, 202, "{}", accepted.body);
+        let repeated = served.post(&format!("{again}\r\n"));
+        assert_eq!(
+            (repeated.status, id(&repeated.json())),
+            (200, id(&accepted.json()))
+        );
+        let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, again);
+        assert_eq!(answer.json()["ids"], json!([id(&accepted.json())]));
+        let other = again.replace("\"2\"", "\"3\"");
+        assert_eq!(served.post(&other).status, 422);
+        drop(served);
+        assert_eq!(scratch.checked_status(None)["queued"], 1);
+    });
+}
+
+/// Uploads a form with the token of a role; returns the status and the explanation.
+fn try_upload(served: &Served, role: &str, form: &str) -> (u16, String) {
+    let answer = served.api_with(role, "POST", "/v1/imports", &FORM, form);
+    (answer.status, answer.body)
+}
+
+#[test]
+fn fields_of_an_upload_need_their_role() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    served.post(&MESSAGE.replace('{', r#"{"campaign":"c","#));
-    let ran = scratch.run(["cancel", "--campaign", "c"]);
-    assert_eq!(ran.code(), Some(0), "{ran}");
-    let change = r#"{"priority":7,"paused":true}"#;
-    let answer = served.api("operate", "PATCH", "/v1/campaigns/c", change);
-    assert_eq!(answer.status, 409, "{}", answer.body);
-    let message = MESSAGE.replace('{', r#"{"campaign":"c","#);
-    // What was read about the campaign is used for a second.
-    eventually("no message is queued", || {
-        served.post(&message).status == 409
+    let list = "phone;name\n+447400123456;Ann\n";
+    let of_the_list = [
+        ("campaign", "up"),
+        ("text", "Hi {{ who }}"),
+        ("column", "who=name"),
+        ("region", "GB"),
+        ("international", "true"),
+        ("national", "false"),
+        ("smart", "true"),
+        ("unique", "none"),
+        ("at", "+2h"),
+        ("expires", "+8h"),
+        ("delimiter", ";"),
+        ("encoding", "utf-8"),
+    ];
+    let of_the_campaign = [
+        ("provider", "cellar"),
+        ("from", "SHOP"),
+        ("window", "09:00-20:00"),
+        ("days", "mon-fri"),
+        ("timezone", "Europe/Berlin"),
+        ("fallback-timezone", "Europe/Berlin"),
+        ("max-rejects", "100%"),
+        ("again", "true"),
+    ];
+    for role in ["read", "operate"] {
+        let (status, body) = try_upload(&served, role, &form(&of_the_list, "a.csv", list));
+        assert_eq!(status, 403, "{body}");
+        assert!(body.contains("role `send` or `admin`"), "{body}");
+    }
+    let path = upload(&served, &form(&of_the_list, "a.csv", list));
+    let state = imported(&served, &path);
+    assert_eq!(state["accepted"], 1, "{state}");
+    for field in of_the_campaign {
+        let body = form(&[("text", "Hi"), field], "b.csv", list);
+        let (status, body) = try_upload(&served, "send", &body);
+        assert_eq!(status, 403, "{field:?}: {body}");
+        let reason = format!("field `{}`: this needs a token of role `admin`", field.0);
+        assert!(body.contains(&reason), "{body}");
+    }
+    let all = [&of_the_list[..2], &of_the_list[2..3], &of_the_campaign[..]].concat();
+    let (status, body) = try_upload(&served, "admin", &form(&all, "c.csv", list));
+    assert_eq!(status, 202, "{body}");
+    for unknown in ["template", "rejects", "file-name", "config", "yes"] {
+        let (status, body) = try_upload(&served, "admin", &form(&[(unknown, "1")], "d.csv", list));
+        assert_eq!(status, 400, "{unknown}: {body}");
+        assert!(body.contains("unknown field"), "{body}");
+    }
+}
+
+#[test]
+fn upload_of_a_sender_keeps_what_a_campaign_is() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        scratch.write("list.csv", "phone\n+447400123456\n");
+        let import = ["import", "list.csv", "--campaign", "victim", "--text", "Hi"];
+        let window = ["--window", "09:00-20:00", "--timezone", "Europe/London"];
+        let settings = ["--from", "SHOP"].into_iter().chain(window);
+        let ran = scratch.run(import.into_iter().chain(settings));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(["cancel", "--campaign", "victim"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let campaign = || {
+            served
+                .api("admin", "GET", "/v1/campaigns/victim", "")
+                .json()
+        };
+        let before = campaign();
+        let list = "phone\n+447400123457\n";
+        let body = form(&[("text", "Hi"), ("campaign", "victim")], "b.csv", list);
+        for role in ["send", "admin"] {
+            let (status, answer) = try_upload(&served, role, &body);
+            assert_eq!(status, 409, "{role}: {answer}");
+        }
+        assert_eq!(campaign()["state"], "cancelled");
+        let resume = r#"{"paused":false}"#;
+        let answer = served.api("operate", "PATCH", "/v1/campaigns/victim", resume);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let state = imported(&served, &upload(&served, &body));
+        assert_eq!(state["accepted"], 1, "{state}");
+        let after = campaign();
+        for setting in ["from", "provider", "window", "rate", "priority"] {
+            assert_eq!(after[setting], before[setting], "{setting}");
+        }
+
+        // Who may change campaigns does it on the record.
+        let fields = [("text", "Hi"), ("campaign", "victim"), ("from", "OTHER")];
+        let list = "phone\n+447400123458\n";
+        let (status, answer) = try_upload(&served, "admin", &form(&fields, "c.csv", list));
+        assert_eq!(status, 202, "{answer}");
+        eventually("the sender is another one", || {
+            campaign()["from"] == "OTHER"
+        });
+        let recorded = db.numbers(
+            "SELECT count(*) AS value FROM audit WHERE who = 'admin' AND what = 'set' AND campaign = 'victim'",
+        );
+        assert_eq!(recorded, [1]);
     });
-    let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &message);
-    assert_eq!(answer.json()["rejected_count"], 1, "{}", answer.body);
-    let seen = served.api("read", "GET", "/v1/campaigns/c", "").json();
-    assert_eq!(
-        (&seen["priority"], &seen["state"]),
-        (&json!(0), &json!("cancelled")),
-        "{seen}"
-    );
+}
+
+#[test]
+fn only_operators_replace_failed_messages_of_others() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let posted = served.api("admin", "POST", "/v1/messages", MESSAGE).json();
+        let ran = scratch.run(["cancel", "--campaign", "default"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let failed = "SELECT count(*) AS value FROM sms_failed";
+        assert_eq!(db.numbers(failed), [1]);
+        let id = id(&posted);
+        for name in ["smsq_id", " smsq_id ", "smsq_line"] {
+            let message = json!({"phone": "+447400123456", "text": "New", "campaign": "mine", "params": {name: id}});
+            let answer = served.post(&message.to_string());
+            assert_eq!(answer.status, 400, "{}", answer.body);
+            assert!(answer.body.contains("are reserved"), "{}", answer.body);
+        }
+        let list = format!("phone,content,smsq_id\n+447400123456,New,{id}\n");
+        let fields = [("campaign", "mine")];
+        let state = imported(&served, &upload(&served, &form(&fields, "a.csv", &list)));
+        assert_eq!(state["state"], "failed", "{state}");
+        assert!(state["detail"].to_string().contains("smsq_id"), "{state}");
+        assert_eq!(db.numbers(failed), [1]);
+        drop(served);
+        scratch.checked_status(None);
+    });
+}
+
+#[test]
+fn token_that_sends_reads_only_what_it_posted() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let served = Served::start(&scratch);
+        let own = id(&served.post(MESSAGE).json());
+        let posted = served.api("admin", "POST", "/v1/messages", MESSAGE);
+        let of_others = id(&posted.json());
+        scratch.write("list.csv", "phone\n+447400123456\n");
+        let ran = scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "l"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let list = "phone,n\n+447400123456,1\n";
+        let body = form(&[("text", "Hi"), ("campaign", "up")], "a.csv", list);
+        let uploads = ["send", "admin"].map(|role| {
+            let answer = served.api_with(role, "POST", "/v1/imports", &FORM, &body);
+            assert_eq!(answer.status, 202, "{}", answer.body);
+            let path = answer.header("location").expect("a location").to_owned();
+            eventually("it is imported", || {
+                served.api(role, "GET", &path, "").json()["state"] == "done"
+            });
+            path
+        });
+        let status = |role: &str, path: &str| served.api(role, "GET", path, "").status;
+        for (role, expected) in [("send", [200, 404]), ("admin", [200, 200])] {
+            let messages = [&own, &of_others].map(|id| format!("/v1/messages/{id}"));
+            assert_eq!(messages.map(|path| status(role, &path)), expected, "{role}");
+            let found = uploads.each_ref().map(|path| status(role, path));
+            assert_eq!(found, expected, "{role}");
+        }
+        let count = |role: &str| {
+            let path = "/v1/messages?phone=%2B447400123456";
+            let found = served.api(role, "GET", path, "").json();
+            let found = found["messages"].as_array().expect("messages").clone();
+            assert!(
+                found
+                    .iter()
+                    .all(|sms| role == "read" || sms["phone"] == "+447400123456"),
+                "{found:?}"
+            );
+            found.len()
+        };
+        // One posted and one uploaded; the second upload has the same phone.
+        assert_eq!((count("send"), count("admin"), count("read")), (2, 4, 4));
+
+        // Messages that an older smsq took are found without their phones.
+        db.run("UPDATE import SET posted_by = NULL WHERE file = 'HTTP'");
+        for id in [own, of_others] {
+            let found = served.api("send", "GET", &format!("/v1/messages/{id}"), "");
+            assert_eq!(found.json()["phone"], "+4474****3456", "{}", found.body);
+        }
+    });
+}
+
+#[test]
+fn campaign_that_cannot_be_made_does_not_delay_others() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let served = Served::start(&scratch);
+    let post = |campaign: &str, from: &str| {
+        let message =
+            json!({"phone": "+447400123456", "text": "a", "campaign": campaign, "from": from});
+        served.post(&message.to_string()).status
+    };
+    assert_eq!(post("known", "A"), 202);
+    let mut client = Client::open(db.kind, &db.url);
+    client.run("BEGIN IMMEDIATE");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let blocked = scope.spawn(|| post("new", "A"));
+        // What was read about a campaign is read again after a second.
+        while began.elapsed() < Duration::from_millis(1_500) {
+            assert_eq!(post("known", "B"), 400, "it has another sender");
+        }
+        assert!(!blocked.is_finished(), "it waits for the lock");
+        client.run("COMMIT");
+        assert_eq!(blocked.join().expect("an answer"), 202);
+    });
 }
 
 #[test]

@@ -108,7 +108,7 @@ async fn attempts_before_and_after_a_retry_are_kept() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, sent()).await;
         assert_eq!(attempts(queue, sms.id).await, both);
-        let found = queue.store.find_sms(SmsFilter::Id(sms.id), 1).await;
+        let found = queue.store.find_sms(SmsFilter::Id(sms.id), None, 1).await;
         let accepted = found.expect("found").remove(0).accepted_claims;
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), [sms.claim]);
     })
@@ -186,7 +186,10 @@ async fn late_result_replaces_that_of_a_dead_worker() {
         queue.settle(&all[1], sent()).await;
         let unknown = queue.store.failed_attempts(&[all[1].id]).await;
         let claims: Vec<i64> = unknown.expect("read").iter().map(|one| one.claim).collect();
-        let found = queue.store.find_sms(SmsFilter::Id(all[1].id), 1).await;
+        let found = queue
+            .store
+            .find_sms(SmsFilter::Id(all[1].id), None, 1)
+            .await;
         let accepted = found.expect("found").remove(0).accepted_claims;
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), claims);
     })

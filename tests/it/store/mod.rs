@@ -9,6 +9,7 @@ mod claim;
 mod concurrency;
 mod doubt;
 mod import;
+mod intake;
 mod late_results;
 mod limits;
 mod lost_commits;

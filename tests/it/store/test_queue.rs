@@ -158,7 +158,7 @@ impl TestQueue {
     pub(super) async fn begin(&self, campaign_id: i64) -> i64 {
         let begun = self
             .store
-            .begin_import(campaign_id, "list.csv", "hash", NOW);
+            .begin_import(campaign_id, "list.csv", "hash", None, NOW);
         begun.await.expect("an import")
     }
 
