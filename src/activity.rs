@@ -94,6 +94,9 @@ pub struct ProviderActivity {
     /// The circuit breaker is open: the provider is down.
     #[serde(deserialize_with = "or_default")]
     pub breaker_open: bool,
+    /// When the first of the requests began that opened it.
+    #[serde(deserialize_with = "or_default")]
+    pub unavailable_since: Option<Timestamp>,
     /// When the next message probes whether the provider is back.
     #[serde(deserialize_with = "or_default")]
     pub probing_at: Option<Timestamp>,
@@ -103,6 +106,7 @@ pub struct ProviderActivity {
     /// When it last accepted a message.
     #[serde(deserialize_with = "or_default")]
     pub last_success_at: Option<Timestamp>,
+    /// Not of a single recipient.
     #[serde(deserialize_with = "or_default")]
     pub last_error: Option<LastError>,
     /// How long requests took, over the last minute; `None`: there were none.
@@ -183,6 +187,7 @@ mod tests {
                 name: "cellar".to_owned(),
                 in_flight: 3,
                 breaker_open: true,
+                unavailable_since: Some(Timestamp::from_millis(2)),
                 probing_at: Some(Timestamp::from_millis(3)),
                 throttled_until: Some(Timestamp::from_millis(4)),
                 last_success_at: Some(Timestamp::from_millis(5)),

@@ -59,6 +59,8 @@ enum BreakerState {
     Open {
         /// When the first request of the outage started.
         since_us: i64,
+        /// The same by the database's clock.
+        since: Timestamp,
         waits: u32,
         probe_at: Timestamp,
         probing: bool,
@@ -127,6 +129,14 @@ impl CircuitBreaker {
         matches!(self.state, BreakerState::Open { .. })
     }
 
+    /// When the first request of the outage started, while the breaker is open.
+    pub fn open_since(&self) -> Option<Timestamp> {
+        match self.state {
+            BreakerState::Closed(_) => None,
+            BreakerState::Open { since, .. } => Some(since),
+        }
+    }
+
     /// When the next probe may start, while the breaker is open.
     pub fn probe_at(&self) -> Option<Timestamp> {
         match self.state {
@@ -137,9 +147,14 @@ impl CircuitBreaker {
 
     /// Follows a clock that was set.
     pub fn shift(&mut self, by_us: i64) {
-        if let BreakerState::Open { probe_at, .. } = &mut self.state {
-            let shifted = probe_at.as_millis().saturating_add(by_us / 1_000);
-            *probe_at = Timestamp::from_millis(shifted);
+        if let BreakerState::Open {
+            since, probe_at, ..
+        } = &mut self.state
+        {
+            for at in [since, probe_at] {
+                let shifted = at.as_millis().saturating_add(by_us / 1_000);
+                *at = Timestamp::from_millis(shifted);
+            }
         }
     }
 
@@ -207,8 +222,11 @@ impl CircuitBreaker {
                     .drain(..)
                     .flat_map(|earlier| earlier.refundable)
                     .collect();
+                let took_us = failed_us.saturating_sub(since_us);
+                let took = Duration::from_micros(took_us.try_into().unwrap_or(0));
                 self.state = BreakerState::Open {
                     since_us,
+                    since: now.minus(took),
                     waits: 0,
                     probe_at: now.plus(wait),
                     probing: false,
@@ -217,11 +235,16 @@ impl CircuitBreaker {
             }
             BreakerState::Open { probing: false, .. } => AttemptCharge::Free(Vec::new()),
             BreakerState::Open {
-                since_us, waits, ..
+                since_us,
+                since,
+                waits,
+                ..
             } => {
-                let (since_us, waits) = (*since_us, waits.saturating_add(1));
+                let (since_us, since) = (*since_us, *since);
+                let waits = waits.saturating_add(1);
                 self.state = BreakerState::Open {
                     since_us,
+                    since,
                     waits,
                     probe_at: now.plus(self.wait(waits, jitter)),
                     probing: false,

@@ -58,7 +58,18 @@ impl ProviderState {
         if outcomes.iter().any(is_accepted) {
             observed.last_success_at = Some(now);
         }
-        if let Some(failure) = outcomes.iter().rev().find_map(Outcome::failure) {
+        // A rejection says something about one recipient or text, not about the provider.
+        let is_of_provider = |outcome: &&Outcome| {
+            matches!(
+                outcome,
+                Outcome::Throttled { .. }
+                    | Outcome::Unavailable { .. }
+                    | Outcome::Unknown(_)
+                    | Outcome::AccountError { .. }
+            )
+        };
+        let mut errors = outcomes.iter().rev().filter(is_of_provider);
+        if let Some(failure) = errors.find_map(Outcome::failure) {
             let reason = failure.reason.clone();
             observed.last_error = Some(LastError { at: now, reason });
         }
@@ -78,6 +89,7 @@ impl ProviderState {
             name: self.provider.name().to_owned(),
             in_flight: self.in_flight,
             breaker_open: self.breaker.is_open(),
+            unavailable_since: self.breaker.open_since(),
             probing_at: self.breaker.probe_at(),
             throttled_until,
             last_success_at: self.observed.last_success_at,
