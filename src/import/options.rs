@@ -121,7 +121,8 @@ pub(super) fn campaign_name(stem: &str, text: Option<&str>) -> String {
     let printable = stem.chars().filter(|character| is_printable(*character));
     let stem: String = printable.take(MAX_NAME - hash.len() - 1).collect();
     match (stem.trim(), hash) {
-        ("", "") => "import".to_owned(),
+        // `.` and `..` are folders in URLs.
+        ("" | "." | "..", "") => "import".to_owned(),
         ("", hash) => format!("import-{hash}"),
         (stem, "") => stem.to_owned(),
         (stem, hash) => format!("{stem}-{hash}"),
@@ -143,5 +144,6 @@ mod tests {
         assert_eq!(long.chars().count(), 100);
         assert!(!long.contains(char::is_control));
         assert_eq!(campaign_name(" ", None), "import");
+        assert_eq!(campaign_name("..", None), "import");
     }
 }

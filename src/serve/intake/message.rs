@@ -234,6 +234,12 @@ impl PostedMessage {
                 "invalid `campaign`: use a printable name of up to {MAX_CAMPAIGN} characters"
             ));
         }
+        if matches!(name.as_str(), "." | "..") {
+            return Err(
+                "invalid `campaign`: the name is part of URLs, where `.` and `..` are folders"
+                    .to_owned(),
+            );
+        }
         if let Some(sender) = &self.from
             && (sender.trim().is_empty()
                 || sender.chars().count() > MAX_SENDER
