@@ -11,7 +11,7 @@ use crate::store::{Store, StoreError};
 pub struct Histogram {
     pub from: Timestamp,
     pub width: Duration,
-    /// When the first and the last message was settled.
+    /// When the first and the last message was settled; the last is now while a campaign runs.
     pub first_at: Timestamp,
     pub last_at: Timestamp,
     pub spans: Vec<Outcomes>,

@@ -267,14 +267,19 @@ impl Report {
         let opted_out = classes
             .iter()
             .filter(|count| count.class == Class::OptedOut.as_str());
+        let made_at = store.now().await?;
         let ends = settled_between(&sent.facts, &classes);
+        // A time without messages shows in the chart of a campaign that should be sending.
+        let is_running = campaigns.iter().any(|one| one.state == "active");
+        let open_end = Some(made_at).filter(|_| is_running);
+        let ends = ends.map(|(first, last)| (first, open_end.unwrap_or(last).max(last)));
         let offset = ends.map_or(Duration::ZERO, |(first, _)| options.local.offset(first));
 
         let lists = store.lists(&ids).await?;
         let text = Lists::text(&lists);
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
-            made_at: store.now().await?,
+            made_at,
             by_reason: reasons(store, &ids, &classes).await?,
             undelivered_by_reason: undelivered_reasons(store, &ids, &totals).await?,
             delivery_time: match totals.delivery {
