@@ -224,6 +224,26 @@ pub enum PhoneError {
     NoCountryCode(String),
 }
 
+impl PhoneError {
+    /// For readers without a command line, which has more options.
+    pub fn plain(&self) -> String {
+        match self {
+            Self::NoRegion(phone) => {
+                format!("`{phone}` has no `+`: write it with `+` and its country code")
+            }
+            Self::AmbiguousMobile(phone, national, other)
+            | Self::Ambiguous(phone, national, other) => format!(
+                "`{phone}` can be a number of {national}, or one of {other} without its `+`: write it with `+` \
+                 and its country code"
+            ),
+            Self::OtherCountry(phone, country) => format!(
+                "`{phone}` can be a number of {country} without its `+`: write it with `+` and its country code"
+            ),
+            other => other.to_string(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +271,21 @@ mod tests {
             "+33612345678",
         ] {
             assert!(!may_be_written_as("+447400123456", written), "{written}");
+        }
+    }
+
+    #[test]
+    fn plain_errors_name_no_options() {
+        let text = || "`1`".to_owned();
+        for error in [
+            PhoneError::NoRegion(text()),
+            PhoneError::AmbiguousMobile(text(), text(), text()),
+            PhoneError::Ambiguous(text(), text(), text()),
+            PhoneError::OtherCountry(text(), text()),
+            PhoneError::NoCountryCode(text()),
+            PhoneError::Several(text()),
+        ] {
+            assert!(!error.plain().contains("--"), "{}", error.plain());
         }
     }
 

@@ -2,12 +2,13 @@
 //! so it names no commands. The layout is in `templates/report.html`.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
 use indicatif::HumanCount;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, context, escape_formatter};
+use minijinja::{Environment, HtmlEscape, context, escape_formatter};
 
 use super::figures::{Fact, facts, percentages, rate};
 use super::text::delivery_counts;
@@ -87,10 +88,28 @@ pub fn environment() -> Result<Environment<'static>, minijinja::Error> {
     environment.add_filter("plain_reason", |reason: &str| {
         plain_reason(reason).into_owned()
     });
+    environment.add_filter("code", |text: &str| with_code(text));
     environment.add_template("report.html", TEMPLATE)?;
     environment.add_template("sections.html", SECTIONS)?;
     environment.add_template("macros.html", MACROS)?;
     Ok(environment)
+}
+
+/// HTML of a text, in which what is between backticks is code. Without characters that are unsafe to print.
+fn with_code(text: &str) -> Value {
+    let text = printable(text);
+    let parts: Vec<&str> = text.split('`').collect();
+    let last = parts.len() - 1;
+    let mut html = String::new();
+    for (index, part) in parts.into_iter().enumerate() {
+        let part = HtmlEscape(part);
+        let _ = match index % 2 {
+            0 => write!(html, "{part}"),
+            _ if index == last => write!(html, "`{part}"),
+            _ => write!(html, "<code>{part}</code>"),
+        };
+    }
+    Value::from_safe_string(html)
 }
 
 /// The counts above 0; sent and failed are always shown.
@@ -98,10 +117,10 @@ pub fn states(totals: &Totals) -> Vec<Value> {
     let states: Vec<_> = [
         ("sent", "sent", totals.sent),
         ("failed", "failed", totals.failed),
-        ("unknown", "not confirmed", totals.unknown),
+        ("unknown", "unknown", totals.unknown),
         ("cancelled", "cancelled", totals.cancelled),
-        ("sending", "being sent", totals.sending),
-        ("queued", "waiting", totals.queued),
+        ("sending", "sending", totals.sending),
+        ("queued", "queued", totals.queued),
     ]
     .into_iter()
     .filter(|(state, _, count)| *count > 0 || matches!(*state, "sent" | "failed"))
@@ -204,12 +223,8 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
             .map(|one| failure(report, one))
             .collect();
         let (state, why, who) = match (kind, count) {
-            (FailureState::Unknown, 1) => {
-                ("unknown", "is not confirmed", "Who may have been reached")
-            }
-            (FailureState::Unknown, _) => {
-                ("unknown", "are not confirmed", "Who may have been reached")
-            }
+            (FailureState::Unknown, 1) => ("unknown", "is unknown", "Who may have been reached"),
+            (FailureState::Unknown, _) => ("unknown", "are unknown", "Who may have been reached"),
             (FailureState::Undelivered, 1) => (
                 "failed",
                 "was sent and not delivered",
@@ -327,7 +342,7 @@ pub fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
 const CHART_STATES: [(&str, &str); 3] = [
     ("sent", "sent"),
     ("failed", "failed"),
-    ("unknown", "not confirmed"),
+    ("unknown", "unknown"),
 ];
 
 /// The distance between the at most five levels of a chart: 1, 2 or 5 times a power of ten.
@@ -394,7 +409,7 @@ mod tests {
             "fix the number and import it again",
             "+8613812345678",
             "Why 300 did not arrive",
-            "Why 13 are not confirmed",
+            "Why 13 are unknown",
             "13,006",
             "12,300 messages imported in GSM-7, 45 in UCS-2",
             "spring.csv",
@@ -469,6 +484,18 @@ mod tests {
         let page = written(&sample::report(), &sample::failures());
         assert!(page.contains("The first 2 of 300"), "{page}");
         assert!(page.contains("The first 1 of 13"), "{page}");
+    }
+
+    #[test]
+    fn backticks_become_code_and_the_rest_is_escaped() {
+        for (text, html) in [
+            ("plain", "plain"),
+            ("Pause `a<b`?", "Pause <code>a&lt;b</code>?"),
+            ("`a` & `b", "<code>a</code> &amp; `b"),
+            ("", ""),
+        ] {
+            assert_eq!(with_code(text).to_string(), html);
+        }
     }
 
     #[test]

@@ -43,8 +43,13 @@ impl LocalTime {
     }
 
     /// `21 Nov 2025, 10:00 CET`.
-    pub(super) fn short(&self, at: Timestamp) -> String {
+    pub fn short(&self, at: Timestamp) -> String {
         self.format(at, "%-d %b %Y, %H:%M %Z")
+    }
+
+    /// `21 Nov 2025, 10:00:00 CET`.
+    pub fn seconds(&self, at: Timestamp) -> String {
+        self.format(at, "%-d %b %Y, %H:%M:%S %Z")
     }
 
     /// From one time to another; a common day is printed once.

@@ -75,6 +75,15 @@ impl CampaignSummary {
         })
     }
 
+    /// Whether it has messages that a worker could send now, or after a retry's wait.
+    pub fn is_due(&self) -> bool {
+        let is_closed = |window: &WindowStatus| window.opens_at.is_some();
+        self.state == CampaignStatus::Active.as_str()
+            && self.totals.queued > 0
+            && self.next.due_at.is_none()
+            && !self.window.as_ref().is_some_and(is_closed)
+    }
+
     /// Whether nothing more will be sent.
     pub fn is_over(&self) -> bool {
         matches!(self.state, "done" | "cancelled") && self.totals.sending == 0

@@ -1,4 +1,4 @@
-//! What holds for every request: the host that it names, the headers of its response, and who sent it.
+//! Middleware of all routes: host check, response headers, client address, and who sent a request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -104,7 +104,7 @@ pub(super) async fn explain(request: Request<Body>, next: Next) -> Response {
         .unwrap_or_default();
     let detail = match String::from_utf8_lossy(&text) {
         _ if parts.status == StatusCode::METHOD_NOT_ALLOWED => {
-            "this address has other methods: see header `Allow`".to_owned()
+            "method not allowed: see the header `Allow`".to_owned()
         }
         _ if parts.status == StatusCode::PAYLOAD_TOO_LARGE => {
             "the body is larger than 1 MiB, or a form larger than 64 KiB".to_owned()
@@ -115,6 +115,7 @@ pub(super) async fn explain(request: Request<Body>, next: Next) -> Response {
     let (own, body) = problem.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.extend(own.headers);
+    parts.extensions.extend(own.extensions);
     Response::from_parts(parts, body)
 }
 
@@ -192,10 +193,6 @@ impl HttpBody for SharedBody {
     }
 }
 
-pub(super) async fn not_found() -> Problem {
-    Problem::not_found("there is nothing at this address")
-}
-
 fn host_of(headers: &http::HeaderMap) -> Option<String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next()?.to_str().ok()?.to_owned();
@@ -227,7 +224,7 @@ impl FromRequestParts<Arc<ServerState>> for ClientAddress {
 /// Who looks at a page, by the cookie. A change must come from a page of this server.
 pub(super) struct Visitor(pub(super) Identity);
 
-/// A page is shown to who may look at it; everybody else gets the log-in.
+/// Shows the log-in unless the visitor may see the page.
 pub(super) enum VisitorError {
     LoggedOut,
     Problem(Problem),

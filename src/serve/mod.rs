@@ -257,7 +257,7 @@ fn router(shared: Arc<ServerState>) -> Router {
         .merge(limited)
         .merge(intake::unlimited_routes())
         .layer(from_fn(guard::explain))
-        .fallback(guard::not_found)
+        .fallback(page::not_found)
         .layer(from_fn(guard::discard_body))
         .layer(from_fn_with_state(Arc::clone(&shared), guard::check))
         .with_state(shared)

@@ -76,8 +76,8 @@ impl From<StoreError> for Problem {
             _ => {
                 tracing::warn!(%error, "the database could not be used");
                 Self::unavailable(
-                    "the database is unavailable; nothing was stored unless the same request is \
-                     answered with 200 later",
+                    "the database is unavailable; the message may have been stored: repeat the request \
+                     with the same key to find out",
                 )
             }
         }
@@ -139,6 +139,8 @@ impl IntoResponse for Problem {
             "detail": self.detail,
         });
         let mut response = (self.status, body.to_string()).into_response();
+        // For pages, which show it as HTML.
+        response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);

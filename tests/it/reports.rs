@@ -244,7 +244,7 @@ fn purge_removes_the_text_of_the_first_message() {
 }
 
 #[test]
-fn unknown_messages_are_shown_as_not_confirmed() {
+fn unknown_messages_are_shown_as_unknown() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url);
@@ -252,11 +252,7 @@ fn unknown_messages_are_shown_as_not_confirmed() {
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let page = html(&scratch, &[]);
-    for words in [
-        "Why 1 did not arrive",
-        "Why 1 is not confirmed",
-        "not confirmed</dt>",
-    ] {
+    for words in ["Why 1 did not arrive", "Why 1 is unknown", "unknown</dt>"] {
         assert!(page.contains(words), "{words}\n{page}");
     }
 }

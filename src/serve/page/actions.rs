@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::operations::{
     Actor, CampaignAction, ChangeError, Permitted, Refused, change_settings, change_state, permit,
 };
-use crate::rate::Rates;
+use crate::rate::{RateError, Rates};
 use crate::sms::Class;
 use crate::store::report::Totals;
 use crate::store::{
@@ -95,12 +95,17 @@ impl Action {
             Self::Pause => "Pause",
             Self::Resume => "Resume",
             Self::Rate => "Change the limit",
-            Self::Retry => "Send the failed again",
-            Self::RetryUnknown => "Send the unknown again",
-            Self::SettleSent => "Settle the unknown as sent",
-            Self::SettleFailed => "Settle the unknown as failed",
+            Self::Retry => "Resend failed messages",
+            Self::RetryUnknown => "Resend unknown messages",
+            Self::SettleSent => "Mark unknown messages as sent",
+            Self::SettleFailed => "Mark unknown messages as failed",
             Self::Cancel => "Cancel",
         }
+    }
+
+    /// Whether it only changes how queued messages are sent.
+    pub(super) const fn is_for_unsent(self) -> bool {
+        matches!(self, Self::Pause | Self::Rate)
     }
 
     /// Whether it cannot be undone, or may reach a phone twice.
@@ -169,7 +174,7 @@ impl Action {
         match named {
             Some(named) if present.count <= named.count && present.newest <= named.newest => Ok(()),
             Some(named) => Err(ActionError::Grown(format!(
-                "These are other messages than the {} of the question before: check them, and confirm again.",
+                "There are other messages now than the {} that you were asked about: check the number, and confirm again.",
                 messages(named.count)
             ))),
             None => Err(ActionError::Grown(
@@ -186,19 +191,18 @@ impl Action {
             messages(totals.unknown),
         );
         match self {
-            Self::Pause => format!("Pause `{name}`? {queued} will wait until it is resumed."),
+            Self::Pause => format!("Pause `{name}`? Its {queued} stay queued until it is resumed."),
             Self::Resume if campaign.state == CampaignStatus::Cancelled => format!(
-                "Resume `{name}`, which was cancelled? It takes messages again; its {} stay cancelled.",
+                "Resume `{name}`, which was cancelled? It accepts new messages again. Its {} stay cancelled.",
                 messages(totals.cancelled)
             ),
             Self::Resume => format!("Resume `{name}`? Running workers will send its {queued}."),
-            Self::Rate => format!("How fast may `{name}` be sent, besides the provider's limit?"),
+            Self::Rate => format!("Rate limit of `{name}`. The provider's limit also applies."),
             Self::Retry => format!(
-                "Put the failed messages of `{name}` back into the queue? That is up to {failed}, \
-                 without the expired ones."
+                "Queue the failed messages of `{name}` again? Up to {failed}; expired ones are not included."
             ),
             Self::RetryUnknown => {
-                format!("Send {unknown} of `{name}` again whose outcome is unknown?")
+                format!("Queue {unknown} of `{name}` again whose outcome is unknown?")
             }
             Self::SettleSent => {
                 format!(
@@ -219,7 +223,7 @@ impl Action {
                  Look them up at the provider first.",
             ),
             Self::SettleSent | Self::SettleFailed => Some("Look them up at the provider first."),
-            Self::Cancel => Some("Its messages stay cancelled, also if the campaign is resumed."),
+            Self::Cancel => Some("The messages stay cancelled even if the campaign is resumed."),
             _ => None,
         }
     }
@@ -233,7 +237,7 @@ impl Action {
         match self {
             Self::Rate => vec![Field {
                 name: "rate",
-                label: "Limit, such as 20/s or 100/min,5000/day; none: no limit of its own"
+                label: "Such as `20/s` or `100/min,5000/day`, or `none` for no limit of its own"
                     .to_owned(),
                 value: given("rate").unwrap_or_else(|| {
                     if campaign.rate.0.is_empty() {
@@ -252,13 +256,13 @@ impl Action {
                     is_required: false,
                 };
                 vec![
-                    field("class", "Only this class, such as unavailable"),
+                    field("class", "Only this class, such as `unavailable`"),
                     field("code", "Only this code of the provider"),
                 ]
             }
             Self::Cancel => vec![Field {
                 name: "name",
-                label: format!("Enter {} to confirm", campaign.name),
+                label: format!("Enter `{}` to confirm", campaign.name),
                 value: String::new(),
                 is_required: true,
             }],
@@ -302,18 +306,18 @@ impl Action {
             Self::Rate => {
                 let rate = match text("rate") {
                     "none" => Rates::default(),
-                    rate => rate.parse().map_err(|error| {
-                        ActionError::Invalid(format!("invalid limit `{rate}`: {error}"))
-                    })?,
+                    rate => rate
+                        .parse()
+                        .map_err(|error: RateError| ActionError::Invalid(error.to_string()))?,
                 };
                 let change = CampaignChange {
                     rate: Some(rate.clone()),
                     ..CampaignChange::default()
                 };
                 let done = if rate.0.is_empty() {
-                    format!("`{name}` has no limit of its own any more.")
+                    format!("Removed the rate limit of `{name}`.")
                 } else {
-                    format!("`{name}` is sent with at most {rate}.")
+                    format!("Limited `{name}` to at most {rate}.")
                 };
                 change_settings(store, campaign, &change, actor, &done).await?;
                 return Ok(done);
@@ -333,7 +337,7 @@ impl Action {
                     ..RetryFilter::default()
                 };
                 let moved = store.retry_failed(&filter, now).await?;
-                format!("Put {} of `{name}` back into the queue.", messages(moved))
+                format!("Queued {} of `{name}` again.", messages(moved))
             }
             Self::RetryUnknown => {
                 let filter = RetryFilter {
@@ -341,17 +345,17 @@ impl Action {
                     ..RetryFilter::default()
                 };
                 let moved = store.retry_unknown(&filter, now).await?;
-                format!("Put {} of `{name}` back into the queue.", messages(moved))
+                format!("Queued {} of `{name}` again.", messages(moved))
             }
             Self::SettleSent | Self::SettleFailed => {
                 let as_sent = self == Self::SettleSent;
                 let settled = store.settle_unknown(id, as_sent, None, now).await?;
                 let outcome = if as_sent { "sent" } else { "failed" };
-                format!("Settled {} of `{name}` as {outcome}.", messages(settled))
+                format!("Marked {} of `{name}` as {outcome}.", messages(settled))
             }
             Self::Cancel => {
                 if text("name") != name {
-                    let problem = format!("enter `{name}` to confirm that it is cancelled");
+                    let problem = format!("Enter `{name}` to confirm that it is cancelled.");
                     return Err(ActionError::Invalid(problem));
                 }
                 change_state(store, campaign, self.operation(), actor).await?;

@@ -67,7 +67,9 @@ mod tests {
         FoundSms {
             id: 1,
             campaign_id: 1,
+            import_id: None,
             phone: "+447400123456".to_owned(),
+            content: Some("Hello".to_owned()),
             state,
             segments: Some(1),
             attempts: 2,

@@ -1,9 +1,12 @@
-//! The pages: complete without JavaScript, for a phone, in the dark, by keyboard. A live page is asked again for its
-//! changing part.
+//! The pages. They work without JavaScript, on phones, in dark mode and by keyboard. The script of a live page asks for
+//! it again and changes what differs.
 
 mod actions;
+mod alerts;
 mod attempts;
+mod campaign;
 mod events;
+mod overview;
 mod snapshot;
 
 use std::collections::BTreeMap;
@@ -13,7 +16,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Form, Path, Query, State};
+use axum::extract::{Form, Path, Query, Request, State};
+use axum::middleware::{Next, from_fn};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -25,20 +29,19 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use self::actions::{Action, ActionError};
+use self::alerts::{alerts, since};
 use self::attempts::{AttemptLine, attempts, may_have_earlier};
 use self::events::{TimelineEvent, events};
-use self::snapshot::Details;
 use super::access::{AccessError, Identity, Permission};
-use super::guard::{ClientAddress, SameSite, Visitor, now};
+use super::guard::{self, ClientAddress, SameSite, Visitor, VisitorError, now};
 use super::intake::rejected_rows;
 use super::problem::Problem;
 use super::{ServerState, until_stopped};
 use crate::activity::{Bottleneck, ProviderActivity};
-use crate::phone::{Phone, mask};
-use crate::report::{self, Format, Listing, Report, ReportOptions, delivery, hide, states};
+use crate::phone::{Phone, PhoneError, mask};
+use crate::report::{self, CampaignSummary, Format, Listing, LocalTime, Report, ReportOptions};
 use crate::sms::Timestamp;
-use crate::store::report::FailureRecord;
-use crate::store::{Campaign, SmsFilter, Worker};
+use crate::store::{Campaign, SmsFilter};
 use crate::text::{duration, printable_line};
 
 pub(super) use self::snapshot::{Page, Snapshot, refresh};
@@ -50,6 +53,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows of lists on a page.
 const ROWS: i64 = 200;
 const SCRIPT: &str = include_str!("../../../templates/serve/page.js");
+/// Changes what differs between two versions of a page; see the licence in the file.
+const MORPH: &str = include_str!("../../../templates/serve/idiomorph.js");
 const STYLE: &str = include_str!("../../../templates/serve/serve.css");
 
 macro_rules! templates {
@@ -61,10 +66,12 @@ macro_rules! templates {
 /// All templates. They are checked by a test, so they can be rendered.
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = report::environment().expect("a test renders the report");
+    environment.add_filter("middle", |name: &str| shortened(name));
     for (name, source) in templates![
         "layout.html",
         "login.html",
         "overview.html",
+        "alerts.html",
         "workers.html",
         "campaign.html",
         "confirm.html",
@@ -88,22 +95,65 @@ const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; fram
 
 pub(super) fn routes() -> Router<Arc<ServerState>> {
     Router::new()
-        .route("/", get(overview))
+        .route("/", get(overview::overview))
         .route("/style.css", get(style))
-        .route("/page.js", get(script))
+        .route("/page.js", get(async || javascript(SCRIPT)))
+        .route("/idiomorph.js", get(async || javascript(MORPH)))
         .route("/robots.txt", get(robots))
-        .route("/login", get(overview).post(log_in))
+        .route("/login", get(overview::overview).post(log_in))
         .route("/logout", post(log_out))
         .route("/search", get(search))
         .route("/suppression", get(suppression).post(suppress))
         .route("/audit", get(audit))
-        .route("/campaigns/{name}", get(campaign))
+        .route("/campaigns/{name}", get(campaign::campaign))
         .route("/campaigns/{name}/report.html", get(report_page))
         .route("/campaigns/{name}/failed.csv", get(failed_csv))
         .route("/campaigns/{name}/undelivered.csv", get(undelivered_csv))
         .route("/campaigns/{name}/sent.csv", get(sent_csv))
         .route("/campaigns/{name}/{action}", get(ask).post(act))
         .route("/imports/{id}/rejects.csv", get(rejects_csv))
+        .layer(from_fn(guard::explain))
+        .layer(from_fn(problems_as_pages))
+}
+
+/// Shows problems to a browser as a page.
+async fn problems_as_pages(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let wants_html = wants_html(headers);
+    let response = next.run(request).await;
+    match response.extensions().get::<Problem>() {
+        Some(problem) if wants_html => problem_response(problem, &response),
+        _ => response,
+    }
+}
+
+/// Whether it is a browser that asks.
+fn wants_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT);
+    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
+}
+
+fn problem_response(problem: &Problem, response: &Response) -> Response {
+    let mut page = problem_page(None, problem, "/");
+    if let Some(seconds) = response.headers().get(header::RETRY_AFTER) {
+        let seconds = seconds.clone();
+        page.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    page
+}
+
+/// There is no such address.
+pub(super) async fn not_found(
+    visitor: Result<Visitor, VisitorError>,
+    headers: HeaderMap,
+) -> Response {
+    let problem = Problem::not_found("there is nothing at this address");
+    if wants_html(&headers) {
+        problem_page(visitor.ok().as_ref(), &problem, "/")
+    } else {
+        problem.into_response()
+    }
 }
 
 fn asset(kind: &'static str, text: String) -> Response {
@@ -125,8 +175,8 @@ async fn style() -> Response {
     )
 }
 
-async fn script() -> Response {
-    asset("text/javascript; charset=utf-8", SCRIPT.to_owned())
+fn javascript(script: &str) -> Response {
+    asset("text/javascript; charset=utf-8", script.to_owned())
 }
 
 async fn robots() -> Response {
@@ -163,14 +213,33 @@ pub(super) fn log_in_page(problem: Option<&str>) -> Response {
 }
 
 /// A problem as a page.
-fn problem_page(visitor: &Visitor, problem: &Problem, back: &str) -> Response {
+fn problem_page<'v>(
+    visitor: impl Into<Option<&'v Visitor>>,
+    problem: &Problem,
+    back: &str,
+) -> Response {
+    let visitor = visitor.into();
+    let visitor = visitor.map(|visitor| visitor_values(visitor, ""));
     let values = context! {
         title => problem.status.canonical_reason(),
-        message => problem.detail.as_str(),
+        message => sentence(&problem.detail),
         back,
-        ..visitor_values(visitor, "")
+        back_label => if back == "/" { "All campaigns" } else { "Back" },
+        ..visitor.unwrap_or_else(|| context! {})
     };
     render(problem.status, "done.html", values)
+}
+
+/// An error as a sentence.
+fn sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(char::to_uppercase);
+    let sentence: String = first.into_iter().flatten().chain(characters).collect();
+    if sentence.ends_with(['.', '!', '?']) {
+        sentence
+    } else {
+        sentence + "."
+    }
 }
 
 fn visitor_values(visitor: &Visitor, section: &str) -> Value {
@@ -237,19 +306,23 @@ struct Live {
     live: Option<u64>,
 }
 
+/// Cuts a long name in the middle, where names of a series are alike.
+fn shortened(name: &str) -> String {
+    const HEAD: usize = 24;
+    const TAIL: usize = 15;
+    let characters: Vec<char> = name.chars().collect();
+    if characters.len() <= HEAD + TAIL + 1 {
+        return name.to_owned();
+    }
+    let head = characters[..HEAD].iter();
+    let tail = characters[characters.len() - TAIL..].iter();
+    head.chain(&['…']).chain(tail).collect()
+}
+
 fn ago(age: Duration) -> String {
     match age.as_secs() {
         0..3 => "now".to_owned(),
         seconds => format!("{} ago", duration(Duration::from_secs(seconds))),
-    }
-}
-
-/// `98/s`, `12/min`.
-fn per_second(rate: f64) -> String {
-    if rate >= 1.0 {
-        format!("{rate:.0}/s")
-    } else {
-        format!("{:.0}/min", (rate * 60.0).max(1.0))
     }
 }
 
@@ -264,60 +337,48 @@ fn eta(queued: u64, rate: f64) -> Option<String> {
 }
 
 /// Nothing, if a page that asks for its changing part has it already.
-fn unchanged(live: &Live, snapshot: &Snapshot) -> Option<Response> {
-    let is_same = live.live == Some(snapshot.revision);
+fn unchanged(live: Option<u64>, snapshot: &Snapshot) -> Option<Response> {
+    let is_same = snapshot.revision > 0 && live == Some(snapshot.revision);
     is_same.then(|| StatusCode::NO_CONTENT.into_response())
 }
 
-async fn overview(
-    State(shared): State<Arc<ServerState>>,
-    visitor: Visitor,
-    Query(live): Query<Live>,
-) -> Response {
-    let snapshot = shared.page.recent().await;
-    if let Some(response) = unchanged(&live, &snapshot) {
-        return response;
+/// What is sent now, as short phrases. `rate`: messages per second; `due`: messages that could be sent.
+fn now_facts(snapshot: &Snapshot, rate: Option<f64>, limit: Option<&str>, due: u64) -> Vec<String> {
+    let limit = limit.map_or_else(String::new, |limit| format!(", at most {limit}"));
+    let mut facts = Vec::new();
+    match rate {
+        Some(rate) => {
+            facts.push(format!("{} now{limit}", report::rate(rate)));
+            let reason = limited_by(snapshot).filter(|_| due > 0);
+            facts.extend(reason.map(|reason| format!("limited by {reason}")));
+            facts.extend(eta(due, rate).map(|eta| format!("done in about {eta}")));
+        }
+        None if due > 0 => facts.push(format!("0/s now{limit}")),
+        None => {}
     }
-    let rate = snapshot.rate(None);
-    let campaigns: Vec<Value> = snapshot
-        .campaigns
-        .iter()
-        .rev()
-        .map(|one| {
-            let id = snapshot.settings_of(&one.campaign).map(|one| one.id);
-            let rate = id.and_then(|id| snapshot.rate(Some(id)));
-            context! {
-                name => one.campaign.as_str(),
-                path => path_of(&one.campaign),
-                state => one.state,
-                reason => one.state_reason.as_deref(),
-                states => states(&one.totals),
-                rate => rate.map(per_second),
-            }
+    facts
+}
+
+/// What is wrong, for a template.
+fn alert_values(
+    shared: &ServerState,
+    snapshot: &Snapshot,
+    campaign: Option<&CampaignSummary>,
+) -> Vec<Value> {
+    let local = LocalTime::system();
+    let found = alerts(snapshot, campaign, shared.default_provider.as_deref());
+    let found = found.into_iter();
+    found
+        .map(|alert| {
+            let at = alert.since;
+            let since = at.map(|at| since(at, snapshot.now(), &local));
+            context! { text => alert.text, since }
         })
-        .collect();
-    let values = context! {
-        is_live => true,
-        path => "/",
-        revision => snapshot.revision,
-        is_counting => snapshot.revision == 0,
-        counted => ago(snapshot.age()),
-        imported => snapshot.totals.imported,
-        states => states(&snapshot.totals),
-        delivery => delivery(&snapshot.totals),
-        rate => rate.map(per_second),
-        limited_by => rate.and_then(|_| limited_by(&snapshot)),
-        eta => rate.and_then(|rate| eta(snapshot.totals.queued, rate)),
-        last_hour => last_hour(&snapshot, None),
-        campaigns,
-        ..worker_values(&snapshot)
-    };
-    let values = context! { ..values, ..visitor_values(&visitor, "overview") };
-    render(StatusCode::OK, "overview.html", values)
+        .collect()
 }
 
 /// What the workers and the providers do.
-fn worker_values(snapshot: &Snapshot) -> Value {
+fn activity_values(snapshot: &Snapshot) -> Value {
     let now = snapshot.counted_at;
     let activity = |id: i64| snapshot.activities.get(&id);
     let workers: Vec<Value> = snapshot
@@ -330,34 +391,22 @@ fn worker_values(snapshot: &Snapshot) -> Value {
                 host => worker.host.as_str(),
                 pid => worker.pid,
                 concurrency => u64::try_from(worker.concurrency).unwrap_or(0),
-                rate => activity(worker.id).filter(|one| one.rate > 0.0).map(|one| per_second(one.rate)),
+                rate => activity(worker.id).filter(|one| one.rate > 0.0).map(|one| report::rate(one.rate)),
                 limited_by => activity(worker.id).and_then(|one| one.bottleneck).map(limit_phrase),
                 version => activity(worker.id).map(|one| one.version.as_str()),
                 heartbeat => ago(age),
-                is_silent => is_silent(worker, now),
+                is_silent => snapshot.is_silent(worker),
                 sending,
             }
         })
         .collect();
-    let providers = provider_values(snapshot);
-    context! {
-        workers,
-        providers,
-        has_queue => snapshot.totals.queued > 0,
-    }
-}
-
-/// Whether the heartbeat of a worker is older than its lease, so that it counts as dead.
-fn is_silent(worker: &Worker, now: Timestamp) -> bool {
-    let lease = u64::try_from(worker.lease_ms).unwrap_or(0);
-    now.since(worker.heartbeat_at) > Duration::from_millis(lease)
+    context! { workers, providers => provider_values(snapshot) }
 }
 
 /// What limits the worker that sends most.
 fn limited_by(snapshot: &Snapshot) -> Option<&'static str> {
-    let alive = snapshot.workers.iter().map(|(worker, _)| worker);
-    let alive = alive.filter(|worker| !is_silent(worker, snapshot.counted_at));
-    let activities = alive.filter_map(|worker| snapshot.activities.get(&worker.id));
+    let activities = snapshot.alive_workers();
+    let activities = activities.filter_map(|worker| snapshot.activities.get(&worker.id));
     let busiest = activities.max_by(|one, other| one.rate.total_cmp(&other.rate));
     busiest?.bottleneck.map(limit_phrase)
 }
@@ -366,8 +415,8 @@ fn limited_by(snapshot: &Snapshot) -> Option<&'static str> {
 fn limit_phrase(bottleneck: Bottleneck) -> &'static str {
     match bottleneck {
         Bottleneck::RateLimit => "the rate limit",
-        Bottleneck::Concurrency => "the answers of the provider, all requests are in flight",
-        Bottleneck::Provider => "the provider, which is unavailable or asked to slow down",
+        Bottleneck::Concurrency => "how fast the provider answers (all requests are in flight)",
+        Bottleneck::Provider => "the provider (unavailable or throttling)",
         Bottleneck::Database => "the commits of the database",
         Bottleneck::Cpu => "the processors of its machine",
     }
@@ -375,53 +424,47 @@ fn limit_phrase(bottleneck: Bottleneck) -> &'static str {
 
 /// The providers as their workers see them: the worst state, the slowest answers, the last error.
 fn provider_values(snapshot: &Snapshot) -> Vec<Value> {
-    let mut providers: BTreeMap<&str, Vec<&ProviderActivity>> = BTreeMap::new();
-    for activity in snapshot.activities.values() {
-        for one in &activity.providers {
-            providers.entry(&one.name).or_default().push(one);
-        }
-    }
-    for pause in &snapshot.pauses {
-        providers.entry(&pause.provider).or_default();
-    }
+    let local = LocalTime::system();
+    let now = snapshot.counted_at;
     let value = |(name, seen): (&str, Vec<&ProviderActivity>)| {
         let pause = snapshot.pauses.iter().find(|pause| pause.provider == name);
-        let error = seen.iter().filter_map(|one| one.last_error.as_ref());
-        let error = error.max_by_key(|error| error.at);
+        let errors = seen.iter().filter_map(|one| one.last_error.as_ref());
+        let error = errors.max_by_key(|error| error.at);
         let slowest = seen.iter().filter_map(|one| one.latency_ms);
         let slowest = slowest.max_by(|one, other| one.p95.total_cmp(&other.p95));
         let is_open = seen.iter().any(|one| one.breaker_open);
         let (state, words) = match pause {
-            Some(pause) => ("waiting", format!("asked to wait until {}", pause.until)),
-            None if is_open => ("open", "away: single messages test it".to_owned()),
+            Some(pause) => (
+                "waiting",
+                format!("asked to wait until {}", local.short(pause.until)),
+            ),
+            None if is_open => ("open", "unavailable".to_owned()),
             None => ("closed", "working".to_owned()),
         };
         let limit = seen.iter().find(|one| !one.rate_limit.is_empty());
         let limit = limit.map(|one| format!("at most {}", one.rate_limit));
+        let probing = is_open.then(|| "sending test messages one at a time".to_owned());
         let accepted_at = seen.iter().filter_map(|one| one.last_success_at).max();
-        let accepted = accepted_at.map(|at| {
-            format!(
-                "accepted the last message {}",
-                ago(snapshot.counted_at.since(at))
-            )
-        });
-        let facts: Vec<String> = limit.into_iter().chain(accepted).collect();
+        let accepted = accepted_at.map(|at| format!("last accepted {}", ago(now.since(at))));
+        let facts: Vec<String> = probing.into_iter().chain(limit).chain(accepted).collect();
         let reason = pause.map(|pause| pause.reason.as_str());
-        let reason = reason.or(error.map(|error| error.reason.as_str()));
         context! {
             name, state, words,
             facts => facts.join(" · "),
             latency => slowest.map(|one| format!("{:.0} ms, 95 % in {:.0} ms", one.p50, one.p95)),
-            error => reason.map(|reason| report::plain_reason(reason).into_owned()),
+            error_at => error.filter(|_| reason.is_none()).map(|error| ago(now.since(error.at))),
+            error => reason
+                .or(error.map(|error| error.reason.as_str()))
+                .map(|reason| report::plain_reason(reason).into_owned()),
         }
     };
-    providers.into_iter().map(value).collect()
+    snapshot.providers().into_iter().map(value).collect()
 }
 
 /// The chart of the last hour, with its events.
 fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Value> {
     let timeline = snapshot.timeline(campaign.map(|one| one.id))?;
-    let local = report::LocalTime::system();
+    let local = LocalTime::system();
     let campaign = campaign.map(|one| (one.id, one.name.as_str()));
     let (from, width) = (timeline.from, timeline.width);
     let found = events(
@@ -440,100 +483,6 @@ fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Value> 
         })
         .collect();
     Some(context! { events, ..report::chart(&timeline, &local) })
-}
-
-/// What is known of a campaign besides its report.
-fn campaign_values(snapshot: &Snapshot, name: &str) -> Value {
-    let summary = snapshot.campaigns.iter().find(|one| one.campaign == name);
-    let settings = snapshot.settings_of(name);
-    let id = settings.map(|one| one.id);
-    let rate = id.and_then(|id| snapshot.rate(Some(id)));
-    let limit = settings.filter(|one| !one.rate.0.is_empty());
-    context! {
-        state => summary.map(|one| one.state),
-        state_reason => summary.and_then(|one| one.state_reason.as_deref()),
-        rate => rate.map(per_second),
-        limit => limit.map(|one| one.rate.to_string()),
-        limited_by => rate.and_then(|_| limited_by(snapshot)),
-        eta => summary.and_then(|one| eta(one.totals.queued, rate?)),
-        last_hour => settings.and_then(|one| last_hour(snapshot, Some(one))),
-        next => summary.and_then(|one| one.next.describe()),
-        window => summary.and_then(|one| Some(one.window.as_ref()?.describe().to_owned())),
-    }
-}
-
-async fn campaign(
-    State(shared): State<Arc<ServerState>>,
-    visitor: Visitor,
-    Path(name): Path<String>,
-    Query(live): Query<Live>,
-) -> Response {
-    let snapshot = shared.page.recent().await;
-    let known = snapshot.settings_of(&name);
-    if snapshot.revision > 0 && known.is_none() {
-        let detail = format!("unknown campaign `{name}`");
-        return problem_page(&visitor, &Problem::not_found(detail), "/");
-    }
-    let details = shared.page.details(&name).await;
-    if details.is_some()
-        && let Some(response) = unchanged(&live, &snapshot)
-    {
-        return response;
-    }
-    let may_operate = visitor.may(Permission::Operate);
-    let summary = snapshot.campaigns.iter().find(|one| one.campaign == name);
-    let actions: Vec<Value> = known
-        .map(|campaign| {
-            let totals = summary.map(|one| one.totals).unwrap_or_default();
-            Action::possible(campaign, &totals)
-        })
-        .unwrap_or_default()
-        .into_iter()
-        .map(|action| {
-            context! { name => action.as_str(), label => action.label(), is_dangerous => action.is_dangerous() }
-        })
-        .collect();
-    let counts = summary.map(|one| {
-        context! {
-            imported => one.totals.imported,
-            states => states(&one.totals),
-            delivery => delivery(&one.totals),
-        }
-    });
-    let rejected = details.as_ref().map(|details| details.rejected.clone());
-    let report = details
-        .as_ref()
-        .map(|details| report_values(details, may_operate));
-    let values = context! {
-        is_live => true,
-        path => path_of(&name),
-        revision => snapshot.revision,
-        name => name.as_str(),
-        is_counted => counts.is_some() || report.is_some(),
-        counted => ago(snapshot.age()),
-        rejected => Value::from(Serde(rejected)),
-        actions,
-        ..campaign_values(&snapshot, &name)
-    };
-    let values = context! { ..values, ..worker_values(&snapshot) };
-    let values = context! { ..values, ..visitor_values(&visitor, "campaign") };
-    // The counts are read more often than the rest.
-    let report = report.unwrap_or_else(|| context! {});
-    let values = context! { ..values, ..counts.unwrap_or_else(|| context! {}) };
-    let values = context! { ..values, ..report };
-    render(StatusCode::OK, "campaign.html", values)
-}
-
-/// The sections of a report.
-fn report_values(details: &Details, is_whole: bool) -> Value {
-    let mut failures: Vec<FailureRecord> = details.failures.clone();
-    let report = if is_whole {
-        &details.report
-    } else {
-        failures.iter_mut().for_each(hide);
-        &details.masked
-    };
-    report::view(report, &failures)
 }
 
 fn unknown_campaign(name: &str) -> Problem {
@@ -615,6 +564,7 @@ async fn change(
             title => action.label(),
             message,
             back => path_of(name),
+            back_label => "Back to the campaign",
             ..visitor_values(visitor, "campaign")
         };
         render(status, "done.html", values)
@@ -628,7 +578,10 @@ async fn change(
             .await;
         let campaign = &campaign.name;
         match &changed {
-            Ok(_) => tracing::info!(who, campaign, action = action.as_str(), "changed"),
+            Ok(_) => {
+                tracing::info!(who, campaign, action = action.as_str(), "changed");
+                state.page.show_change(&state.store, campaign).await;
+            }
             Err(ActionError::Store(error)) => {
                 tracing::warn!(who, campaign, action = action.as_str(), %error, "not changed");
             }
@@ -647,7 +600,7 @@ async fn change(
         Ok(Err(_)) => return Err(Problem::unavailable("the change ended unexpectedly")),
         Err(_) => {
             let message =
-                "This takes longer, and continues. The page Changes shows when it is done.";
+                "This takes longer, and continues. The page Audit log shows when it is done.";
             return Ok(done_page(StatusCode::ACCEPTED, message));
         }
     };
@@ -676,15 +629,14 @@ async fn search(
     visitor: Visitor,
     Query(query): Query<SearchQuery>,
 ) -> Response {
-    let base = visitor_values(&visitor, "search");
+    let example = phone_example(&shared);
+    let base = context! { example, ..visitor_values(&visitor, "search") };
     let Some(text) = query.phone else {
         return render(StatusCode::OK, "search.html", base);
     };
-    let found = match Phone::parse(&text, None) {
+    let found = match Phone::parse(&text, shared.default_region) {
         Ok(phone) => look_up(&shared, &visitor, &phone).await,
-        Err(error) => Err(Problem::invalid(format!(
-            "not a phone number with its country code: {error}"
-        ))),
+        Err(error) => Err(Problem::invalid(phone_problem(&error))),
     };
     match found {
         Ok(found) => {
@@ -692,10 +644,22 @@ async fn search(
             render(StatusCode::OK, "search.html", context! { ..values, ..base })
         }
         Err(problem) => {
-            let values = context! { phone => text, problem => problem.detail, ..base };
+            let values = context! { phone => text, problem => sentence(&problem.detail), ..base };
             render(problem.status, "search.html", values)
         }
     }
+}
+
+/// What to enter as a phone.
+fn phone_example(shared: &ServerState) -> String {
+    match shared.default_region {
+        Some(region) => format!("+447400123456, or a number of {region}"),
+        None => "+447400123456".to_owned(),
+    }
+}
+
+fn phone_problem(error: &PhoneError) -> String {
+    sentence(&error.plain())
 }
 
 /// All messages to a phone.
@@ -709,6 +673,7 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
     let ids: Vec<i64> = found.iter().map(|one| one.id).collect();
     let failed = store.failed_attempts(&ids).await?;
     let may_operate = visitor.may(Permission::Operate);
+    let local = LocalTime::system();
     let found: Vec<Value> = found
         .iter()
         .rev()
@@ -716,7 +681,9 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
             let tried = attempts(one, failed.iter().filter(|it| it.sms_id == one.id));
             context! {
                 id => one.id.to_string(),
+                content => one.content.as_deref().filter(|_| may_operate),
                 campaign => names.get(&one.campaign_id),
+                path => names.get(&one.campaign_id).map(|name| path_of(name)),
                 state => one.state,
                 delivery => one.delivery.as_deref(),
                 reason => one.reason.as_deref(),
@@ -725,8 +692,8 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
                 attempts => one.attempts,
                 provider => one.provider.as_deref(),
                 message_id => one.message_id.as_deref().filter(|_| may_operate),
-                at => one.at.to_string(),
-                tried => tried.iter().map(attempt_value).collect::<Vec<_>>(),
+                at => local.short(one.at),
+                tried => tried.iter().map(|line| attempt_value(line, &local)).collect::<Vec<_>>(),
                 may_have_earlier => may_have_earlier(&tried),
             }
         })
@@ -734,9 +701,9 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
     Ok(context! { found, suppressed => !suppressed.is_empty() })
 }
 
-fn attempt_value(line: &AttemptLine<'_>) -> Value {
+fn attempt_value(line: &AttemptLine<'_>, local: &LocalTime) -> Value {
     context! {
-        at => line.at.to_string(),
+        at => local.seconds(line.at),
         outcome => line.outcome,
         is_found_accepted => line.is_found_accepted,
         provider => line.provider,
@@ -757,7 +724,7 @@ async fn suppression(
     Query(query): Query<SuppressionQuery>,
 ) -> Response {
     let after = query.after.as_deref();
-    match suppression_page(&shared, &visitor, after, None, None).await {
+    match suppression_page(&shared, &visitor, after, context! {}).await {
         Ok(page) => page,
         Err(problem) => problem_page(&visitor, &problem, "/"),
     }
@@ -767,10 +734,10 @@ async fn suppression_page(
     shared: &ServerState,
     visitor: &Visitor,
     after: Option<&str>,
-    problem: Option<&str>,
-    message: Option<&str>,
+    added: Value,
 ) -> Result<Response, Problem> {
     visitor.need(Permission::Operate)?;
+    let local = LocalTime::system();
     let entries = shared.store.suppressed(after, ROWS).await?;
     let has_more = i64::try_from(entries.len()).is_ok_and(|count| count == ROWS);
     let last = entries.last().filter(|_| has_more);
@@ -778,18 +745,21 @@ async fn suppression_page(
     let entries: Vec<Value> = entries
         .iter()
         .map(|one| {
-            let since = Timestamp::from_millis(one.created_at).to_string();
+            let since = local.short(Timestamp::from_millis(one.created_at));
             context! { phone => one.phone.as_str(), reason => one.reason.as_deref(), since }
         })
         .collect();
-    let status = match problem {
-        Some(_) => StatusCode::BAD_REQUEST,
-        None => StatusCode::OK,
+    let is_invalid = added
+        .get_attr("problem")
+        .is_ok_and(|problem| !problem.is_undefined());
+    let status = if is_invalid {
+        StatusCode::BAD_REQUEST
+    } else {
+        StatusCode::OK
     };
-    let values = context! {
-        entries, after => last, problem, message,
-        ..visitor_values(visitor, "suppression")
-    };
+    let example = phone_example(shared);
+    let values = context! { entries, example, after => last, ..added };
+    let values = context! { ..values, ..visitor_values(visitor, "suppression") };
     Ok(render(status, "suppression.html", values))
 }
 
@@ -817,11 +787,13 @@ async fn add_suppressed(
     form: &Suppress,
 ) -> Result<Response, Problem> {
     visitor.need(Permission::Operate)?;
-    let phone = match Phone::parse(&form.phone, None) {
+    let phone = match Phone::parse(&form.phone, shared.default_region) {
         Ok(phone) => phone,
         Err(error) => {
-            let problem = format!("Not a phone number with its country code: {error}.");
-            return suppression_page(shared, visitor, None, Some(&problem), None).await;
+            let problem = phone_problem(&error);
+            let (phone, reason) = (form.phone.as_str(), form.reason.as_str());
+            let entered = context! { problem, phone, reason };
+            return suppression_page(shared, visitor, None, entered).await;
         }
     };
     let store = &shared.store;
@@ -839,7 +811,7 @@ async fn add_suppressed(
         0 => format!("{} was on the list already.", phone.as_str()),
         _ => format!("Added {}.", phone.as_str()),
     };
-    suppression_page(shared, visitor, None, None, Some(&message)).await
+    suppression_page(shared, visitor, None, context! { message }).await
 }
 
 async fn audit(State(shared): State<Arc<ServerState>>, visitor: Visitor) -> Response {
@@ -847,11 +819,13 @@ async fn audit(State(shared): State<Arc<ServerState>>, visitor: Visitor) -> Resp
         Ok(entries) => entries,
         Err(error) => return problem_page(&visitor, &error.into(), "/"),
     };
+    let local = LocalTime::system();
     let entries: Vec<Value> = entries
         .iter()
         .map(|one| {
             context! {
-                at => one.at.to_string(),
+                at => local.seconds(one.at),
+                path => one.campaign.as_deref().map(path_of),
                 who => one.who.as_str(),
                 what => one.what.as_str(),
                 campaign => one.campaign.as_deref(),
@@ -1067,5 +1041,26 @@ impl io::Write for BodyWriter {
             Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_name_is_cut_in_the_middle() {
+        assert_eq!(shortened("spring sale"), "spring sale");
+        let name = "customers of the northern branches, spring sale, part 7";
+        let short = shortened(name);
+        assert_eq!(short, "customers of the norther…ng sale, part 7");
+        assert_eq!(short.chars().count(), 40);
+        assert_eq!(shortened(&short), short);
+    }
+
+    #[test]
+    fn error_is_shown_as_a_sentence() {
+        assert_eq!(sentence("unknown campaign `c`"), "Unknown campaign `c`.");
+        assert_eq!(sentence("`c` is cancelled."), "`c` is cancelled.");
     }
 }

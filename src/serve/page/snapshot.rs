@@ -1,13 +1,14 @@
-//! What the pages show: counted in the background, once for all viewers, and only while somebody looks. Counting takes
+//! What the pages show: counted in the background, once for all viewers, and only while a page is open. Counting takes
 //! a small part of the time, however many messages there are.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::activity::{ActivityRow, SPAN, WorkerActivity, span_of};
+use crate::activity::{ActivityRow, ProviderActivity, SPAN, WorkerActivity, span_of};
 use crate::report::{CampaignSummary, Histogram, PriceTables, Report, ReportOptions};
 use crate::serve::ServerState;
 use crate::serve::intake::RejectedRows;
@@ -33,12 +34,17 @@ const CHANGES: i64 = 100;
 const MAX_DOWNLOADS: usize = 8;
 /// The failed messages on the page of a campaign.
 const FAILURES: usize = 20;
+/// How often a count is repeated at once because a campaign was changed meanwhile.
+const COUNT_TRIES: u32 = 3;
 
 /// All campaigns at one instant.
+#[derive(Clone)]
 pub(in crate::serve) struct Snapshot {
     /// Grows with every count; 0: nothing was counted yet.
     pub(in crate::serve) revision: u64,
     pub(in crate::serve) counted_at: Timestamp,
+    /// Since when the database cannot be read.
+    pub(super) unreadable_since: Option<Timestamp>,
     made: Instant,
     pub(in crate::serve) campaigns: Vec<CampaignSummary>,
     /// The settings of all campaigns.
@@ -56,10 +62,11 @@ pub(in crate::serve) struct Snapshot {
 }
 
 impl Snapshot {
-    fn empty() -> Self {
+    pub(super) fn empty() -> Self {
         Self {
             revision: 0,
             counted_at: Timestamp::default(),
+            unreadable_since: None,
             made: Instant::now(),
             campaigns: Vec::new(),
             settings: Vec::new(),
@@ -75,6 +82,41 @@ impl Snapshot {
     /// The settings of a campaign.
     pub(super) fn settings_of(&self, name: &str) -> Option<&Campaign> {
         self.settings.iter().find(|one| one.name == name)
+    }
+
+    /// The state and the counts of a campaign.
+    pub(super) fn summary_of(&self, name: &str) -> Option<&CampaignSummary> {
+        self.campaigns.iter().find(|one| one.campaign == name)
+    }
+
+    /// Whether the heartbeat of a worker is older than its lease, so that it counts as dead.
+    pub(super) fn is_silent(&self, worker: &Worker) -> bool {
+        let lease = u64::try_from(worker.lease_ms).unwrap_or(0);
+        self.counted_at.since(worker.heartbeat_at) > Duration::from_millis(lease)
+    }
+
+    pub(super) fn alive_workers(&self) -> impl Iterator<Item = &Worker> {
+        let workers = self.workers.iter().map(|(worker, _)| worker);
+        workers.filter(|worker| !self.is_silent(worker))
+    }
+
+    /// The providers by name, as the workers see them that are alive.
+    pub(super) fn providers(&self) -> BTreeMap<&str, Vec<&ProviderActivity>> {
+        let mut providers: BTreeMap<&str, Vec<&ProviderActivity>> = BTreeMap::new();
+        let activities = self.alive_workers();
+        let activities = activities.filter_map(|worker| self.activities.get(&worker.id));
+        for provider in activities.flat_map(|activity| &activity.providers) {
+            providers.entry(&provider.name).or_default().push(provider);
+        }
+        for pause in &self.pauses {
+            providers.entry(&pause.provider).or_default();
+        }
+        providers
+    }
+
+    /// The time now by the database's clock.
+    pub(super) fn now(&self) -> Timestamp {
+        self.counted_at.plus(self.age())
     }
 
     /// Messages per second of one campaign, or of all, over the last ten to twenty seconds; `None`: nothing was sent.
@@ -117,6 +159,10 @@ pub(in crate::serve) struct Page {
     /// Wakes the counting.
     wake: Notify,
     watched: Mutex<BTreeMap<String, Watched>>,
+    /// The number of reports made.
+    reports: watch::Sender<u64>,
+    /// The number of changes that were shown at once.
+    changes: AtomicU64,
     searching: Semaphore,
     downloads: Arc<Semaphore>,
 }
@@ -129,6 +175,8 @@ impl Page {
             wanted: Mutex::new(Instant::now()),
             wake: Notify::new(),
             watched: Mutex::default(),
+            reports: watch::Sender::new(0),
+            changes: AtomicU64::new(0),
             searching: Semaphore::new(1),
             downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
         }
@@ -182,18 +230,56 @@ impl Page {
             one.wanted = Instant::now();
             one.details.clone()
         };
+        let mut reports = self.reports.subscribe();
         if let Some(details) = find() {
             return Some(details);
         }
         self.want();
-        let deadline = Instant::now() + PAGE_WAIT;
-        while Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            if let Some(details) = find() {
-                return Some(details);
+        let made = async {
+            loop {
+                reports.changed().await.ok()?;
+                if let Some(details) = find() {
+                    return Some(details);
+                }
             }
+        };
+        let made = tokio::time::timeout(PAGE_WAIT, made).await;
+        made.ok().flatten()
+    }
+
+    /// Shows a change of a campaign without waiting for the next count.
+    pub(super) async fn show_change(&self, store: &Store, name: &str) {
+        // A count that runs now may have read the campaign before.
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        let read = async {
+            let Some(campaign) = store.campaign(name).await? else {
+                return Ok(None);
+            };
+            let summary = CampaignSummary::of(store, &campaign).await?;
+            Ok::<_, crate::store::StoreError>(Some((campaign, summary)))
+        };
+        if let Ok(Some((campaign, summary))) = read.await {
+            self.current.send_modify(|current| {
+                let mut changed = Snapshot::clone(current);
+                let settings = changed.settings.iter_mut();
+                settings
+                    .filter(|one| one.id == campaign.id)
+                    .for_each(|one| one.clone_from(&campaign));
+                let summaries = changed.campaigns.iter_mut();
+                summaries
+                    .filter(|one| one.campaign == name)
+                    .for_each(|one| one.clone_from(&summary));
+                changed.totals = changed.campaigns.iter().map(|one| one.totals).sum();
+                changed.revision += u64::from(changed.revision > 0);
+                *current = Arc::new(changed);
+            });
         }
-        None
+        if let Ok(mut watched) = self.watched.lock()
+            && let Some(one) = watched.get_mut(name)
+        {
+            one.made = None;
+        }
+        self.want();
     }
 
     /// Looks for messages. One search runs at a time, because it may read whole tables.
@@ -281,6 +367,14 @@ pub(in crate::serve) async fn refresh(shared: Arc<ServerState>) {
         let began = Instant::now();
         if let Err(error) = count(&shared).await {
             tracing::warn!(%error, "the messages could not be counted");
+            page.current.send_modify(|current| {
+                let mut unreadable = Snapshot::clone(current);
+                let now = Some(unreadable.now()).filter(|_| unreadable.revision > 0);
+                unreadable.unreadable_since = unreadable.unreadable_since.or(now);
+                // The page shows how old the counts are.
+                unreadable.revision += u64::from(unreadable.revision > 0);
+                *current = Arc::new(unreadable);
+            });
         }
         let pause = (began.elapsed() * SHARE).max(EVERY);
         let next = Instant::now() + pause;
@@ -306,17 +400,37 @@ pub(in crate::serve) async fn refresh(shared: Arc<ServerState>) {
 }
 
 async fn count(shared: &ServerState) -> Result<(), crate::store::StoreError> {
-    let store = &shared.patient_store;
+    let page = &shared.page;
+    for tries in 1.. {
+        let changes = page.changes.load(Ordering::SeqCst);
+        let snapshot = read(&shared.patient_store).await?;
+        let is_current = page.changes.load(Ordering::SeqCst) == changes;
+        if is_current || tries >= COUNT_TRIES {
+            page.current.send_modify(|current| {
+                let revision = current.revision + 1;
+                *current = Arc::new(Snapshot {
+                    revision,
+                    ..snapshot
+                });
+            });
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Reads all campaigns. The revision is that of an empty page.
+async fn read(store: &Store) -> Result<Snapshot, crate::store::StoreError> {
     let campaigns = CampaignSummary::all(store).await?;
     let settings = store.campaigns().await?;
     let workers = store.workers().await?;
     let now = store.now().await?;
     let pauses = store.provider_pauses(now).await?;
     let hour = store.activity(now.minus(COLUMN * (COLUMNS + 1)), now.plus(SPAN));
-    let revision = shared.page.current.borrow().revision;
-    let snapshot = Snapshot {
-        revision: revision + 1,
+    Ok(Snapshot {
+        revision: 0,
         counted_at: now,
+        unreadable_since: None,
         made: Instant::now(),
         last_hour: hour.await?,
         changes: store.audit_entries(CHANGES).await?,
@@ -326,9 +440,7 @@ async fn count(shared: &ServerState) -> Result<(), crate::store::StoreError> {
         settings,
         workers,
         pauses,
-    };
-    shared.page.current.send_replace(Arc::new(snapshot));
-    Ok(())
+    })
 }
 
 /// Makes the report of a campaign.
@@ -346,6 +458,7 @@ async fn report(shared: &ServerState, name: &str) {
             one.details = Some(Arc::new(details));
         }
     }
+    shared.page.reports.send_modify(|reports| *reports += 1);
 }
 
 async fn gather(

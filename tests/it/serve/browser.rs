@@ -94,6 +94,19 @@ impl Browser {
         }
     }
 
+    /// Waits until a script returns a value.
+    async fn until_script(&self, script: &str, expected: &serde_json::Value) {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let value = self.script(script).await;
+            if value == *expected {
+                return;
+            }
+            assert!(std::time::Instant::now() < deadline, "{script}: {value}");
+            tokio::task::yield_now().await;
+        }
+    }
+
     async fn click(&self, selector: &str) {
         let found = self.client.wait().at_most(PATIENCE);
         let found = found.for_element(Locator::Css(selector)).await;
@@ -175,11 +188,11 @@ async fn campaign_is_watched_paused_and_resumed() {
         browser.go(&format!("{base}/campaigns/c")).await;
         browser.click("a[href$='/pause']").await;
         browser
-            .until("main p", |text| text.starts_with("Pause `c`?"))
+            .until("main p", |text| text.starts_with("Pause c?"))
             .await;
         browser.click("main form button").await;
         browser
-            .until("[role=status]", |text| text.contains("Paused `c`"))
+            .until("[role=status]", |text| text.contains("Paused c."))
             .await;
         browser.click("a.button").await;
         browser.until(".pill", |text| text == "paused").await;
@@ -198,10 +211,115 @@ async fn campaign_is_watched_paused_and_resumed() {
         browser.go(&format!("{base}/campaigns/c/resume")).await;
         browser.click("main form button").await;
         browser
-            .until("[role=status]", |text| text.contains("Resumed `c`"))
+            .until("[role=status]", |text| text.contains("Resumed c."))
             .await;
         browser.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn focus_and_selection_stay_while_a_page_updates() {
+    let scratch = Scratch::new();
+    let gateway = Gateway::start(&scratch, &[]);
+    scratch.write_cellar(&gateway.url);
+    for index in 0..12 {
+        let name = format!("campaign {index}");
+        scratch.write("list.csv", &list(500));
+        let line = [
+            "import",
+            "list.csv",
+            "--campaign",
+            &name,
+            "--again",
+            "--text",
+            "Hi",
+        ];
+        let ran = scratch.run(line);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    let served = Served::start(&scratch);
+    let worker = scratch.start(["send", "--quiet", "--rate", "20/s"]);
+    let browser = Browser::start(&[]).await;
+    let base = format!("http://{}", served.address);
+    browser
+        .go(&format!("{base}/#token={}", served.one_time))
+        .await;
+    let counted = browser.until(SENT, |text| count(text) > 0).await;
+
+    // The name of a campaign is selected, and a form is being filled in.
+    browser
+        .script(
+            "getSelection().selectAllChildren(document.querySelector('#campaigns td.name a'));
+             document.querySelector('input[name=q]').value = 'camp';
+             window.revisions = 0;
+             new MutationObserver((all) => {
+                 window.revisions += all.some((one) => one.attributeName === 'data-revision');
+             }).observe(document.getElementById('live'), { attributes: true });",
+        )
+        .await;
+    let selected = browser.script("return getSelection().toString()").await;
+    assert!(
+        selected
+            .as_str()
+            .is_some_and(|text| text.starts_with("campaign "))
+    );
+    browser
+        .until(SENT, |text| count(text) > count(&counted))
+        .await;
+    browser
+        .until_script("return window.revisions >= 2", &json!(true))
+        .await;
+    assert_eq!(
+        browser.script("return getSelection().toString()").await,
+        selected
+    );
+    let typed = browser
+        .script("return document.querySelector('input[name=q]').value")
+        .await;
+    assert_eq!(typed, json!("camp"));
+
+    // Tab reaches every link and button in their order, though the page changes between the strokes.
+    let order = "const all = document.querySelectorAll('a[href], button, input');
+        window.order = [...all].filter((one) => one.getClientRects().length > 0);
+        window.order.forEach((one, index) => one.dataset.order = index);
+        document.activeElement.blur();
+        getSelection().removeAllRanges();
+        scrollTo(0, 0);
+        document.querySelector('.skip').focus();
+        return window.order.length";
+    let stops = browser.script(order).await.as_u64().expect("a number");
+    assert!(stops > 15, "{stops}");
+    for index in 1..stops {
+        browser.script("window.revisions = 0").await;
+        if index.is_multiple_of(4) {
+            browser
+                .until_script("return window.revisions >= 1", &json!(true))
+                .await;
+        }
+        let focused = browser.client.active_element().await.expect("an element");
+        focused.send_keys("\u{e004}").await.expect("Tab");
+        let at = "return window.order.indexOf(document.activeElement)";
+        assert_eq!(browser.script(at).await, json!(index));
+    }
+    drop(worker);
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn link_pasted_into_the_open_log_in_page_logs_in() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let base = format!("http://{}", served.address);
+    let browser = Browser::start(&[]).await;
+    browser.go(&base).await;
+    browser.until("label", |text| text == "Access token").await;
+    browser
+        .go(&format!("{base}/#token={}", served.one_time))
+        .await;
+    browser.until("h1", |text| text == "Campaigns").await;
+    let url = browser.client.current_url().await.expect("an address");
+    assert!(!url.as_str().contains("token"), "{url}");
+    browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

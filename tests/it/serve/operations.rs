@@ -246,7 +246,7 @@ fn resumed_campaign_does_not_send_its_cancelled_messages() {
         assert_eq!(scratch.checked_status(Some("c"))["state"], "cancelled");
         let question = served.page(&cookie, "/campaigns/c/resume").body;
         assert!(
-            question.contains("its 2 messages stay cancelled"),
+            question.contains("Its 2 messages stay cancelled"),
             "{question}"
         );
         let answer = served.submit(&cookie, "/campaigns/c/resume", "");
@@ -319,6 +319,6 @@ fn confirmation_is_asked_again_when_more_messages_match() {
         }
         let (form, _) = named("retry-unknown");
         let answer = served.submit(&cookie, "/campaigns/c/retry-unknown", &form);
-        assert!(answer.body.contains("Put 2 messages"), "{}", answer.body);
+        assert!(answer.body.contains("Queued 2 messages"), "{}", answer.body);
     });
 }

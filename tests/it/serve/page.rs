@@ -37,7 +37,7 @@ fn page_of_a_campaign_is_its_report() {
         let cookie = served.log_in("operate");
         let overview = served.until_shown(&cookie, "/", "data-count=\"sent\">8<");
         assert!(
-            overview.contains("<a href=\"/campaigns/c\">c</a>"),
+            overview.contains("<a href=\"/campaigns/c\" title=\"c\">c</a>"),
             "{overview}"
         );
         assert!(overview.contains("The last hour"), "{overview}");
@@ -95,7 +95,11 @@ fn search_shows_every_attempt() {
         let sent: &[&str] = &["attempt 3", ">sent<", "cellar"];
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
         let retried = served.confirm(&cookie, "/campaigns/c/retry", "class=&code=");
-        assert!(retried.body.contains("Put 1 message"), "{}", retried.body);
+        assert!(
+            retried.body.contains("Queued 1 message"),
+            "{}",
+            retried.body
+        );
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
         let ran = scratch.run(["send", "--quiet"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -122,7 +126,10 @@ fn changes_are_marked_on_the_timeline() {
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "class=\"events\"");
             assert!(page.contains("<line class=\"event\""), "{page}");
-            assert!(page.contains("<b>admin</b> paused campaign c<"), "{page}");
+            assert!(
+                page.contains("<b>admin</b> paused campaign <code>c</code><"),
+                "{page}"
+            );
         }
     });
 }
@@ -135,7 +142,7 @@ fn live_page_is_sent_again_only_if_it_changed() {
     let cookie = served.log_in("read");
     served.until_shown(&cookie, "/", "data-count=\"sent\">0<");
     let revision = |body: &str| {
-        let (_, rest) = body.split_once("data-rev=\"").expect("a revision");
+        let (_, rest) = body.split_once("data-revision=\"").expect("a revision");
         let (revision, _) = rest.split_once('"').expect("its end");
         revision.to_owned()
     };
@@ -161,34 +168,37 @@ fn operator_controls_a_campaign() {
             (answer.status, answer.body)
         };
 
-        assert!(ask("pause").body.contains("Pause `c`?"));
+        assert!(ask("pause").body.contains("Pause <code>c</code>?"));
         let (status, page) = act("pause", "");
-        assert!(status == 200 && page.contains("Paused `c`"), "{page}");
+        assert!(
+            status == 200 && page.contains("Paused <code>c</code>."),
+            "{page}"
+        );
         assert_eq!(state(&scratch)["state_reason"], "paused by operate");
         assert_eq!(act("resume", "").0, 200);
         let (status, page) = act("rate", "rate=5%2Fs");
         assert!(status == 200 && page.contains("at most 5/s"), "{page}");
         let (status, page) = act("rate", "rate=fast");
         assert!(
-            status == 400 && page.contains("invalid limit `fast`"),
+            status == 400 && page.contains("invalid rate <code>fast</code>"),
             "{page}"
         );
 
         assert!(ask("retry").body.contains("2 messages"));
         let (status, page) = act("retry", "class=nonsense");
         assert!(
-            status == 400 && page.contains("unknown class `nonsense`"),
+            status == 400 && page.contains("unknown class <code>nonsense</code>"),
             "{page}"
         );
         let (_, page) = act("retry", "class=&code=none");
-        assert!(page.contains("Put 0 messages"), "{page}");
+        assert!(page.contains("Queued 0 messages"), "{page}");
         let (_, page) = act("retry", "class=&code=");
-        assert!(page.contains("Put 2 messages"), "{page}");
+        assert!(page.contains("Queued 2 messages"), "{page}");
         assert_eq!(state(&scratch)["queued"], 2);
 
         let (status, page) = act("cancel", "name=other");
         assert!(
-            status == 400 && page.contains("enter `c` to confirm"),
+            status == 400 && page.contains("Enter <code>c</code> to confirm that"),
             "{page}"
         );
         assert_eq!(state(&scratch)["queued"], 2);
@@ -250,7 +260,7 @@ fn changes_by_commands_are_listed_once() {
 }
 
 #[test]
-fn unconfirmed_messages_are_settled_after_a_warning() {
+fn unknown_messages_are_settled_after_a_warning() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "timeout = \"300ms\"");
@@ -264,7 +274,7 @@ fn unconfirmed_messages_are_settled_after_a_warning() {
     let asked = served.page(&cookie, "/campaigns/c/retry-unknown").body;
     assert!(asked.contains("may get the text twice"), "{asked}");
     let settled = served.confirm(&cookie, "/campaigns/c/settle-sent", "").body;
-    assert!(settled.contains("Settled 2 messages"), "{settled}");
+    assert!(settled.contains("Marked 2 messages"), "{settled}");
     assert_eq!(state(&scratch)["sent"], 2);
 }
 
@@ -312,6 +322,244 @@ fn phone_is_searched_and_suppressed() {
             "{audit}"
         );
     });
+}
+
+/// The part of a page between two texts.
+fn between<'p>(page: &'p str, from: &str, to: &str) -> &'p str {
+    let (_, rest) = page
+        .split_once(from)
+        .unwrap_or_else(|| panic!("{from}: {page}"));
+    rest.split_once(to).map_or(rest, |(part, _)| part)
+}
+
+fn campaign_rows(page: &str) -> usize {
+    page.matches("<tr id=\"campaign-").count()
+}
+
+#[test]
+fn overview_lists_many_campaigns_page_by_page() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        scratch.import("phone\n+447400123456\n");
+        let names: Vec<String> = (0..320).map(|index| format!("sale {index:03}")).collect();
+        let rows = names.iter().enumerate();
+        let rows = rows.map(|(index, name)| {
+            // Every second one is paused; the others are done.
+            format!("('{name}', {}, 0)", index % 2)
+        });
+        let rows = rows.collect::<Vec<_>>().join(", ");
+        db.run(&format!(
+            "INSERT INTO campaign (name, state, created_at) VALUES {rows}"
+        ));
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("read");
+        let page = served.until_shown(&cookie, "/", "1 to 50 of 161 campaigns");
+        assert_eq!(campaign_rows(&page), 50 + 5, "{page}");
+        // What sends messages comes before what is paused.
+        let first = between(&page, "<tr id=\"campaign-", "</tr>");
+        assert!(first.contains("title=\"c\""), "{first}");
+        assert!(
+            between(&page, "id=\"over\"", "</section>").contains("sale 318"),
+            "{page}"
+        );
+        assert!(page.contains("All 160 done and cancelled"), "{page}");
+        let last = served.page(&cookie, "/?page=4").body;
+        assert!(last.contains("151 to 161 of 161"), "{last}");
+        let beyond = served.page(&cookie, "/?page=99").body;
+        assert!(beyond.contains("151 to 161 of 161"), "{beyond}");
+        let over = served.page(&cookie, "/?show=over&page=2").body;
+        assert!(over.contains("51 to 100 of 160"), "{over}");
+        let found = served.page(&cookie, "/?q=SALE+31").body;
+        assert!(found.contains("10 campaigns"), "{found}");
+        assert_eq!(campaign_rows(&found), 10, "{found}");
+        let none = served.page(&cookie, "/?q=%3Cb%3E").body;
+        assert!(
+            none.contains("No campaign has this") && !none.contains("<b>"),
+            "{none}"
+        );
+        assert_eq!(served.page(&cookie, "/?page=x").status, 400);
+    });
+}
+
+#[test]
+fn missing_worker_is_the_first_thing_on_the_pages() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        scratch.import("phone\n+447400123456\n");
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        for path in ["/", "/campaigns/c"] {
+            let page = served.until_shown(&cookie, path, "No worker is running");
+            let alerts = between(&page, "<h1>", "class=\"numbers\"");
+            assert!(alerts.contains("Queued: 1 message."), "{page}");
+            assert!(alerts.contains("0/s now"), "{page}");
+        }
+        let paused = served.confirm(&cookie, "/campaigns/c/pause", "");
+        assert_eq!(paused.status, 200, "{}", paused.body);
+        // It is not missing any more, and a pause by a person is not a problem.
+        for path in ["/", "/campaigns/c"] {
+            let page = served.page(&cookie, path).body;
+            assert!(!page.contains("id=\"alerts\""), "{page}");
+        }
+    });
+}
+
+#[test]
+fn unavailable_provider_is_shown_with_its_beginning() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_without_references(&scratch, "");
+        // A rejection is not an error of the provider.
+        scratch.import("phone\n+447400123456\n+15005551000\n");
+        let worker = scratch.start(["send", "--follow", "--quiet"]);
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        let page = served.until_shown(&cookie, "/", "id=\"providers\"");
+        let errors = between(&page, "id=\"providers\"", "</section>");
+        assert!(errors.contains("<td class=\"text\">–</td>"), "{errors}");
+        served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
+        drop(gateway);
+        let more = scratch.write("more.csv", "phone\n+447400123457\n+447400123458\n");
+        let line = ["import", "more.csv", "--campaign", "c", "--text", "Hi"];
+        assert_eq!(more.run(line).code(), Some(0));
+        let unavailable = "Provider <code>cellar</code> is unavailable: ";
+        for path in ["/", "/campaigns/c"] {
+            let page = served.until_shown(&cookie, path, unavailable);
+            let alert = between(&page, unavailable, "</li>");
+            assert!(alert.contains("since "), "{alert}");
+            let head = between(&page, "<h1>", "class=\"numbers\"");
+            assert!(head.contains(unavailable), "{head}");
+        }
+        drop(worker);
+    });
+}
+
+#[test]
+fn change_is_shown_at_once() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        scratch.import("phone\n+447400123456\n+447400123457\n");
+        let served = Served::start(&scratch);
+        let cookie = served.log_in("operate");
+        served.until_shown(
+            &cookie,
+            "/campaigns/c",
+            "<span class=\"pill active\">active",
+        );
+        for (action, form, state) in [
+            ("pause", "", "paused"),
+            ("resume", "", "active"),
+            ("cancel", "name=c", "cancelled"),
+        ] {
+            let answer = served.confirm(&cookie, &format!("/campaigns/c/{action}"), form);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            assert!(
+                answer.body.contains("Back to the campaign"),
+                "{}",
+                answer.body
+            );
+            let shown = format!("<span class=\"pill {state}\">{state}</span>");
+            for path in ["/", "/campaigns/c"] {
+                let page = served.page(&cookie, path).body;
+                assert!(page.contains(&shown), "{path} after {action}: {page}");
+            }
+        }
+        let page = served.page(&cookie, "/").body;
+        assert!(page.contains("data-count=\"cancelled\">2<"), "{page}");
+    });
+}
+
+#[test]
+fn page_of_a_campaign_offers_what_is_possible() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    sent_campaign(&scratch, &gateway);
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    let page = served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
+    let head = between(&page, "<h1>", "</header>");
+    assert!(head.contains("id=\"action-retry\""), "{head}");
+    assert!(!head.contains("id=\"action-cancel\""), "{head}");
+    assert!(!head.contains("/s now"), "{head}");
+    // What changes nothing now is folded.
+    let (now, later) = head.split_once("<details").expect("more actions");
+    assert!(
+        !now.contains("action-pause") && !now.contains("action-rate"),
+        "{head}"
+    );
+    assert!(
+        later.contains("action-pause") && later.contains("action-rate"),
+        "{head}"
+    );
+    let reader = served.page(&served.log_in("read"), "/campaigns/c").body;
+    assert!(!reader.contains("id=\"action-"), "{reader}");
+}
+
+#[test]
+fn search_and_suppression_use_the_default_region() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    sent_campaign(&scratch, &gateway);
+    let config = scratch.read("smsq.toml");
+    scratch.write("smsq.toml", &format!("default_region = \"GB\"\n{config}"));
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    let found = served.page(&cookie, "/search?phone=07400+123451").body;
+    let row = between(&found, "<tbody>", "</tr>");
+    for text in [
+        "href=\"/campaigns/c\"",
+        ">sent<",
+        "class=\"text\" dir=\"auto\">",
+    ] {
+        assert!(row.contains(text), "{text}: {row}");
+    }
+    // As on the other pages, and not as in the API.
+    assert!(!row.contains("Z</td>"), "{row}");
+    let reader = served
+        .page(&served.log_in("read"), "/search?phone=07400+123451")
+        .body;
+    assert!(!reader.contains("dir=\"auto\""), "{reader}");
+    let added = served.submit(&cookie, "/suppression", "phone=07400+123451&reason=asked");
+    assert!(added.body.contains("Added +447400123451"), "{}", added.body);
+    let wrong = served.submit(&cookie, "/suppression", "phone=33612345678&reason=asked");
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    assert!(!wrong.body.contains("--"), "{}", wrong.body);
+    assert!(
+        wrong.body.contains("value=\"33612345678\""),
+        "{}",
+        wrong.body
+    );
+}
+
+#[test]
+fn unknown_address_is_a_page_for_browsers() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("read");
+    let get = |path: &str, cookie: &str, accept: &str| {
+        let headers = [("Cookie", cookie), ("Accept", accept)];
+        super::request(&served.address, "GET", path, &headers, b"").expect("an answer")
+    };
+    for (path, status) in [("/nowhere", 404), ("/?page=x", 400), ("/logout", 405)] {
+        for cookie in [cookie.as_str(), ""] {
+            let page = get(path, cookie, "text/html,*/*;q=0.8");
+            // Without a session, what needs one shows the log-in.
+            let status = if path == "/?page=x" && cookie.is_empty() {
+                401
+            } else {
+                status
+            };
+            assert_eq!(page.status, status, "{path}: {}", page.body);
+            assert!(
+                page.body.contains("<!DOCTYPE html>"),
+                "{path}: {}",
+                page.body
+            );
+        }
+        let problem = get(path, &cookie, "*/*");
+        assert_eq!(problem.json()["status"], status, "{path}");
+    }
 }
 
 #[test]

@@ -1,0 +1,318 @@
+//! What keeps messages from being sent, and since when: the first thing on a page.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::snapshot::Snapshot;
+use crate::report::{CampaignSummary, LocalTime, plain_reason};
+use crate::sms::Timestamp;
+use crate::text::{duration, messages};
+
+/// Campaigns that are named one by one.
+const MAX_NAMED: usize = 3;
+/// Without an accepted message for this long, though some were tried, something is wrong.
+const NOTHING_ACCEPTED: Duration = Duration::from_secs(120);
+
+/// Something that is wrong, with what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Alert {
+    pub(super) text: String,
+    pub(super) since: Option<Timestamp>,
+}
+
+/// What is wrong with one campaign, or with all.
+pub(super) fn alerts(
+    snapshot: &Snapshot,
+    campaign: Option<&CampaignSummary>,
+    default_provider: Option<&str>,
+) -> Vec<Alert> {
+    let mut alerts = Vec::new();
+    if let Some(since) = snapshot.unreadable_since {
+        alerts.push(Alert {
+            text: "The database cannot be read: this page shows the last known state.".to_owned(),
+            since: Some(since),
+        });
+    }
+    alerts.extend(stopped(snapshot, campaign));
+    let is_shown =
+        |one: &&CampaignSummary| campaign.is_none_or(|campaign| campaign.campaign == one.campaign);
+    let due: Vec<&CampaignSummary> = snapshot
+        .campaigns
+        .iter()
+        .filter(is_shown)
+        .filter(|one| one.is_due())
+        .collect();
+    if due.is_empty() {
+        return alerts;
+    }
+    let no_worker = no_worker(snapshot, &due);
+    let is_served = no_worker.is_none();
+    alerts.extend(no_worker);
+    if !is_served {
+        return alerts;
+    }
+    alerts.extend(silent_workers(snapshot));
+    let id = campaign.and_then(|one| Some(snapshot.settings_of(&one.campaign)?.id));
+    let used = campaign.map(|one| providers_of(snapshot, one, default_provider));
+    let troubles = providers(snapshot, used.as_ref());
+    if troubles.is_empty() {
+        alerts.extend(nothing_accepted(snapshot, id));
+    }
+    alerts.extend(troubles);
+    alerts
+}
+
+/// `14:02 (12m)`, or with the date.
+pub(super) fn since(at: Timestamp, now: Timestamp, local: &LocalTime) -> String {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let age = now.since(at).as_secs();
+    let age = if age < 60 { age } else { age - age % 60 };
+    let at = match age {
+        0..43_200 => local.tick(at, MINUTE),
+        _ => local.short(at),
+    };
+    format!("{at} ({})", duration(Duration::from_secs(age.max(1))))
+}
+
+/// Campaigns that workers have stopped or paused.
+fn stopped(snapshot: &Snapshot, campaign: Option<&CampaignSummary>) -> Vec<Alert> {
+    const VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stopped"];
+    let change_of = |one: &CampaignSummary| {
+        let name = Some(one.campaign.as_str());
+        let mut changes = snapshot.changes.iter();
+        changes
+            .find(|entry| entry.campaign.as_deref() == name && VERBS.contains(&entry.what.as_str()))
+    };
+    // A pause by a person is intended, and the state shows it.
+    let is_stopped = |one: &&CampaignSummary| {
+        one.state == "stopped"
+            || one.state == "paused" && change_of(one).is_some_and(|entry| entry.who == "worker")
+    };
+    let all = snapshot.campaigns.iter().rev();
+    let shown = all.filter(|one| campaign.is_none_or(|this| this.campaign == one.campaign));
+    let stopped: Vec<&CampaignSummary> = shown.filter(is_stopped).collect();
+    let alert = |one: &&CampaignSummary| {
+        let reason = one.state_reason.as_deref().map(plain_reason);
+        let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+        Alert {
+            text: match campaign {
+                Some(_) => format!("The campaign is {}{reason}", one.state),
+                None => format!("Campaign `{}` is {}{reason}", one.campaign, one.state),
+            },
+            since: change_of(one).map(|entry| entry.at),
+        }
+    };
+    let mut alerts: Vec<Alert> = stopped.iter().take(MAX_NAMED).map(alert).collect();
+    let more = stopped.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        alerts.push(Alert {
+            text: format!("{more} more campaigns are stopped or paused."),
+            since: None,
+        });
+    }
+    alerts
+}
+
+fn no_worker(snapshot: &Snapshot, due: &[&CampaignSummary]) -> Option<Alert> {
+    if snapshot.alive_workers().next().is_some() {
+        return None;
+    }
+    let queued = messages(due.iter().map(|one| one.totals.queued).sum());
+    let heartbeats = snapshot.workers.iter();
+    Some(Alert {
+        text: format!("No worker is running. Queued: {queued}. `smsq send` starts a worker."),
+        since: heartbeats.map(|(worker, _)| worker.heartbeat_at).max(),
+    })
+}
+
+/// Workers that died while they were sending.
+fn silent_workers(snapshot: &Snapshot) -> Vec<Alert> {
+    let workers = snapshot.workers.iter();
+    let silent = workers.filter(|(worker, sending)| *sending > 0 && snapshot.is_silent(worker));
+    silent
+        .map(|(worker, sending)| Alert {
+            text: format!(
+                "Worker {} on `{}` is silent: the {} that it was sending become unknown when another worker notices.",
+                worker.id,
+                worker.host,
+                messages(*sending)
+            ),
+            since: Some(worker.heartbeat_at),
+        })
+        .collect()
+}
+
+/// The providers that a campaign uses.
+fn providers_of<'a>(
+    snapshot: &'a Snapshot,
+    campaign: &CampaignSummary,
+    default_provider: Option<&'a str>,
+) -> BTreeSet<&'a str> {
+    let settings = snapshot.settings_of(&campaign.campaign);
+    let own = settings.and_then(|one| one.provider.as_deref().or(default_provider));
+    let id = settings.map(|one| one.id);
+    let rows = snapshot.last_hour.iter();
+    rows.filter(|row| Some(row.campaign_id) == id)
+        .map(|row| row.provider.as_str())
+        .chain(own)
+        .collect()
+}
+
+/// Providers that are unavailable or asked to wait. `used`: only these.
+fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
+    let is_used = |name: &str| used.is_none_or(|used| used.contains(name));
+    let reason_text = |reason: Option<&str>| {
+        let reason = reason.map(plain_reason);
+        reason.map_or_else(String::new, |reason| format!(": {reason}"))
+    };
+    let mut alerts = Vec::new();
+    for (name, seen) in snapshot.providers() {
+        if !is_used(name) {
+            continue;
+        }
+        if let Some(pause) = snapshot.pauses.iter().find(|pause| pause.provider == name) {
+            let until = LocalTime::system().short(pause.until);
+            let reason = reason_text(Some(&pause.reason));
+            alerts.push(Alert {
+                text: format!("Provider `{name}` asked to wait until {until}{reason}"),
+                since: None,
+            });
+        } else if seen.iter().any(|one| one.breaker_open) {
+            let errors = seen.iter().filter_map(|one| one.last_error.as_ref());
+            let error = errors.max_by_key(|error| error.at);
+            let reason = reason_text(error.map(|error| error.reason.as_str()));
+            alerts.push(Alert {
+                text: format!("Provider `{name}` is unavailable{reason}"),
+                since: seen.iter().filter_map(|one| one.unavailable_since).min(),
+            });
+        }
+    }
+    alerts
+}
+
+/// Messages are tried, and none is accepted.
+fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert> {
+    let rows = snapshot.last_hour.iter();
+    let rows = rows.filter(|row| campaign.is_none_or(|id| id == row.campaign_id));
+    let accepted_at = rows.clone().filter(|row| row.counts.sent > 0);
+    let accepted_at = accepted_at.map(|row| row.at).max();
+    let tried = rows.filter(|row| {
+        let counts = &row.counts;
+        let tried = counts.failed + counts.unknown + counts.throttled + counts.unavailable;
+        tried > 0 && accepted_at.is_none_or(|at| row.at > at)
+    });
+    let (mut failed, mut unknown, mut others, mut first) = (0, 0, 0, None);
+    for row in tried {
+        failed += row.counts.failed;
+        unknown += row.counts.unknown;
+        others += row.counts.throttled + row.counts.unavailable;
+        first = first.min(Some(row.at)).or(Some(row.at));
+    }
+    let since = accepted_at.or(first)?;
+    if first.is_none() || snapshot.counted_at.since(since) < NOTHING_ACCEPTED {
+        return None;
+    }
+    let parts = [
+        (failed, "failed"),
+        (unknown, "unknown"),
+        (others, "to be tried again"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    Some(Alert {
+        text: format!("No message was accepted: {}", parts.join(", ")),
+        since: Some(since),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::{ActivityCounts, ActivityRow};
+    use crate::store::AuditEntry;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
+
+    fn before(seconds: u64) -> Timestamp {
+        NOW.minus(Duration::from_secs(seconds))
+    }
+
+    fn row(seconds: u64, sent: u64, unknown: u64) -> ActivityRow {
+        ActivityRow {
+            at: before(seconds),
+            campaign_id: 1,
+            provider: "cellar".to_owned(),
+            counts: ActivityCounts {
+                sent,
+                unknown,
+                ..ActivityCounts::default()
+            },
+        }
+    }
+
+    fn entry(seconds: u64, who: &str, what: &str) -> AuditEntry {
+        AuditEntry {
+            at: before(seconds),
+            who: who.to_owned(),
+            what: what.to_owned(),
+            campaign: Some("c".to_owned()),
+            detail: String::new(),
+        }
+    }
+
+    fn summary(state: &'static str) -> CampaignSummary {
+        CampaignSummary {
+            campaign: "c".to_owned(),
+            state,
+            state_reason: Some("most messages were rejected".to_owned()),
+            window: None,
+            next: crate::report::NextDue::default(),
+            totals: crate::store::report::Totals::default(),
+        }
+    }
+
+    #[test]
+    fn tries_without_acceptance_are_shown_since_the_last_one() {
+        let mut snapshot = Snapshot::empty();
+        snapshot.counted_at = NOW;
+        snapshot.last_hour = vec![
+            row(600, 5, 1),
+            row(300, 7, 0),
+            row(200, 0, 3),
+            row(30, 0, 1),
+        ];
+        let alert = nothing_accepted(&snapshot, Some(1)).expect("an alert");
+        assert_eq!(alert.text, "No message was accepted: 4 unknown");
+        assert_eq!(alert.since, Some(before(300)));
+        assert_eq!(nothing_accepted(&snapshot, Some(2)), None);
+        snapshot.last_hour.push(row(10, 1, 0));
+        assert_eq!(nothing_accepted(&snapshot, None), None);
+        snapshot.last_hour = vec![row(60, 0, 3)];
+        assert_eq!(nothing_accepted(&snapshot, None), None, "too short");
+    }
+
+    #[test]
+    fn pause_is_a_problem_only_if_a_worker_made_it() {
+        let mut snapshot = Snapshot::empty();
+        snapshot.counted_at = NOW;
+        snapshot.campaigns = vec![summary("paused")];
+        snapshot.changes = vec![entry(50, "worker", "paused")];
+        let found = alerts(&snapshot, None, None);
+        assert_eq!(
+            found,
+            [Alert {
+                text: "Campaign `c` is paused: most messages were rejected".to_owned(),
+                since: Some(before(50)),
+            }]
+        );
+        // A person resumed it, and paused it later.
+        snapshot.changes.insert(0, entry(20, "ann", "resume"));
+        snapshot.changes.insert(0, entry(10, "ann", "pause"));
+        assert_eq!(alerts(&snapshot, None, None), []);
+        snapshot.campaigns = vec![summary("done")];
+        assert_eq!(alerts(&snapshot, None, None), []);
+    }
+}

@@ -1,0 +1,289 @@
+//! The page of all campaigns: what is wrong, the sums, and the campaigns, found by their name and page by page.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use http::StatusCode;
+use indicatif::HumanCount;
+use minijinja::context;
+use minijinja::value::Value;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+
+use super::snapshot::Snapshot;
+use super::{
+    activity_values, ago, alert_values, last_hour, now_facts, path_of, render, unchanged,
+    visitor_values,
+};
+use crate::report::{CampaignSummary, delivery, rate, states};
+use crate::serve::ServerState;
+use crate::serve::guard::Visitor;
+
+/// Campaigns on a page.
+const PER_PAGE: usize = 50;
+/// Done and cancelled campaigns below those that are not.
+const RECENTLY_OVER: usize = 5;
+
+#[derive(Default, Deserialize)]
+pub(super) struct ListQuery {
+    /// A part of the names.
+    #[serde(default)]
+    q: String,
+    /// `over`: done and cancelled campaigns.
+    #[serde(default)]
+    show: String,
+    /// Counted from 1.
+    page: Option<usize>,
+    live: Option<u64>,
+}
+
+/// The campaigns that a page lists.
+#[derive(Debug, PartialEq, Eq)]
+struct Listed<'a> {
+    rows: Vec<&'a CampaignSummary>,
+    /// All that fit the query.
+    count: usize,
+    /// The number of this page, and of all pages.
+    page: usize,
+    pages: usize,
+    /// Below: the newest done and cancelled ones.
+    over: Vec<&'a CampaignSummary>,
+    over_count: usize,
+}
+
+impl ListQuery {
+    fn search(&self) -> &str {
+        self.q.trim()
+    }
+
+    fn is_over(&self) -> bool {
+        self.show == "over"
+    }
+
+    fn is_filtered(&self) -> bool {
+        self.is_over() || !self.search().is_empty()
+    }
+
+    /// Those that need a person first, then the newest.
+    fn choose<'a>(&self, campaigns: &'a [CampaignSummary]) -> Listed<'a> {
+        let search = self.search().to_lowercase();
+        let newest = campaigns.iter().rev();
+        let (over, open): (Vec<_>, Vec<_>) = newest.partition(|one| one.is_over());
+        let mut rows: Vec<&CampaignSummary> = match (search.is_empty(), self.is_over()) {
+            (_, true) => over.clone(),
+            (true, false) => open,
+            (false, false) => open.into_iter().chain(over.iter().copied()).collect(),
+        };
+        if !search.is_empty() {
+            rows.retain(|one| one.campaign.to_lowercase().contains(&search));
+        }
+        rows.sort_by_key(|one| (one.is_over(), rank(one.state)));
+        let count = rows.len();
+        let pages = count.div_ceil(PER_PAGE).max(1);
+        let page = self.page.unwrap_or(1).clamp(1, pages);
+        let from = (page - 1) * PER_PAGE;
+        let recent = if self.is_filtered() { 0 } else { RECENTLY_OVER };
+        Listed {
+            rows: rows.into_iter().skip(from).take(PER_PAGE).collect(),
+            count,
+            page,
+            pages,
+            over_count: over.len(),
+            over: over.into_iter().take(recent).collect(),
+        }
+    }
+
+    /// The address of a page of the list.
+    fn path(&self, page: usize) -> String {
+        let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
+        let mut path = format!("/?page={page}");
+        if self.is_over() {
+            path += "&show=over";
+        }
+        if !self.search().is_empty() {
+            path.push_str("&q=");
+            path.extend(encoded(self.search()));
+        }
+        path
+    }
+}
+
+fn rank(state: &str) -> u8 {
+    match state {
+        "stopped" => 0,
+        "active" => 1,
+        _ => 2,
+    }
+}
+
+fn list_values(query: &ListQuery, snapshot: &Snapshot) -> Value {
+    let listed = query.choose(&snapshot.campaigns);
+    let rows = |campaigns: &[&CampaignSummary]| -> Vec<Value> {
+        let rows = campaigns.iter();
+        rows.map(|one| row(one, snapshot)).collect()
+    };
+    let count = |count: usize| HumanCount(count as u64).to_string();
+    let (page, pages) = (listed.page, listed.pages);
+    let from = (page - 1) * PER_PAGE;
+    let noun = if listed.count == 1 {
+        "campaign"
+    } else {
+        "campaigns"
+    };
+    let range = match pages {
+        1 => format!("{} {noun}", count(listed.count)),
+        _ => format!(
+            "{} to {} of {} {noun}",
+            count(from + 1),
+            count(from + listed.rows.len()),
+            count(listed.count)
+        ),
+    };
+    context! {
+        title => match (query.is_over(), query.search()) {
+            (true, _) => "Done and cancelled campaigns",
+            (false, "") => "Campaigns that are not done",
+            (false, _) => "Campaigns found",
+        },
+        none => if query.search().is_empty() {
+            "All campaigns are done."
+        } else {
+            "No campaign has this in its name."
+        },
+        search => query.search(),
+        is_filtered => query.is_filtered(),
+        rows => rows(&listed.rows),
+        over => rows(&listed.over),
+        over_count => listed.over_count,
+        more_over => listed.over_count > listed.over.len(),
+        range,
+        first => (page > 1).then(|| query.path(1)),
+        previous => (page > 1).then(|| query.path(page - 1)),
+        next => (page < pages).then(|| query.path(page + 1)),
+        last => (page < pages).then(|| query.path(pages)),
+    }
+}
+
+fn row(campaign: &CampaignSummary, snapshot: &Snapshot) -> Value {
+    let id = snapshot.settings_of(&campaign.campaign).map(|one| one.id);
+    let now = id.filter(|_| !campaign.is_over());
+    let now = now.and_then(|id| snapshot.rate(Some(id)));
+    context! {
+        id,
+        name => campaign.campaign.as_str(),
+        path => path_of(&campaign.campaign),
+        state => campaign.state,
+        reason => campaign.state_reason.as_deref(),
+        states => states(&campaign.totals),
+        rate => now.map(rate),
+    }
+}
+
+pub(super) async fn overview(
+    State(shared): State<Arc<ServerState>>,
+    visitor: Visitor,
+    Query(query): Query<ListQuery>,
+) -> Response {
+    let snapshot = shared.page.recent().await;
+    if let Some(response) = unchanged(query.live, &snapshot) {
+        return response;
+    }
+    let is_over = snapshot.campaigns.iter().all(CampaignSummary::is_over);
+    let now = snapshot.rate(None).filter(|_| !is_over);
+    let queued = snapshot.campaigns.iter().filter(|one| one.is_due());
+    let queued: u64 = queued.map(|one| one.totals.queued).sum();
+    let values = context! {
+        is_live => true,
+        revision => snapshot.revision,
+        is_counting => snapshot.revision == 0,
+        counted => ago(snapshot.age()),
+        imported => snapshot.totals.imported,
+        states => states(&snapshot.totals),
+        delivery => delivery(&snapshot.totals),
+        now => now_facts(&snapshot, now, None, queued),
+        alerts => alert_values(&shared, &snapshot, None),
+        last_hour => last_hour(&snapshot, None),
+        has_campaigns => !snapshot.campaigns.is_empty(),
+        list => list_values(&query, &snapshot),
+        ..activity_values(&snapshot)
+    };
+    let values = context! { ..values, ..visitor_values(&visitor, "overview") };
+    render(StatusCode::OK, "overview.html", values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::NextDue;
+    use crate::store::report::Totals;
+
+    fn campaign(name: &str, state: &'static str) -> CampaignSummary {
+        CampaignSummary {
+            campaign: name.to_owned(),
+            state,
+            state_reason: None,
+            window: None,
+            next: NextDue::default(),
+            totals: Totals::default(),
+        }
+    }
+
+    fn query(q: &str, show: &str, page: usize) -> ListQuery {
+        ListQuery {
+            q: q.to_owned(),
+            show: show.to_owned(),
+            page: Some(page),
+            live: None,
+        }
+    }
+
+    fn names<'a>(campaigns: &[&'a CampaignSummary]) -> Vec<&'a str> {
+        campaigns.iter().map(|one| one.campaign.as_str()).collect()
+    }
+
+    #[test]
+    fn what_needs_a_person_is_listed_first_and_done_is_apart() {
+        let all = [
+            campaign("a", "paused"),
+            campaign("b", "active"),
+            campaign("c", "done"),
+            campaign("d", "stopped"),
+            campaign("e", "active"),
+            campaign("f", "cancelled"),
+        ];
+        let listed = query("", "", 1).choose(&all);
+        assert_eq!(names(&listed.rows), ["d", "e", "b", "a"]);
+        assert_eq!(names(&listed.over), ["f", "c"]);
+        let over = query("", "over", 1).choose(&all);
+        assert_eq!((names(&over.rows), over.over.len()), (vec!["f", "c"], 0));
+        let found = query("C", "", 1).choose(&all);
+        assert_eq!(names(&found.rows), ["c"]);
+    }
+
+    #[test]
+    fn every_campaign_is_on_one_page_of_many() {
+        let all: Vec<CampaignSummary> = (0..5_001)
+            .map(|index| campaign(&format!("sale {index}"), "active"))
+            .collect();
+        let mut seen = Vec::new();
+        for page in 1..=101 {
+            let listed = query("", "", page).choose(&all);
+            assert_eq!(
+                (listed.page, listed.pages, listed.count),
+                (page, 101, 5_001)
+            );
+            seen.extend(names(&listed.rows));
+        }
+        seen.reverse();
+        let all: Vec<&CampaignSummary> = all.iter().collect();
+        assert_eq!(seen, names(&all));
+    }
+
+    #[test]
+    fn address_of_a_page_keeps_the_query() {
+        assert_eq!(query("", "", 1).path(3), "/?page=3");
+        let path = query(" a&b ", "over", 1).path(2);
+        assert_eq!(path, "/?page=2&show=over&q=a%26b");
+    }
+}
