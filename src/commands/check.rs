@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let store = findings.check_database(context).await?;
     let mut campaigns = Vec::new();
     if let Some(store) = &store {
-        campaigns = store.campaign_totals().await?;
+        campaigns = store.campaign_totals().await?.campaigns;
         campaigns.retain(|(campaign, totals)| {
             campaign.state != CampaignStatus::Cancelled && totals.queued + totals.sending > 0
         });

@@ -14,7 +14,7 @@ use super::values::{campaign_name, span};
 use super::{Context, status, with_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
-use crate::report::{CampaignSummary, summaries_text};
+use crate::report::{Summaries, summaries_text};
 use crate::sender::{PullMode, PullSummary, ReceiptPuller, Sender};
 use crate::store::{Access, Store};
 use crate::text::{counted, duration, listed};
@@ -72,15 +72,16 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         is_once: !args.follow && args.at_most.is_none(),
     };
     let (summary, signal) = waiting.run(context, &mut signals).await?;
-    let campaigns = match &campaign {
-        Some(campaign) => vec![CampaignSummary::of(&store, campaign).await?],
-        None => CampaignSummary::all(&store).await?,
+    let summaries = match &campaign {
+        Some(campaign) => Summaries::of(&store, campaign).await?,
+        None => Summaries::all(&store).await?,
     };
-    let mut object = status::json(campaign.is_some(), &campaigns, &[]);
+    let Summaries { campaigns, removed } = &summaries;
+    let mut object = status::json(campaign.is_some(), campaigns, removed, &[]);
     let unmatched = store.unmatched_receipts().await?;
     object["receipts"] = json(&summary);
     object["receipts"]["unmatched"] = unmatched.into();
-    context.print(&summaries_text(&campaigns), &object)?;
+    context.print(&summaries_text(campaigns, removed), &object)?;
     explain(context, &summary);
     if unmatched > 0 {
         let receipts = counted(unmatched, "receipt");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::report::{self, CampaignSummary, plain_reason, worker_json, workers_text};
+use crate::report::{self, CampaignSummary, Summaries, plain_reason, worker_json, workers_text};
 use crate::sms::Timestamp;
 use crate::store::report::Totals;
 use crate::store::{ProviderPause, Store, Worker};
@@ -53,9 +53,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         if context.console.is_terminal && !context.is_json() {
             context.console.clear()?;
         }
-        let totals = status.campaigns.iter().map(|one| one.totals).sum();
+        let totals = status.summaries.totals();
         status.print(context, &throughput.bar(&totals, status.now))?;
-        if status.campaigns.iter().all(CampaignSummary::is_over) {
+        let mut campaigns = status.summaries.campaigns.iter();
+        if campaigns.all(CampaignSummary::is_over) {
             return Ok(Exit::Done);
         }
         tokio::select! {
@@ -69,7 +70,7 @@ struct Status {
     now: Timestamp,
     /// Whether one campaign was named.
     is_one: bool,
-    campaigns: Vec<CampaignSummary>,
+    summaries: Summaries,
     /// Counts of messages whose campaign does not exist.
     without_campaign: Vec<(i64, u64)>,
     /// Each with the number of messages that it is sending.
@@ -90,20 +91,20 @@ impl Status {
         let mut status = Self {
             now,
             is_one: campaign.is_some(),
-            campaigns: Vec::new(),
+            summaries: Summaries::default(),
             without_campaign: Vec::new(),
             workers: store.workers().await?,
             pauses: store.provider_pauses(now).await?,
             failures: Vec::new(),
         };
         if let Some(campaign) = context.optional_campaign(store, campaign).await? {
-            let summary = CampaignSummary::of(store, &campaign).await?;
-            status.campaigns.push(summary);
+            status.summaries = Summaries::of(store, &campaign).await?;
         } else {
-            status.campaigns = CampaignSummary::all(store).await?;
+            status.summaries = Summaries::all(store).await?;
             status.without_campaign = store.without_campaign().await?;
         }
-        for one in status.campaigns.iter().filter(|one| one.totals.queued > 0) {
+        let campaigns = status.summaries.campaigns.iter();
+        for one in campaigns.filter(|one| one.totals.queued > 0) {
             if let Some(reason) = store.last_failure(&one.campaign).await? {
                 status.failures.push((one.campaign.clone(), reason));
             }
@@ -112,7 +113,7 @@ impl Status {
     }
 
     fn print(&self, context: &Context, bar: &str) -> anyhow::Result<()> {
-        if !context.is_json() && self.campaigns.is_empty() && self.without_campaign.is_empty() {
+        if !context.is_json() && self.is_empty() {
             let line = "no campaigns yet: `smsq import` creates one";
             context.console.status(line);
             return Ok(());
@@ -120,8 +121,15 @@ impl Status {
         context.print(&self.text(bar), &self.json())
     }
 
+    /// Whether there is nothing to show.
+    fn is_empty(&self) -> bool {
+        let Summaries { campaigns, removed } = &self.summaries;
+        campaigns.is_empty() && removed.imported == 0 && self.without_campaign.is_empty()
+    }
+
     fn json(&self) -> Value {
-        let mut object = json(self.is_one, &self.campaigns, &self.without_campaign);
+        let Summaries { campaigns, removed } = &self.summaries;
+        let mut object = json(self.is_one, campaigns, removed, &self.without_campaign);
         object["workers"] = self.workers.iter().map(worker_json).collect();
         let pauses = self.pauses.iter().map(|pause| {
             json!({
@@ -140,8 +148,9 @@ impl Status {
 
     fn text(&self, bar: &str) -> String {
         let mut text = String::new();
-        if !self.campaigns.is_empty() {
-            text += &report::summaries_text(&self.campaigns);
+        let Summaries { campaigns, removed } = &self.summaries;
+        if !campaigns.is_empty() || removed.imported > 0 {
+            text += &report::summaries_text(campaigns, removed);
         }
         for (campaign, count) in &self.without_campaign {
             let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));
@@ -185,15 +194,20 @@ pub(super) fn missing_campaign(campaign: i64, count: u64) -> String {
 pub(super) fn json(
     is_one: bool,
     campaigns: &[CampaignSummary],
+    removed: &Totals,
     without_campaign: &[(i64, u64)],
 ) -> Value {
     let mut object;
     if let ([one], true) = (campaigns, is_one) {
         object = json!(one);
     } else {
-        let totals: Totals = campaigns.iter().map(|one| one.totals).sum();
+        let all = campaigns.iter().map(|one| one.totals).chain([*removed]);
+        let totals: Totals = all.sum();
         object = json!(totals);
         object["campaigns"] = json!(campaigns);
+        if removed.imported > 0 {
+            object["removed_campaigns"] = json!(removed);
+        }
     }
     if !without_campaign.is_empty() {
         let counts = without_campaign.iter();

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Config, CounterFamily, GaugeFamily, Seconds};
 use crate::sms::Timestamp;
-use crate::store::report::{DeliveryCounts, ImportedRows, Totals};
+use crate::store::report::{CampaignTotals, DeliveryCounts, ImportedRows, Totals};
 use crate::store::{Campaign, CampaignStatus, Store, StoreError};
 
 /// The label of all campaigns that have no metrics of their own, and of their providers.
@@ -42,7 +42,7 @@ impl QueueState {
         default_provider: Option<&str>,
     ) -> Result<Self, StoreError> {
         let now = store.now().await?;
-        let campaigns = store.campaign_totals().await?;
+        let CampaignTotals { campaigns, removed } = store.campaign_totals().await?;
         let mut oldest_due = Duration::ZERO;
         for (campaign, totals) in &campaigns {
             if totals.queued > 0
@@ -58,7 +58,7 @@ impl QueueState {
         let alive = alive.filter(|worker| silent_since(worker.heartbeat_at) <= worker.lease_ms);
         let alive_workers = alive.count() as u64;
         Ok(Self {
-            campaigns: limited(campaigns, config.max_campaigns, default_provider),
+            campaigns: limited(campaigns, removed, config.max_campaigns, default_provider),
             oldest_due,
             alive_workers,
             dead_workers: workers.len() as u64 - alive_workers,
@@ -128,11 +128,18 @@ impl QueueState {
 /// The newest campaigns, and the sum of the others.
 fn limited(
     mut campaigns: Vec<(Campaign, Totals)>,
+    removed: Totals,
     max_campaigns: u32,
     default_provider: Option<&str>,
 ) -> Vec<CampaignCounts> {
     let others = campaigns.len().saturating_sub(max_campaigns as usize);
-    let others: Vec<_> = campaigns.drain(..others).collect();
+    let mut others: Vec<Totals> = campaigns
+        .drain(..others)
+        .map(|(_, totals)| totals)
+        .collect();
+    if removed.imported > 0 {
+        others.push(removed);
+    }
     let own = campaigns.into_iter().map(|(campaign, totals)| {
         let provider = campaign.provider.as_deref().or(default_provider);
         CampaignCounts {
@@ -146,7 +153,7 @@ fn limited(
         counts.push(CampaignCounts {
             campaign: OTHER.to_owned(),
             provider: OTHER.to_owned(),
-            totals: others.into_iter().map(|(_, totals)| totals).sum(),
+            totals: others.into_iter().sum(),
         });
     }
     counts

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::sms::Timestamp;
 use crate::store::report::Outcomes;
-use crate::store::{Store, StoreError};
+use crate::store::{CampaignFilter, Store, StoreError};
 
 /// Counts in consecutive spans of `width`, from `from` on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Histogram {
     /// at midnight. `None` if one span holds all of them.
     pub(super) async fn read(
         store: &Store,
-        campaigns: &[i64],
+        campaigns: CampaignFilter,
         ends: Option<(Timestamp, Timestamp)>,
         offset: Duration,
     ) -> Result<Option<Self>, StoreError> {

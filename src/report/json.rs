@@ -126,6 +126,9 @@ fn head(report: &Report) -> serde_json::Result<Value> {
     }
     if status.is_none() {
         head["campaigns"] = serde_json::to_value(&report.campaigns)?;
+        if report.removed.imported > 0 {
+            head["removed_campaigns"] = serde_json::to_value(report.removed)?;
+        }
     }
     Ok(head)
 }

@@ -29,10 +29,10 @@ use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::report::{
-    ClassCount, FailureRecord, Failures, ListCount, Pages, REASONS, SentFacts, SentMessage, Totals,
+    ClassCount, FailureRecord, Failures, ListCount, REASONS, SentFacts, SentMessage, Totals,
     Undelivered,
 };
-use crate::store::{Campaign, Store, StoreError};
+use crate::store::{Campaign, CampaignFilter, Store, StoreError};
 
 pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
@@ -41,7 +41,7 @@ pub use histogram::Histogram;
 pub use html::{STYLE, chart, delivery, environment, states, view};
 pub use local::LocalTime;
 pub(crate) use reason::plain_reason;
-pub use status::{CampaignSummary, NextDue, WindowStatus, worker_json, workers_text};
+pub use status::{CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text};
 pub use text::summaries_text;
 
 /// How many messages are read at a time.
@@ -209,6 +209,8 @@ pub struct Report {
     pub made_at: Timestamp,
     pub totals: Totals,
     pub campaigns: Vec<CampaignSummary>,
+    /// Purged messages of campaigns that were removed after that, in a report on all.
+    pub removed: Totals,
     pub by_reason: Vec<Reason>,
     /// Why sent messages were not delivered.
     pub undelivered_by_reason: Vec<Reason>,
@@ -230,8 +232,9 @@ pub struct Report {
     pub histogram: Option<Histogram>,
     local: LocalTime,
     is_masked: bool,
+    filter: CampaignFilter,
     /// Ids and names, to look up the campaign of a message.
-    names: Vec<(i64, String)>,
+    names: BTreeMap<i64, String>,
 }
 
 impl Report {
@@ -241,29 +244,30 @@ impl Report {
         campaign: Option<&Campaign>,
         options: &ReportOptions,
     ) -> Result<Self, StoreError> {
-        let (campaigns, known) = match campaign {
+        let filter = CampaignFilter::from(campaign.map(|campaign| campaign.id));
+        let (summaries, known) = match campaign {
             Some(campaign) => (
-                vec![CampaignSummary::of(store, campaign).await?],
+                Summaries::of(store, campaign).await?,
                 vec![campaign.clone()],
             ),
-            None => (CampaignSummary::all(store).await?, store.campaigns().await?),
+            None => (Summaries::all(store).await?, store.campaigns().await?),
         };
+        let totals = summaries.totals();
+        let Summaries { campaigns, removed } = summaries;
         let only = match campaigns.as_slice() {
             [one] => known.iter().find(|campaign| campaign.name == one.campaign),
             _ => None,
         };
-        let ids: Vec<i64> = known.iter().map(|campaign| campaign.id).collect();
-        let totals: Totals = campaigns.iter().map(|one| one.totals).sum();
 
         let digits = options
             .prices
             .values()
             .map(super::prices::Prices::longest_prefix);
-        let sent = store.sent(&ids, digits.max().unwrap_or(0)).await?;
+        let sent = store.sent(filter, digits.max().unwrap_or(0)).await?;
         let kept: u64 = sent.counts.iter().map(|count| count.messages).sum();
         let purged = totals.sent.saturating_sub(kept);
 
-        let classes = store.failed_by_class(&ids).await?;
+        let classes = store.failed_by_class(filter).await?;
         let opted_out = classes
             .iter()
             .filter(|count| count.class == Class::OptedOut.as_str());
@@ -275,21 +279,21 @@ impl Report {
         let ends = ends.map(|(first, last)| (first, open_end.unwrap_or(last).max(last)));
         let offset = ends.map_or(Duration::ZERO, |(first, _)| options.local.offset(first));
 
-        let lists = store.lists(&ids).await?;
+        let lists = store.lists(filter).await?;
         let text = Lists::text(&lists);
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
             made_at,
-            by_reason: reasons(store, &ids, &classes).await?,
-            undelivered_by_reason: undelivered_reasons(store, &ids, &totals).await?,
+            by_reason: reasons(store, filter, &classes).await?,
+            undelivered_by_reason: undelivered_reasons(store, filter, &totals).await?,
             delivery_time: match totals.delivery {
                 Some(counts) if counts.delivered > 0 => {
-                    DeliveryTime::of(&store.delivery_times(&ids).await?)
+                    DeliveryTime::of(&store.delivery_times(filter).await?)
                 }
                 _ => None,
             },
-            histogram: Histogram::read(store, &ids, ends, offset).await?,
-            purged_at: store.purged_at(&ids).await?,
+            histogram: Histogram::read(store, filter, ends, offset).await?,
+            purged_at: store.purged_at(filter).await?,
             opted_out: opted_out.map(|count| count.messages).sum(),
             bill: Bill::new(&sent.counts, purged, &options.prices),
             facts: sent.facts,
@@ -302,8 +306,10 @@ impl Report {
             lists: Lists::sum(&lists),
             totals,
             campaigns,
+            removed,
             local: options.local.clone(),
             is_masked: options.mask,
+            filter,
             names: known
                 .into_iter()
                 .map(|campaign| (campaign.id, campaign.name))
@@ -438,10 +444,6 @@ impl Report {
         Ok(failures)
     }
 
-    fn ids(&self) -> Vec<i64> {
-        self.names.iter().map(|(id, _)| *id).collect()
-    }
-
     /// Passes on the first `most` failures, or undelivered messages, page by page.
     async fn each_failure(
         &self,
@@ -450,8 +452,12 @@ impl Report {
         most: usize,
         mut write: impl FnMut(&[FailureRecord]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut failures: Failures = store.failures(&self.ids()).await?;
-        let mut undelivered = Undelivered::in_campaigns(&self.ids());
+        let mut failures = Failures::default();
+        let mut undelivered = Undelivered::default();
+        match listing {
+            Listing::Undelivered => undelivered = store.undelivered(self.filter).await?,
+            _ => failures = store.failures(self.filter).await?,
+        }
         let mut left = most;
         while left > 0 {
             let size = PAGE.min(left);
@@ -476,7 +482,7 @@ impl Report {
         store: &Store,
         mut write: impl FnMut(&[SentMessage]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut sent = Pages::of(&self.ids());
+        let mut sent = store.sent_messages(self.filter).await?;
         loop {
             let mut page = store.next_sent(&mut sent, PAGE).await?;
             if page.is_empty() {
@@ -490,8 +496,7 @@ impl Report {
     }
 
     fn campaign_name(&self, id: i64) -> Option<&str> {
-        let found = self.names.iter().find(|(known, _)| *known == id);
-        found.map(|(_, name)| name.as_str())
+        self.names.get(&id).map(String::as_str)
     }
 }
 
@@ -516,7 +521,7 @@ fn settled_between(facts: &SentFacts, classes: &[ClassCount]) -> Option<(Timesta
 /// The reasons of messages that were sent and not delivered, with advice.
 async fn undelivered_reasons(
     store: &Store,
-    campaigns: &[i64],
+    campaigns: CampaignFilter,
     totals: &Totals,
 ) -> Result<Vec<Reason>, StoreError> {
     let delivery = totals.delivery.unwrap_or_default();
@@ -537,7 +542,7 @@ async fn undelivered_reasons(
 /// The reasons with advice. If there are too many to list, the last one is the sum of the others.
 async fn reasons(
     store: &Store,
-    campaigns: &[i64],
+    campaigns: CampaignFilter,
     classes: &[ClassCount],
 ) -> Result<Vec<Reason>, StoreError> {
     let mut reasons: Vec<Reason> = store

@@ -1,5 +1,6 @@
 //! A sample report for the tests of the formats.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::cost::{Bill, Part};
@@ -8,6 +9,7 @@ use super::{
     advice, undelivered_advice,
 };
 use crate::sms::Timestamp;
+use crate::store::CampaignFilter;
 use crate::store::report::{
     DeliveryCounts, FailureRecord, FailureState, Outcomes, SentFacts, Totals,
 };
@@ -45,6 +47,7 @@ pub(super) fn report() -> Report {
             next: NextDue::default(),
             totals,
         }],
+        removed: Totals::default(),
         by_reason: vec![
             reason("recipient", Some("21211"), "not a valid number", 210),
             reason("unavailable", None, "503: the service is busy", 84),
@@ -85,6 +88,7 @@ pub(super) fn report() -> Report {
         opted_out: 6,
         local: LocalTime::default(),
         is_masked: false,
+        filter: CampaignFilter::One(1),
         histogram: Some(Histogram {
             from: NINE,
             width: Duration::from_secs(5),
@@ -103,7 +107,7 @@ pub(super) fn report() -> Report {
                 })
                 .collect(),
         }),
-        names: vec![(2, "spring sale".to_owned())],
+        names: BTreeMap::from([(2, "spring sale".to_owned())]),
     }
 }
 

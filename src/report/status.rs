@@ -34,30 +34,19 @@ pub struct CampaignSummary {
 impl CampaignSummary {
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         let totals = store.totals(Some(campaign.id)).await?;
-        Self::with_totals(store, campaign, totals).await
-    }
-
-    /// All campaigns, without an unused default campaign.
-    pub async fn all(store: &Store) -> Result<Vec<Self>, StoreError> {
-        let mut all = Vec::new();
-        for (campaign, totals) in &store.campaign_totals().await? {
-            if campaign.id != DEFAULT_CAMPAIGN || *totals != Totals::default() {
-                all.push(Self::with_totals(store, campaign, *totals).await?);
-            }
-        }
-        Ok(all)
+        Self::with_totals(store, campaign, totals, store.now().await?).await
     }
 
     async fn with_totals(
         store: &Store,
         campaign: &Campaign,
         totals: Totals,
+        now: Timestamp,
     ) -> Result<Self, StoreError> {
         let first = match totals.queued {
             0 => None,
             _ => store.first_due(campaign.id).await?,
         };
-        let now = store.now().await?;
         let is_idle = totals.queued == 0 && totals.sending == 0;
         let window = campaign.window.as_ref();
         Ok(Self {
@@ -87,6 +76,45 @@ impl CampaignSummary {
     /// Whether nothing more will be sent.
     pub fn is_over(&self) -> bool {
         matches!(self.state, "done" | "cancelled") && self.totals.sending == 0
+    }
+}
+
+/// One campaign or all, and the messages of campaigns that were removed.
+#[derive(Clone, Debug, Default)]
+pub struct Summaries {
+    pub campaigns: Vec<CampaignSummary>,
+    /// Purged messages of campaigns that were removed after that.
+    pub removed: Totals,
+}
+
+impl Summaries {
+    pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
+        Ok(Self {
+            campaigns: vec![CampaignSummary::of(store, campaign).await?],
+            removed: Totals::default(),
+        })
+    }
+
+    /// All campaigns, without an unused default campaign.
+    pub async fn all(store: &Store) -> Result<Self, StoreError> {
+        let counted = store.campaign_totals().await?;
+        let now = store.now().await?;
+        let mut campaigns = Vec::new();
+        for (campaign, totals) in &counted.campaigns {
+            if campaign.id != DEFAULT_CAMPAIGN || *totals != Totals::default() {
+                let summary = CampaignSummary::with_totals(store, campaign, *totals, now);
+                campaigns.push(summary.await?);
+            }
+        }
+        Ok(Self {
+            campaigns,
+            removed: counted.removed,
+        })
+    }
+
+    pub fn totals(&self) -> Totals {
+        let campaigns = self.campaigns.iter().map(|campaign| campaign.totals);
+        campaigns.chain([self.removed]).sum()
     }
 }
 

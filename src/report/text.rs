@@ -18,16 +18,16 @@ const MAX_COUNTRIES: usize = 10;
 const WIDTH: u16 = 80;
 
 /// One campaign in detail, or a table of several.
-pub fn summaries_text(campaigns: &[CampaignSummary]) -> String {
+pub fn summaries_text(campaigns: &[CampaignSummary], removed: &Totals) -> String {
     match campaigns {
-        [] => "no campaigns yet\n".to_owned(),
-        [one] => campaign_text(one),
-        many => overview(many),
+        [] if removed.imported == 0 => "no campaigns yet\n".to_owned(),
+        [one] if removed.imported == 0 => campaign_text(one),
+        many => overview(many, removed),
     }
 }
 
 pub(super) fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
-    let mut text = summaries_text(&report.campaigns);
+    let mut text = summaries_text(&report.campaigns, &report.removed);
     push_facts(report, &mut text);
     if let Some(at) = report.purged_at {
         let count = HumanCount(report.totals.purged);
@@ -165,9 +165,10 @@ pub(super) fn delivery_counts(delivery: &DeliveryCounts) -> [(&'static str, u64)
     ]
 }
 
-/// A line per campaign and one for the sum.
-fn overview(campaigns: &[CampaignSummary]) -> String {
-    let sum: Totals = campaigns.iter().map(|one| one.totals).sum();
+/// A line per campaign, one for those that were removed, and one for the sum.
+fn overview(campaigns: &[CampaignSummary], removed: &Totals) -> String {
+    let all = campaigns.iter().map(|one| one.totals).chain([*removed]);
+    let sum: Totals = all.sum();
     let used: Vec<&str> = used_counts(&sum).iter().map(|(label, _)| *label).collect();
     let mut table = plain_table();
     let mut header = vec![Cell::new("campaign"), Cell::new("state")];
@@ -182,6 +183,9 @@ fn overview(campaigns: &[CampaignSummary]) -> String {
     };
     for one in campaigns {
         row(&printable_line(&one.campaign), one.state, &one.totals);
+    }
+    if removed.imported > 0 {
+        row("removed campaigns", "", removed);
     }
     row("all", "", &sum);
     let mut text = String::new();
@@ -415,7 +419,7 @@ mod tests {
                 ..Totals::default()
             },
         });
-        insta::assert_snapshot!(summaries_text(&report.campaigns), @r"
+        insta::assert_snapshot!(summaries_text(&report.campaigns, &report.removed), @r"
         campaign     state   imported  queued    sent  failed  unknown
         spring sale  done      12,345       0  12,032     300       13
         reminders    paused        80      30       0      50        0

@@ -214,11 +214,15 @@ impl Store {
 
     /// The names of campaigns, by id.
     pub async fn campaign_names(&self, ids: &[i64]) -> Result<BTreeMap<i64, String>, StoreError> {
-        let names: Vec<(i64, String)> = reading!(self, |conn| campaign::table
-            .filter(campaign::id.eq_any(ids))
-            .select((campaign::id, campaign::name))
-            .load(conn))?;
-        Ok(names.into_iter().collect())
+        let mut names = BTreeMap::new();
+        for ids in ids.chunks(ROWS) {
+            let found: Vec<(i64, String)> = reading!(self, |conn| campaign::table
+                .filter(campaign::id.eq_any(ids))
+                .select((campaign::id, campaign::name))
+                .load(conn))?;
+            names.extend(found);
+        }
+        Ok(names)
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {

@@ -12,7 +12,7 @@ use super::commit_batch::{
     CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed, Shortfall,
 };
 use super::connection::prelude::*;
-use super::connection::{Connection, Prepared, in_list, independent, transaction, with_conn};
+use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
 use super::limits::{self, LockedLimits, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
@@ -256,17 +256,22 @@ async fn campaigns(
         ids.extend(held.map(|held| held.campaign_id));
         ids.extend(claim.campaigns.iter().map(|campaign| campaign.campaign_id));
     }
-    let ids = in_list(ids);
-    let rows: Vec<Row> = with_conn!(connection, |conn| Prepared(
-        campaign::table.filter(campaign::id.eq_any(&ids)).select((
-            campaign::id,
-            campaign::state,
-            campaign::state_reason,
-            campaign::rate,
-            campaign::provider,
-        ))
-    )
-    .load(conn))?;
+    let ids: Vec<i64> = ids.into_iter().collect();
+    let mut rows: Vec<Row> = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(ROWS) {
+        let ids = in_list(ids.iter().copied());
+        let found: Vec<Row> = with_conn!(connection, |conn| Prepared(
+            campaign::table.filter(campaign::id.eq_any(&ids)).select((
+                campaign::id,
+                campaign::state,
+                campaign::state_reason,
+                campaign::rate,
+                campaign::provider,
+            ))
+        )
+        .load(conn))?;
+        rows.extend(found);
+    }
     let of = |(id, status, reason, rate, provider): Row| {
         let campaign = ClaimedCampaign {
             status,

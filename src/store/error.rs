@@ -35,6 +35,8 @@ pub enum StoreErrorKind {
     Encryption,
     /// The server is reached by a pooler that keeps no prepared statements.
     Pooler,
+    /// The server only has the protocol of a supported database.
+    Unsupported,
     /// A constraint of a table rejects the row, such as an id that exists.
     Constraint,
     /// The statement is larger than the server accepts.
@@ -86,6 +88,7 @@ impl StoreError {
                 | StoreErrorKind::Denied
                 | StoreErrorKind::NoDatabase
                 | StoreErrorKind::Pooler
+                | StoreErrorKind::Unsupported
         )
     }
 
@@ -134,6 +137,7 @@ impl StoreError {
             Kind::Pooler => {
                 "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`"
             }
+            Kind::Unsupported => "use PostgreSQL, MySQL, MariaDB or a SQLite file",
             Kind::Url | Kind::Unavailable | Kind::Constraint | Kind::TooLarge | Kind::Other => {
                 return None;
             }

@@ -7,7 +7,7 @@ use diesel::{QueryResult, update};
 use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Prepared, in_list, insert_new, load_locked, reading, with_conn, writing,
+    Connection, Prepared, ROWS, in_list, insert_new, load_locked, reading, with_conn, writing,
 };
 use super::schema::rate_limit;
 use super::{Store, StoreError};
@@ -68,15 +68,17 @@ impl Store {
 
 /// Reads the limits of those scopes that have a row.
 async fn read(connection: &mut Connection, scopes: &BTreeSet<String>) -> QueryResult<Limits> {
-    if scopes.is_empty() {
-        return Ok(Limits::new());
+    let scopes: Vec<&String> = scopes.iter().collect();
+    let mut found = Limits::new();
+    for scopes in scopes.chunks(ROWS) {
+        let scopes = in_list(scopes.iter().copied());
+        let rows: Vec<LimitRow> = with_conn!(connection, |conn| Prepared(
+            rate_limit::table.filter(rate_limit::scope.eq_any(&scopes))
+        )
+        .load(conn))?;
+        found.extend(limits(rows));
     }
-    let scopes = in_list(scopes.iter().cloned());
-    let rows: Vec<LimitRow> = with_conn!(connection, |conn| Prepared(
-        rate_limit::table.filter(rate_limit::scope.eq_any(&scopes))
-    )
-    .load(conn))?;
-    Ok(limits(rows))
+    Ok(found)
 }
 
 /// Locks the limits of these scopes in the order of their names; creates missing ones.
@@ -104,14 +106,19 @@ async fn lock_existing(
     connection: &mut Connection,
     scopes: &BTreeSet<String>,
 ) -> QueryResult<Limits> {
-    let scopes = in_list(scopes.iter().cloned());
-    let rows: Vec<LimitRow> = load_locked!(
-        connection,
-        prepared rate_limit::table
-            .filter(rate_limit::scope.eq_any(&scopes))
-            .order(rate_limit::scope)
-    )?;
-    Ok(limits(rows))
+    let scopes: Vec<&String> = scopes.iter().collect();
+    let mut locked = Limits::new();
+    for scopes in scopes.chunks(ROWS) {
+        let scopes = in_list(scopes.iter().copied());
+        let rows: Vec<LimitRow> = load_locked!(
+            connection,
+            prepared rate_limit::table
+                .filter(rate_limit::scope.eq_any(&scopes))
+                .order(rate_limit::scope)
+        )?;
+        locked.extend(limits(rows));
+    }
+    Ok(locked)
 }
 
 fn limits(rows: Vec<LimitRow>) -> Limits {

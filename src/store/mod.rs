@@ -4,6 +4,7 @@
 mod activity;
 mod attempts;
 mod audit;
+mod campaign_filter;
 mod campaigns;
 mod candidates;
 mod claim;
@@ -48,6 +49,7 @@ use connection::{
 
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::AuditEntry;
+pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause, Shortfall,

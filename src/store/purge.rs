@@ -17,7 +17,7 @@ use super::connection::{
     Connection, delete_all, insert_new, load_locked, reading, transaction, with_conn,
 };
 use super::schema::{import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent};
-use super::{CHUNK, Store, StoreError, campaigns, positive, signed, transitions};
+use super::{CHUNK, CampaignFilter, Store, StoreError, campaigns, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
@@ -313,9 +313,12 @@ impl Store {
     }
 
     /// When messages of these campaigns were last purged.
-    pub async fn purged_at(&self, campaigns: &[i64]) -> Result<Option<Timestamp>, StoreError> {
+    pub async fn purged_at(
+        &self,
+        campaigns: CampaignFilter,
+    ) -> Result<Option<Timestamp>, StoreError> {
         reading!(self, |conn| purged::table
-            .filter(purged::campaign_id.eq_any(campaigns))
+            .filter(campaigns.with_removed(purged::campaign_id))
             .select(diesel::dsl::max(purged::purged_at))
             .first(conn))
     }

@@ -16,7 +16,7 @@ use super::connection::{
     reading, transaction, with_conn, writing,
 };
 use super::schema::{attempt, campaign, receipt, receipt_pull, sms, sms_failed, sms_sent};
-use super::{CHUNK, Store, StoreError, settle, suppression};
+use super::{CHUNK, CampaignFilter, Store, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, Reported, delivery};
 use crate::queue::transition::{NOT_STORED, opt_out_reason};
@@ -737,44 +737,38 @@ async fn open_messages(
     connection: &mut Connection,
     references: &[String],
 ) -> QueryResult<HashMap<String, OpenSms>> {
+    type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>);
     let mut open = HashMap::new();
-    let campaigns: Vec<i64> = with_conn!(connection, |conn| campaign::table
-        .select(campaign::id)
+    let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
+        .filter(CampaignFilter::All.on(sms::campaign_id))
+        .filter(sms::state.eq(State::Unknown.code()))
+        .filter(sms::reference.eq_any(references))
+        .filter(
+            sms::last_code
+                .is_null()
+                .or(sms::last_code.ne(NOT_STORED))
+                .assume_not_null()
+        )
+        .select((
+            sms::id,
+            sms::claim,
+            sms::unknown_at,
+            sms::phone,
+            sms::reference
+        ))
         .load(conn))?;
-    for campaigns in campaigns.chunks(ROWS) {
-        // By campaign and state, for which there is an index.
-        type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>);
-        let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
-            .filter(sms::campaign_id.eq_any(campaigns))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::reference.eq_any(references))
-            .filter(
-                sms::last_code
-                    .is_null()
-                    .or(sms::last_code.ne(NOT_STORED))
-                    .assume_not_null()
-            )
-            .select((
-                sms::id,
-                sms::claim,
-                sms::unknown_at,
-                sms::phone,
-                sms::reference
-            ))
-            .load(conn))?;
-        for (id, claim, unknown_at, phone, reference) in unknown {
-            let is_only_doubt = unknown_at.is_some();
-            let reference = reference.map(String::from).unwrap_or_default();
-            open.insert(
-                reference,
-                OpenSms {
-                    id,
-                    claim,
-                    phone: phone.text,
-                    is_only_doubt,
-                },
-            );
-        }
+    for (id, claim, unknown_at, phone, reference) in unknown {
+        let is_only_doubt = unknown_at.is_some();
+        let reference = reference.map(String::from).unwrap_or_default();
+        open.insert(
+            reference,
+            OpenSms {
+                id,
+                claim,
+                phone: phone.text,
+                is_only_doubt,
+            },
+        );
     }
     let failed: Vec<(i64, i64, LossyText, Option<LossyText>)> =
         with_conn!(connection, |conn| Prepared(

@@ -11,7 +11,7 @@ use super::connection::{
 };
 use super::schema::{campaign, sms, sms_sent};
 use super::transitions::{certain, doubted};
-use super::{CHUNK, CampaignStatus, Store, StoreError, settle};
+use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::{NOT_ADMITTED, NOT_STORED};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, State, Timestamp};
@@ -95,20 +95,17 @@ impl Store {
         phone: &str,
         other_than: i64,
     ) -> Result<Vec<(bool, String)>, StoreError> {
-        let mut unsettled = Vec::new();
-        for campaigns in self.campaign_ids().await?.chunks(ROWS) {
-            let found: Vec<(i32, LossyText)> = reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.eq_any(campaigns))
-                .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
-                .filter(sms::phone.eq(phone))
-                .filter(sms::id.ne(other_than))
-                .select((sms::state, sms::content))
-                .load(conn))?;
-            let of =
-                |(state, content): (i32, LossyText)| (state == State::Sending.code(), content.text);
-            unsettled.extend(found.into_iter().map(of));
-        }
-        Ok(unsettled)
+        let found: Vec<(i32, LossyText)> = reading!(self, |conn| sms::table
+            .filter(CampaignFilter::All.on(sms::campaign_id))
+            .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
+            .filter(sms::phone.eq(phone))
+            .filter(sms::id.ne(other_than))
+            .select((sms::state, sms::content))
+            .load(conn))?;
+        let unsettled = found
+            .into_iter()
+            .map(|(state, content)| (state == State::Sending.code(), content.text));
+        Ok(unsettled.collect())
     }
 
     /// Those of the `ids` that `provider` gave to sent messages, with the phones of these messages.
@@ -262,63 +259,54 @@ impl UnknownFilter {
     }
 }
 
-/// Finds at most a chunk of messages that the filter selects, by an index of campaigns, and locks them. Returns ids
-/// and campaigns.
+/// Finds at most a chunk of messages that the filter selects, by an index of campaigns, and locks them: without a
+/// campaign or a message, of all campaigns that are not cancelled. Returns ids and campaigns.
 pub(super) async fn lock_unknown(
     connection: &mut Connection,
     filter: &UnknownFilter,
 ) -> QueryResult<Vec<(i64, i64)>> {
-    let campaigns: Vec<Option<i64>> = match (filter.campaign_id, filter.message) {
-        (Some(campaign_id), _) => vec![Some(campaign_id)],
-        (None, Some(_)) => vec![None],
-        (None, None) => with_conn!(connection, |conn| campaign::table
-            .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
-            .order(campaign::id)
-            .select(campaign::id.nullable())
-            .load(conn))?,
-    };
-    let mut ids: Vec<i64> = Vec::new();
-    for campaign_id in campaigns {
-        let found: Vec<i64> = with_conn!(connection, |conn| {
-            let mut query = sms::table
-                .filter(sms::state.eq(State::Unknown.code()))
-                .limit(CHUNK)
-                .select(sms::id)
-                .into_boxed();
-            if let Some(campaign_id) = campaign_id {
-                query = query.filter(sms::campaign_id.eq(campaign_id));
+    let ids: Vec<i64> = with_conn!(connection, |conn| {
+        let mut query = sms::table
+            .filter(sms::state.eq(State::Unknown.code()))
+            .limit(CHUNK)
+            .select(sms::id)
+            .into_boxed();
+        query = match (filter.campaign_id, filter.message) {
+            (Some(campaign_id), _) => query.filter(sms::campaign_id.eq(campaign_id)),
+            (None, Some(_)) => query,
+            (None, None) => {
+                let open = campaign::table
+                    .filter(campaign::state.ne(CampaignStatus::Cancelled.code()))
+                    .select(campaign::id);
+                query.filter(sms::campaign_id.eq_any(open))
             }
-            if let Some((id, claim)) = filter.message {
-                query = query.filter(sms::id.eq(id)).filter(sms::claim.eq(claim));
-            }
-            if let Some(phone) = &filter.phone {
-                query = query.filter(sms::phone.eq(phone));
-            }
-            if let Some(code) = &filter.code {
-                query = query.filter(sms::last_code.eq(code));
-            }
-            for &code in &filter.except_codes {
-                query = query.filter(has_other_code(code).assume_not_null());
-            }
-            if let Some(at) = filter.alive_at {
-                let expires_later = sms::expires_at.gt(at);
-                let is_alive = sms::expires_at.is_null().or(expires_later);
-                query = query.filter(is_alive.assume_not_null());
-            }
-            if let Some(after) = filter.doubt_after {
-                let is_later = sms::doubt_since.gt(after);
-                query = query.filter(is_later.assume_not_null());
-            }
-            if let Some(attempts) = filter.attempts_below {
-                query = query.filter(sms::attempts.lt(attempts));
-            }
-            query.load(conn)
-        })?;
-        ids.extend(found);
-        if ids.len() >= ROWS {
-            break;
+        };
+        if let Some((id, claim)) = filter.message {
+            query = query.filter(sms::id.eq(id)).filter(sms::claim.eq(claim));
         }
-    }
+        if let Some(phone) = &filter.phone {
+            query = query.filter(sms::phone.eq(phone));
+        }
+        if let Some(code) = &filter.code {
+            query = query.filter(sms::last_code.eq(code));
+        }
+        for &code in &filter.except_codes {
+            query = query.filter(has_other_code(code).assume_not_null());
+        }
+        if let Some(at) = filter.alive_at {
+            let expires_later = sms::expires_at.gt(at);
+            let is_alive = sms::expires_at.is_null().or(expires_later);
+            query = query.filter(is_alive.assume_not_null());
+        }
+        if let Some(after) = filter.doubt_after {
+            let is_later = sms::doubt_since.gt(after);
+            query = query.filter(is_later.assume_not_null());
+        }
+        if let Some(attempts) = filter.attempts_below {
+            query = query.filter(sms::attempts.lt(attempts));
+        }
+        query.load(conn)
+    })?;
     if ids.is_empty() {
         return Ok(Vec::new());
     }

@@ -9,7 +9,7 @@ use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_failed, sms_sent, worker};
-use super::{Orphans, Store, StoreError, campaigns, claim, settle};
+use super::{CampaignFilter, Orphans, Store, StoreError, claim, settle};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
@@ -228,18 +228,13 @@ struct Sending {
     worker_id: Option<i64>,
 }
 
-/// All messages that are being sent, found campaign by campaign on the index.
+/// All messages that are being sent.
 async fn sending(connection: &mut Connection) -> QueryResult<Vec<Sending>> {
-    let mut rows = Vec::new();
-    for campaign_id in campaigns::ids(connection).await? {
-        let found: Vec<Sending> = with_conn!(connection, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Sending.code()))
-            .select((sms::id, sms::claim, sms::worker_id))
-            .load(conn))?;
-        rows.extend(found);
-    }
-    Ok(rows)
+    with_conn!(connection, |conn| sms::table
+        .filter(CampaignFilter::All.on(sms::campaign_id))
+        .filter(sms::state.eq(State::Sending.code()))
+        .select((sms::id, sms::claim, sms::worker_id))
+        .load(conn))
 }
 
 /// What puts the orphans of a worker back into the queue, without an attempt.

@@ -48,7 +48,7 @@ async fn describe(
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
     let mut stats = MessageStats::new(SAMPLES);
-    let (mut queue, mut read, mut suppressed) = (Pages::of(&[campaign.id]), 0, 0);
+    let (mut queue, mut read, mut suppressed) = (Pages::of(campaign.id), 0, 0);
     while read < to_read {
         let page = PAGE.min(usize::try_from(to_read - read).unwrap_or(PAGE));
         let queued = store.next_queued(&mut queue, page).await?;

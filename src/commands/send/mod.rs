@@ -346,7 +346,8 @@ impl SendRun {
 
     /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
     pub(super) fn json(&self, is_one: bool) -> Value {
-        let mut object = status::json(is_one, &self.campaigns, &self.without_campaign);
+        let none = Totals::default();
+        let mut object = status::json(is_one, &self.campaigns, &none, &self.without_campaign);
         object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
@@ -460,7 +461,7 @@ async fn campaigns(
         let totals = store.totals(Some(campaign.id)).await?;
         return Ok((vec![(campaign, totals)], Vec::new()));
     }
-    let all = store.campaign_totals().await?;
+    let all = store.campaign_totals().await?.campaigns;
     Ok(all.into_iter().partition(|(campaign, totals)| {
         let has_work = totals.queued + totals.sending + totals.unknown > 0;
         has_work && campaign.state != CampaignStatus::Cancelled
@@ -477,7 +478,7 @@ async fn changed(
         let mut campaigns = campaigns.iter();
         campaigns.find_map(|(one, totals)| (one.id == id).then_some(*totals))
     };
-    let mut all = store.campaign_totals().await?;
+    let mut all = store.campaign_totals().await?.campaigns;
     all.retain(|(campaign, totals)| {
         let before = of(idle, campaign.id).unwrap_or_default();
         of(sent, campaign.id).is_none() && *totals != before

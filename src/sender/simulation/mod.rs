@@ -31,7 +31,7 @@ use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::report::{FailureState, Totals};
-use crate::store::{Access, ImportBatch, NewCampaign, Store};
+use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign, Store};
 
 use history::{History, Place};
 
@@ -216,7 +216,10 @@ impl Simulation {
     }
 
     async fn attempts_in_ledger(&self) -> u64 {
-        let sent = self.store.sent(&[self.campaign_id], 0).await;
+        let sent = self
+            .store
+            .sent(CampaignFilter::One(self.campaign_id), 0)
+            .await;
         sent.expect("counts").facts.attempts
     }
 
@@ -261,7 +264,10 @@ impl Simulation {
         let (starts, quiet_periods) = self.world.history();
         let imported: BTreeSet<String> = (0..self.count).map(|number| row(number).phone).collect();
         let mut places = Vec::new();
-        let walk = self.store.failures(&[self.campaign_id]).await;
+        let walk = self
+            .store
+            .failures(CampaignFilter::One(self.campaign_id))
+            .await;
         let mut walk = walk.expect("a walk");
         loop {
             let page = self.store.next_failures(&mut walk, 1_000).await;

@@ -10,7 +10,7 @@ use super::provider::{Faults, SimProvider};
 use super::{START, SimClock, Simulation, WorkerSpec};
 use crate::sender::Ended;
 use crate::sms::{NewSms, Timestamp};
-use crate::store::{CampaignChange, ImportBatch, NewCampaign, WindowChange};
+use crate::store::{CampaignChange, CampaignFilter, ImportBatch, NewCampaign, WindowChange};
 
 /// START is 07:06:40 UTC on 2 October 2096.
 const SECOND: Duration = Duration::from_secs(1);
@@ -181,7 +181,7 @@ async fn run_without_waiting_ends_and_names_the_opening() {
     assert_eq!((totals.queued, totals.failed, summary.failed), (10, 5, 5));
     let reasons = simulation
         .store
-        .failures_by_reason(&[simulation.campaign_id])
+        .failures_by_reason(CampaignFilter::One(simulation.campaign_id))
         .await;
     assert_eq!(reasons.expect("reasons")[0].class, "expired");
     assert!(simulation.world.history().0.is_empty());

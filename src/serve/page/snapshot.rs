@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::activity::{ActivityRow, ProviderActivity, SPAN, WorkerActivity, span_of};
-use crate::report::{CampaignSummary, Histogram, PriceTables, Report, ReportOptions};
+use crate::report::{CampaignSummary, Histogram, PriceTables, Report, ReportOptions, Summaries};
 use crate::serve::ServerState;
 use crate::serve::intake::RejectedRows;
 use crate::serve::problem::Problem;
@@ -421,7 +421,7 @@ async fn count(shared: &ServerState) -> Result<(), crate::store::StoreError> {
 
 /// Reads all campaigns. The revision is that of an empty page.
 async fn read(store: &Store) -> Result<Snapshot, crate::store::StoreError> {
-    let campaigns = CampaignSummary::all(store).await?;
+    let summaries = Summaries::all(store).await?;
     let settings = store.campaigns().await?;
     let workers = store.workers().await?;
     let now = store.now().await?;
@@ -435,8 +435,8 @@ async fn read(store: &Store) -> Result<Snapshot, crate::store::StoreError> {
         last_hour: hour.await?,
         changes: store.audit_entries(CHANGES).await?,
         activities: store.worker_activities().await?,
-        totals: campaigns.iter().map(|one| one.totals).sum(),
-        campaigns,
+        totals: summaries.totals(),
+        campaigns: summaries.campaigns,
         settings,
         workers,
         pauses,

@@ -7,6 +7,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
+use super::probe::refuse_unsupported;
 use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl};
 use crate::store::StoreErrorKind;
 
@@ -110,10 +111,13 @@ pub(super) async fn connect(
     let connecting = async {
         let mut conn = Conn::new(options).await?;
         check_node(&mut conn, url).await?;
-        Ok(AsyncMysqlConnection::try_from(conn).await?)
+        let conn = AsyncMysqlConnection::try_from(conn).await?;
+        let mut connection = Connection::Mysql(Box::new(conn));
+        refuse_unsupported(&mut connection).await?;
+        Ok(connection)
     };
     match tokio::time::timeout(patience, connecting).await {
-        Ok(connected) => connected.map(|conn| Connection::Mysql(Box::new(conn))),
+        Ok(connected) => connected,
         Err(_) => Err(ConnectError::no_answer()),
     }
 }

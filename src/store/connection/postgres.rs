@@ -12,6 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::probe::refuse_unsupported;
 use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl};
 use crate::store::StoreErrorKind;
 
@@ -88,6 +89,7 @@ pub(super) async fn connect(
             AsyncPgConnection::try_from_client_and_connection(client, connection).await?
         };
         let mut connection = Connection::Postgres(Arc::new(conn));
+        refuse_unsupported(&mut connection).await?;
         connection.run(DURABLE).await?;
         let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
         if connection.number(read_only).await? == 1 && !url.takes_read_only() {

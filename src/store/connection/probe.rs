@@ -1,4 +1,4 @@
-//! Tests what a server can do: several accept `SKIP LOCKED` but do not skip locked rows.
+//! Tests what a server is and what it can do: several accept `SKIP LOCKED` but do not skip locked rows.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use diesel::QueryResult;
 
 use super::prelude::*;
 use super::{
-    Connection, Lane, PooledConnection, ServerKind, TextValue, insert_new, load_locked,
-    load_skipping_locked, mysql, postgres, reading, transaction, with_conn,
+    ConnectError, Connection, Lane, PooledConnection, ServerKind, TextValue, insert_new,
+    load_locked, load_skipping_locked, mysql, postgres, reading, transaction, with_conn,
 };
 use crate::store::schema::rate_limit;
 use crate::store::{Store, StoreError, StoreErrorKind};
@@ -17,6 +17,31 @@ use crate::store::{Store, StoreError, StoreErrorKind};
 const PROBE_SCOPE: &str = "probe";
 /// If the row is not skipped within this time, the server waits for the lock.
 const SKIP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Servers with the protocol of a supported database that lock, commit or create tables in another way: a part of
+/// their version, and their name.
+const UNSUPPORTED: [(&str, &str); 3] = [
+    ("CockroachDB", "CockroachDB"),
+    ("-TiDB-", "TiDB"),
+    ("-YB-", "YugabyteDB"),
+];
+
+/// Returns an error if the server at the other end of a new connection is not supported.
+pub(super) async fn refuse_unsupported(connection: &mut Connection) -> Result<(), ConnectError> {
+    let sql = "SELECT version() AS value";
+    let version: TextValue =
+        with_conn!(connection, |conn| diesel::sql_query(sql).get_result(conn))?;
+    unsupported(&version.value).map_or(Ok(()), |name| {
+        let reason = format!("is {name}, which smsq does not support");
+        Err(ConnectError::new(StoreErrorKind::Unsupported, reason))
+    })
+}
+
+/// The name of the server with this version if it is not supported.
+fn unsupported(version: &str) -> Option<&'static str> {
+    let known = UNSUPPORTED.iter().find(|(part, _)| version.contains(part));
+    known.map(|(_, name)| *name)
+}
 
 /// The properties of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,4 +239,37 @@ async fn lock_row(connection: &mut Connection, skips_locked: bool) -> QueryResul
         load_locked!(connection, row())?
     };
     Ok(rows.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_with_a_borrowed_protocol_are_known_by_version() {
+        let refused = [
+            (
+                "CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15 21:28:29, go1.22.2)",
+                "CockroachDB",
+            ),
+            ("8.0.11-TiDB-v8.5.0", "TiDB"),
+            ("5.7.25-TiDB-v6.1.0", "TiDB"),
+            (
+                "PostgreSQL 11.2-YB-2.18.0.1-b0 on x86_64-pc-linux-gnu, compiled by clang",
+                "YugabyteDB",
+            ),
+        ];
+        for (version, name) in refused {
+            assert_eq!(unsupported(version), Some(name), "{version}");
+        }
+        for version in [
+            "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu, compiled by gcc",
+            "PostgreSQL 16.4 on aarch64-unknown-linux-gnu, compiled by Aurora",
+            "10.11.19-MariaDB-0+deb12u1",
+            "8.0.39",
+            "8.4.3-aurora",
+        ] {
+            assert_eq!(unsupported(version), None, "{version}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::sms::State;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::{Store, StoreError, Worker, positive};
+use crate::store::{CampaignFilter, Store, StoreError, Worker, positive};
 
 /// How many messages one import accepted, and how many of them the tables have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,13 +92,13 @@ impl Store {
             .select(ImportRow::as_select())
             .load(conn))?;
         let campaigns = self.campaign_ids().await?;
-        Ok(audit(counts, imports, &campaigns))
+        Ok(audit(counts, imports, &campaigns.into_iter().collect()))
     }
 
     /// Counts queued messages of campaigns that do not exist, by `campaign_id`. Reads an index once for each campaign
     /// that has messages.
     pub async fn without_campaign(&self) -> Result<Vec<(i64, u64)>, StoreError> {
-        let campaigns = self.campaign_ids().await?;
+        let campaigns: HashSet<i64> = self.campaign_ids().await?.into_iter().collect();
         let mut found = Vec::new();
         let mut last = i64::MIN;
         loop {
@@ -123,9 +123,8 @@ impl Store {
     /// All workers, oldest first, and how many messages each has claimed and not settled.
     pub async fn workers(&self) -> Result<Vec<(Worker, u64)>, StoreError> {
         let workers = self.worker_rows().await?;
-        let campaigns = self.campaign_ids().await?;
         let sending: Vec<(Option<i64>, i64)> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq_any(&campaigns))
+            .filter(CampaignFilter::All.on(sms::campaign_id))
             .filter(sms::state.eq(State::Sending.code()))
             .group_by(sms::worker_id)
             .select((sms::worker_id, count_star()))
@@ -152,7 +151,7 @@ struct ImportRow {
 fn audit(
     counts: Vec<(Option<i64>, i32, i64)>,
     imports: Vec<ImportRow>,
-    campaigns: &[i64],
+    campaigns: &HashSet<i64>,
 ) -> Audit {
     let mut expected = BTreeMap::new();
     let mut found: BTreeMap<Option<i64>, u64> = BTreeMap::new();

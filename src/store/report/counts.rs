@@ -12,7 +12,7 @@ use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::{Store, StoreError, positive};
+use crate::store::{CampaignFilter, Store, StoreError, positive};
 
 /// The digits that identify a country: a calling code, or `1` and an area code; and where several countries share a
 /// longer calling code.
@@ -154,26 +154,14 @@ impl Store {
 
     /// Counts sent messages by provider and by the first `digits` of the phones, at least those of a country. Reads
     /// each row of `sms_sent` once.
-    pub async fn sent(&self, campaigns: &[i64], digits: usize) -> Result<Sent, StoreError> {
+    pub async fn sent(&self, campaigns: CampaignFilter, digits: usize) -> Result<Sent, StoreError> {
         type Sum = Option<i64>;
-        type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum);
+        type Ends = (Option<Timestamp>, Option<Timestamp>);
+        type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum, Ends);
         let mut facts = SentFacts::default();
-        for campaign in campaigns {
-            // Two queries, because each reads only one end of the index.
-            let first: Option<Timestamp> = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::campaign_id.eq(campaign))
-                .select(min(sms_sent::sent_at))
-                .first(conn))?;
-            let last: Option<Timestamp> = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::campaign_id.eq(campaign))
-                .select(max(sms_sent::sent_at))
-                .first(conn))?;
-            facts.first_at = facts.first_at.into_iter().chain(first).min();
-            facts.last_at = facts.last_at.max(last);
-        }
         let group = format!("provider, {}", prefix(digits));
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
-            .filter(sms_sent::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms_sent::campaign_id))
             .group_by(sql::<Text>(&group))
             .select((
                 sql::<Text>("provider"),
@@ -183,14 +171,17 @@ impl Store {
                 sum(sql::<Integer>("COALESCE(segments, 1) * accepted")),
                 sum(sql::<Integer>("attempts")),
                 sum(sql::<Integer>("CASE WHEN accepted > 1 THEN 1 ELSE 0 END")),
+                (min(sms_sent::sent_at), max(sms_sent::sent_at)),
             ))
             .load(conn))?;
         let purged: Vec<(i64, i64, i64)> = reading!(self, |conn| purged::table
-            .filter(purged::campaign_id.eq_any(campaigns))
+            .filter(campaigns.with_removed(purged::campaign_id))
             .select((purged::segments, purged::attempts, purged::repeated))
             .load(conn))?;
         let mut counts = Vec::with_capacity(rows.len());
-        for (provider, phone, messages, segments, billed, attempts, repeated) in rows {
+        for (provider, phone, messages, segments, billed, attempts, repeated, ends) in rows {
+            facts.first_at = facts.first_at.into_iter().chain(ends.0).min();
+            facts.last_at = facts.last_at.max(ends.1);
             let [segments, billed, attempts, repeated] =
                 [segments, billed, attempts, repeated].map(|sum| positive(sum.unwrap_or(0)));
             facts.segments += segments;
@@ -213,10 +204,13 @@ impl Store {
     }
 
     /// Counts failed messages by class, also the cancelled ones.
-    pub async fn failed_by_class(&self, campaigns: &[i64]) -> Result<Vec<ClassCount>, StoreError> {
+    pub async fn failed_by_class(
+        &self,
+        campaigns: CampaignFilter,
+    ) -> Result<Vec<ClassCount>, StoreError> {
         type Row = (String, i64, Option<Timestamp>, Option<Timestamp>);
         let rows: Vec<Row> = reading!(self, |conn| sms_failed::table
-            .filter(sms_failed::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms_failed::campaign_id))
             .group_by(sms_failed::class)
             .select((
                 sms_failed::class,
@@ -239,7 +233,7 @@ impl Store {
     /// statement for each table.
     pub async fn outcomes_over_time(
         &self,
-        campaigns: &[i64],
+        campaigns: CampaignFilter,
         from: Timestamp,
         width: Duration,
         spans: u32,
@@ -254,7 +248,7 @@ impl Store {
                 let since = format!("{} - {start}", stringify!($at));
                 let since = format!("{since} - (({since}) % {width})");
                 let counts: Vec<(i64, i64)> = reading!(self, |conn| $rows
-                    .filter($table::campaign_id.eq_any(campaigns))
+                    .filter(campaigns.on($table::campaign_id))
                     .filter($table::$at.ge(start))
                     .filter($table::$at.lt(end))
                     .group_by(sql::<Text>(&since))
@@ -278,9 +272,9 @@ impl Store {
     }
 
     /// The imports of these campaigns, oldest first.
-    pub async fn lists(&self, campaigns: &[i64]) -> Result<Vec<ListCount>, StoreError> {
+    pub async fn lists(&self, campaigns: CampaignFilter) -> Result<Vec<ListCount>, StoreError> {
         reading!(self, |conn| import::table
-            .filter(import::campaign_id.eq_any(campaigns))
+            .filter(campaigns.with_removed(import::campaign_id))
             .order(import::id)
             .select((
                 import::file,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::connection::reading;
 use super::schema::{import, purged, sms, sms_failed, sms_sent};
-use super::{Campaign, Store, StoreError, positive};
+use super::{Campaign, CampaignFilter, REMOVED_CAMPAIGNS, Store, StoreError, positive};
 use crate::sms::{Class, State};
 use crate::store::connection::prelude::*;
 
@@ -46,7 +46,7 @@ const BY_DELIVERY: &str = "CASE delivery_state WHEN 'awaiting' THEN 20 WHEN 'del
 macro_rules! counted {
     ($table:ident, $campaigns:expr, $counted:expr) => {
         $table::table
-            .filter($table::campaign_id.eq_any($campaigns))
+            .filter($campaigns.on($table::campaign_id))
             .group_by($table::campaign_id)
             .select((
                 $table::campaign_id,
@@ -60,7 +60,7 @@ macro_rules! counted {
 macro_rules! purged {
     ($campaigns:expr, $counted:expr, $count:expr) => {
         purged::table
-            .filter(purged::campaign_id.eq_any($campaigns))
+            .filter($campaigns.with_removed(purged::campaign_id))
             .select((purged::campaign_id, $counted.into_sql::<Integer>(), $count))
     };
 }
@@ -215,6 +215,14 @@ impl std::iter::Sum for Totals {
     }
 }
 
+/// The totals of each campaign.
+#[derive(Clone, Debug, Default)]
+pub struct CampaignTotals {
+    pub campaigns: Vec<(Campaign, Totals)>,
+    /// Of all campaigns that were removed after their messages were purged.
+    pub removed: Totals,
+}
+
 /// How many messages failed or are unknown for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonCount {
@@ -226,36 +234,34 @@ pub struct ReasonCount {
 }
 
 impl Store {
-    /// The totals of one campaign or of all, counted in one statement.
+    /// The totals of one campaign or of all, counted in one statement. All include those that were removed.
     pub async fn totals(&self, campaign: Option<i64>) -> Result<Totals, StoreError> {
-        let ids = match campaign {
-            Some(id) => vec![id],
-            None => self.campaign_ids().await?,
-        };
-        Ok(self.totals_of(&ids).await?.into_values().sum())
+        Ok(self.totals_of(campaign.into()).await?.into_values().sum())
     }
 
     /// The totals of each campaign, oldest first, counted in one statement.
-    pub async fn campaign_totals(&self) -> Result<Vec<(Campaign, Totals)>, StoreError> {
+    pub async fn campaign_totals(&self) -> Result<CampaignTotals, StoreError> {
         let campaigns = self.campaigns().await?;
-        let ids: Vec<i64> = campaigns.iter().map(|campaign| campaign.id).collect();
-        let mut totals = self.totals_of(&ids).await?;
+        let mut totals = self.totals_of(CampaignFilter::All).await?;
         let with_totals = campaigns.into_iter().map(|campaign| {
             let totals = totals.remove(&campaign.id).unwrap_or_default();
             (campaign, totals)
         });
-        Ok(with_totals.collect())
+        Ok(CampaignTotals {
+            campaigns: with_totals.collect(),
+            removed: totals.remove(&REMOVED_CAMPAIGNS).unwrap_or_default(),
+        })
     }
 
     /// The reasons of failed and unknown messages, the most frequent first, at most [`REASONS`].
     pub async fn failures_by_reason(
         &self,
-        campaigns: &[i64],
+        campaigns: CampaignFilter,
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
         let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
         let failed: Vec<Row> = reading!(self, |conn| sms_failed::table
-            .filter(sms_failed::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms_failed::campaign_id))
             .group_by((sms_failed::class, sms_failed::code, sms_failed::reason))
             .select((
                 sms_failed::class.nullable(),
@@ -267,7 +273,7 @@ impl Store {
             .limit(most)
             .load(conn))?;
         let unknown: Vec<Row> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms::campaign_id))
             .filter(sms::state.eq(State::Unknown.code()))
             .group_by((sms::last_code, sms::last_reason))
             .select((
@@ -298,12 +304,12 @@ impl Store {
     /// has fixed.
     pub async fn undelivered_by_reason(
         &self,
-        campaigns: &[i64],
+        campaigns: CampaignFilter,
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
         let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
-            .filter(sms_sent::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms_sent::campaign_id))
             .filter(sms_sent::delivery_state.eq_any(pages::NOT_DELIVERED))
             .filter(sms_sent::resent_at.is_null())
             .group_by((
@@ -331,13 +337,16 @@ impl Store {
 
     /// How long delivered messages took from the provider's acceptance to the phone, in milliseconds, each with the
     /// number of messages; rounded down to a tenth of a second, and above a minute to a second.
-    pub async fn delivery_times(&self, campaigns: &[i64]) -> Result<Vec<(u64, u64)>, StoreError> {
+    pub async fn delivery_times(
+        &self,
+        campaigns: CampaignFilter,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
         const TOOK: &str = "CASE WHEN delivery_at - sent_at < 0 THEN 0 \
              WHEN delivery_at - sent_at < 60000 \
              THEN delivery_at - sent_at - (delivery_at - sent_at) % 100 \
              ELSE delivery_at - sent_at - (delivery_at - sent_at) % 1000 END";
         let rows: Vec<(i64, i64)> = reading!(self, |conn| sms_sent::table
-            .filter(sms_sent::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms_sent::campaign_id))
             .filter(sms_sent::delivery_state.eq("delivered"))
             .filter(sms_sent::delivery_at.is_not_null())
             .group_by(sql::<Text>(TOOK))
@@ -352,15 +361,18 @@ impl Store {
     }
 
     /// In one statement, because workers may be moving messages.
-    async fn totals_of(&self, campaigns: &[i64]) -> Result<BTreeMap<i64, Totals>, StoreError> {
+    async fn totals_of(
+        &self,
+        campaigns: CampaignFilter,
+    ) -> Result<BTreeMap<i64, Totals>, StoreError> {
         let rows: Vec<(i64, i32, i64)> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq_any(campaigns))
+            .filter(campaigns.on(sms::campaign_id))
             .group_by((sms::campaign_id, sms::state))
             .select((sms::campaign_id, sms::state, count_star()))
             .union_all(counted!(sms_sent, campaigns, SENT))
             .union_all(
                 sms_sent::table
-                    .filter(sms_sent::campaign_id.eq_any(campaigns))
+                    .filter(campaigns.on(sms_sent::campaign_id))
                     .filter(sms_sent::delivery_state.is_not_null())
                     .group_by((sms_sent::campaign_id, sms_sent::delivery_state))
                     .select((
@@ -383,7 +395,7 @@ impl Store {
             )
             .union_all(
                 import::table
-                    .filter(import::campaign_id.eq_any(campaigns))
+                    .filter(campaigns.with_removed(import::campaign_id))
                     .select((
                         import::campaign_id,
                         IMPORTED.into_sql::<Integer>(),

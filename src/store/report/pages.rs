@@ -10,7 +10,7 @@ use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{sms, sms_failed, sms_sent};
-use crate::store::{Store, StoreError};
+use crate::store::{CampaignFilter, Store, StoreError};
 
 /// The reason of an unknown message that has none.
 pub(super) const NO_REASON: &str = "it is not known whether the provider accepted it";
@@ -37,10 +37,17 @@ pub struct Pages<R> {
 }
 
 impl Pages<i64> {
-    /// The messages of these campaigns.
+    /// The messages of this campaign.
     #[must_use]
-    pub fn of(campaigns: &[i64]) -> Self {
-        Self::new(campaigns.iter().copied().collect())
+    pub fn of(campaign_id: i64) -> Self {
+        Self::new(VecDeque::from([campaign_id]))
+    }
+}
+
+impl<R> Default for Pages<R> {
+    /// No messages.
+    fn default() -> Self {
+        Self::new(VecDeque::new())
     }
 }
 
@@ -192,22 +199,31 @@ impl From<FailureRow> for FailureRecord {
 pub type Failures = Pages<(i64, Option<String>)>;
 
 impl Store {
-    pub async fn failures(&self, campaigns: &[i64]) -> Result<Failures, StoreError> {
-        let mut ranges = VecDeque::new();
-        for &campaign_id in campaigns {
-            let mut classes: Vec<String> = reading!(self, |conn| sms_failed::table
-                .filter(sms_failed::campaign_id.eq(campaign_id))
-                .select(sms_failed::class)
-                .distinct()
-                .load(conn))?;
-            classes.sort_by_key(|name| {
-                let known = Class::ALL.iter().position(|class| class.as_str() == name);
-                known.unwrap_or(Class::ALL.len())
-            });
-            ranges.extend(classes.into_iter().map(|class| (campaign_id, Some(class))));
-            ranges.push_back((campaign_id, None));
-        }
-        Ok(Pages::new(ranges))
+    pub async fn failures(&self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
+        let failed: Vec<(i64, String)> = reading!(self, |conn| sms_failed::table
+            .filter(campaigns.on(sms_failed::campaign_id))
+            .select((sms_failed::campaign_id, sms_failed::class))
+            .distinct()
+            .load(conn))?;
+        let unknown: Vec<i64> = reading!(self, |conn| sms::table
+            .filter(campaigns.on(sms::campaign_id))
+            .filter(sms::state.eq(State::Unknown.code()))
+            .select(sms::campaign_id)
+            .distinct()
+            .load(conn))?;
+        let failed = failed.into_iter().map(|(id, class)| (id, Some(class)));
+        let unknown = unknown.into_iter().map(|id| (id, None));
+        let mut ranges: Vec<(i64, Option<String>)> = failed.chain(unknown).collect();
+        ranges.sort_by_cached_key(|(campaign_id, class)| {
+            let mut known = Class::ALL.iter();
+            let known = class
+                .as_ref()
+                .map(|name| known.position(|class| class.as_str() == name));
+            // A class that a newer smsq wrote comes after the known ones.
+            let order = known.map_or(usize::MAX, |known| known.unwrap_or(Class::ALL.len()));
+            (*campaign_id, order)
+        });
+        Ok(Pages::new(ranges.into()))
     }
 
     /// The next page of at most `limit` failures; an empty one is the end.
@@ -283,17 +299,23 @@ type UndeliveredRow = (
 /// The sent messages of some campaigns that were not delivered: by campaign and state.
 pub type Undelivered = Pages<(i64, &'static str)>;
 
-impl Undelivered {
-    #[must_use]
-    pub fn in_campaigns(campaigns: &[i64]) -> Self {
-        let ranges = campaigns
-            .iter()
-            .flat_map(|id| NOT_DELIVERED.map(|state| (*id, state)));
-        Self::new(ranges.collect())
-    }
-}
-
 impl Store {
+    pub async fn undelivered(&self, campaigns: CampaignFilter) -> Result<Undelivered, StoreError> {
+        let mut ranges = Vec::new();
+        for state in NOT_DELIVERED {
+            let found: Vec<i64> = reading!(self, |conn| sms_sent::table
+                .filter(campaigns.on(sms_sent::campaign_id))
+                .filter(sms_sent::delivery_state.eq(state))
+                .select(sms_sent::campaign_id)
+                .distinct()
+                .load(conn))?;
+            ranges.extend(found.into_iter().map(|id| (id, state)));
+        }
+        // Of one campaign, in the order of the states.
+        ranges.sort_by_key(|(campaign_id, _)| *campaign_id);
+        Ok(Pages::new(ranges.into()))
+    }
+
     /// The next page of at most `limit` messages that were not delivered and have not been fixed by an import; an empty
     /// one is the end.
     pub async fn next_undelivered(
@@ -378,6 +400,16 @@ pub struct SentMessage {
 }
 
 impl Store {
+    pub async fn sent_messages(&self, campaigns: CampaignFilter) -> Result<Pages<i64>, StoreError> {
+        let mut found: Vec<i64> = reading!(self, |conn| sms_sent::table
+            .filter(campaigns.on(sms_sent::campaign_id))
+            .select(sms_sent::campaign_id)
+            .distinct()
+            .load(conn))?;
+        found.sort_unstable();
+        Ok(Pages::new(found.into()))
+    }
+
     /// The next page of at most `limit` sent messages, by campaign and by the time at which they were sent; an empty
     /// one is the end.
     pub async fn next_sent(

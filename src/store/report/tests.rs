@@ -4,7 +4,7 @@ use super::*;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::connection::{reading, writing};
-use crate::store::{Access, ImportBatch, NewCampaign};
+use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign};
 use diesel::QueryableByName;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
@@ -111,7 +111,7 @@ async fn totals_count_every_message_by_its_state() {
     assert_eq!(store.totals(Some(first)).await.expect("totals"), expected);
     let sum = store.totals(None).await.expect("totals");
     assert_eq!((sum.imported, sum.queued), (23, 11));
-    let each = store.campaign_totals().await.expect("totals");
+    let each = store.campaign_totals().await.expect("totals").campaigns;
     let names: Vec<(&str, u64)> = each
         .iter()
         .map(|(campaign, totals)| (campaign.name.as_str(), totals.imported))
@@ -144,7 +144,10 @@ async fn reasons_include_unknown_messages() {
     let id = campaign(&store, "first").await;
     imported(&store, id, 20).await;
     scatter(&store).await;
-    let reasons = store.failures_by_reason(&[id]).await.expect("reasons");
+    let reasons = store
+        .failures_by_reason(CampaignFilter::One(id))
+        .await
+        .expect("reasons");
     let found: Vec<(&str, Option<&str>, &str, u64)> = reasons
         .iter()
         .map(|one| {
@@ -179,7 +182,7 @@ async fn pages_of_any_size_list_each_failure_once() {
     )
     .await;
     for limit in [1, 2, 3, 100] {
-        let mut walk = store.failures(&[1, id]).await.expect("a walk");
+        let mut walk = store.failures(CampaignFilter::All).await.expect("a walk");
         let mut all = Vec::new();
         loop {
             let page = store.next_failures(&mut walk, limit).await.expect("a page");
@@ -245,18 +248,26 @@ async fn sent_facts_have_times_and_sums() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     assert_eq!(
-        store.sent(&[id], 0).await.expect("counts").facts,
+        store
+            .sent(CampaignFilter::One(id), 0)
+            .await
+            .expect("counts")
+            .facts,
         SentFacts::default()
     );
     imported(&store, id, 20).await;
     scatter(&store).await;
-    let facts = store.sent(&[1, id], 0).await.expect("counts").facts;
+    let facts = store
+        .sent(CampaignFilter::All, 0)
+        .await
+        .expect("counts")
+        .facts;
     let second = std::time::Duration::from_secs(1);
     assert_eq!(facts.first_at, Some(NOW.plus(second)));
     assert_eq!(facts.last_at, Some(NOW.plus(second * 5)));
     assert_eq!((facts.segments, facts.repeated), (10, 1));
     let spans = store
-        .outcomes_over_time(&[id], NOW, second * 2, 3)
+        .outcomes_over_time(CampaignFilter::One(id), NOW, second * 2, 3)
         .await
         .expect("counts");
     let sent: Vec<u64> = spans.iter().map(|span| span.sent).collect();

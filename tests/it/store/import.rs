@@ -16,7 +16,7 @@ async fn queued_messages_are_read_in_pages_in_order() {
         queue.import(other, rows(7..9)).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 1).await;
-        let mut walk = Pages::of(&[spring]);
+        let mut walk = Pages::of(spring);
         let mut pages = Vec::new();
         loop {
             let page = queue.store.next_queued(&mut walk, 2).await.expect("a page");

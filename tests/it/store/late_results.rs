@@ -2,7 +2,7 @@
 
 use smsq::queue::{Settled, Transition};
 use smsq::sms::Sms;
-use smsq::store::{CampaignStatus, RetryFilter};
+use smsq::store::{CampaignFilter, CampaignStatus, RetryFilter};
 
 use super::test_queue::{
     NOW, TestQueue, again, failed, failure, on_every_engine, released, rows, sent, unknown,
@@ -184,7 +184,11 @@ async fn acceptance_of_sent_message_is_counted() {
         assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
         assert_eq!((queue.place(new.id).as_str(), accepted(queue)), ("sent", 2));
         let spring = queue.campaign("spring").await;
-        let sent = queue.store.sent(&[spring], 0).await.expect("counts");
+        let sent = queue
+            .store
+            .sent(CampaignFilter::One(spring), 0)
+            .await
+            .expect("counts");
         assert_eq!(sent.facts.repeated, 1);
     })
     .await;

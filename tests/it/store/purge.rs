@@ -1,7 +1,7 @@
 //! Purges delete settled messages in chunks and keep their counts.
 
 use smsq::sms::{Class, Timestamp};
-use smsq::store::{Purged, RetryFilter};
+use smsq::store::{CampaignFilter, Purged, RetryFilter};
 
 use super::test_queue::{
     NOW, TestQueue, after, failed, failure, on_every_engine, phone, rows, sent, unknown,
@@ -51,7 +51,10 @@ async fn purged(queue: &TestQueue, before: Timestamp) -> Purged {
 }
 
 async fn purged_at(queue: &TestQueue, campaign_id: i64) -> Option<Timestamp> {
-    let last = queue.store.purged_at(&[campaign_id]).await;
+    let last = queue
+        .store
+        .purged_at(CampaignFilter::One(campaign_id))
+        .await;
     last.expect("an instant")
 }
 
@@ -60,7 +63,7 @@ async fn purge_deletes_settled_messages_and_keeps_counts() {
     on_every_engine(async |queue| {
         let spring = mixed(queue, MANY, 7).await;
         let before = queue.store.totals(Some(spring)).await.expect("totals");
-        let sent = queue.store.sent(&[spring], 0).await;
+        let sent = queue.store.sent(CampaignFilter::One(spring), 0).await;
         let facts = sent.expect("counts").facts;
         assert_eq!(
             purged(queue, NOW).await,
@@ -82,7 +85,7 @@ async fn purge_deletes_settled_messages_and_keeps_counts() {
         );
         assert_eq!(queue.count("ready"), 7, "what is to be sent stays");
         assert_eq!(purged_at(queue, spring).await, Some(NOW));
-        let sent = queue.store.sent(&[spring], 0).await;
+        let sent = queue.store.sent(CampaignFilter::One(spring), 0).await;
         let left = sent.expect("counts").facts;
         assert_eq!(
             (left.segments, left.attempts),

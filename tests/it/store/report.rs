@@ -7,8 +7,8 @@ use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumberFormat, PhoneNumberType};
 use smsq::phone::{self, Phone};
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
-use smsq::store::TextNote;
-use smsq::store::report::{Outcomes, Pages, Undelivered};
+use smsq::store::report::Outcomes;
+use smsq::store::{CampaignFilter, TextNote};
 
 use super::test_queue::{NOW, after, on_every_engine, sent, unknown};
 
@@ -38,7 +38,11 @@ async fn sent_is_counted_by_provider_and_prefix() {
         queue
             .db
             .run(&sent_row(104, "+447400301000", "attic", 1, 1, at));
-        let all = queue.store.sent(&[spring], 4).await.expect("counts");
+        let all = queue
+            .store
+            .sent(CampaignFilter::One(spring), 4)
+            .await
+            .expect("counts");
         let mut counts: Vec<_> = all
             .counts
             .iter()
@@ -96,7 +100,11 @@ async fn sent_is_counted_by_the_country_of_every_number() {
             sent_row(id, phone, "cellar", 1, 1, NOW.as_millis())
         });
         queue.db.run(&rows.collect::<String>());
-        let all = queue.store.sent(&[spring], 4).await.expect("counts");
+        let all = queue
+            .store
+            .sent(CampaignFilter::One(spring), 4)
+            .await
+            .expect("counts");
         let mut counted: BTreeMap<Option<String>, u64> = BTreeMap::new();
         for count in &all.counts {
             *counted.entry(phone::country(&count.phone)).or_default() += count.messages;
@@ -121,9 +129,16 @@ async fn reasons_leave_out_messages_that_an_import_has_fixed() {
         queue.db.run(&format!(
             "UPDATE sms_sent SET resent_at = {at} WHERE id = 102"
         ));
-        let reasons = queue.store.undelivered_by_reason(&[spring]).await;
+        let reasons = queue
+            .store
+            .undelivered_by_reason(CampaignFilter::One(spring))
+            .await;
         let counted: u64 = reasons.expect("reasons").iter().map(|one| one.count).sum();
-        let mut walk = Undelivered::in_campaigns(&[spring]);
+        let mut walk = queue
+            .store
+            .undelivered(CampaignFilter::One(spring))
+            .await
+            .expect("a walk");
         let listed = queue.store.next_undelivered(&mut walk, 10).await;
         assert_eq!((counted, listed.expect("a page").len()), (2, 2));
     })
@@ -155,7 +170,7 @@ async fn last_failure_is_of_an_attempt() {
 #[tokio::test]
 async fn pages_of_sent_messages_list_each_once() {
     on_every_engine(async |queue| {
-        let spring = queue.campaign("spring").await;
+        queue.campaign("spring").await;
         // Pages end within an instant, at its end, and between two instants.
         for id in 1..=25_i64 {
             let at = NOW.as_millis() + id / 10;
@@ -164,7 +179,11 @@ async fn pages_of_sent_messages_list_each_once() {
                 .db
                 .run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
         }
-        let mut walk = Pages::of(&[1, spring]);
+        let mut walk = queue
+            .store
+            .sent_messages(CampaignFilter::All)
+            .await
+            .expect("a walk");
         let mut phones = Vec::new();
         loop {
             let page = queue.store.next_sent(&mut walk, 4).await.expect("a page");
@@ -199,7 +218,7 @@ async fn outcomes_are_counted_over_time() {
         ));
         let spans = queue
             .store
-            .outcomes_over_time(&[spring], NOW, Duration::from_secs(1), 3)
+            .outcomes_over_time(CampaignFilter::One(spring), NOW, Duration::from_secs(1), 3)
             .await
             .expect("counts");
         let (one, two) = (spans[0], spans[2]);
@@ -208,7 +227,7 @@ async fn outcomes_are_counted_over_time() {
         assert_eq!((two.sent, two.failed, two.unknown), (1, 0, 0));
         let classes = queue
             .store
-            .failed_by_class(&[spring])
+            .failed_by_class(CampaignFilter::One(spring))
             .await
             .expect("counts");
         assert_eq!(classes.len(), 1);
@@ -235,7 +254,11 @@ async fn import_keeps_its_text_and_alphabets() {
         for one in [note(None, Some("Hi Ann"), 1), note(None, None, 0)] {
             queue.store.note_texts(import, one).await.expect("noted");
         }
-        let lists = queue.store.lists(&[spring]).await.expect("lists");
+        let lists = queue
+            .store
+            .lists(CampaignFilter::One(spring))
+            .await
+            .expect("lists");
         assert_eq!((lists[0].gsm7, lists[0].ucs2), (4, 1));
         assert_eq!(lists[0].text.as_deref(), Some("Hi Ann"));
         let template = note(Some("Hi {{ name }}"), None, 0);
@@ -244,7 +267,11 @@ async fn import_keeps_its_text_and_alphabets() {
             .note_texts(import, template)
             .await
             .expect("noted");
-        let lists = queue.store.lists(&[spring]).await.expect("lists");
+        let lists = queue
+            .store
+            .lists(CampaignFilter::One(spring))
+            .await
+            .expect("lists");
         assert_eq!(lists[0].text.as_deref(), Some("Hi {{ name }}"));
     })
     .await;
