@@ -1,4 +1,5 @@
-//! `smsq purge`: deletes messages that were settled long ago, or all data of one person. The counts stay.
+//! `smsq purge`: deletes messages that were settled long ago, empty campaigns, or all data of one person. The counts
+//! stay.
 
 use indicatif::HumanCount;
 use serde_json::json;
@@ -6,19 +7,26 @@ use serde_json::json;
 use super::{Context, with_hint};
 use crate::exit::Exit;
 use crate::phone::Region;
-use crate::store::{Age, Purged, Store};
+use crate::sms::Timestamp;
+use crate::store::{Age, Purge, Purged, Removal, Store};
 use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
 Examples:
   smsq purge --older-than 90d --dry-run        how many messages that would be
   smsq purge --older-than 90d --yes
+  smsq purge --campaigns --yes                 remove campaigns that are done and empty
   smsq purge --phone +8613812345678            one person's right to be forgotten
 
 --older-than deletes messages that were sent, failed or cancelled before that time (phone, text and \
 columns), and unknown messages whose last attempt was before it. Queued messages stay. --phone also \
 deletes what is queued for that phone: it will not be sent. A message that is being sent stays: run \
 the command again.
+
+--campaigns removes campaigns without messages whose last import was more than a day ago, or with \
+--older-than that long ago: their names and settings, not their counts, which are shown as those of \
+removed campaigns. Paused campaigns stay, the campaign `default`, and those into which other programs \
+inserted messages.
 
 Only counts are kept: totals, reports and `check` still say how many messages there were, and how \
 many of them were purged. Dedupe keys contain phones, so they are deleted, too: importing the same \
@@ -28,19 +36,27 @@ from being texted. Your own files (lists, rejects, reports, logs) are not touche
 `retention.older_than` in smsq.toml purges automatically, a part at each `import` and `send`. A purge \
 works in small steps: it can be interrupted, and run again.";
 
+/// How long campaigns have been done that are removed, without another age.
+const DAY: &str = "1d";
+
 /// Steps of at most 1,000 messages that `import` and `send` purge before their own work.
 const RETENTION_STEPS: u32 = 100;
 
-/// Delete messages that were settled long ago, or one person's; only the counts stay
+/// Delete messages that were settled long ago, empty campaigns, or one person's messages; only the counts stay
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["older_than", "phone"]))]
+#[command(
+    group = clap::ArgGroup::new("what").required(true).multiple(true).args(["older_than", "phone", "campaigns"])
+)]
 pub struct Args {
     /// Messages settled longer ago than this: 90d, 6mo or 1y; at least a day
     #[arg(long, value_name = "AGE", value_parser = str::parse::<Age>)]
     older_than: Option<Age>,
+    /// Campaigns that are done and have no messages
+    #[arg(long)]
+    campaigns: bool,
     /// All messages to this phone
-    #[arg(long, value_name = "PHONE")]
+    #[arg(long, value_name = "PHONE", conflicts_with_all = ["older_than", "campaigns"])]
     phone: Option<String>,
     /// The country of a number without a country code, such as GB
     #[arg(long)]
@@ -59,33 +75,38 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     } else {
         context.store().await?
     };
-    match (args.older_than, &args.phone) {
-        (Some(age), _) => purge_older(args, age, context, &store).await,
-        (None, Some(phone)) => purge_phone(args, phone, context, &store).await,
-        (None, None) => Ok(Exit::Done),
+    match &args.phone {
+        Some(phone) => purge_phone(args, phone, context, &store).await,
+        None => purge_older(args, context, &store).await,
     }
 }
 
-async fn purge_older(
-    args: &Args,
-    age: Age,
-    context: &Context,
-    store: &Store,
-) -> anyhow::Result<Exit> {
-    let before = age.before(store.now().await?);
-    let found = store.count_older(before).await?;
-    let count = messages(found.total());
+async fn purge_older(args: &Args, context: &Context, store: &Store) -> anyhow::Result<Exit> {
+    let now = store.now().await?;
+    let age = match args.older_than {
+        Some(age) => age,
+        None => DAY.parse().map_err(anyhow::Error::msg)?,
+    };
+    let before = age.before(now);
+    let found = found(args, store, before).await?;
+    let count = subject(args, &found);
     if args.dry_run {
-        let message = format!("dry run: would purge {count} settled before {before}");
+        let message = match args.older_than {
+            Some(_) => format!("dry run: would purge {count} settled before {before}"),
+            None => format!("dry run: would purge {count} done before {before}"),
+        };
         return report(args, context, store, &message, &found).await;
     }
     let question = format!("purge {count}? This cannot be undone");
-    if found.total() > 0 && !confirmed(args, context, &question)? {
+    if found.total() + found.campaigns > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
     let mut signals = context.signals.listen();
     let progress = context.console.progress(Some(found.total()), "purging");
-    let mut purge = store.begin_purge(before).await?;
+    let mut purge = match args.older_than {
+        Some(_) => Purge::before(before, args.campaigns.then_some(Removal::Asked)),
+        None => Purge::of_campaigns(before),
+    };
     let mut done = Purged::default();
     let mut signal = None;
     while signal.is_none() {
@@ -107,9 +128,32 @@ async fn purge_older(
         progress.set(done.total());
     }
     drop(progress);
-    let message = format!("purged {}", messages(done.total()));
+    let message = format!("purged {}", subject(args, &done));
     report(args, context, store, &message, &done).await?;
     Ok(signal.unwrap_or(Exit::Done))
+}
+
+/// What would be purged.
+async fn found(args: &Args, store: &Store, before: Timestamp) -> anyhow::Result<Purged> {
+    let mut found = match args.older_than {
+        Some(_) => store.count_older(before).await?,
+        None => Purged::default(),
+    };
+    if args.campaigns {
+        let campaigns = store.removable_campaigns(before, Removal::Asked).await?;
+        found.campaigns = campaigns.len() as u64;
+    }
+    Ok(found)
+}
+
+/// `12 messages and 3 empty campaigns`.
+fn subject(args: &Args, purged: &Purged) -> String {
+    let campaigns = counted(purged.campaigns, "empty campaign");
+    match (args.older_than, args.campaigns) {
+        (Some(_), true) => format!("{} and {campaigns}", messages(purged.total())),
+        (None, true) => campaigns,
+        (_, false) => messages(purged.total()),
+    }
 }
 
 async fn purge_phone(
@@ -210,7 +254,10 @@ async fn report(
         object["dry_run"] = true.into();
     }
     let message = format!("{message}{}", parts(purged));
-    if args.dry_run || purged.total() == 0 {
+    if args.campaigns {
+        object["campaigns"] = purged.campaigns.into();
+    }
+    if args.dry_run || purged.total() + purged.campaigns == 0 {
         context.report(&message, &object)?;
     } else {
         context
@@ -227,13 +274,13 @@ async fn report(
     Ok(Exit::Done)
 }
 
-/// Purges a limited number of messages that are older than `retention.older_than`.
+/// Purges a limited number of messages that are older than `retention.older_than`, and campaigns that it emptied.
 pub(super) async fn apply_retention(context: &Context, store: &Store) -> anyhow::Result<()> {
     let Some(age) = context.config.retention.age() else {
         return Ok(());
     };
     let now = store.now().await?;
-    let mut purge = store.begin_purge(age.before(now)).await?;
+    let mut purge = Purge::before(age.before(now), Some(Removal::Retention));
     let mut done = Purged::default();
     for _ in 0..RETENTION_STEPS {
         let Some(step) = store.next_purge(&mut purge, now).await? else {
@@ -247,6 +294,12 @@ pub(super) async fn apply_retention(context: &Context, store: &Store) -> anyhow:
             "purged {count}{}: setting `retention.older_than`",
             parts(&done)
         ));
+    }
+    if done.campaigns > 0 {
+        let count = counted(done.campaigns, "empty campaign");
+        context
+            .console
+            .status(&format!("removed {count}: setting `retention.older_than`"));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::connection::{
     Connection, ROWS, insert_all, load_locked, querying, reading, transaction, with_conn,
 };
 use super::schema::campaign;
-use super::{AuditEntry, Store, StoreError};
+use super::{AuditEntry, Store, StoreError, StoreErrorKind};
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
@@ -260,7 +260,14 @@ impl Store {
             // Another import may have created it at the same time.
             (_, Some(campaign)) => Ok(campaign),
             (Err(error), None) => Err(error),
-            (Ok(()), None) => unreachable!("a campaign is never deleted"),
+            (Ok(()), None) => {
+                let reason = "the campaign was removed meanwhile: run the same command again";
+                Err(StoreError::new(
+                    self.location(),
+                    StoreErrorKind::Other,
+                    reason,
+                ))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::connection::prelude::*;
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
-use super::{Store, StoreError, positive, signed};
+use super::{Store, StoreError, StoreErrorKind, positive, settle, signed};
 use crate::sms::{NewSms, Timestamp};
 use crate::window::{Recipient, SendWindow};
 
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// Starts an import of the file with this name and hash; returns its id. `posted_by`: the name of the token with
-    /// which its messages are posted or uploaded.
+    /// which its messages are posted or uploaded. Fails if the campaign was removed.
     pub async fn begin_import(
         &self,
         campaign_id: i64,
@@ -80,10 +80,22 @@ impl Store {
             import::posted_by.eq(posted_by),
             import::created_at.eq(now),
         )];
-        transaction!(self, |connection| async {
+        let begun = transaction!(self, |connection| async {
             connection.prepare_import().await?;
+            // Its removal waits for this transaction, and finds the import.
+            let campaign = [(0, campaign_id)];
+            if settle::lock_campaigns(connection, &campaign, |_| true)
+                .await?
+                .is_empty()
+            {
+                return diesel::QueryResult::Ok(None);
+            }
             insert_all!(connection, import::table, &rows)?;
-            connection.last_id().await
+            connection.last_id().await.map(Some)
+        })?;
+        begun.ok_or_else(|| {
+            let reason = "the campaign was removed meanwhile: run the same command again";
+            StoreError::new(self.location(), StoreErrorKind::Other, reason)
         })
     }
 

@@ -27,6 +27,7 @@ macro_rules! migrations {
             ("0005", sql!("0005_serve.sql")),
             ("0006", sql!("0006_intake.sql")),
             ("0007", sql!("0007_doubt.sql")),
+            ("0008", sql!("0008_unknown.sql")),
             ("0009", sql!("0009_receipt_key.sql")),
             ("0010", sql!("0010_posted_by.sql")),
         ];

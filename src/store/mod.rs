@@ -23,6 +23,7 @@ mod operator;
 mod purge;
 mod receipts;
 mod recipients;
+mod removal;
 pub mod report;
 mod schema;
 mod settle;
@@ -65,6 +66,7 @@ pub use intake::{
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use receipts::{AwaitingSms, PullLease, ReceiptsApplied, TriedAt};
+pub use removal::Removal;
 pub use suppression::Suppressed;
 pub use unknown::{Due, Unknown};
 pub use workers::{NewWorker, Unfinished, Worker};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::str::FromStr;
 use std::time::Duration;
 
-use diesel::dsl::count_star;
+use diesel::dsl::{count_star, exists, not};
 use diesel::{QueryResult, delete, update};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
@@ -14,10 +14,14 @@ use super::attempts;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, delete_all, insert_new, load_locked, reading, transaction, with_conn,
+    Connection, ROWS, delete_all, execute_each, insert_new, load_locked, reading, transaction,
+    with_conn,
 };
-use super::schema::{import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent};
-use super::{CHUNK, CampaignFilter, Store, StoreError, campaigns, positive, signed, transitions};
+use super::removal::{self, Removal};
+use super::schema::{
+    campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
+};
+use super::{CHUNK, CampaignFilter, Store, StoreError, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
@@ -86,6 +90,8 @@ pub struct Purged {
     pub cancelled: u64,
     /// Messages that are being sent to this person: they are kept.
     pub sending: u64,
+    /// Empty campaigns that were removed.
+    pub campaigns: u64,
 }
 
 impl Purged {
@@ -102,6 +108,7 @@ impl std::ops::AddAssign for Purged {
         self.unknown += other.unknown;
         self.cancelled += other.cancelled;
         self.sending += other.sending;
+        self.campaigns += other.campaigns;
     }
 }
 
@@ -119,11 +126,16 @@ struct Count {
     no_report: i64,
 }
 
-/// Counts of deleted rows by campaign and import, with 0 for no import, and the dedupe keys that are deleted with them.
+/// In place of an import: the messages were inserted by another program.
+pub(super) const PLAIN: i64 = 0;
+
+/// Counts of deleted rows by campaign and import, and the dedupe keys that are deleted with them.
 #[derive(Default)]
 struct PurgeCounts {
     counts: BTreeMap<(i64, i64), Count>,
     keys: BTreeMap<i64, Vec<String>>,
+    /// The keys of sent messages.
+    sent_keys: BTreeMap<i64, Vec<String>>,
 }
 
 impl PurgeCounts {
@@ -131,7 +143,7 @@ impl PurgeCounts {
         if let Some(key) = key {
             self.keys.entry(campaign_id).or_default().push(key);
         }
-        let group = (campaign_id, import_id.unwrap_or(0));
+        let group = (campaign_id, import_id.unwrap_or(PLAIN));
         self.counts.entry(group).or_default()
     }
 }
@@ -181,14 +193,128 @@ enum PurgeScope {
     Unknown(i64, Timestamp),
     /// The dedupe keys of a campaign that has no messages left.
     Keys(i64),
-    /// Everything about a phone, in all its spellings.
-    Phone(Vec<String>),
+    /// Empty campaigns, all at once.
+    Campaigns(Vec<i64>, Timestamp, Removal),
+}
+
+/// What a purge looks for next.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Messages,
+    Keys,
+    Campaigns,
+    End,
 }
 
 /// The remaining parts of a purge, which can be interrupted and begun again.
 #[derive(Debug)]
 pub struct Purge {
+    before: Timestamp,
+    removal: Option<Removal>,
+    next: Stage,
     scopes: VecDeque<PurgeScope>,
+}
+
+impl Purge {
+    /// Deletes messages that were settled before an instant, and unknown messages that were last tried before it.
+    /// Then removes campaigns that were done before it.
+    #[must_use]
+    pub fn before(before: Timestamp, removal: Option<Removal>) -> Self {
+        Self {
+            before,
+            removal,
+            next: Stage::Messages,
+            scopes: VecDeque::from([PurgeScope::Failed(0, before)]),
+        }
+    }
+
+    /// Only removes campaigns that were done before an instant.
+    #[must_use]
+    pub fn of_campaigns(before: Timestamp) -> Self {
+        Self {
+            before,
+            removal: Some(Removal::Asked),
+            next: Stage::Campaigns,
+            scopes: VecDeque::new(),
+        }
+    }
+}
+
+/// A span of ids that is searched for a phone in one statement.
+const SEARCHED: i64 = 100_000;
+
+/// Loads the rows of a table with one of these phones. Phones have no index, because each message would pay for it: the
+/// table is read in spans of ids, without locks, so that no statement takes long.
+macro_rules! rows_of_phones {
+    ($store:expr, $table:ident, $phones:expr, $columns:expr, $Row:ty) => {{
+        let mut found: Vec<$Row> = Vec::new();
+        let mut after = i64::MIN;
+        loop {
+            let first: Option<i64> = reading!($store, |conn| $table::table
+                .filter($table::id.gt(after))
+                .select(diesel::dsl::min($table::id))
+                .first(conn))?;
+            let Some(first) = first else {
+                break found;
+            };
+            after = first.saturating_add(SEARCHED);
+            let rows: Vec<$Row> = reading!($store, |conn| $table::table
+                .filter($table::id.between(first, after))
+                .filter($table::phone.eq_any($phones))
+                .order($table::id)
+                .select($columns)
+                .load(conn))?;
+            found.extend(rows);
+        }
+    }};
+}
+
+/// Everything about a person.
+#[derive(Default)]
+struct Person {
+    /// Id, state, and whether it is in doubt.
+    queued: Vec<(i64, i32, bool)>,
+    /// Id and class.
+    failed: Vec<(i64, String)>,
+    sent: Vec<i64>,
+    receipts: Vec<i64>,
+    /// Message and claim.
+    starts: Vec<(i64, i64)>,
+    /// Campaign and dedupe key.
+    keys: Vec<(i64, String)>,
+}
+
+impl Person {
+    fn counts(&self) -> Purged {
+        let mut counts = Purged {
+            sent: self.sent.len() as u64,
+            ..Purged::default()
+        };
+        for (_, class) in &self.failed {
+            if class == Class::Cancelled.as_str() {
+                counts.cancelled += 1;
+            } else {
+                counts.failed += 1;
+            }
+        }
+        for &(_, state, in_doubt) in &self.queued {
+            if state == State::Sending.code() {
+                counts.sending += 1;
+            } else if state == State::Ready.code() && !in_doubt {
+                counts.cancelled += 1;
+            } else {
+                counts.unknown += 1;
+            }
+        }
+        counts
+    }
+
+    /// The queued messages that can be deleted.
+    fn waiting(&self) -> Vec<i64> {
+        let queued = self.queued.iter();
+        let waiting = queued.filter(|(_, state, _)| *state != State::Sending.code());
+        waiting.map(|(id, ..)| *id).collect()
+    }
 }
 
 /// Counts the sent and the failed messages for which these conditions are true.
@@ -219,37 +345,91 @@ macro_rules! count_settled {
 }
 
 impl Store {
-    /// Begins to delete messages that were settled before an instant, and unknown messages that were last tried
-    /// before it.
-    pub async fn begin_purge(&self, before: Timestamp) -> Result<Purge, StoreError> {
-        let campaigns = self.campaign_ids().await?;
-        let mut scopes = VecDeque::from([PurgeScope::Failed(0, before)]);
-        for &id in &campaigns {
-            scopes.push_back(PurgeScope::Sent(id, before));
-            scopes.push_back(PurgeScope::Unknown(id, before));
-        }
-        scopes.extend(campaigns.into_iter().map(PurgeScope::Keys));
-        Ok(Purge { scopes })
-    }
-
-    /// Deletes at most a thousand messages; `None` if none are left.
+    /// Deletes at most a thousand messages, or removes some campaigns; `None` if none are left.
     pub async fn next_purge(
         &self,
         purge: &mut Purge,
         now: Timestamp,
     ) -> Result<Option<Purged>, StoreError> {
-        while let Some(scope) = purge.scopes.front_mut() {
-            let (purged, last) =
-                transaction!(self, |connection| purge_scope(connection, scope, now))?;
-            if let Some(last) = last {
-                if let PurgeScope::Failed(after, _) = scope {
-                    *after = last;
+        loop {
+            while let Some(scope) = purge.scopes.front_mut() {
+                let (purged, last) =
+                    transaction!(self, |connection| purge_scope(connection, scope, now))?;
+                if let PurgeScope::Campaigns(..) = scope {
+                    purge.scopes.pop_front();
+                    return Ok(Some(purged));
                 }
-                return Ok(Some(purged));
+                if let Some(last) = last {
+                    if let PurgeScope::Failed(after, _) = scope {
+                        *after = last;
+                    }
+                    return Ok(Some(purged));
+                }
+                purge.scopes.pop_front();
             }
-            purge.scopes.pop_front();
+            if !self.find_scopes(purge).await? {
+                return Ok(None);
+            }
         }
-        Ok(None)
+    }
+
+    /// Finds the parts of the next stage without locks; false at the end.
+    async fn find_scopes(&self, purge: &mut Purge) -> Result<bool, StoreError> {
+        let before = purge.before;
+        match purge.next {
+            Stage::Messages => {
+                let old = || {
+                    let sent = sms_sent::table.filter(sms_sent::campaign_id.eq(campaign::id));
+                    exists(sent.filter(sms_sent::sent_at.lt(before)))
+                };
+                let sent: Vec<i64> = reading!(self, |conn| campaign::table
+                    .filter(old())
+                    .select(campaign::id)
+                    .load(conn))?;
+                let unknown: Vec<i64> = reading!(self, |conn| sms::table
+                    .filter(CampaignFilter::All.on(sms::campaign_id))
+                    .filter(sms::state.eq(State::Unknown.code()))
+                    .filter(sms::claimed_at.lt(before))
+                    .select(sms::campaign_id)
+                    .distinct()
+                    .load(conn))?;
+                let sent = sent.into_iter().map(|id| PurgeScope::Sent(id, before));
+                let unknown = unknown
+                    .into_iter()
+                    .map(|id| PurgeScope::Unknown(id, before));
+                purge.scopes.extend(sent.chain(unknown));
+                purge.next = Stage::Keys;
+            }
+            Stage::Keys => {
+                macro_rules! has {
+                    ($table:ident) => {
+                        exists($table::table.filter($table::campaign_id.eq(purged::campaign_id)))
+                    };
+                }
+                let found: Vec<i64> = reading!(self, |conn| purged::table
+                    .filter(has!(sms_key))
+                    .filter(not(has!(sms)))
+                    .filter(not(has!(sms_failed)))
+                    .filter(not(has!(sms_sent)))
+                    .select(purged::campaign_id)
+                    .distinct()
+                    .load(conn))?;
+                purge.scopes.extend(found.into_iter().map(PurgeScope::Keys));
+                purge.next = Stage::Campaigns;
+            }
+            Stage::Campaigns => {
+                if let Some(removal) = purge.removal {
+                    let found = self.removable_campaigns(before, removal).await?;
+                    let parts = found.chunks(removal::CAMPAIGNS);
+                    purge.scopes.extend(
+                        parts.map(|ids| PurgeScope::Campaigns(ids.to_vec(), before, removal)),
+                    );
+                }
+                purge.next = Stage::End;
+            }
+            Stage::End => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Deletes everything about a person, by all spellings of their phone, and the messages that are queued for them.
@@ -258,18 +438,109 @@ impl Store {
         phones: &[String],
         now: Timestamp,
     ) -> Result<Purged, StoreError> {
-        let scope = PurgeScope::Phone(phones.to_vec());
         let mut done = Purged::default();
         loop {
-            let (purged, last) =
-                transaction!(self, |connection| purge_scope(connection, &scope, now))?;
-            done += purged;
-            if last.is_none() {
-                break;
+            // Messages move between the tables while they are searched, so they are searched until none is found.
+            let found = self.find_person(phones).await?;
+            let (counts, waiting) = (found.counts(), found.waiting());
+            let most = waiting.len().max(found.failed.len()).max(found.sent.len());
+            let failed: Vec<i64> = found.failed.iter().map(|(id, _)| *id).collect();
+            for start in (0..most).step_by(ROWS) {
+                let part = |ids: &[i64]| {
+                    let end = ids.len().min(start + ROWS);
+                    ids.get(start..end).unwrap_or_default().to_vec()
+                };
+                let (queued, failed, sent) = (part(&waiting), part(&failed), part(&found.sent));
+                done += transaction!(self, |connection| async {
+                    let mut counts = PurgeCounts::default();
+                    let states = [State::Ready, State::Unknown];
+                    delete_queued(connection, &queued, &states, &mut counts).await?;
+                    delete_failed(connection, &failed, &mut counts).await?;
+                    delete_sent(connection, &sent, &mut counts).await?;
+                    store_purged(connection, &counts, now).await
+                })?;
+            }
+            self.delete_traces(&found).await?;
+            if most == 0 {
+                done.sending = counts.sending;
+                return Ok(done);
             }
         }
-        done.sending = self.count_person(phones).await?.sending;
-        Ok(done)
+    }
+
+    /// Searches all tables for a person, the queue first: most messages leave it meanwhile, and are found where they go.
+    async fn find_person(&self, phones: &[String]) -> Result<Person, StoreError> {
+        let mut person = Person {
+            queued: rows_of_phones!(
+                self,
+                sms,
+                phones,
+                (sms::id, sms::state, sms::in_doubt),
+                (i64, i32, bool)
+            ),
+            failed: rows_of_phones!(
+                self,
+                sms_failed,
+                phones,
+                (sms_failed::id, sms_failed::class),
+                (i64, String)
+            ),
+            sent: rows_of_phones!(self, sms_sent, phones, sms_sent::id, i64),
+            ..Person::default()
+        };
+        person.starts = reading!(self, |conn| recipient_start::table
+            .filter(recipient_start::phone.eq_any(phones))
+            .filter(recipient_start::ended_at.is_not_null())
+            .select((recipient_start::sms_id, recipient_start::claim))
+            .load(conn))?;
+        // Providers may write it without `+`.
+        let digits = phones
+            .iter()
+            .map(|phone| phone.trim_start_matches('+').to_owned());
+        let spellings: Vec<String> = digits.chain(phones.iter().cloned()).collect();
+        person.receipts = rows_of_phones!(self, receipt, &spellings, receipt::id, i64);
+        for phone in phones {
+            // Campaign by campaign in the primary key.
+            let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
+                .inner_join(
+                    sms_key::table.on(sms_key::campaign_id
+                        .eq(campaign::id)
+                        .and(sms_key::dedupe_key.eq(phone)))
+                )
+                .select(campaign::id)
+                .load(conn))?;
+            let keys = campaigns.into_iter().map(|id| (id, phone.clone()));
+            person.keys.extend(keys);
+        }
+        Ok(person)
+    }
+
+    /// Deletes the receipts, the starts of requests and the dedupe keys of a person.
+    async fn delete_traces(&self, found: &Person) -> Result<(), StoreError> {
+        for ids in found.receipts.chunks(ROWS) {
+            transaction!(self, |connection| async {
+                with_conn!(connection, |conn| delete(
+                    receipt::table.filter(receipt::id.eq_any(ids))
+                )
+                .execute(conn))
+            })?;
+        }
+        for starts in found.starts.chunks(ROWS) {
+            transaction!(self, |connection| async {
+                execute_each!(connection, starts, |start| delete(
+                    recipient_start::table.find(*start)
+                ))
+            })?;
+        }
+        for keys in found.keys.chunks(ROWS) {
+            transaction!(self, |connection| async {
+                for (campaign_id, key) in keys {
+                    transitions::remove_all_keys(connection, *campaign_id, &[key]).await?;
+                }
+                QueryResult::Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Counts the messages that a purge up to this instant would delete.
@@ -291,25 +562,7 @@ impl Store {
 
     /// Counts the messages of a person, by all spellings of their phone.
     pub async fn count_person(&self, phones: &[String]) -> Result<Purged, StoreError> {
-        let queued: Vec<(i32, bool)> = reading!(self, |conn| sms::table
-            .filter(sms::phone.eq_any(phones))
-            .select((sms::state, sms::in_doubt))
-            .load(conn))?;
-        let mut counts = count_settled!(
-            self,
-            sms_sent::phone.eq_any(phones),
-            sms_failed::phone.eq_any(phones)
-        );
-        for (state, in_doubt) in queued {
-            if state == State::Sending.code() {
-                counts.sending += 1;
-            } else if state == State::Ready.code() && !in_doubt {
-                counts.cancelled += 1;
-            } else {
-                counts.unknown += 1;
-            }
-        }
-        Ok(counts)
+        Ok(self.find_person(phones).await?.counts())
     }
 
     /// When messages of these campaigns were last purged.
@@ -367,18 +620,38 @@ async fn purge_scope(
             ids.last().copied()
         }
         PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id).await?,
-        PurgeScope::Phone(phones) => purge_phone(connection, phones, &mut counts).await?,
+        PurgeScope::Campaigns(campaigns, before, removal) => {
+            let removed = removal::remove(connection, campaigns, *before, *removal, now).await?;
+            let purged = Purged {
+                campaigns: removed,
+                ..Purged::default()
+            };
+            return Ok((purged, None));
+        }
     };
+    Ok((store_purged(connection, &counts, now).await?, last))
+}
+
+/// Deletes the keys of deleted messages and adds to their counts; returns the sum.
+async fn store_purged(
+    connection: &mut Connection,
+    counts: &PurgeCounts,
+    now: Timestamp,
+) -> QueryResult<Purged> {
     for (campaign_id, keys) in &counts.keys {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         transitions::remove_keys(connection, *campaign_id, &keys).await?;
     }
-    store_counts(connection, &counts, now).await?;
+    for (campaign_id, keys) in &counts.sent_keys {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        transitions::remove_all_keys(connection, *campaign_id, &keys).await?;
+    }
+    store_counts(connection, counts, now).await?;
     let mut purged = Purged::default();
     for count in counts.counts.values() {
         purged += count.messages;
     }
-    Ok((purged, last))
+    Ok(purged)
 }
 
 /// Deletes and counts those of the messages that still exist. They were found without locks, because a search locks
@@ -406,8 +679,11 @@ async fn delete_sent(
     let found = || sms_sent::table.filter(sms_sent::id.eq_any(ids));
     delete_counted!(connection, sms_sent, found(), |row: SentRow| {
         // Only an imported message has a key. `sms_sent` does not have it, unless it is the phone.
-        let key = row.import_id.is_some().then_some(row.phone.text);
-        let count = counts.of(row.campaign_id, row.import_id, key);
+        if row.import_id.is_some() {
+            let keys = counts.sent_keys.entry(row.campaign_id).or_default();
+            keys.push(row.phone.text);
+        }
+        let count = counts.of(row.campaign_id, row.import_id, None);
         count.messages.sent += 1;
         count.segments += i64::from(row.segments.unwrap_or(0));
         count.attempts += i64::from(row.attempts);
@@ -466,51 +742,6 @@ async fn delete_queued(
     })
 }
 
-/// Deletes everything about a phone, except messages that are being sent to it.
-async fn purge_phone(
-    connection: &mut Connection,
-    phones: &[String],
-    counts: &mut PurgeCounts,
-) -> QueryResult<Option<i64>> {
-    macro_rules! ids_of {
-        ($table:ident) => {
-            $table::table
-                .filter($table::phone.eq_any(phones))
-                .limit(CHUNK)
-                .select($table::id)
-        };
-    }
-    let queued: Vec<i64> = with_conn!(connection, |conn| ids_of!(sms)
-        .filter(sms::state.ne(State::Sending.code()))
-        .load(conn))?;
-    let failed: Vec<i64> = with_conn!(connection, |conn| ids_of!(sms_failed).load(conn))?;
-    let sent: Vec<i64> = with_conn!(connection, |conn| ids_of!(sms_sent).load(conn))?;
-    delete_queued(connection, &queued, &[State::Ready, State::Unknown], counts).await?;
-    delete_failed(connection, &failed, counts).await?;
-    delete_sent(connection, &sent, counts).await?;
-    with_conn!(connection, |conn| delete(
-        recipient_start::table
-            .filter(recipient_start::phone.eq_any(phones))
-            .filter(recipient_start::ended_at.is_not_null())
-    )
-    .execute(conn))?;
-    // Providers may write it without `+`.
-    let digits = phones
-        .iter()
-        .map(|phone| phone.trim_start_matches('+').to_owned());
-    let spellings: Vec<String> = digits.chain(phones.iter().cloned()).collect();
-    with_conn!(connection, |conn| delete(
-        receipt::table.filter(receipt::phone.eq_any(&spellings))
-    )
-    .execute(conn))?;
-    for campaign_id in campaigns::ids(connection).await? {
-        let keys = counts.keys.entry(campaign_id).or_default();
-        keys.extend(phones.iter().cloned());
-    }
-    let found = queued.last().or(failed.last()).or(sent.last());
-    Ok(found.copied())
-}
-
 /// Deletes the remaining dedupe keys of a campaign whose last message was purged. The keys are read first: if an import
 /// adds one meanwhile, its message is found.
 async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResult<Option<i64>> {
@@ -531,12 +762,15 @@ async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResul
         return Ok(None);
     }
     let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
-    let removed = transitions::remove_keys(connection, campaign_id, &keys).await?;
+    let removed = transitions::remove_all_keys(connection, campaign_id, &keys).await?;
     Ok((removed > 0).then_some(campaign_id))
 }
 
-/// Whether a campaign has any message. Without `EXISTS`, which is false on MariaDB if the query is killed.
-async fn has_messages(connection: &mut Connection, campaign_id: i64) -> QueryResult<bool> {
+/// Whether a campaign has any message, in the order in which messages move. Without `EXISTS`, which is false on MariaDB if the query is killed.
+pub(super) async fn has_messages(
+    connection: &mut Connection,
+    campaign_id: i64,
+) -> QueryResult<bool> {
     macro_rules! first_id {
         ($table:ident) => {
             with_conn!(connection, |conn| $table::table

@@ -6,23 +6,23 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use diesel::dsl::{exists, max, min, not, sql};
-use diesel::sql_types::Bool;
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
     Chunk, Connection, Prepared, ROWS, execute_each, in_chunks, in_list, insert_new, load_locked,
-    reading, transaction, with_conn, writing,
+    querying, reading, transaction, with_conn, writing,
 };
 use super::schema::{attempt, campaign, receipt, receipt_pull, sms, sms_failed, sms_sent};
-use super::{CHUNK, CampaignFilter, Store, StoreError, settle, suppression};
+use super::{CHUNK, Store, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, Reported, delivery};
 use crate::queue::transition::{NOT_STORED, opt_out_reason};
 use crate::queue::{Settlement, Transition};
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
-use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Timestamp};
 
 /// The most receipts that are applied in one transaction. Other writers of a SQLite file wait for it.
 const BATCH: i64 = 500;
@@ -384,47 +384,12 @@ impl Store {
         campaign: Option<i64>,
         claimed: &RangeInclusive<Timestamp>,
     ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
-        let TriedAt {
-            provider,
-            is_default,
-        } = tried;
-        let campaigns: Vec<(i64, Option<String>)> = reading!(self, |conn| {
-            let all = campaign::table
-                .select((campaign::id, campaign::provider))
-                .into_boxed();
-            match campaign {
-                Some(id) => all.filter(campaign::id.eq(id)).load(conn),
-                None => all.load(conn),
-            }
-        })?;
-        let (own, others): (Vec<_>, Vec<_>) = campaigns
-            .into_iter()
-            .partition(|(_, name)| name.as_deref().map_or(is_default, |name| name == provider));
-        let mut span: Option<(Timestamp, Timestamp)> = None;
-        for (is_own, campaigns) in [(true, own), (false, others)] {
-            let campaigns: Vec<i64> = campaigns.into_iter().map(|(id, _)| id).collect();
-            for campaigns in campaigns.chunks(ROWS) {
-                type Ends = (Option<Timestamp>, Option<Timestamp>);
-                let ends: Ends = reading!(self, |conn| {
-                    let attempts = attempt::table.filter(attempt::sms_id.eq(sms::id));
-                    let here = exists(attempts.filter(attempt::provider.eq(provider)));
-                    let anywhere = exists(attempts.filter(attempt::provider.ne("")));
-                    sms::table
-                        .filter(sms::campaign_id.eq_any(campaigns))
-                        .filter(sms::state.eq(State::Unknown.code()))
-                        .filter(sms::claimed_at.ge(*claimed.start()))
-                        .filter(sms::claimed_at.le(*claimed.end()))
-                        .filter(here.or(not(anywhere).and(is_own.into_sql::<Bool>())))
-                        .select((min(sms::claimed_at), max(sms::claimed_at)))
-                        .first(conn)
-                })?;
-                if let (Some(first), Some(last)) = ends {
-                    let (known_first, known_last) = span.unwrap_or((first, last));
-                    span = Some((first.min(known_first), last.max(known_last)));
-                }
-            }
-        }
-        Ok(span)
+        querying!(self, Read, |connection| unknown_ends(
+            connection,
+            (tried.provider, tried.is_default),
+            campaign,
+            claimed
+        ))
     }
 
     /// A page of the messages sent in this span that await a receipt, after the one with this instant and id.
@@ -732,6 +697,54 @@ async fn settle_open(
     Ok(())
 }
 
+/// When the first and the last unknown message were claimed, of those claimed in this span that a provider tried: the
+/// one with this name, which may be the default of campaigns without one.
+async fn unknown_ends(
+    connection: &mut Connection,
+    (provider, is_default): (&str, bool),
+    campaign: Option<i64>,
+    claimed: &RangeInclusive<Timestamp>,
+) -> QueryResult<Option<(Timestamp, Timestamp)>> {
+    let (_, column) = connection.unknown_columns();
+    let claimed_at = || sql::<Nullable<BigInt>>(column);
+    /// Two queries, because each reads only one end of the index.
+    macro_rules! end {
+        ($order:ident) => {{
+            let found: Vec<Option<Timestamp>> = with_conn!(connection, |conn| {
+                let attempts = attempt::table.filter(attempt::sms_id.eq(sms::id));
+                let here = exists(attempts.filter(attempt::provider.eq(provider)));
+                let anywhere = exists(attempts.filter(attempt::provider.ne("")));
+                let is_named = campaign::provider.eq(provider).assume_not_null();
+                let is_default = is_default.into_sql::<Bool>();
+                let own = campaign::table
+                    .filter(is_named.or(campaign::provider.is_null().and(is_default)))
+                    .select(campaign::id);
+                let query = sms::table
+                    .filter(is_unknown())
+                    .filter(claimed_at().ge(*claimed.start()))
+                    .filter(claimed_at().le(*claimed.end()))
+                    .filter(here.or(not(anywhere).and(sms::campaign_id.eq_any(own))))
+                    .order(claimed_at().$order())
+                    .limit(1)
+                    .select(claimed_at())
+                    .into_boxed();
+                match campaign {
+                    Some(id) => query.filter(sms::campaign_id.eq(id)).load(conn),
+                    None => query.load(conn),
+                }
+            })?;
+            found.into_iter().next().flatten()
+        }};
+    }
+    let (first, last) = (end!(asc), end!(desc));
+    Ok(first.zip(last))
+}
+
+/// As it is written in the indexes of unknown messages.
+fn is_unknown() -> diesel::expression::SqlLiteral<Bool> {
+    sql::<Bool>("state = 2")
+}
+
 /// The unknown and failed messages with these references.
 async fn open_messages(
     connection: &mut Connection,
@@ -739,10 +752,10 @@ async fn open_messages(
 ) -> QueryResult<HashMap<String, OpenSms>> {
     type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>);
     let mut open = HashMap::new();
+    let (reference, _) = connection.unknown_columns();
     let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
-        .filter(CampaignFilter::All.on(sms::campaign_id))
-        .filter(sms::state.eq(State::Unknown.code()))
-        .filter(sms::reference.eq_any(references))
+        .filter(is_unknown())
+        .filter(sql::<Nullable<Text>>(reference).eq_any(references))
         .filter(
             sms::last_code
                 .is_null()

@@ -128,6 +128,7 @@ diesel::table! {
     sms_key (campaign_id, dedupe_key) {
         campaign_id -> BigInt,
         dedupe_key -> Text,
+        is_sent -> Bool,
     }
 }
 

@@ -391,8 +391,26 @@ pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> 
     Ok(())
 }
 
-/// Removes dedupe keys from a campaign; returns how many it had.
+/// Removes dedupe keys from a campaign, except those of messages that were sent; returns how many.
 pub(super) async fn remove_keys(
+    connection: &mut Connection,
+    campaign_id: i64,
+    keys: &[&str],
+) -> QueryResult<usize> {
+    let existing: Vec<String> = load_locked!(
+        connection,
+        sms_key::table
+            .filter(sms_key::campaign_id.eq(campaign_id))
+            .filter(sms_key::dedupe_key.eq_any(keys))
+            .filter(sms_key::is_sent.eq(false))
+            .order(sms_key::dedupe_key)
+            .select(sms_key::dedupe_key)
+    )?;
+    delete_keys(connection, campaign_id, &existing).await
+}
+
+/// Removes the dedupe keys of messages that were sent, or of one person; returns how many the campaign had.
+pub(super) async fn remove_all_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[&str],
@@ -405,16 +423,25 @@ pub(super) async fn remove_keys(
             .order(sms_key::dedupe_key)
             .select(sms_key::dedupe_key)
     )?;
-    if !existing.is_empty() {
+    delete_keys(connection, campaign_id, &existing).await
+}
+
+/// Deletes keys that this transaction has locked.
+async fn delete_keys(
+    connection: &mut Connection,
+    campaign_id: i64,
+    locked: &[String],
+) -> QueryResult<usize> {
+    if !locked.is_empty() {
         let removed = with_conn!(connection, |conn| delete(
             sms_key::table
                 .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(&existing))
+                .filter(sms_key::dedupe_key.eq_any(locked))
         )
         .execute(conn))?;
-        all_removed(removed, existing.len())?;
+        all_removed(removed, locked.len())?;
     }
-    Ok(existing.len())
+    Ok(locked.len())
 }
 
 /// Adds dedupe keys to a campaign; returns how many it did not have.
@@ -435,25 +462,18 @@ pub(super) async fn add_keys(
     insert_new!(connection, sms_key::table, &rows)
 }
 
-/// Adds the dedupe key of a sent message to its campaign. A message that was imported with the same key keeps none:
-/// its cancellation would allow a third one.
+/// Adds the dedupe key of a sent message to its campaign for good. If a message was imported with the same key, its
+/// cancellation does not free it: that would allow a third one.
 pub(super) async fn take_key(
     connection: &mut Connection,
     campaign_id: i64,
     key: String,
 ) -> QueryResult<()> {
-    macro_rules! remove_from {
-        ($table:ident) => {
-            with_conn!(connection, |conn| update($table::table)
-                .filter($table::campaign_id.eq(campaign_id))
-                .filter($table::dedupe_key.eq(&key))
-                .set($table::dedupe_key.eq(None::<String>))
-                .execute(conn))?
-        };
-    }
-    if add_keys(connection, campaign_id, std::slice::from_ref(&key)).await? == 0 {
-        remove_from!(sms);
-        remove_from!(sms_failed);
-    }
+    add_keys(connection, campaign_id, std::slice::from_ref(&key)).await?;
+    with_conn!(connection, |conn| update(
+        sms_key::table.find((campaign_id, &key))
+    )
+    .set(sms_key::is_sent.eq(true))
+    .execute(conn))?;
     Ok(())
 }

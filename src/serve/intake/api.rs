@@ -659,7 +659,7 @@ async fn get_campaigns(
     program: Program,
 ) -> Result<Response, Problem> {
     program.need(Permission::View)?;
-    let snapshot = shared.page.recent().await;
+    let snapshot = shared.page.counted().await?;
     let campaigns = &snapshot.campaigns;
     Ok(respond(
         StatusCode::OK,

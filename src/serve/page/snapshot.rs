@@ -25,6 +25,8 @@ const SHARE: u32 = 20;
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// How long a page waits for a first or newer count, so that its first byte comes soon.
 const PAGE_WAIT: Duration = Duration::from_millis(120);
+/// How long a program waits for the first count.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
 /// The columns of the timeline, and the time of each.
 const COLUMNS: u32 = 60;
 const COLUMN: Duration = Duration::from_secs(60);
@@ -215,6 +217,24 @@ impl Page {
         match tokio::time::timeout(PAGE_WAIT, newer).await {
             Ok(Ok(newer)) => Arc::clone(&newer),
             _ => snapshot,
+        }
+    }
+
+    /// The last counts, as [`recent`](Self::recent); waits longer for the first ones, and fails without any.
+    pub(in crate::serve) async fn counted(&self) -> Result<Arc<Snapshot>, Problem> {
+        let snapshot = self.recent().await;
+        if snapshot.revision > 0 {
+            return Ok(snapshot);
+        }
+        let mut changes = self.current.subscribe();
+        let first = changes.wait_for(|one| one.revision > 0);
+        match tokio::time::timeout(FIRST_WAIT, first).await {
+            Ok(Ok(first)) => Ok(Arc::clone(&first)),
+            _ => {
+                let detail = "the messages have not been counted yet: try again in a moment";
+                let status = http::StatusCode::SERVICE_UNAVAILABLE;
+                Err(Problem::new(status, detail).after(2))
+            }
         }
     }
 

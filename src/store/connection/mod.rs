@@ -432,6 +432,15 @@ impl Connection {
         }
     }
 
+    /// The names of the columns by which unknown messages are indexed, for conditions beside `state = 2`: reference and
+    /// when they were claimed. MySQL has no indexes of a part of a table, so it has columns for them.
+    pub(super) fn unknown_columns(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => ("reference", "claimed_at"),
+            Self::Mysql(_) => ("unknown_reference", "unknown_claimed_at"),
+        }
+    }
+
     pub(super) fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }

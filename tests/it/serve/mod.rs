@@ -4,6 +4,7 @@ mod access;
 mod browser;
 mod intake;
 mod kill;
+mod many_campaigns;
 mod openapi_peers;
 mod operations;
 mod page;

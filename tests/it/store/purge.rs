@@ -1,7 +1,7 @@
 //! Purges delete settled messages in chunks and keep their counts.
 
 use smsq::sms::{Class, Timestamp};
-use smsq::store::{CampaignFilter, Purged, RetryFilter};
+use smsq::store::{CampaignFilter, Purge, Purged, Removal, RetryFilter};
 
 use super::test_queue::{
     NOW, TestQueue, after, failed, failure, on_every_engine, phone, rows, sent, unknown,
@@ -35,7 +35,7 @@ async fn mixed(queue: &TestQueue, settled: u64, waiting: u64) -> i64 {
 }
 
 async fn purged(queue: &TestQueue, before: Timestamp) -> Purged {
-    let mut purge = queue.store.begin_purge(before).await.expect("begun");
+    let mut purge = Purge::before(before, None);
     let mut all = Purged::default();
     while let Some(step) = queue
         .store
@@ -228,6 +228,87 @@ async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
             .await
             .expect("deleted");
         assert_eq!((person.unknown, person.total()), (1, 1));
+    })
+    .await;
+}
+
+/// The times of the tests before this one are of long ago.
+const LATER: Timestamp = Timestamp::from_millis(NOW.as_millis() + 90 * 24 * 3_600 * 1_000);
+
+async fn removed(queue: &TestQueue) -> Vec<i64> {
+    let found = queue.store.removable_campaigns(LATER, Removal::Asked).await;
+    let found = found.expect("found");
+    let mut purge = Purge::of_campaigns(LATER);
+    let mut count = 0;
+    while let Some(step) = queue
+        .store
+        .next_purge(&mut purge, LATER)
+        .await
+        .expect("removed")
+    {
+        count += step.campaigns;
+    }
+    assert!(count <= found.len() as u64);
+    queue
+        .db
+        .numbers("SELECT id AS value FROM campaign ORDER BY id")
+}
+
+#[tokio::test]
+async fn removed_campaign_keeps_its_counts_and_takes_nothing() {
+    on_every_engine(async |queue| {
+        let spring = mixed(queue, 30, 6).await;
+        let before = queue.store.totals(None).await.expect("totals");
+        let with_messages = removed(queue).await;
+        assert!(with_messages.contains(&spring), "it has messages");
+        let done = purged(queue, LATER).await;
+        assert!(done.total() > 0);
+        // Its other messages are still to be sent.
+        queue.cancel(spring).await;
+        purged(queue, LATER).await;
+        assert_eq!(removed(queue).await, [1]);
+        let after = queue.store.totals(None).await.expect("totals");
+        assert_eq!((after.imported, after.sent), (before.imported, before.sent));
+        assert_eq!(after.purged, after.imported);
+        let counted = queue.store.campaign_totals().await.expect("totals");
+        assert_eq!(counted.removed, after);
+        let checked = queue.store.check_counts().await.expect("counts");
+        assert!(checked.is_sound(), "{checked:?}");
+        assert!(
+            queue
+                .store
+                .begin_import(spring, "late.csv", "01", LATER)
+                .await
+                .is_err()
+        );
+        assert_ne!(queue.campaign("spring").await, spring);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn paused_used_or_plain_campaigns_are_not_removed() {
+    on_every_engine(async |queue| {
+        let (paused, plain, running) = (
+            queue.campaign("paused").await,
+            queue.campaign("plain").await,
+            queue.campaign("running").await,
+        );
+        let limited = queue.campaign("limited").await;
+        queue
+            .set_state(paused, smsq::store::CampaignStatus::Paused)
+            .await;
+        queue.begin(running).await;
+        queue.db.run(&format!(
+            "UPDATE campaign SET rate = '5/s' WHERE id = {limited};
+             INSERT INTO purged (campaign_id, import_id, sent) VALUES ({plain}, 0, 1);"
+        ));
+        let kept = queue
+            .store
+            .removable_campaigns(LATER, Removal::Retention)
+            .await;
+        assert!(!kept.expect("found").contains(&limited));
+        assert_eq!(removed(queue).await, [1, paused, plain, running]);
     })
     .await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smsq::queue::Transition;
 use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
 use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
-use smsq::store::{PullLease, ReceiptsApplied, TriedAt};
+use smsq::store::{PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, failure, on_every_engine, phone, unknown,
@@ -670,7 +670,7 @@ async fn receipts_are_purged_with_their_message() {
         let purged = queue.store.purge_person(&[phone(2)], NOW).await;
         assert_eq!(purged.expect("purged").sent, 1);
         assert_eq!(kept(), 2);
-        let mut purge = queue.store.begin_purge(after(1)).await.expect("begun");
+        let mut purge = Purge::before(after(1), None);
         while let Some(_step) = queue
             .store
             .next_purge(&mut purge, NOW)
