@@ -242,7 +242,7 @@ async fn focus_and_selection_stay_while_a_page_updates() {
     let browser = Browser::start(&[]).await;
     let base = format!("http://{}", served.address);
     browser
-        .go(&format!("{base}/#token={}", served.one_time))
+        .go(&format!("{base}/#token={}", served.tokens["admin"]))
         .await;
     let counted = browser.until(SENT, |text| count(text) > 0).await;
 
@@ -314,7 +314,7 @@ async fn link_pasted_into_the_open_log_in_page_logs_in() {
     browser.go(&base).await;
     browser.until("label", |text| text == "Access token").await;
     browser
-        .go(&format!("{base}/#token={}", served.one_time))
+        .go(&format!("{base}/#token={}", served.tokens["admin"]))
         .await;
     browser.until("h1", |text| text == "Campaigns").await;
     let url = browser.client.current_url().await.expect("an address");

@@ -124,7 +124,7 @@ fn health_is_answered_while_clients_read_nothing() {
         })
         .collect();
     // Whatever has been accepted meanwhile.
-    let mut health = || request(&served.address, "GET", "/healthz", &[], b"");
+    let health = || request(&served.address, "GET", "/healthz", &[], b"");
     for _ in 0..20 {
         eventually("the health is answered", || {
             health().is_some_and(|answer| answer.status == 200)

@@ -277,7 +277,7 @@ async fn removed_campaign_keeps_its_counts_and_takes_nothing() {
         assert!(
             queue
                 .store
-                .begin_import(spring, "late.csv", "01", LATER)
+                .begin_import(spring, "late.csv", "01", None, LATER)
                 .await
                 .is_err()
         );
