@@ -85,6 +85,11 @@ impl Console {
         }
     }
 
+    /// Whether standard output is a terminal, so that what is printed is kept in no file.
+    pub fn prints_to_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
     /// Standard output, for data that is written in pieces. [`closed`] recognises the error of a closed pipe.
     pub fn output(&self) -> Output {
         Output {

@@ -29,7 +29,7 @@ Examples:
   smsq check && smsq send
   smsq check --offline      does not connect to providers
 
-It resolves the host of each provider, connects and checks its certificate; no request is sent, so whether
+It resolves the host of each provider, connects and checks its certificate; no request is sent, so whether \
 it accepts the credentials is not known: `smsq providers test` shows that.
 
 Exit status: 0 no problem; 1 messages are missing; 2 there is a problem.";

@@ -42,7 +42,7 @@ const DAY: &str = "1d";
 /// Steps of at most 1,000 messages that `import` and `send` purge before their own work.
 const RETENTION_STEPS: u32 = 100;
 
-/// Delete messages that were settled long ago, empty campaigns, or one person's messages; only the counts stay
+/// Delete old messages, empty campaigns or one person's messages; the counts stay
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(

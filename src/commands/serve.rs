@@ -1,7 +1,7 @@
 //! `smsq serve`: runs the server; and makes tokens and URLs for it.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, IsTerminal as _};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -223,7 +223,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
     })?;
     let address = format!("http://{}", server.address());
     // Whoever reads the link may do everything, so it is written to no file and to no journal.
-    let link = (io::stdout().is_terminal() && !is_open).then(|| server.one_time_link());
+    let link = (context.console.prints_to_terminal() && !is_open).then(|| server.one_time_link());
     if context.is_json() {
         let object = json!({ "url": address, "link": link });
         context.console.print(&format!("{object}\n"))?;

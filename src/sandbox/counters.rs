@@ -44,7 +44,7 @@ pub struct AcceptedMessage {
 }
 
 /// What is kept of a message for its receipts, for as long as the gateway runs: some 130 bytes.
-struct Entry {
+struct LogEntry {
     reference: Option<Box<str>>,
     to: Box<str>,
     /// Milliseconds since the gateway started.
@@ -78,9 +78,9 @@ pub(super) struct Counters {
     /// Messages whose one-time fault has occurred.
     once: HashSet<u64>,
     /// Accepted messages, in the order of their numbers.
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     /// Messages that were rejected without a response.
-    rejected: Vec<Entry>,
+    rejected: Vec<LogEntry>,
     started: jiff::Timestamp,
     /// For `GET /receipts`, and for posting: of accepted and of rejected messages.
     drained: [ReceiptQueue; 2],
@@ -232,8 +232,8 @@ impl Counters {
         self.rejected.push(entry);
     }
 
-    fn entry(&self, to: &str, reference: Option<&str>, now: Instant) -> Entry {
-        Entry {
+    fn entry(&self, to: &str, reference: Option<&str>, now: Instant) -> LogEntry {
+        LogEntry {
             reference: reference.map(Into::into),
             to: to.into(),
             at_ms: self.since_start(now),
@@ -300,7 +300,13 @@ impl Counters {
         receipts
     }
 
-    fn receipt(&self, id: String, entry: &Entry, planned: Planned, at_ms: u64) -> SandboxReceipt {
+    fn receipt(
+        &self,
+        id: String,
+        entry: &LogEntry,
+        planned: Planned,
+        at_ms: u64,
+    ) -> SandboxReceipt {
         let other = |text: &str| format!("other-{text}");
         let reference = entry.reference.as_deref();
         let (id, reference) = if planned.is_foreign {
@@ -332,7 +338,7 @@ impl Counters {
             let entries = entries.iter().enumerate();
             entries.map(move |(index, entry)| (index, entry, is_rejected))
         });
-        let is_wanted = |index: usize, entry: &Entry, is_rejected: bool| {
+        let is_wanted = |index: usize, entry: &LogEntry, is_rejected: bool| {
             let at = i128::from(entry.at_ms);
             since.is_none_or(|since| at >= since)
                 && until.is_none_or(|until| at <= until)
@@ -352,7 +358,7 @@ impl Counters {
     }
 
     /// A message with its state.
-    fn state(&self, index: usize, entry: &Entry, is_rejected: bool, now: u64) -> Value {
+    fn state(&self, index: usize, entry: &LogEntry, is_rejected: bool, now: u64) -> Value {
         let number = (!is_rejected).then_some(index as u64 + 1);
         let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
         let (final_state, after) = match number {
@@ -381,7 +387,7 @@ impl Counters {
     /// What becomes of every message in the end.
     pub(super) fn outcomes(&self) -> Vec<MessageOutcome> {
         let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
-        let outcome = |id: String, entry: &Entry, state: &'static str| MessageOutcome {
+        let outcome = |id: String, entry: &LogEntry, state: &'static str| MessageOutcome {
             id,
             reference: entry.reference.as_deref().map(str::to_owned),
             to: entry.to.to_string(),
@@ -418,7 +424,7 @@ impl Counters {
         let entries = self.entries.iter().zip(1..);
         let wanted = entries
             .filter(|(entry, _)| reference.is_none() || entry.reference.as_deref() == reference);
-        let message = |(entry, number): (&Entry, u64)| AcceptedMessage {
+        let message = |(entry, number): (&LogEntry, u64)| AcceptedMessage {
             id: id(number),
             reference: entry.reference.as_deref().map(str::to_owned),
             to: entry.to.to_string(),

@@ -125,16 +125,16 @@ type SentSpan = (Timestamp, Timestamp);
 
 /// Where a pass over a repeatable source stopped: everything before was fetched and stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Position {
+struct PassPosition {
     is_recheck: bool,
     /// When the pass began.
     began: Timestamp,
-    place: Place,
+    place: PassPlace,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Place {
+enum PassPlace {
     /// A page of a sweep of this span.
     Page {
         since: Timestamp,
@@ -186,7 +186,7 @@ struct Pass<'a> {
     is_default: bool,
     /// When the pass began; of one that continues, when the first one did.
     began: Timestamp,
-    position: Option<Position>,
+    position: Option<PassPosition>,
     /// Requests that were answered.
     answered: u64,
     fetched: u64,
@@ -424,14 +424,14 @@ impl ReceiptPuller {
 }
 
 /// Where the last pass stopped, if it was one over the same source, and not long ago.
-fn position(text: Option<&str>, road: ReceiptRoad, now: Timestamp) -> Option<Position> {
-    let position: Position = serde_json::from_str(text?).ok()?;
+fn position(text: Option<&str>, road: ReceiptRoad, now: Timestamp) -> Option<PassPosition> {
+    let position: PassPosition = serde_json::from_str(text?).ok()?;
     let is_recent = now.since(position.began) < RESUMED_FOR;
     let is_same = position.is_recheck == (road == ReceiptRoad::Recheck);
     Some(position).filter(|_| is_recent && is_same)
 }
 
-fn text_of(position: &Position) -> Option<String> {
+fn text_of(position: &PassPosition) -> Option<String> {
     serde_json::to_string(position).ok()
 }
 
@@ -534,12 +534,12 @@ impl Pass<'_> {
         };
         self.began = stopped.began;
         let done = match stopped.place {
-            Place::Page {
+            PassPlace::Page {
                 since,
                 until,
                 cursor,
             } => self.sweep(since, until, cursor).await,
-            Place::Message { spans, after } => self.ask(spans, after).await,
+            PassPlace::Message { spans, after } => self.ask(spans, after).await,
         };
         self.began = now;
         match done {
@@ -554,9 +554,9 @@ impl Pass<'_> {
     }
 
     /// Remembers where to continue; receipts that are returned only once have no place.
-    fn stop_at(&mut self, place: Place) {
+    fn stop_at(&mut self, place: PassPlace) {
         let is_repeatable = self.source.shape != PullShape::Drain;
-        self.position = is_repeatable.then_some(Position {
+        self.position = is_repeatable.then_some(PassPosition {
             is_recheck: self.road == ReceiptRoad::Recheck,
             began: self.began,
             place,
@@ -593,7 +593,7 @@ impl Pass<'_> {
         let mut seen: HashSet<u64> = HashSet::new();
         let hasher = RandomState::new();
         for _ in 0..MAX_PAGES {
-            self.stop_at(Place::Page {
+            self.stop_at(PassPlace::Page {
                 since,
                 until: all,
                 cursor: cursor.clone(),
@@ -639,7 +639,7 @@ impl Pass<'_> {
                     break;
                 }
                 for message in &messages {
-                    self.stop_at(Place::Message {
+                    self.stop_at(PassPlace::Message {
                         spans: spans[index..].to_vec(),
                         after,
                     });

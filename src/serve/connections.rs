@@ -72,7 +72,7 @@ pub(super) async fn serve(
         let is_shared = shared.access.is_shared(peer.ip());
         // Without a place it is closed: its client may try again.
         if let Some(place) = places.take(peer.ip(), is_shared) {
-            let connection = Connection {
+            let connection = ClientConnection {
                 peer,
                 place,
                 router: router.clone(),
@@ -123,7 +123,7 @@ impl Default for Places {
 }
 
 /// The place of one connection.
-struct Place {
+struct Slot {
     places: Arc<Places>,
     /// The address that it counts for.
     address: Option<IpAddr>,
@@ -134,7 +134,7 @@ struct Place {
 
 impl Places {
     /// `is_shared`: many clients have this address.
-    fn take(self: &Arc<Self>, address: IpAddr, is_shared: bool) -> Option<Place> {
+    fn take(self: &Arc<Self>, address: IpAddr, is_shared: bool) -> Option<Slot> {
         let address = Some(address).filter(|_| !is_shared);
         let before = address.map_or(0, |address| self.count(address));
         if before >= MAX_OF_ADDRESS + MAX_EXTRA_OF_ADDRESS {
@@ -149,7 +149,7 @@ impl Places {
             *self.lock().entry(address).or_default() += 1;
         }
         let places = Arc::clone(self);
-        Some(Place {
+        Some(Slot {
             places,
             address,
             is_over,
@@ -169,7 +169,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         let Some(address) = self.address else { return };
         let mut counts = self.places.lock();
@@ -182,7 +182,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl Slot {
     /// Waits until an extra connection may send a request that is not a probe.
     async fn become_regular(&mut self) -> Result<(), Problem> {
         if self.is_over {
@@ -204,13 +204,13 @@ impl Place {
     }
 }
 
-struct Connection {
+struct ClientConnection {
     peer: SocketAddr,
-    place: Place,
+    place: Slot,
     router: Router,
 }
 
-impl Connection {
+impl ClientConnection {
     async fn serve(self, stream: TcpStream, mut stop: watch::Receiver<bool>) {
         // Without it responses are only slower.
         let _ = stream.set_nodelay(true);
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn one_address_leaves_places_to_others() {
         let places = Arc::new(Places::default());
-        let taken: Vec<Place> = (0..1_000)
+        let taken: Vec<Slot> = (0..1_000)
             .map_while(|_| places.take(address(1), false))
             .collect();
         assert_eq!(taken.len(), MAX_OF_ADDRESS + MAX_EXTRA_OF_ADDRESS);
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn proxy_has_all_places_and_leaves_some_to_probes() {
         let places = Arc::new(Places::default());
-        let taken: Vec<Place> = (0..MAX_CONNECTIONS)
+        let taken: Vec<Slot> = (0..MAX_CONNECTIONS)
             .map_while(|_| places.take(HERE, true))
             .collect();
         assert!(taken.iter().all(|place| !place.is_extra));
@@ -387,7 +387,7 @@ mod tests {
     #[tokio::test]
     async fn request_waits_until_a_connection_ends() {
         let places = Arc::new(Places::default());
-        let mut taken: Vec<Place> = (0..MAX_CONNECTIONS)
+        let mut taken: Vec<Slot> = (0..MAX_CONNECTIONS)
             .map_while(|_| places.take(HERE, true))
             .collect();
         let mut extra = places.take(HERE, true).expect("an extra place");

@@ -17,7 +17,7 @@ use super::connection::{
     Connection, ROWS, delete_all, execute_each, insert_new, load_locked, reading, transaction,
     with_conn,
 };
-use super::removal::{self, Removal};
+use super::removal::{self, PLAIN, Removal};
 use super::schema::{
     campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
 };
@@ -125,9 +125,6 @@ struct Count {
     expired: i64,
     no_report: i64,
 }
-
-/// In place of an import: the messages were inserted by another program.
-pub(super) const PLAIN: i64 = 0;
 
 /// Counts of deleted rows by campaign and import, and the dedupe keys that are deleted with them.
 #[derive(Default)]
@@ -758,32 +755,15 @@ async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResul
         .limit(1)
         .select(purged::import_id)
         .load(conn))?;
-    if keys.is_empty() || was_purged.is_empty() || has_messages(connection, campaign_id).await? {
+    if keys.is_empty()
+        || was_purged.is_empty()
+        || removal::has_messages(connection, campaign_id).await?
+    {
         return Ok(None);
     }
     let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
     let removed = transitions::remove_all_keys(connection, campaign_id, &keys).await?;
     Ok((removed > 0).then_some(campaign_id))
-}
-
-/// Whether a campaign has any message, in the order in which messages move. Without `EXISTS`, which is false on MariaDB if the query is killed.
-pub(super) async fn has_messages(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<bool> {
-    macro_rules! first_id {
-        ($table:ident) => {
-            with_conn!(connection, |conn| $table::table
-                .filter($table::campaign_id.eq(campaign_id))
-                .limit(1)
-                .select($table::id)
-                .load::<i64>(conn))?
-        };
-    }
-    let is_empty = first_id!(sms).is_empty()
-        && first_id!(sms_failed).is_empty()
-        && first_id!(sms_sent).is_empty();
-    Ok(!is_empty)
 }
 
 /// Adds to table `purged`.

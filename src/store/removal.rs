@@ -10,12 +10,14 @@ use super::connection::{Connection, load_locked, reading, with_conn};
 use super::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
-use super::{CampaignStatus, POSTED, Store, StoreError, purge};
+use super::{CampaignStatus, POSTED, Store, StoreError};
 use crate::limit::campaign_scope;
 use crate::sms::Timestamp;
 
 /// The campaign of messages without one, which is never removed.
 const DEFAULT_CAMPAIGN: i64 = 1;
+/// In place of an import: the messages were inserted by another program.
+pub(super) const PLAIN: i64 = 0;
 /// The most campaigns that one transaction removes.
 pub(super) const CAMPAIGNS: usize = 100;
 
@@ -85,7 +87,7 @@ pub(super) async fn remove(
 }
 
 #[derive(Queryable)]
-struct ImportRow {
+struct OwnImport {
     id: i64,
     file: String,
     accepted: i64,
@@ -113,7 +115,7 @@ async fn is_removable(
     let Some((state, rate, window)) = found.into_iter().next() else {
         return Ok(false);
     };
-    let imports: Vec<ImportRow> = load_locked!(
+    let imports: Vec<OwnImport> = load_locked!(
         connection,
         import::table
             .filter(import::campaign_id.eq(id))
@@ -135,7 +137,7 @@ async fn is_removable(
         return Ok(false);
     }
     // A server that still has its import open begins another one when it cannot store messages in this one.
-    let is_over = |import: &ImportRow| {
+    let is_over = |import: &OwnImport| {
         let finished_at = import.finished_at.or((import.file == POSTED).then_some(0));
         import.created_at < before.as_millis()
             && finished_at.is_some_and(|at| at < before.as_millis())
@@ -154,7 +156,7 @@ async fn is_removable(
         .limit(1)
         .select(intake_key::sms_id)
         .load(conn))?;
-    if !keys.is_empty() || !posted.is_empty() || purge::has_messages(connection, id).await? {
+    if !keys.is_empty() || !posted.is_empty() || has_messages(connection, id).await? {
         return Ok(false);
     }
     let purged: Vec<(i64, i64, i64, i64, i64)> = with_conn!(connection, |conn| purged::table
@@ -173,8 +175,8 @@ async fn is_removable(
             .sum()
     };
     // Other programs insert into it by its id. And `check` goes on reporting what is lost.
-    let is_sound = |import: &ImportRow| import.accepted - import.replaced == of(import.id);
-    Ok(of(purge::PLAIN) == 0 && imports.iter().all(is_sound))
+    let is_sound = |import: &OwnImport| import.accepted - import.replaced == of(import.id);
+    Ok(of(PLAIN) == 0 && imports.iter().all(is_sound))
 }
 
 /// Deletes a campaign that is locked and empty. Its imports and counts become those of removed campaigns.
@@ -191,7 +193,7 @@ async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -
         .execute(conn))?;
     with_conn!(connection, |conn| update(purged::table)
         .filter(purged::campaign_id.eq(id))
-        .filter(purged::import_id.ne(purge::PLAIN))
+        .filter(purged::import_id.ne(PLAIN))
         .set(purged::campaign_id.eq(REMOVED_CAMPAIGNS))
         .execute(conn))?;
     with_conn!(connection, |conn| delete(purged::table)
@@ -206,4 +208,25 @@ async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -
     with_conn!(connection, |conn| delete(campaign::table.find(id))
         .execute(conn))?;
     Ok(())
+}
+
+/// Whether a campaign has any message, in the order in which messages move. Without `EXISTS`, which is false on
+/// MariaDB if the query is killed.
+pub(super) async fn has_messages(
+    connection: &mut Connection,
+    campaign_id: i64,
+) -> QueryResult<bool> {
+    macro_rules! first_id {
+        ($table:ident) => {
+            with_conn!(connection, |conn| $table::table
+                .filter($table::campaign_id.eq(campaign_id))
+                .limit(1)
+                .select($table::id)
+                .load::<i64>(conn))?
+        };
+    }
+    let is_empty = first_id!(sms).is_empty()
+        && first_id!(sms_failed).is_empty()
+        && first_id!(sms_sent).is_empty();
+    Ok(!is_empty)
 }

@@ -1,5 +1,7 @@
 //! Thousands of campaigns: every command works, and empty ones can be removed.
 
+use std::cell::RefCell;
+
 use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
@@ -35,14 +37,15 @@ fn every_command_works_with_5000_campaigns() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
         let scratch = Scratch::at(&db.url);
-        gateway.configure_with_references(&scratch, "");
+        gateway.configure_with_references(&scratch, "[providers.practice.receipts]\nenabled = true\n");
         scratch.import(&list(5));
         make_campaigns(db);
+        let wrong = RefCell::new(String::new());
         let ran = |line: &str, code: i32| {
-            let began = std::time::Instant::now();
             let ran = scratch.run(line.split(' '));
-            eprintln!("{:?} {line}: {:?}", db.kind, began.elapsed());
-            assert_eq!(ran.code(), Some(code), "{line}: {ran}");
+            if ran.code() != Some(code) {
+                wrong.borrow_mut().push_str(&format!("{line}: {ran}\n"));
+            }
             ran
         };
         ran("check", 0);
@@ -60,7 +63,7 @@ fn every_command_works_with_5000_campaigns() {
         ran("set --campaign old-1 --priority 2", 0);
         ran("pause old-1", 0);
         ran("resume old-1", 0);
-        ran("cancel old-2 --yes", 0);
+        ran("cancel old-2", 0);
         ran("retry --class content", 0);
         ran("settle --campaign c --unknown sent", 0);
         ran("receipts", 0);
@@ -75,6 +78,7 @@ fn every_command_works_with_5000_campaigns() {
         assert_eq!(db.number("SELECT count(*) AS value FROM campaign"), 2);
         scratch.write("list.csv", &list(7));
         ran("run list.csv --text hello --campaign d --yes", 0);
+        assert_eq!(wrong.take(), "");
         scratch.checked_status(Some("c"));
     });
 }

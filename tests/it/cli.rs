@@ -31,7 +31,7 @@ fn help_lists_commands_and_examples() {
       cancel       Cancel a campaign, without asking: what was not sent will not be, and can be imported
                    again
       suppress     Manage the phones that no campaign sends to
-      purge        Delete messages that were settled long ago, or one person's; only the counts stay
+      purge        Delete old messages, empty campaigns or one person's messages; the counts stay
       providers    List, show or test providers, or end a provider's wait
       init         Write a commented smsq.toml to start from; never overwrites a file
       check        Check configuration, database and providers, and that no message is lost; sends

@@ -16,6 +16,9 @@ use super::history::Start;
 use crate::sender::request::InFlight;
 use crate::sms::{Class, Failure, Outcome};
 
+/// The gateway's code says that it did not accept; without it the status would leave that open.
+const OVERLOADED: &str = r#"{"error":{"code":"overloaded"}}"#;
+
 /// The probability of each fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::sender) struct Faults {
@@ -164,7 +167,7 @@ impl SimProvider {
             dice < edge
         };
         if falls_in(faults.unavailable) {
-            return Ok(response(503, "{}"));
+            return Ok(response(503, OVERLOADED));
         }
         if falls_in(faults.throttled) {
             self.begin_quiet_period(Duration::from_secs(2));
@@ -189,6 +192,7 @@ impl SimProvider {
         }
         if !is_list {
             return Ok(match self.refusal() {
+                Some(503) => response(503, OVERLOADED),
                 Some(status) => response(status, "{}"),
                 None => response(
                     201,
@@ -202,6 +206,11 @@ impl SimProvider {
                 .reference
                 .clone();
             match self.refusal() {
+                Some(503) => json!({
+                    "status": 503,
+                    "reference": reference,
+                    "error": { "code": "overloaded" },
+                }),
                 Some(status) => json!({ "status": status, "reference": reference }),
                 None => {
                     json!({ "status": 201, "reference": reference, "id": self.deliver(number) })

@@ -26,12 +26,12 @@ struct OpenCampaign {
 }
 
 /// Everybody who posts to a campaign while it is read waits for the same reading, and for no other.
-type Reading = Shared<BoxFuture<'static, Result<OpenCampaign, Problem>>>;
+type CampaignRead = Shared<BoxFuture<'static, Result<OpenCampaign, Problem>>>;
 
 pub(super) struct Campaigns {
     store: Store,
     max_waiting: u64,
-    known: Mutex<HashMap<String, Reading>>,
+    known: Mutex<HashMap<String, CampaignRead>>,
 }
 
 impl Campaigns {
@@ -79,8 +79,8 @@ impl Campaigns {
     }
 
     /// The running reading of a campaign, a fresh one, or a new one.
-    fn reading(&self, name: &str, sender: Option<&str>) -> Reading {
-        let is_usable = |reading: &&Reading| match reading.peek() {
+    fn reading(&self, name: &str, sender: Option<&str>) -> CampaignRead {
+        let is_usable = |reading: &&CampaignRead| match reading.peek() {
             None => true,
             Some(read) => read
                 .as_ref()

@@ -100,9 +100,9 @@ pub(super) fn digest(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// The fields of an object that were not taken yet.
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
+struct PostedFields<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'a> Fields<'a> {
+impl<'a> PostedFields<'a> {
     /// Reads an object that errors call `name`.
     fn parse(name: &str, json: &'a [u8]) -> Result<Self, String> {
         let JsonObject(fields) = serde_json::from_slice(json).map_err(|error| {
@@ -153,7 +153,7 @@ impl<'a> Fields<'a> {
         let Some(params) = params.filter(|params| *params != "null") else {
             return Ok(Vec::new());
         };
-        let fields = Fields::parse("`params`", params.as_bytes())?;
+        let fields = PostedFields::parse("`params`", params.as_bytes())?;
         let params = fields.0.into_iter().map(|(name, value)| {
             let shown = name.escape_debug();
             if ["phone", "content", "dedupe_key"].contains(&name.as_str()) {
@@ -187,7 +187,7 @@ impl PostedMessage {
         if json.len() > MAX_MESSAGE {
             return Err("invalid message: it is longer than 64 KiB".to_owned());
         }
-        let mut fields = Fields::parse("message", json)?;
+        let mut fields = PostedFields::parse("message", json)?;
         let is_unknown = |(name, _): &&(String, _)| !FIELDS.contains(&name.as_str());
         if let Some((name, _)) = fields.0.iter().find(is_unknown) {
             return Err(format!(

@@ -300,8 +300,8 @@ fn downloads_of_phones_are_in_the_audit_log() {
     let audit = served.page(&viewer, "/audit").body;
     assert_eq!(audit.matches("<td>download</td>").count(), 2, "{audit}");
     for detail in [
-        "downloaded the sent messages of `c`",
-        "downloaded the failed messages of `c`",
+        "downloaded the sent messages of <code>c</code>",
+        "downloaded the failed messages of <code>c</code>",
     ] {
         assert!(audit.contains(detail), "{detail}: {audit}");
     }

@@ -114,7 +114,8 @@ async fn post_to_a_cancelled_or_removed_campaign_adds_nothing() {
         };
         let expected = [known(&first[0]), known(&first[1]), PostResult::Cancelled];
         assert_eq!(again, expected);
-        let removed = posted(queue, codes + 1_000, 0..1, "a").await;
+        let mut removed = posted(queue, codes, 5..6, "a").await;
+        removed.batch.campaign_id = codes + 1_000;
         assert_eq!(post(&queue.store, removed).await, [PostResult::NoCampaign]);
         queue.db.run(&format!(
             "DELETE FROM import WHERE campaign_id = {}",

@@ -87,7 +87,9 @@ async fn message_with_binary_key_is_sent() {
         let mut client = queue.db.client();
         for byte in ["FE", "FF", "FFFE"] {
             client.run(&insert("dedupe_key", &format!("X'{byte}'")));
-            client.run(&format!("INSERT INTO sms_key VALUES (1, X'{byte}')"));
+            client.run(&format!(
+                "INSERT INTO sms_key (campaign_id, dedupe_key) VALUES (1, X'{byte}')"
+            ));
         }
         client.run(&insert("phone", "'+8613800138001'"));
         send_all(queue, 4).await;
