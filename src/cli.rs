@@ -158,7 +158,7 @@ impl Cli {
             .build()?;
         let (ended, is_closed) = runtime.block_on(async {
             let ended = match SignalWatch::start(console.clone()) {
-                Ok(signals) => self.execute(console, signals).await,
+                Ok(signals) => Box::pin(self.execute(console, signals)).await,
                 Err(error) => Err(error.into()),
             };
             (ended, commands::database_closed().await)

@@ -125,7 +125,7 @@ async fn receive(
             provider = name,
             "{unreadable} posted entries are neither a receipt nor a reply with a valid number"
         );
-        shared.metrics.count_unreadable(&name, unreadable);
+        shared.metrics.count_unreadable(name, unreadable);
     }
     if !stops.is_empty() {
         let added = store.suppress(stops, now).await.map_err(away)?;

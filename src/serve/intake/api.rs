@@ -885,14 +885,13 @@ async fn post_import(
 /// Fails if there is no such field, or if the role may not use it.
 fn check_field(name: &str, program: &Program) -> Result<(), Problem> {
     match UploadField::named(name) {
-        Some(UploadField::List) => Ok(()),
         Some(UploadField::Change) if !program.0.role.may(Permission::Operate) => {
             let needed = [Permission::Send, Permission::Operate];
             let problem = Problem::forbidden(&needed, program.0.role);
             let detail = format!("field `{name}`: {}", problem.detail);
             Err(Problem::new(problem.status, detail))
         }
-        Some(UploadField::Change) => Ok(()),
+        Some(UploadField::List | UploadField::Change) => Ok(()),
         None => Err(Problem::invalid(format!(
             "unknown field `{}`: an upload has `file` and {}",
             name.escape_debug(),

@@ -366,12 +366,11 @@ impl MessageMapper {
             PostedText::Template(source) => ("template", posted.render(&*self.template(source)?)?),
         };
         content::check(&content).map_err(|error| format!("invalid `{name}`: {error}"))?;
-        let dedupe_key = match &posted.dedupe_key {
-            Some(key) => own_key(key),
-            None => {
-                let number = self.count.fetch_add(1, Ordering::Relaxed);
-                format!("{}:{number}", self.token)
-            }
+        let dedupe_key = if let Some(key) = &posted.dedupe_key {
+            own_key(key)
+        } else {
+            let number = self.count.fetch_add(1, Ordering::Relaxed);
+            format!("{}:{number}", self.token)
         };
         Ok(MappedMessage {
             fingerprint: posted.fingerprint(&phone),

@@ -228,14 +228,12 @@ impl Page {
         }
         let mut changes = self.current.subscribe();
         let first = changes.wait_for(|one| one.revision > 0);
-        match tokio::time::timeout(FIRST_WAIT, first).await {
-            Ok(Ok(first)) => Ok(Arc::clone(&first)),
-            _ => {
-                let detail = "the messages have not been counted yet: try again in a moment";
-                let status = http::StatusCode::SERVICE_UNAVAILABLE;
-                Err(Problem::new(status, detail).after(2))
-            }
+        if let Ok(Ok(first)) = tokio::time::timeout(FIRST_WAIT, first).await {
+            return Ok(Arc::clone(&first));
         }
+        let detail = "the messages have not been counted yet: try again in a moment";
+        let status = http::StatusCode::SERVICE_UNAVAILABLE;
+        Err(Problem::new(status, detail).after(2))
     }
 
     /// The report of a campaign, if it was made already.

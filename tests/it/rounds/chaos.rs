@@ -183,16 +183,16 @@ impl<'a> Chaos<'a> {
         for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
             let is_cancelled = self.world.asked.cancelled.contains(&campaign);
             if !(is_cancelled && self.world.chance(0.3)) {
-                self.start_command(words(&format!("resume {name}")));
+                self.start_command(&words(&format!("resume {name}")));
             }
             let rate = CAMPAIGN_LIMITS[campaign];
             let any_time = format!("set {name} --window none --rate {rate}/s");
-            self.start_command(words(&any_time));
+            self.start_command(&words(&any_time));
         }
         self.await_commands()?;
         for campaign in 0..CAMPAIGNS.len() {
-            self.start_command(operators::import(campaign, 0));
-            self.start_command(operators::import(campaign, 1));
+            self.start_command(&operators::import(campaign, 0));
+            self.start_command(&operators::import(campaign, 1));
         }
         self.await_all()?;
         if self.errors.is_empty() {
@@ -265,7 +265,7 @@ impl<'a> Chaos<'a> {
             69..71 => self.crash(),
             71..92 if self.commands.len() < MAX_COMMANDS => {
                 let line = operators::command(self.world);
-                self.start_command(line);
+                self.start_command(&line);
             }
             92..94 => {
                 if let Some(mut command) = self.commands.pop() {
@@ -319,9 +319,9 @@ impl<'a> Chaos<'a> {
         self.workers.push(worker);
     }
 
-    fn start_command(&mut self, line: Vec<String>) {
+    fn start_command(&mut self, line: &[String]) {
         let is_direct = self.world.chance(0.5);
-        let command = self.start(&line, is_direct);
+        let command = self.start(line, is_direct);
         self.commands.push(command);
         self.tally.commands += 1;
     }
@@ -458,8 +458,11 @@ impl<'a> Chaos<'a> {
                 let now = jiff::Timestamp::now();
                 let ended = format!("{now:.3} {} ended: {code:?}", process.line);
                 self.world.history.push(ended);
-                let is_documented = code.is_some_and(|code| DOCUMENTED.contains(&code));
-                if !is_documented && !(code.is_none() && process.was_killed) {
+                let is_expected = match code {
+                    Some(code) => DOCUMENTED.contains(&code),
+                    None => process.was_killed,
+                };
+                if !is_expected {
                     self.errors.push(format!("`{}`: {ran}", process.line));
                 } else if errors.contains("panicked") {
                     self.errors

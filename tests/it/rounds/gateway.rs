@@ -226,9 +226,10 @@ impl State {
                 let statuses = [
                     StatusCode::INTERNAL_SERVER_ERROR,
                     StatusCode::BAD_GATEWAY,
+                    StatusCode::SERVICE_UNAVAILABLE,
                     StatusCode::GATEWAY_TIMEOUT,
                 ];
-                let status = statuses[self.random(3) as usize];
+                let status = statuses[self.random(4) as usize];
                 Ok(answer(status, String::new()))
             }
             Deed::AcceptAndCut => {

@@ -199,7 +199,7 @@ delivered = "delivered"
 
 /// Each is in one campaign only.
 fn phone(campaign: usize, row: u32) -> String {
-    format!("+4474{:08}", 10_000 * (campaign as u32 + 1) + row)
+    format!("+4474{:04}{row:04}", campaign + 1)
 }
 
 fn list_name(campaign: usize, list: usize) -> String {

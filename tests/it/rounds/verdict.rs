@@ -135,19 +135,19 @@ fn check_places(world: &World, tally: &mut Tally, faults: &mut Vec<String>) {
     for one in world.gateway.accepted() {
         *accepted.entry(one.phone).or_default() += 1;
     }
-    let set = |table: &str, condition: &str| -> BTreeSet<String> {
+    let phones_in = |table: &str, condition: &str| -> BTreeSet<String> {
         phones(world, table, condition).into_iter().collect()
     };
     for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
         let id = "(SELECT id FROM campaign WHERE name = 'NAME')".replace("NAME", name);
         let within = |more: &str| format!("campaign_id = {id} AND {more}");
-        let sent = set("sms_sent", &within("1 = 1"));
-        let sent_often = set("sms_sent", &within("accepted > 1"));
-        let failed = set("sms_failed", &within("class <> 'cancelled'"));
-        let cancelled = set("sms_failed", &within("class = 'cancelled'"));
-        let waiting = set("sms", &within("state < 2"));
-        let certain = set("sms", &within("state = 0 AND NOT in_doubt"));
-        let unknown = set("sms", &within("state = 2"));
+        let sent = phones_in("sms_sent", &within("1 = 1"));
+        let sent_often = phones_in("sms_sent", &within("accepted > 1"));
+        let failed = phones_in("sms_failed", &within("class <> 'cancelled'"));
+        let cancelled = phones_in("sms_failed", &within("class = 'cancelled'"));
+        let waiting = phones_in("sms", &within("state < 2"));
+        let certain = phones_in("sms", &within("state = 0 AND NOT in_doubt"));
+        let unknown = phones_in("sms", &within("state = 2"));
         let state = world.db.number(&format!(
             "SELECT state AS value FROM campaign WHERE id = {id}"
         ));
