@@ -380,6 +380,16 @@ async fn used_up_limit_of_a_living_worker_binds_a_new_one() {
     assert_eq!(simulation.check().await.sent, 5);
 }
 
+/// Works after another worker has started a request: no worker knows the limits of one that has not claimed yet.
+async fn work_beside_another(simulation: &Simulation, worker: WorkerSpec) {
+    let starts = || simulation.world.history().0.len();
+    let before = starts();
+    while starts() == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    simulation.work_as(worker).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn smallest_limit_of_all_workers_applies() {
     let mut simulation = Simulation::new(SimProvider::new(9, Faults::default()), "20/s", 150).await;
@@ -388,7 +398,7 @@ async fn smallest_limit_of_all_workers_applies() {
         ..simulation.worker()
     };
     let thrifty = simulation.work(None);
-    tokio::join!(thrifty, simulation.work_as(generous));
+    tokio::join!(thrifty, work_beside_another(&simulation, generous));
     simulation.check().await;
     simulation.rate = "30/s,100/hour".parse().expect("rates");
     simulation.count += 150;
@@ -403,7 +413,7 @@ async fn smallest_limit_of_all_workers_applies() {
         ..simulation.worker()
     };
     let thrifty = simulation.work(Some(SECOND * 60));
-    tokio::join!(thrifty, simulation.work_as(generous));
+    tokio::join!(thrifty, work_beside_another(&simulation, generous));
     let (starts, _) = simulation.world.history();
     let count = starts.iter().filter(|one| one.at >= began).count();
     assert!((1..=100).contains(&count), "{count} in an hour");
