@@ -222,7 +222,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         _ => anyhow!("cannot listen on `{listen}`: {error}"),
     })?;
     let address = format!("http://{}", server.address());
-    // Whoever reads the link may do everything, so it is written to no file and to no journal.
+    // The link gives all rights, so it is written neither to a file nor to the journal.
     let link = (context.console.prints_to_terminal() && !is_open).then(|| server.one_time_link());
     if context.is_json() {
         let object = json!({ "url": address, "link": link });
@@ -235,7 +235,7 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         (Some(_), _) => "open this link to log in (valid once, for 10 minutes)",
         (None, true) => "log in with a token",
         (None, false) => {
-            "nobody can log in yet: `smsq serve token NAME --role ROLE` makes a token; at a terminal a link is printed"
+            "no log-in is possible yet: `smsq serve token NAME --role ROLE` makes a token; at a terminal a link is printed"
         }
     };
     context.console.status(&format!(

@@ -882,7 +882,7 @@ async fn post_import(
     Ok(response)
 }
 
-/// Fails if there is no such field, or if the role may not use it.
+/// Fails if the field is unknown, or if the role may not use it.
 fn check_field(name: &str, program: &Program) -> Result<(), Problem> {
     match UploadField::named(name) {
         Some(UploadField::Change) if !program.0.role.may(Permission::Operate) => {

@@ -409,7 +409,7 @@ impl MessageMapper {
     }
 }
 
-/// Shows the client its own value, which nobody else sees.
+/// Shows a value only to the client that sent it.
 pub(super) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
     let shown: String = raw.chars().take(MAX_SHOWN).collect();
     let shown = shown.escape_debug();

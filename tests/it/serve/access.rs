@@ -271,7 +271,7 @@ fn link_is_in_no_file_and_not_for_others() {
     assert!(!process.first_line().contains("token"));
     process.signal(rustix::process::Signal::TERM);
     let ran = process.ended();
-    assert!(ran.stderr().contains("nobody can log in yet"), "{ran}");
+    assert!(ran.stderr().contains("no log-in is possible yet"), "{ran}");
     // Others could use it before the person at the terminal.
     configure(&scratch, "");
     let (mut process, mut terminal) = scratch.start_at_terminal(["serve", "--listen", "0.0.0.0:0"]);
