@@ -70,6 +70,8 @@ pub struct Sms {
     pub in_doubt: bool,
     /// When the first of these attempts was claimed, where that is known.
     pub doubt_since: Option<Timestamp>,
+    /// One of these attempts was made through another provider than the one it is claimed for.
+    pub tried_elsewhere: bool,
     /// An operator sends it again, whatever the doubt.
     pub resend_approved: bool,
     /// It was not to be sent before this.

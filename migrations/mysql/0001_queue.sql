@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS sms (
     worker_id       BIGINT,
     claim           BIGINT       NOT NULL DEFAULT 0,
     claimed_at      BIGINT,
-    unknown_at      BIGINT,                      -- the only attempt that may have been accepted started before this
+    unknown_at      BIGINT,                      -- no attempt that may have been accepted started after this
     reference       VARCHAR(255),
     dedupe_key      VARBINARY(1024),
     last_class      VARCHAR(255),

@@ -51,7 +51,7 @@ CREATE TABLE sms (
     worker_id       BIGINT,
     claim           BIGINT  NOT NULL DEFAULT 0,
     claimed_at      BIGINT,
-    unknown_at      BIGINT,                      -- the only attempt that may have been accepted started before this
+    unknown_at      BIGINT,                      -- no attempt that may have been accepted started after this
     reference       TEXT,
     dedupe_key      TEXT,
     last_class      TEXT,

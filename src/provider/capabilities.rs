@@ -88,12 +88,22 @@ pub struct Lookup {
     pub rate: Rates,
 }
 
-/// The last attempt of a message with an unknown outcome, on the database's clock.
+/// When the attempts of a message started that may have been accepted, on the database's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptSpan {
     pub started_after: Timestamp,
-    /// `None` where an earlier attempt may have been accepted too.
+    /// `None` where it is not known.
     pub started_before: Option<Timestamp>,
+    /// There is one, and no attempt was made after it.
+    pub is_only: bool,
+}
+
+impl AttemptSpan {
+    /// After this instant the last one started.
+    pub(super) fn last_started_after(&self) -> Timestamp {
+        let last = self.started_before.filter(|_| !self.is_only);
+        last.unwrap_or(self.started_after)
+    }
 }
 
 /// The answers to a status lookup, one for each of its requests.
@@ -123,19 +133,19 @@ pub enum LookupResult {
     Unclear(Failure),
 }
 
-/// An entry of the attempt is at most this much older, because of the vendor's clock, …
+/// An entry of an attempt is at most this much older, because of the vendor's clock, …
 const MAX_OLDER: Duration = Duration::from_secs(10);
 /// … or this much newer, because the request took time.
 const MAX_NEWER: Duration = Duration::from_secs(300);
 /// Clocks that differ by more than this prove nothing.
 pub(super) const MAX_SKEW: Duration = Duration::from_secs(3_600);
-/// An entry this far from the attempt may still belong to it: the clocks may have differed when it started.
+/// An entry this far from the attempts may still belong to one: the clocks may have differed when it started.
 pub(super) const MARGIN: Duration = Duration::from_secs(86_400);
 
-/// How the time of an entry in a vendor's list matches the attempt.
+/// How the time of an entry in a vendor's list matches the attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeMatch {
-    /// It is the time of the attempt, or the entry has none.
+    /// It is the time of an attempt, or the entry has none.
     Yes,
     /// It is not, but the clocks may have differed.
     Maybe,
@@ -146,8 +156,9 @@ pub(super) enum TimeMatch {
 pub(super) struct LookupTarget<'a> {
     pub(super) message: &'a Message,
     pub(super) attempt: AttemptSpan,
-    /// The start of the attempt on the vendor's clock.
-    started_after: Timestamp,
+    /// The starts of the first and the last attempt on the vendor's clock.
+    first: Timestamp,
+    last: Timestamp,
     answers: &'a LookupResponses<'a>,
 }
 
@@ -160,11 +171,13 @@ impl<'a> LookupTarget<'a> {
         answers: &'a LookupResponses<'a>,
     ) -> Self {
         let ahead = date.map_or(0, |date| date.as_millis() - answers.asked_at.as_millis());
-        let started_after = attempt.started_after.as_millis().saturating_add(ahead);
+        let of_vendor =
+            |at: Timestamp| Timestamp::from_millis(at.as_millis().saturating_add(ahead));
         Self {
             message,
             attempt,
-            started_after: Timestamp::from_millis(started_after),
+            first: of_vendor(attempt.started_after),
+            last: of_vendor(attempt.last_started_after()),
             answers,
         }
     }
@@ -173,10 +186,9 @@ impl<'a> LookupTarget<'a> {
         let Some(at) = at else {
             return TimeMatch::Yes;
         };
-        let start = self.started_after;
-        if at >= start.minus(MAX_OLDER) && at <= start.plus(MAX_NEWER) {
+        if at >= self.first.minus(MAX_OLDER) && at <= self.last.plus(MAX_NEWER) {
             TimeMatch::Yes
-        } else if at >= start.minus(MARGIN) && at <= start.plus(MARGIN) {
+        } else if at >= self.first.minus(MARGIN) && at <= self.last.plus(MARGIN) {
             TimeMatch::Maybe
         } else {
             TimeMatch::No
@@ -198,7 +210,7 @@ impl<'a> LookupTarget<'a> {
 
 impl Lookup {
     /// Combines the responses, each read by `parse`. Absence needs proof: every response shows it, the vendor's own
-    /// clock says that enough time has passed, and the answers reach back to the attempt.
+    /// clock says that enough time has passed, and the answers reach back to the first attempt.
     pub(super) fn combine(
         &self,
         answers: &LookupResponses<'_>,
@@ -240,7 +252,7 @@ impl Lookup {
             return unclear("the provider does not list the message, which proves nothing");
         };
         let Some(started_before) = attempt.started_before else {
-            return unclear("an earlier attempt may have been accepted");
+            return unclear("it is not known when its last attempt was made");
         };
         let dates: Option<Vec<Timestamp>> = dates.iter().copied().collect();
         let dates = dates.unwrap_or_default();
@@ -252,7 +264,7 @@ impl Lookup {
             return unclear("the clocks of the provider and of this machine differ too much");
         }
         if (*last).max(asked_at).since(attempt.started_after) + MAX_SKEW > horizon {
-            return unclear("the provider's list does not reach back to the attempt");
+            return unclear("the provider's list does not reach back to the first attempt");
         }
         let elapsed = (*first).min(asked_at).since(started_before);
         match span.checked_sub(elapsed) {

@@ -246,6 +246,7 @@ pub(super) fn attempt() -> AttemptSpan {
     AttemptSpan {
         started_after: context().now,
         started_before: Some(context().now),
+        is_only: true,
     }
 }
 

@@ -223,6 +223,7 @@ mod tests {
             segments: Some(1),
             in_doubt: false,
             doubt_since: None,
+            tried_elsewhere: false,
             resend_approved: false,
             due_at: crate::sms::Timestamp::default(),
             expires_at: None,

@@ -62,6 +62,8 @@ pub enum Transition {
     /// The message is unknown, and a status lookup found that the provider rejected this attempt. No earlier attempt
     /// may have been accepted, so it fails.
     FoundRejected(Failure),
+    /// The message is unknown, and a status lookup found that the provider has none of its attempts, so it fails.
+    FoundAbsent(Failure),
     /// The attempt was part of an outage and is not counted, whether the message is queued or has failed.
     Refunded,
 }
@@ -93,7 +95,11 @@ impl Transition {
                 };
                 (outcome, failure)
             }),
-            Self::Sent(_) | Self::NotAdmitted(_) | Self::FoundRejected(_) | Self::Refunded => None,
+            Self::Sent(_)
+            | Self::NotAdmitted(_)
+            | Self::FoundRejected(_)
+            | Self::FoundAbsent(_)
+            | Self::Refunded => None,
         }
     }
 }

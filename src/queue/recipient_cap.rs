@@ -54,9 +54,10 @@ pub fn may_have_reached(settlement: &Settlement) -> Option<bool> {
         Transition::Sent(_) | Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. } => {
             Some(true)
         }
-        Transition::Failed(_) | Transition::FoundRejected(_) | Transition::Ready { .. } => {
-            Some(false)
-        }
+        Transition::Failed(_)
+        | Transition::FoundRejected(_)
+        | Transition::FoundAbsent(_)
+        | Transition::Ready { .. } => Some(false),
         Transition::NotAdmitted(_) | Transition::Refunded => None,
     }
 }

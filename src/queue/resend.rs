@@ -30,12 +30,17 @@ impl ResendRule {
 
     /// Whether the message may be sent now, as far as an earlier attempt matters.
     pub fn allows(self, sms: &Sms, now: Timestamp) -> bool {
-        !sms.in_doubt || sms.resend_approved || now < self.end(sms.doubt_since)
+        let knows_reference = !sms.tried_elsewhere || self == Self::Always;
+        let may_repeat = knows_reference && now < self.end(sms.doubt_since);
+        !sms.in_doubt || sms.resend_approved || may_repeat
     }
 
     /// Why a message must not be sent again.
     pub fn refusal(self, sms: &Sms) -> Failure {
         let reason = match (self, sms.doubt_since) {
+            _ if sms.tried_elsewhere => {
+                "an attempt through another provider may have been accepted".to_owned()
+            }
             (Self::Within(_), Some(since)) => format!(
                 "it may have been accepted at {since}, and its provider does not remember its reference for longer"
             ),
@@ -62,6 +67,7 @@ mod tests {
             segments: Some(1),
             in_doubt: true,
             doubt_since: doubt_since.map(Timestamp::from_millis),
+            tried_elsewhere: false,
             resend_approved: false,
             due_at: Timestamp::default(),
             expires_at: None,
@@ -80,6 +86,17 @@ mod tests {
         assert!(!within.allows(&sms(None), at(0)));
         assert!(!ResendRule::Never.allows(&sms(Some(1_000)), at(1_000)));
         assert!(ResendRule::Always.allows(&sms(None), at(i64::MAX - 1)));
+    }
+
+    #[test]
+    fn message_tried_elsewhere_is_resent_only_at_the_operators_risk() {
+        let elsewhere = Sms {
+            tried_elsewhere: true,
+            ..sms(Some(1_000))
+        };
+        let now = Timestamp::from_millis(1_000);
+        assert!(!ResendRule::Within(SPAN).allows(&elsewhere, now));
+        assert!(ResendRule::Always.allows(&elsewhere, now));
     }
 
     #[test]

@@ -161,6 +161,7 @@ mod tests {
             segments: Some(1),
             in_doubt,
             doubt_since: None,
+            tried_elsewhere: false,
             resend_approved: false,
             due_at: Timestamp::default(),
             expires_at: expires_at.map(Timestamp::from_millis),

@@ -11,8 +11,10 @@ pub struct RowState {
     pub claim: i64,
     pub state: i32,
     pub in_doubt: bool,
-    /// It is unknown because of this claim alone: no earlier attempt may have been accepted.
-    pub is_only_doubt: bool,
+    /// The claim of the only attempt that may have been accepted, if no attempt was made after it.
+    pub doubt_claim: Option<i64>,
+    /// It is known when the last attempt was made that may have been accepted.
+    pub has_doubt_end: bool,
     /// The number of older claims that were accepted while this one was sending.
     pub late_accepted: i32,
     pub late_message_id: Option<String>,
@@ -59,8 +61,7 @@ pub struct RowChange {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NewState {
     Failed(CertainFailure),
-    /// In doubt from now on.
-    Unknown(Failure),
+    Unknown(Failure, Doubt),
     Ready(Requeue),
     /// Failed with class `cancelled`, and its dedupe key is removed.
     Cancelled(CertainFailure),
@@ -81,10 +82,10 @@ impl CertainFailure {
         }
     }
 
-    /// The failure of a message that was in doubt because of the attempt that this is the end of, and of no other.
-    fn of_only_doubt(failure: Failure, row: &RowState) -> Option<Self> {
-        let is_certain = row.is_only_doubt && row.late_accepted == 0;
-        is_certain.then_some(Self(failure))
+    /// The failure of an unknown message that the provider certainly did not accept: `is_proof` of the row.
+    fn proved(failure: Failure, row: &RowState, is_proof: bool) -> Option<Self> {
+        let is_unknown = row.state == State::Unknown.code();
+        (is_proof && is_unknown && row.late_accepted == 0).then_some(Self(failure))
     }
 
     /// The failure of a message that an operator settled.
@@ -100,18 +101,18 @@ impl CertainFailure {
 
 impl NewState {
     /// The end of a message that is not sent again.
-    fn ended(failure: Failure, in_doubt: bool) -> Self {
-        match CertainFailure::unless_in_doubt(failure, in_doubt) {
-            Ok(certain) => Self::Failed(certain),
-            Err(failure) => Self::Unknown(failure),
+    fn ended(failure: Failure, doubt: Option<Doubt>) -> Self {
+        match doubt {
+            None => Self::Failed(CertainFailure(failure)),
+            Some(doubt) => Self::Unknown(failure, doubt),
         }
     }
 
     /// The end of a message whose campaign was cancelled.
-    fn cancelled(failure: Option<Failure>, in_doubt: bool) -> Self {
-        match CertainFailure::unless_in_doubt(cancelled(), in_doubt) {
-            Ok(certain) => Self::Cancelled(certain),
-            Err(cancelled) => Self::Unknown(failure.unwrap_or(cancelled)),
+    fn cancelled(failure: Option<Failure>, doubt: Option<Doubt>) -> Self {
+        match doubt {
+            None => Self::Cancelled(CertainFailure(cancelled())),
+            Some(doubt) => Self::Unknown(failure.unwrap_or_else(cancelled), doubt),
         }
     }
 }
@@ -121,16 +122,19 @@ impl NewState {
 pub struct Requeue {
     pub due_at: Timestamp,
     pub failure: Option<Failure>,
-    pub doubt: Doubt,
+    /// `None`: it was certainly never accepted.
+    pub doubt: Option<Doubt>,
 }
 
-/// Whether a message that goes back into the queue may have been accepted.
+/// Which attempts of a message may have been accepted. The row keeps when the first of them was claimed and when the
+/// last one was over, for lookups, and which claim it was if there is only one, for an answer that speaks of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
-    None,
-    /// By an attempt before this claim.
+    /// The same as before this claim, which made no attempt.
+    Unchanged,
+    /// The same as before this claim, whose attempt was not accepted. A provider may list either attempt.
     Earlier,
-    /// By the attempt of this claim.
+    /// Also the attempt of this claim.
     New,
 }
 
@@ -240,9 +244,13 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
     if !is_own {
         return ResolvedTransition::Stale;
     }
-    if let Transition::FoundRejected(failure) = &settlement.transition {
-        let certain = CertainFailure::of_only_doubt(failure.clone(), row);
-        let Some(certain) = certain.filter(|_| is_unknown) else {
+    let proved = match &settlement.transition {
+        Transition::FoundRejected(failure) => Some((failure, row.doubt_claim.is_some())),
+        Transition::FoundAbsent(failure) => Some((failure, row.has_doubt_end)),
+        _ => None,
+    };
+    if let Some((failure, is_proof)) = proved {
+        let Some(certain) = CertainFailure::proved(failure.clone(), row, is_proof) else {
             return ResolvedTransition::Stale;
         };
         // Its attempt was counted when it became unknown.
@@ -283,7 +291,8 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
                 ..
             }
     );
-    if is_unknown && row.is_only_doubt && row.late_accepted == 0 && is_rejection {
+    let is_only_doubt = row.doubt_claim == Some(settlement.claim);
+    if is_unknown && is_only_doubt && row.late_accepted == 0 && is_rejection {
         return not_accepted(settlement, false, is_cancelled, 1);
     }
     ResolvedTransition::Stale
@@ -296,33 +305,36 @@ fn not_accepted(
     is_cancelled: bool,
     counted_before: i32,
 ) -> ResolvedTransition {
+    let earlier = |doubt| was_in_doubt.then_some(doubt);
     let (to, is_counted) = match settlement.transition.clone() {
-        Transition::Failed(failure) => (NewState::ended(failure, was_in_doubt), true),
-        Transition::NotAdmitted(failure) => match NewState::ended(failure, was_in_doubt) {
-            // A worker with another rule for resends may queue it again.
-            NewState::Unknown(failure) if failure.class == Class::Unknown => {
-                (NewState::Unknown(failure), false)
-            }
-            // No worker may queue it again: it would not be admitted again.
-            NewState::Unknown(failure) => {
-                (NewState::Unknown(failure.with_code(NOT_ADMITTED)), false)
-            }
-            ended => (ended, false),
-        },
-        Transition::Unknown(failure) => (NewState::Unknown(failure), true),
+        Transition::Failed(failure) => (NewState::ended(failure, earlier(Doubt::Earlier)), true),
+        Transition::NotAdmitted(failure) => {
+            // A worker with another rule for resends may queue it again. Otherwise no worker may: it would not be
+            // admitted again.
+            let failure = if was_in_doubt && failure.class != Class::Unknown {
+                failure.with_code(NOT_ADMITTED)
+            } else {
+                failure
+            };
+            (NewState::ended(failure, earlier(Doubt::Unchanged)), false)
+        }
+        Transition::Unknown(failure) => (NewState::Unknown(failure, Doubt::New), true),
         Transition::Ready {
             due_at,
             failure,
             counted,
             in_doubt,
         } => {
-            let doubt = match (in_doubt, was_in_doubt) {
-                (true, _) => Doubt::New,
-                (false, true) => Doubt::Earlier,
-                (false, false) => Doubt::None,
+            // Without a failure no request was started.
+            let doubt = if in_doubt {
+                Some(Doubt::New)
+            } else if counted || failure.is_some() {
+                earlier(Doubt::Earlier)
+            } else {
+                earlier(Doubt::Unchanged)
             };
             let to = if is_cancelled {
-                NewState::cancelled(failure, doubt != Doubt::None)
+                NewState::cancelled(failure, doubt)
             } else {
                 NewState::Ready(Requeue {
                     due_at,
@@ -332,9 +344,10 @@ fn not_accepted(
             };
             (to, counted)
         }
-        Transition::Sent(_) | Transition::FoundRejected(_) | Transition::Refunded => {
-            return ResolvedTransition::Stale;
-        }
+        Transition::Sent(_)
+        | Transition::FoundRejected(_)
+        | Transition::FoundAbsent(_)
+        | Transition::Refunded => return ResolvedTransition::Stale,
     };
     ResolvedTransition::Changed(RowChange {
         to,
@@ -349,7 +362,7 @@ mod tests {
 
     fn transitions() -> impl Strategy<Value = Transition> {
         let failure = Failure::new(Class::Recipient, "why");
-        (0..7, any::<bool>(), any::<bool>()).prop_map(move |(kind, counted, in_doubt)| {
+        (0..8, any::<bool>(), any::<bool>()).prop_map(move |(kind, counted, in_doubt)| {
             let failure = failure.clone();
             match kind {
                 0 => Transition::Sent(Acceptance::default()),
@@ -357,7 +370,8 @@ mod tests {
                 2 => Transition::NotAdmitted(failure),
                 3 => Transition::Unknown(failure),
                 4 => Transition::FoundRejected(failure),
-                5 => Transition::Refunded,
+                5 => Transition::FoundAbsent(failure),
+                6 => Transition::Refunded,
                 _ => Transition::Ready {
                     due_at: Timestamp::from_millis(1),
                     failure: Some(failure),
@@ -371,12 +385,14 @@ mod tests {
     fn rows() -> impl Strategy<Value = RowState> {
         let states = [State::Ready, State::Sending, State::Unknown].map(State::code);
         let state = prop::sample::select(states.to_vec());
-        (state, 1_i64..4, any::<bool>(), any::<bool>(), 0..2).prop_map(
-            |(state, claim, in_doubt, is_only_doubt, late_accepted)| RowState {
+        let doubt_claim = prop::option::of(1_i64..4);
+        (state, 1_i64..4, doubt_claim, any::<bool>(), 0..2).prop_map(
+            |(state, claim, doubt_claim, has_doubt_end, late_accepted)| RowState {
                 claim,
                 state,
-                in_doubt,
-                is_only_doubt,
+                in_doubt: doubt_claim.is_some() || has_doubt_end,
+                doubt_claim,
+                has_doubt_end,
                 late_accepted,
                 late_message_id: None,
                 late_claims: (late_accepted > 0).then(|| "1".to_owned()),
@@ -394,9 +410,12 @@ mod tests {
         ) {
             let settlement = Settlement { id: 1, claim, provider: String::new(), transition };
             let resolved = resolve(&settlement, &row, is_cancelled);
-            let ends_doubt = row.state == State::Unknown.code()
-                && row.is_only_doubt
-                && row.claim == claim;
+            let is_proof = match &settlement.transition {
+                Transition::FoundAbsent(_) => row.has_doubt_end,
+                Transition::FoundRejected(_) => row.doubt_claim.is_some(),
+                _ => row.doubt_claim == Some(claim),
+            };
+            let ends_doubt = row.state == State::Unknown.code() && row.claim == claim && is_proof;
             let may_be_accepted = row.late_accepted > 0 || (row.in_doubt && !ends_doubt);
             match &resolved {
                 ResolvedTransition::Changed(RowChange { to, .. }) => match to {
@@ -404,9 +423,9 @@ mod tests {
                         prop_assert!(!may_be_accepted, "{row:?} -> {resolved:?}");
                     }
                     NewState::Ready(requeue) => {
-                        prop_assert!(requeue.doubt != Doubt::None || !may_be_accepted, "{row:?} -> {resolved:?}");
+                        prop_assert!(requeue.doubt.is_some() || !may_be_accepted, "{row:?} -> {resolved:?}");
                     }
-                    NewState::Unknown(_) => {}
+                    NewState::Unknown(..) => {}
                 },
                 ResolvedTransition::Stale
                 | ResolvedTransition::Noted(_)

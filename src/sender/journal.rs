@@ -193,6 +193,7 @@ fn failure_of(transition: &mut Transition) -> Option<&mut Failure> {
         Transition::Failed(failure)
         | Transition::NotAdmitted(failure)
         | Transition::FoundRejected(failure)
+        | Transition::FoundAbsent(failure)
         | Transition::Unknown(failure) => Some(failure),
         Transition::Ready { failure, .. } => failure.as_mut(),
         Transition::Sent(_) | Transition::Refunded => None,

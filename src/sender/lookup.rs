@@ -21,7 +21,7 @@ use crate::provider::{
 };
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
-use crate::store::{Due, StoreError, Unknown};
+use crate::store::{Due, ResendReason, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.
 const SERIES: Duration = Duration::from_secs(5);
@@ -234,6 +234,7 @@ impl StatusLookups {
             for campaign in state.campaigns().iter().filter(|state| state.is_active()) {
                 let due = Due {
                     campaign_id: campaign.id(),
+                    provider: state.provider().name(),
                     by: until,
                     claimed_by: until.minus(lookup.after),
                 };
@@ -384,15 +385,18 @@ impl Series {
         for (campaign_id, from) in &self.campaigns {
             let due = Due {
                 campaign_id: *campaign_id,
+                provider: provider.name(),
                 by: now,
                 claimed_by: now.minus(lookup.after),
             };
             let limit = i64::try_from(max - questions.len()).unwrap_or_default();
             let store = self.context.database.reach().await?;
             for unknown in store.unknown_due(due, limit).await? {
+                let doubt_since = unknown.doubt_since.map(Timestamp::from_millis);
                 let attempt = AttemptSpan {
-                    started_after: claimed_at(&unknown),
+                    started_after: doubt_since.unwrap_or_else(|| claimed_at(&unknown)),
                     started_before: unknown_at(&unknown),
+                    is_only: unknown.doubt_claim.is_some(),
                 };
                 let latest_end = claimed_at(&unknown).plus(provider.timeout() + MAX_HOLD);
                 let ended_at = unknown_at(&unknown).unwrap_or(latest_end);
@@ -493,7 +497,7 @@ impl Series {
                 return Ok(NextLookup::Settled);
             }
             // Of several attempts, one that was not accepted says nothing about the others.
-            LookupResult::NotAccepted(outcome) if question.attempt.started_before.is_some() => {
+            LookupResult::NotAccepted(outcome) if question.attempt.is_only => {
                 return self.settle_not_accepted(question, outcome, now).await;
             }
             // It may be clear once the other message is settled.
@@ -510,9 +514,15 @@ impl Series {
         if is_absent {
             let why = "the provider does not have it, and no attempts are left";
             let failure = Failure::new(Class::Unavailable, why);
-            return self.requeue_absent(question, failure, now).await;
+            let absent = (ResendReason::Absent, Transition::FoundAbsent(failure));
+            return self.requeue_or_fail(question, absent, now).await;
         }
-        if is_last && may_resend && self.requeue(&question.unknown, true, now).await? {
+        if is_last
+            && may_resend
+            && self
+                .requeue(&question.unknown, ResendReason::MayBeSentTwice, now)
+                .await?
+        {
             return Ok(NextLookup::Settled);
         }
         Ok(NextLookup::Scheduled)
@@ -520,30 +530,30 @@ impl Series {
 
     /// Puts a message back into the queue that was certainly not accepted, or settles it as failed if no attempts are
     /// left.
-    async fn requeue_absent(
+    async fn requeue_or_fail(
         &self,
         question: &Question,
-        failure: Failure,
+        (reason, failed): (ResendReason, Transition),
         due_at: Timestamp,
     ) -> Result<NextLookup, StoreError> {
         let unknown = &question.unknown;
         let max_attempts = self.context.settings.retry.max_attempts;
         if max_attempts > 0 && unknown.attempts >= max_attempts {
-            self.settle_as_failed(unknown, failure);
+            self.settle_as_failed(unknown, failed);
             return Ok(NextLookup::Settled);
         }
-        if self.requeue(unknown, false, due_at).await? {
+        if self.requeue(unknown, reason, due_at).await? {
             return Ok(NextLookup::Settled);
         }
         // Its campaign is not active: it is asked for again when it is.
         Ok(NextLookup::At(self.context.clock.now().plus(RETRY)))
     }
 
-    fn settle_as_failed(&self, unknown: &Unknown, failure: Failure) {
+    fn settle_as_failed(&self, unknown: &Unknown, failed: Transition) {
         self.forget(unknown);
-        let failed = &self.context.progress.failed;
-        failed.fetch_add(1, Ordering::Relaxed);
-        self.settle(unknown, Transition::FoundRejected(failure));
+        let progress = &self.context.progress;
+        progress.failed.fetch_add(1, Ordering::Relaxed);
+        self.settle(unknown, failed);
     }
 
     /// Other messages to the same phone that may be the one which the provider lists: whether they are
@@ -591,7 +601,8 @@ impl Series {
         let retry = &self.context.settings.retry;
         let wait = match &outcome {
             Outcome::Rejected(failure) => {
-                self.settle_as_failed(&question.unknown, failure.clone());
+                let failed = Transition::FoundRejected(failure.clone());
+                self.settle_as_failed(&question.unknown, failed);
                 None
             }
             Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
@@ -604,9 +615,9 @@ impl Series {
         if let (Some(wait), Some(failure)) = (wait, outcome.failure()) {
             // Before the campaign may stop: nothing is queued in a campaign that is not active.
             let due_at = now.plus(wait);
-            next = self
-                .requeue_absent(question, failure.clone(), due_at)
-                .await?;
+            let failed = Transition::FoundRejected(failure.clone());
+            let not_accepted = (ResendReason::NotAccepted, failed);
+            next = self.requeue_or_fail(question, not_accepted, due_at).await?;
         }
         self.report(LookupEvent::NotAccepted {
             index: self.index,
@@ -628,13 +639,13 @@ impl Series {
     async fn requeue(
         &self,
         unknown: &Unknown,
-        in_doubt: bool,
+        reason: ResendReason,
         due_at: Timestamp,
     ) -> Result<bool, StoreError> {
         let max_attempts = self.context.settings.retry.max_attempts;
         let one = (unknown.id, unknown.claim);
         let store = self.context.database.reach().await?;
-        let is_queued = store.requeue_message(one, in_doubt, max_attempts, due_at);
+        let is_queued = store.requeue_message(one, reason, max_attempts, due_at);
         let is_queued = is_queued.await?;
         if is_queued {
             self.forget(unknown);

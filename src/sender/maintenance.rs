@@ -245,15 +245,15 @@ pub(super) async fn requeue_unknown(
         return Ok(());
     }
     let now = context.clock.now();
-    let doubt_after = match context.resend_rule(provider) {
+    let honoured = match context.resend_rule(provider) {
         ResendRule::Never => return Ok(()),
-        ResendRule::Within(span) => Some(now.minus(span)),
+        ResendRule::Within(span) => Some((provider.name(), now.minus(span))),
         ResendRule::Always => None,
     };
     let max_attempts = context.settings.retry.max_attempts;
     let store = context.database.reach().await?;
     store
-        .requeue_unknown(campaign.id, doubt_after, max_attempts, now)
+        .requeue_unknown(campaign.id, honoured, max_attempts, now)
         .await?;
     Ok(())
 }

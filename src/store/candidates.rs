@@ -84,7 +84,8 @@ impl Search<'_> {
             };
             // Messages without a permit must not take the place of messages of other campaigns.
             let permits = estimate.available(*campaign, of_campaign.wanted);
-            self.find(connection, &mut of_campaign, permits, &mut found.refused)
+            let wanted = (claim.provider.as_str(), permits);
+            self.find(connection, &mut of_campaign, wanted, &mut found.refused)
                 .await?;
             for item in &of_campaign.items {
                 estimate.take(campaign.campaign_id, item.segments);
@@ -100,7 +101,7 @@ impl Search<'_> {
         &mut self,
         connection: &mut Connection,
         found: &mut CampaignCandidates,
-        permits: u32,
+        (provider, permits): (&str, u32),
         refused: &mut u64,
     ) -> QueryResult<()> {
         let campaign_id = found.campaign.campaign_id;
@@ -119,7 +120,10 @@ impl Search<'_> {
             if let Some(key) = rows.iter().map(Candidate::key).max() {
                 self.locked.insert(campaign_id, key);
             }
-            let admitted: Vec<_> = rows.into_iter().map(|row| self.admit(row)).collect();
+            let admitted: Vec<_> = rows
+                .into_iter()
+                .map(|row| self.admit(row, provider))
+                .collect();
             let phones = admitted
                 .iter()
                 .filter_map(|(_, _, admission)| match admission {
@@ -153,7 +157,7 @@ impl Search<'_> {
                     }
                 };
                 not_sent += 1;
-                self.writes.ids.push(sms.id);
+                self.writes.claim(sms.id, None);
                 self.writes.not_sent.push(Settlement {
                     id: sms.id,
                     claim: sms.claim,
@@ -166,9 +170,9 @@ impl Search<'_> {
     }
 
     /// Checks whether the message can be sent, by its own row.
-    fn admit(&mut self, row: Candidate) -> (ClaimKey, Sms, Admission) {
+    fn admit(&mut self, row: Candidate, provider: &str) -> (ClaimKey, Sms, Admission) {
         let (key, is_garbled, is_imported) = (row.key(), row.is_garbled(), row.is_imported());
-        let sms = row.claimed(&self.writes.nonce);
+        let sms = row.claimed(&self.writes.nonce, provider);
         let admission = if is_garbled {
             self.writes.note_readable(&sms);
             let why = "another program wrote text that is not UTF-8";

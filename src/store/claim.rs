@@ -1,6 +1,6 @@
 //! Finds the next due messages, locks them, and marks them as claimed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,9 @@ const RESCAN: Duration = Duration::from_secs(5);
 
 /// Larger claim numbers, which only another program can have written, count as this one.
 const MAX_CLAIM: i64 = i64::MAX - 1;
+
+/// Column `claimed_provider` of a message in doubt that was sent through several providers.
+const SEVERAL: &str = "";
 
 /// If locked rows cannot be skipped, rows are chosen among this many times as many.
 const SPREAD: i64 = 4;
@@ -95,6 +98,7 @@ pub(super) struct Candidate {
     reference: Option<LossyText>,
     due_at: i64,
     doubt_since: Option<i64>,
+    claimed_provider: Option<String>,
     resend_approved: bool,
 }
 
@@ -111,8 +115,9 @@ impl Candidate {
         self.phone.is_garbled || self.content.is_garbled || self.params.is_garbled
     }
 
-    /// The message after its claim.
-    pub(super) fn claimed(self, nonce: &str) -> Sms {
+    /// The message after its claim for this provider.
+    pub(super) fn claimed(self, nonce: &str, provider: &str) -> Sms {
+        let tried = self.claimed_provider.filter(|_| self.in_doubt);
         Sms {
             id: self.id,
             campaign_id: self.campaign_id,
@@ -122,6 +127,7 @@ impl Candidate {
             segments: self.segments,
             in_doubt: self.in_doubt,
             doubt_since: self.doubt_since.map(Timestamp::from_millis),
+            tried_elsewhere: tried.is_some_and(|tried| tried != provider),
             resend_approved: self.resend_approved,
             due_at: Timestamp::from_millis(self.due_at),
             expires_at: self.expires_at.map(Timestamp::from_millis),
@@ -254,8 +260,8 @@ async fn candidates_without_skipping(
 pub(super) struct ClaimWrites {
     /// The beginning of the references of messages that are claimed for the first time.
     pub(super) nonce: String,
-    /// Messages that are claimed.
-    pub(super) ids: Vec<i64>,
+    /// Messages that are claimed, by the provider that they are sent through, if they are sent.
+    ids: BTreeMap<Option<String>, Vec<i64>>,
     /// Claimed messages that fail or wait without a request.
     pub(super) not_sent: Vec<Settlement>,
     /// Messages with a normalised phone, or with text that was not UTF-8.
@@ -266,10 +272,16 @@ impl ClaimWrites {
     pub(super) fn new() -> Self {
         Self {
             nonce: format!("{:016x}", rand::rng().random::<u64>()),
-            ids: Vec::new(),
+            ids: BTreeMap::new(),
             not_sent: Vec::new(),
             rewritten: Vec::new(),
         }
+    }
+
+    /// Claims a message, to send it through a provider or to settle it at once.
+    pub(super) fn claim(&mut self, id: i64, provider: Option<&str>) {
+        let ids = self.ids.entry(provider.map(str::to_owned)).or_default();
+        ids.push(id);
     }
 
     /// Stores the normalised phone.
@@ -291,9 +303,12 @@ impl ClaimWrites {
         connection: &mut Connection,
         batch: &CommitBatch,
     ) -> QueryResult<()> {
-        self.ids.sort_unstable();
-        for ids in self.ids.chunks(ROWS) {
-            self.mark(connection, ids, batch).await?;
+        for (provider, mut ids) in std::mem::take(&mut self.ids) {
+            ids.sort_unstable();
+            for ids in ids.chunks(ROWS) {
+                self.mark(connection, ids, provider.as_deref(), batch)
+                    .await?;
+            }
         }
         for row in &self.rewritten {
             with_conn!(connection, |conn| update(sms::table.find(row.id))
@@ -314,11 +329,19 @@ impl ClaimWrites {
         &self,
         connection: &mut Connection,
         ids: &[i64],
+        provider: Option<&str>,
         batch: &CommitBatch,
     ) -> QueryResult<()> {
         let list = in_list(ids.iter().copied());
         let nonce = self.nonce.as_str();
         let claim = case_when(sms::claim.lt(MAX_CLAIM), sms::claim + 1).otherwise(i64::MAX);
+        let provider = provider.map(|name| {
+            let is_other = sms::claimed_provider.ne(name).assume_not_null();
+            let is_another_in_doubt = sms::in_doubt.and(is_other);
+            let name = case_when(is_another_in_doubt, SEVERAL.into_sql::<Text>())
+                .otherwise(name.into_sql::<Text>());
+            sms::claimed_provider.eq(name.nullable())
+        });
         let marked = with_conn!(connection, |conn| Prepared(
             update(
                 sms::table
@@ -332,6 +355,7 @@ impl ClaimWrites {
                 sms::worker_id.eq(batch.worker_id),
                 sms::claimed_at.eq(batch.now),
                 sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
+                provider,
             ))
         )
         .execute(conn))?;

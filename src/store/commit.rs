@@ -339,7 +339,7 @@ fn permit(
         let mut keys = Vec::new();
         let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {
             keys.push(*key);
-            writes.ids.push(sms.id);
+            writes.claim(sms.id, Some(&claim.provider));
             writes.note_phone(sms, phone);
         });
         claimed.rows.extend(rows);

@@ -30,6 +30,7 @@ macro_rules! migrations {
             ("0008", sql!("0008_unknown.sql")),
             ("0009", sql!("0009_receipt_key.sql")),
             ("0010", sql!("0010_posted_by.sql")),
+            ("0011", sql!("0011_doubt_span.sql")),
         ];
         MIGRATIONS
     }};

@@ -68,7 +68,7 @@ pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use receipts::{AwaitingSms, PullLease, ReceiptsApplied, TriedAt};
 pub use removal::Removal;
 pub use suppression::Suppressed;
-pub use unknown::{Due, Unknown};
+pub use unknown::{Due, ResendReason, Unknown};
 pub use workers::{NewWorker, Unfinished, Worker};
 
 /// The most rows that an administrative command moves in one transaction.

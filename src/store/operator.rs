@@ -14,7 +14,7 @@ use super::connection::{
 use super::schema::{campaign, sms, sms_failed};
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
-use crate::queue::transition::{CertainFailure, SentCounts, cancelled, expired};
+use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::sms::{Acceptance, Class, State, Timestamp};
 
 /// The provider in `sms_sent` of messages that an operator settled.
@@ -208,7 +208,8 @@ impl Store {
                 match CertainFailure::unless_in_doubt(cancelled(), in_doubt) {
                     Ok(failure) => settle::cancel(connection, &ids, &failure, 0, now).await?,
                     Err(failure) => {
-                        transitions::mark_unknown(connection, &ids, &failure, 0, now).await?;
+                        let change = (&failure, Doubt::Unchanged, 0);
+                        transitions::mark_unknown(connection, &ids, change, now).await?;
                     }
                 }
             }
@@ -249,7 +250,8 @@ impl Store {
                         transitions::to_failed(connection, &ids, &failure, 0, now).await?;
                     }
                     Err(failure) => {
-                        transitions::mark_unknown(connection, &ids, &failure, 0, now).await?;
+                        let change = (&failure, Doubt::Unchanged, 0);
+                        transitions::mark_unknown(connection, &ids, change, now).await?;
                     }
                 }
             }

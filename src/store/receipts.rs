@@ -155,7 +155,7 @@ struct OpenSms {
     id: i64,
     claim: i64,
     phone: String,
-    /// Its last attempt is the only one that may have been accepted.
+    /// One attempt may have been accepted, and none was made after it.
     is_only_doubt: bool,
 }
 
@@ -765,13 +765,13 @@ async fn open_messages(
         .select((
             sms::id,
             sms::claim,
-            sms::unknown_at,
+            sms::doubt_claim,
             sms::phone,
             sms::reference
         ))
         .load(conn))?;
-    for (id, claim, unknown_at, phone, reference) in unknown {
-        let is_only_doubt = unknown_at.is_some();
+    for (id, claim, doubt_claim, phone, reference) in unknown {
+        let is_only_doubt = doubt_claim.is_some();
         let reference = reference.map(String::from).unwrap_or_default();
         open.insert(
             reference,

@@ -57,6 +57,8 @@ diesel::table! {
         claim -> BigInt,
         claimed_at -> Nullable<BigInt>,
         unknown_at -> Nullable<BigInt>,
+        doubt_claim -> Nullable<BigInt>,
+        claimed_provider -> Nullable<Text>,
         reference -> Nullable<Text>,
         dedupe_key -> Nullable<Text>,
         last_class -> Nullable<Text>,
@@ -121,6 +123,7 @@ diesel::table! {
         created_at -> BigInt,
         failed_at -> BigInt,
         doubt_since -> Nullable<BigInt>,
+        claimed_provider -> Nullable<Text>,
     }
 }
 

@@ -197,7 +197,7 @@ impl Changes {
             ResolvedTransition::Changed(change) => {
                 let failure = match &change.to {
                     NewState::Failed(certain) => Some(certain.failure()),
-                    NewState::Unknown(failure) => Some(failure),
+                    NewState::Unknown(failure, _) => Some(failure),
                     NewState::Ready(_) | NewState::Cancelled(_) => None,
                 };
                 if let Some(failure) = failure
@@ -232,11 +232,12 @@ impl Changes {
                 NewState::Failed(failure) => {
                     transitions::to_failed(connection, &ids, &failure, counted, now).await?;
                 }
-                NewState::Unknown(failure) => {
-                    transitions::mark_unknown(connection, &ids, &failure, counted, now).await?;
+                NewState::Unknown(failure, doubt) => {
+                    let change = (&failure, doubt, counted);
+                    transitions::mark_unknown(connection, &ids, change, now).await?;
                 }
                 NewState::Ready(requeue) => {
-                    transitions::to_ready(connection, &ids, &requeue, counted).await?;
+                    transitions::to_ready(connection, &ids, &requeue, counted, now).await?;
                 }
                 NewState::Cancelled(failure) => {
                     cancel(connection, &ids, &failure, counted, now).await?;

@@ -39,6 +39,7 @@ pub(super) struct QueuedSms {
     late_message_id: Option<LossyText>,
     late_claims: Option<LossyText>,
     unknown_at: Option<i64>,
+    doubt_claim: Option<i64>,
     created_at: i64,
 }
 
@@ -72,7 +73,8 @@ impl QueuedSms {
             claim: self.claim,
             state: self.state,
             in_doubt: self.in_doubt,
-            is_only_doubt: self.unknown_at.is_some(),
+            doubt_claim: self.doubt_claim,
+            has_doubt_end: self.unknown_at.is_some(),
             late_accepted: self.late_accepted,
             late_message_id: self.late_message_id.clone().map(String::from),
             late_claims: self.late_claims.clone().map(String::from),
@@ -188,11 +190,13 @@ macro_rules! shared_columns {
             $table::dedupe_key,
             $table::created_at,
             $table::doubt_since,
+            $table::claimed_provider,
         )
     };
 }
 
-/// The columns of a message that may have been accepted. Its first doubt stays, and what an operator approved is over.
+/// The columns of a message of which another attempt may have been accepted. Its first doubt stays, and what an
+/// operator approved is over.
 macro_rules! doubted {
     () => {
         (
@@ -208,12 +212,42 @@ macro_rules! doubted {
 }
 pub(super) use doubted;
 
+/// The columns of a message in doubt whose result the database cannot store: a later answer must not end the doubt.
+macro_rules! doubt_without_end {
+    () => {
+        (
+            sms::unknown_at.eq(None::<i64>),
+            sms::doubt_claim.eq(None::<i64>),
+        )
+    };
+}
+pub(super) use doubt_without_end;
+
+/// The columns that a [`Doubt`] changes.
+macro_rules! doubt_columns {
+    ($doubt:expr, $now:expr) => {
+        (
+            ($doubt == Doubt::New).then(|| {
+                (
+                    // Before `in_doubt`, because MySQL evaluates assignments from left to right.
+                    sms::doubt_claim.eq(case_when(sms::in_doubt.eq(false), sms::claim.nullable())),
+                    sms::unknown_at.eq($now.as_millis()),
+                    doubted!(),
+                )
+            }),
+            ($doubt == Doubt::Earlier).then(|| sms::doubt_claim.eq(None::<i64>)),
+        )
+    };
+}
+
 /// The columns of a message that was certainly never accepted.
 macro_rules! certain {
     () => {
         (
             sms::in_doubt.eq(false),
             sms::doubt_since.eq(None::<i64>),
+            sms::doubt_claim.eq(None::<i64>),
+            sms::unknown_at.eq(None::<i64>),
             sms::resend_approved.eq(false),
         )
     };
@@ -237,12 +271,12 @@ pub(super) async fn to_failed(
         .select(sms_failed::id)
         .load(conn))?;
     if !taken.is_empty() {
-        mark_unknown(connection, &taken, &number_taken(), counted, now).await?;
-        // Its outcome is known, so a later answer must not end the doubt.
+        let change = (&number_taken(), Doubt::New, counted);
+        mark_unknown(connection, &taken, change, now).await?;
         with_conn!(connection, |conn| update(
             sms::table.filter(sms::id.eq_any(&taken))
         )
-        .set(sms::unknown_at.eq(None::<i64>))
+        .set(doubt_without_end!())
         .execute(conn))?;
     }
     let mut ids = ids.to_vec();
@@ -273,12 +307,12 @@ pub(super) async fn to_failed(
     delete_all!(connection, sms, &ids)
 }
 
-/// Makes messages unknown and in doubt. They can be looked up from now on, whenever they were due to be sent.
+/// Makes messages unknown that are in doubt, counting this many attempts. They can be looked up from now on, whenever
+/// they were due to be sent.
 pub(super) async fn mark_unknown(
     connection: &mut Connection,
     ids: &[i64],
-    failure: &Failure,
-    counted: i32,
+    (failure, doubt, counted): (&Failure, Doubt, i32),
     now: Timestamp,
 ) -> QueryResult<()> {
     if ids.is_empty() {
@@ -288,9 +322,7 @@ pub(super) async fn mark_unknown(
     with_conn!(connection, |conn| Prepared(
         update(sms::table.filter(sms::id.eq_any(&list))).set((
             sms::state.eq(State::Unknown.code()),
-            // Before `in_doubt`, because MySQL evaluates assignments from left to right.
-            sms::unknown_at.eq(case_when(sms::in_doubt.eq(false), now.into_sql::<BigInt>())),
-            doubted!(),
+            doubt_columns!(doubt, now),
             sms::due_at.eq(now),
             sms::worker_id.eq(None::<i64>),
             sms::attempts.eq(more_attempts!(counted)),
@@ -309,6 +341,7 @@ pub(super) async fn to_ready(
     ids: &[i64],
     requeue: &Requeue,
     counted: i32,
+    now: Timestamp,
 ) -> QueryResult<()> {
     let list = in_list(ids.iter().copied());
     let failure = requeue.failure.as_ref().map(|failure| {
@@ -325,19 +358,12 @@ pub(super) async fn to_ready(
         sms::attempts.eq(more_attempts!(counted)),
         failure,
     );
-    let rows = sms::table.filter(sms::id.eq_any(&list));
-    match requeue.doubt {
-        Doubt::New => with_conn!(connection, |conn| Prepared(
-            update(rows).set((ready, doubted!()))
-        )
-        .execute(conn))?,
-        Doubt::Earlier => with_conn!(connection, |conn| Prepared(update(rows).set(ready))
-            .execute(conn))?,
-        Doubt::None => with_conn!(connection, |conn| Prepared(
-            update(rows).set((ready, certain!()))
-        )
-        .execute(conn))?,
-    };
+    let in_doubt = requeue.doubt.map(|doubt| doubt_columns!(doubt, now));
+    let is_certain = requeue.doubt.is_none().then(|| certain!());
+    with_conn!(connection, |conn| Prepared(
+        update(sms::table.filter(sms::id.eq_any(&list))).set((ready, in_doubt, is_certain))
+    )
+    .execute(conn))?;
     Ok(())
 }
 
@@ -358,6 +384,9 @@ pub(super) async fn back_to_queue(
             sms_failed::attempts,
             now.into_sql::<BigInt>(),
             sms_failed::class.eq(Class::Settled.as_str()),
+            // Its attempts were before.
+            sms_failed::failed_at.nullable(),
+            sms_failed::failed_at.nullable(),
         ))
         .insert_into(sms::table)
         .into_columns((
@@ -368,6 +397,8 @@ pub(super) async fn back_to_queue(
             sms::attempts,
             sms::due_at,
             sms::in_doubt,
+            sms::unknown_at,
+            sms::claimed_at,
         ))
         .execute(conn))?;
     delete_all!(connection, sms_failed, ids)

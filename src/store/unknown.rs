@@ -10,11 +10,12 @@ use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_sent};
-use super::transitions::{certain, doubted};
+use super::transitions::{certain, doubt_without_end, doubted};
 use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::{NOT_ADMITTED, NOT_STORED};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, State, Timestamp};
+use ResendReason::{Absent, NotAccepted};
 
 /// The longest reason that is stored for a message that cannot be settled, in characters.
 const REASON: usize = 500;
@@ -32,18 +33,33 @@ pub struct Unknown {
     pub reference: Option<String>,
     /// In milliseconds since the Unix epoch, as all instants.
     pub claimed_at: Option<i64>,
-    /// When it became unknown; its last attempt started before. `None` if earlier attempts may have been accepted.
+    /// No attempt that may have been accepted started after this. `None` where that is not known.
     pub unknown_at: Option<i64>,
+    /// The claim of the only attempt that may have been accepted, if no attempt was made after it.
+    pub doubt_claim: Option<i64>,
     /// When the first attempt was claimed that may have been accepted.
     pub doubt_since: Option<i64>,
     /// When it is looked up next.
     pub due_at: i64,
 }
 
+/// Why an unknown message is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResendReason {
+    /// Its provider accepts its reference only once, or the operator takes the risk.
+    MayBeSentTwice,
+    /// Its provider has none of its attempts.
+    Absent,
+    /// Its provider did not accept the only attempt that may have been accepted.
+    NotAccepted,
+}
+
 /// Selects unknown messages by their next lookup.
 #[derive(Clone, Copy, Debug)]
-pub struct Due {
+pub struct Due<'a> {
     pub campaign_id: i64,
+    /// They were sent through this provider only, as far as that is known.
+    pub provider: &'a str,
     /// Their lookup is due by then.
     pub by: Timestamp,
     /// Their last attempt was claimed by then.
@@ -52,12 +68,13 @@ pub struct Due {
 
 impl Store {
     /// The first `limit` messages, in the order of their lookups.
-    pub async fn unknown_due(&self, due: Due, limit: i64) -> Result<Vec<Unknown>, StoreError> {
+    pub async fn unknown_due(&self, due: Due<'_>, limit: i64) -> Result<Vec<Unknown>, StoreError> {
         reading!(self, |conn| sms::table
             .filter(sms::campaign_id.eq(due.campaign_id))
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::due_at.le(due.by))
             .filter(sms::claimed_at.le(due.claimed_by))
+            .filter(was_sent_through(due.provider).assume_not_null())
             .filter(has_other_code(NOT_STORED).assume_not_null())
             .order((sms::due_at, sms::id))
             .limit(limit)
@@ -65,7 +82,7 @@ impl Store {
             .load(conn))
     }
 
-    pub async fn is_unknown_due(&self, due: Due) -> Result<bool, StoreError> {
+    pub async fn is_unknown_due(&self, due: Due<'_>) -> Result<bool, StoreError> {
         Ok(!self.unknown_due(due, 1).await?.is_empty())
     }
 
@@ -127,45 +144,42 @@ impl Store {
         Ok(sent)
     }
 
-    /// Puts an unknown message with this id and claim back into the queue: with `in_doubt` with the same reference,
-    /// otherwise because its provider never accepted it. False if it is no longer unknown under this claim, an earlier
-    /// attempt may have been accepted too, it has no attempts left (`max_attempts` 0: any number), or its campaign is not active.
+    /// Puts an unknown message with this id and claim back into the queue. False if it is no longer unknown under this
+    /// claim, the reason does not hold for all its attempts, it has no attempts left (`max_attempts` 0: any number), or
+    /// its campaign is not active.
     pub async fn requeue_message(
         &self,
         message: (i64, i64),
-        in_doubt: bool,
+        reason: ResendReason,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         let filter = UnknownFilter {
             message: Some(message),
-            only_doubt: !in_doubt,
+            resend: Some(reason),
             ..UnknownFilter::with_attempts_left(max_attempts)
         };
-        let done = transaction!(self, |connection| requeue_active(
-            connection, &filter, in_doubt, now
-        ))?;
+        let done = transaction!(self, |connection| requeue_active(connection, &filter, now))?;
         Ok(done.moved == 1)
     }
 
     /// Puts unknown messages of a campaign back into the queue, in doubt and with the same reference, if they have
-    /// attempts left (`max_attempts` 0: any number) and their first doubt is from after `doubt_after`. Returns how many;
-    /// 0 if the campaign is not active.
+    /// attempts left (`max_attempts` 0: any number) and were `honoured`: sent through this provider only, the first time
+    /// after this instant. Returns how many; 0 if the campaign is not active.
     pub async fn requeue_unknown(
         &self,
         campaign_id: i64,
-        doubt_after: Option<Timestamp>,
+        honoured: Option<(&str, Timestamp)>,
         max_attempts: i32,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
         let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
-            doubt_after,
+            honoured: honoured.map(|(provider, after)| (provider.to_owned(), after)),
+            resend: Some(ResendReason::MayBeSentTwice),
             ..UnknownFilter::with_attempts_left(max_attempts)
         };
-        in_chunks!(self, |connection| requeue_active(
-            connection, &filter, true, now
-        ))
+        in_chunks!(self, |connection| requeue_active(connection, &filter, now))
     }
 
     /// Makes a message unknown if the database rejects its outcome, so that it is not sent again. False if it has
@@ -189,7 +203,9 @@ impl Store {
                 ("it was not accepted".to_owned(), i32::from(*counted))
             }
             // It stays unknown.
-            Transition::FoundRejected(_) | Transition::Refunded => return Ok(false),
+            Transition::FoundRejected(_) | Transition::FoundAbsent(_) | Transition::Refunded => {
+                return Ok(false);
+            }
         };
         let reason = format!(
             "{outcome}; the database rejects this result: {}",
@@ -199,8 +215,7 @@ impl Store {
         let unknown = (
             sms::state.eq(State::Unknown.code()),
             doubted!(),
-            // Its outcome is known, so a later answer must not end the doubt.
-            sms::unknown_at.eq(None::<i64>),
+            doubt_without_end!(),
             sms::worker_id.eq(None::<i64>),
             sms::last_class.eq(Class::Unknown.as_str()),
             sms::last_code.eq(NOT_STORED),
@@ -241,11 +256,11 @@ pub(super) struct UnknownFilter {
     pub(super) except_codes: Vec<&'static str>,
     /// Messages that have not expired by then.
     pub(super) alive_at: Option<Timestamp>,
-    /// Messages whose first doubt is from after this.
-    pub(super) doubt_after: Option<Timestamp>,
+    /// Messages that were sent through this provider only, the first time after this.
+    pub(super) honoured: Option<(String, Timestamp)>,
     pub(super) attempts_below: Option<i32>,
-    /// Messages of which only the last attempt may have been accepted.
-    pub(super) only_doubt: bool,
+    /// Messages to which this applies, as far as their rows can tell.
+    pub(super) resend: Option<ResendReason>,
 }
 
 impl UnknownFilter {
@@ -298,9 +313,11 @@ pub(super) async fn lock_unknown(
             let is_alive = sms::expires_at.is_null().or(expires_later);
             query = query.filter(is_alive.assume_not_null());
         }
-        if let Some(after) = filter.doubt_after {
-            let is_later = sms::doubt_since.gt(after);
-            query = query.filter(is_later.assume_not_null());
+        if let Some((provider, after)) = &filter.honoured {
+            let is_later = sms::doubt_since.gt(*after);
+            query = query
+                .filter(is_later.assume_not_null())
+                .filter(was_sent_through(provider.as_str()).assume_not_null());
         }
         if let Some(attempts) = filter.attempts_below {
             query = query.filter(sms::attempts.lt(attempts));
@@ -310,6 +327,7 @@ pub(super) async fn lock_unknown(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
+    let is_other = |reason| (filter.resend != Some(reason)).into_sql::<Bool>();
     // Another transaction may have changed them meanwhile.
     let claims = filter
         .message
@@ -320,11 +338,8 @@ pub(super) async fn lock_unknown(
             .filter(sms::id.eq_any(&ids))
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::claim.between(claims.0, claims.1))
-            .filter(
-                sms::unknown_at
-                    .is_not_null()
-                    .or((!filter.only_doubt).into_sql::<Bool>())
-            )
+            .filter(sms::unknown_at.is_not_null().or(is_other(Absent)))
+            .filter(sms::doubt_claim.is_not_null().or(is_other(NotAccepted)))
             .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
             .order(sms::id)
             .select((sms::id, sms::campaign_id))
@@ -335,7 +350,6 @@ pub(super) async fn lock_unknown(
 async fn requeue_active(
     connection: &mut Connection,
     filter: &UnknownFilter,
-    in_doubt: bool,
     now: Timestamp,
 ) -> QueryResult<Chunk> {
     let rows = lock_unknown(connection, filter).await?;
@@ -344,7 +358,8 @@ async fn requeue_active(
     if active.is_empty() {
         return Ok(Chunk::all(0));
     }
-    let certain = (!in_doubt).then(|| certain!());
+    let is_certain = matches!(filter.resend, Some(Absent | NotAccepted));
+    let certain = is_certain.then(|| certain!());
     with_conn!(connection, |conn| update(
         sms::table.filter(sms::id.eq_any(&active))
     )
@@ -355,6 +370,13 @@ async fn requeue_active(
     ))
     .execute(conn))?;
     Ok(Chunk::all(active.len()))
+}
+
+/// Messages from before this column was added have none.
+#[diesel::dsl::auto_type]
+fn was_sent_through<'a>(provider: &'a str) -> _ {
+    let is_same = sms::claimed_provider.eq(provider);
+    sms::claimed_provider.is_null().or(is_same)
 }
 
 /// A message whose outcome is known but could not be stored has its own code.

@@ -386,14 +386,12 @@ fn rejection_does_not_settle_earlier_attempt_in_doubt() {
         let provider = with_lost_responses(Some(0), rejected("invalid"));
         let scratch = scratch_with(db, &provider, "", 1);
         db.run("UPDATE sms SET in_doubt = (1 = 1), resend_approved = (1 = 1), attempts = 1, reference = 'r'");
-        let mut sending = scratch.start(["send", "--concurrency", "1"]);
-        assert!(sending.until("two lookups", || provider.lookups() >= 2));
-        sending.signal(Signal::INT);
-        let ran = sending.ended();
-        assert_eq!(ran.code(), Some(130), "{ran}");
+        let ran = scratch.run(["send", "--concurrency", "1"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
         let status = scratch.checked_status(Some("c"));
         assert_eq!(status["unknown"], 1, "{status}");
         assert_eq!(provider.sends(), 1);
+        assert!(provider.lookups() > 0);
     });
 }
 
@@ -440,7 +438,7 @@ fn lookup_goes_to_the_host_of_an_overridden_url() {
     scratch.write("smsq.toml", &section);
     scratch.import("phone\n+447400123456\n");
     let unknown = "UPDATE sms SET state = 2, in_doubt = 1, attempts = 1, claim = 1, reference = 'r1', \
-        claimed_at = created_at - 7200000, unknown_at = created_at - 7200000";
+        claimed_at = created_at - 7200000, unknown_at = created_at - 7200000, doubt_claim = 1";
     sqlite(&scratch, unknown);
     let ran = scratch.run_with(["send"], &[("PLAN", "p"), ("TOKEN", "t")]);
     assert_eq!(ran.code(), Some(0), "{ran}");

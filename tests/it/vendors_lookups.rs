@@ -15,6 +15,7 @@ fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Look
     let attempt = AttemptSpan {
         started_after: context().now,
         started_before: Some(context().now),
+        is_only: true,
     };
     let looked_up_at = Timestamp::from_millis(context().now.as_millis() + hours * 3_600_000);
     let date = u64::try_from(looked_up_at.as_millis()).expect("after 1970");
@@ -82,6 +83,7 @@ fn lookup_of_every_provider_finds_only_our_message() {
         let attempt = AttemptSpan {
             started_after: context().now,
             started_before: Some(context().now),
+            is_only: true,
         };
         let lookup = provider.lookup(&message(), attempt, &context());
         lookup

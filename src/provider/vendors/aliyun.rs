@@ -241,7 +241,7 @@ impl Adapter for Aliyun {
     }
 }
 
-/// The days in Shanghai on which the vendor may list the attempt, even if the clocks differ.
+/// The days in Shanghai on which the vendor may list the attempts, even if the clocks differ.
 fn days(attempt: AttemptSpan) -> Vec<String> {
     let last = attempt.started_before.unwrap_or(attempt.started_after);
     let last = utc(last.plus(MAX_SKEW).plus(SHANGHAI), "%Y%m%d");

@@ -120,12 +120,12 @@ impl Adapter for Yunpian {
     }
 
     fn lookup(&self, message: &Message, attempt: AttemptSpan, _: &RequestContext) -> Requests {
-        let start = attempt.started_after;
+        let (first, last) = (attempt.started_after, attempt.last_started_after());
         let body = form([
             ("apikey", self.config.secret("api_key")),
             ("mobile", mobile(message)),
-            ("start_time", &format_time(start.minus(BEFORE))),
-            ("end_time", &format_time(start.plus(AFTER))),
+            ("start_time", &format_time(first.minus(BEFORE))),
+            ("end_time", &format_time(last.plus(AFTER))),
             ("page_num", "1"),
             ("page_size", "100"),
         ]);

@@ -154,9 +154,10 @@ impl Dispatcher {
         let progress = &self.context.progress;
         let (counter, count) = match transition {
             Transition::Sent(_) => (&progress.sent, &mut counts.sent),
-            Transition::Failed(_) | Transition::FoundRejected(_) | Transition::NotAdmitted(_) => {
-                (&progress.failed, &mut counts.failed)
-            }
+            Transition::Failed(_)
+            | Transition::FoundRejected(_)
+            | Transition::FoundAbsent(_)
+            | Transition::NotAdmitted(_) => (&progress.failed, &mut counts.failed),
             Transition::Unknown(_) => (&progress.unknown, &mut counts.unknown),
             Transition::Ready { .. } => {
                 progress.retried.fetch_add(1, Ordering::Relaxed);
@@ -219,6 +220,7 @@ fn describe(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp
         },
         Transition::Failed(failure)
         | Transition::FoundRejected(failure)
+        | Transition::FoundAbsent(failure)
         | Transition::NotAdmitted(failure) => {
             format!("failed: {}", failure.reason)
         }

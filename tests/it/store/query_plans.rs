@@ -20,19 +20,19 @@ const VALUES: [i64; 6] = [1, 0, 1_000_000, 50, 10_000, WANTED];
 const STATEMENTS: [(&str, i64); 4] = [
     (
         "SELECT id, campaign_id, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
-         reference, due_at, doubt_since, resend_approved FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3
+         reference, due_at, doubt_since, claimed_provider, resend_approved FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at <= $3
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
         "SELECT id, campaign_id, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
-         reference, due_at, doubt_since, resend_approved FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at = $4 AND id > $5
+         reference, due_at, doubt_since, claimed_provider, resend_approved FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at = $4 AND id > $5
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
         "SELECT id, campaign_id, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
-         reference, due_at, doubt_since, resend_approved FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at > $4 AND due_at <= $3
+         reference, due_at, doubt_since, claimed_provider, resend_approved FROM sms WHERE campaign_id = $1 AND state = $2 AND due_at > $4 AND due_at <= $3
          ORDER BY due_at, id LIMIT $6 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use smsq::queue::{Settled, Transition};
 use smsq::sms::{Class, NewSms, Sms};
-use smsq::store::{CampaignStatus, RetryFilter};
+use smsq::store::{CampaignStatus, ResendReason, RetryFilter};
 
 use super::test_queue::{
     NOW, TestQueue, after, again, failed, failure, fixed, phone, released, row, sent, unknown,
@@ -45,10 +45,11 @@ enum Move {
     SettleByWord {
         as_sent: bool,
     },
-    /// A lookup or a receipt says of an unknown message that its last attempt was not accepted.
-    FoundAbsent {
+    /// A lookup or a receipt proves that an unknown message was not accepted.
+    Prove {
         index: usize,
-        is_rejected: bool,
+        reason: ResendReason,
+        is_resent: bool,
     },
     Suppress {
         number: u64,
@@ -80,6 +81,7 @@ fn transitions() -> impl Strategy<Value = Transition> {
 }
 
 fn moves() -> impl Strategy<Value = Move> {
+    let reasons = prop::sample::select(vec![ResendReason::Absent, ResendReason::NotAccepted]);
     prop_oneof![
         2 => (0_u64..8, 1_u64..4).prop_map(|(first, count)| Move::Import { first, count }),
         1 => Just(Move::PlainInsert),
@@ -93,8 +95,8 @@ fn moves() -> impl Strategy<Value = Move> {
         2 => any::<bool>().prop_map(|cancelled| Move::RetryFailed { cancelled }),
         1 => Just(Move::RetryUnknown),
         1 => any::<bool>().prop_map(|as_sent| Move::SettleByWord { as_sent }),
-        3 => (any::<usize>(), any::<bool>())
-            .prop_map(|(index, is_rejected)| Move::FoundAbsent { index, is_rejected }),
+        3 => (any::<usize>(), reasons, any::<bool>())
+            .prop_map(|(index, reason, is_resent)| Move::Prove { index, reason, is_resent }),
         1 => (0_u64..8).prop_map(|number| Move::Suppress { number }),
         1 => Just(Move::Unsuppress),
         1 => Just(Move::Expire),
@@ -182,9 +184,11 @@ impl<'a> Life<'a> {
                 let settled = queue.store.settle_unknown(campaign_id, *as_sent, None, NOW);
                 settled.await.expect("settled");
             }
-            Move::FoundAbsent { index, is_rejected } => {
-                self.find_absent(*index, *is_rejected).await;
-            }
+            Move::Prove {
+                index,
+                reason,
+                is_resent,
+            } => self.prove(*index, *reason, *is_resent).await,
             Move::Suppress { number } => {
                 let listed = queue.store.suppress(vec![(phone(*number), None)], NOW);
                 listed.await.expect("listed");
@@ -264,8 +268,8 @@ impl<'a> Life<'a> {
         self.in_doubt.retain(|_, doubts| !doubts.is_empty());
     }
 
-    /// Of several attempts, the answer is about the last one only.
-    async fn find_absent(&mut self, index: usize, is_rejected: bool) {
+    /// Absence is proved for all attempts, a rejection for one: then only that one may have been accepted.
+    async fn prove(&mut self, index: usize, reason: ResendReason, is_resent: bool) {
         let unknown = "SELECT id AS value FROM sms WHERE state = 2 ORDER BY id";
         let ids = self.queue.db.numbers(unknown);
         if ids.is_empty() {
@@ -273,16 +277,20 @@ impl<'a> Life<'a> {
         }
         let id = ids[index % ids.len()];
         let claim = self.queue.number("claim", id);
-        let is_changed = if is_rejected {
-            let found = Transition::FoundRejected(failure(Class::Recipient));
-            self.queue.settle_claim(id, claim, found).await == Settled::Done
-        } else {
-            let requeued = self.queue.store.requeue_message((id, claim), false, 0, NOW);
+        let is_changed = if is_resent {
+            let store = &self.queue.store;
+            let requeued = store.requeue_message((id, claim), reason, 0, NOW);
             requeued.await.expect("asked")
+        } else {
+            let failure = failure(Class::Recipient);
+            let found = match reason {
+                ResendReason::Absent => Transition::FoundAbsent(failure),
+                _ => Transition::FoundRejected(failure),
+            };
+            self.queue.settle_claim(id, claim, found).await == Settled::Done
         };
-        if is_changed && let Some(doubts) = self.in_doubt.get_mut(&id) {
-            doubts.remove(&claim);
-            self.in_doubt.retain(|_, doubts| !doubts.is_empty());
+        if is_changed && let Some(doubts) = self.in_doubt.remove(&id) {
+            assert!(reason == ResendReason::Absent || doubts.len() <= 1);
         }
     }
 

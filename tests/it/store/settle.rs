@@ -2,7 +2,7 @@
 
 use smsq::queue::{Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Sms};
-use smsq::store::{CampaignStatus, CommitBatch, RetryFilter};
+use smsq::store::{CampaignStatus, CommitBatch, ResendReason, RetryFilter};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, again, claim_of, commit_batch, failed, failure,
@@ -393,7 +393,10 @@ async fn rejected_resend_of_a_message_in_doubt_is_unknown() {
         let found = Transition::FoundRejected(failure(Class::Recipient));
         assert_eq!(queue.settle(&sms, found).await, Settled::Stale);
         let message = (sms.id, sms.claim);
-        let requeued = queue.store.requeue_message(message, false, 0, NOW).await;
+        let requeued = queue
+            .store
+            .requeue_message(message, ResendReason::NotAccepted, 0, NOW)
+            .await;
         assert!(!requeued.expect("asked"));
         assert_eq!(queue.place(sms.id), "unknown");
         queue.cancel(spring).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smsq::queue::Settlement;
-use smsq::store::{CampaignStatus, CommitBatch, Due, Unfinished};
+use smsq::store::{CampaignStatus, CommitBatch, Due, ResendReason, Unfinished};
 
 use super::test_queue::{
     NOW, PROVIDER, after, again, claim_of, commit_batch, on_every_engine, released, row, rows,
@@ -166,6 +166,7 @@ async fn unknown_message_is_looked_up_by_one_worker() {
         let store = &queue.store;
         let due = |by, claimed_by| Due {
             campaign_id: spring,
+            provider: PROVIDER,
             by,
             claimed_by,
         };
@@ -185,7 +186,7 @@ async fn unknown_message_is_looked_up_by_one_worker() {
         assert!(store.is_unknown_due(later).await.expect("a result"));
         let acquit = async |claim, most| {
             let done = store
-                .requeue_message((sms.id, claim), false, most, now)
+                .requeue_message((sms.id, claim), ResendReason::NotAccepted, most, now)
                 .await;
             done.expect("a result")
         };
@@ -211,7 +212,7 @@ async fn unknown_message_is_requeued_only_after_claimed_after() {
         let requeued = async |since| {
             let done = queue
                 .store
-                .requeue_unknown(spring, Some(since), 0, after(60));
+                .requeue_unknown(spring, Some((PROVIDER, since)), 0, after(60));
             done.await.expect("a result")
         };
         assert_eq!(requeued(after(60)).await, 0);
@@ -308,10 +309,13 @@ async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
         assert_eq!(queue.requeue_unknown(spring).await, 0);
         let honoured = queue
             .store
-            .requeue_unknown(spring, Some(long_ago), 0, NOW)
+            .requeue_unknown(spring, Some((PROVIDER, long_ago)), 0, NOW)
             .await;
         assert_eq!(honoured.expect("read"), 0);
-        let one = queue.store.requeue_message((1, 1), true, 0, NOW).await;
+        let one = queue
+            .store
+            .requeue_message((1, 1), ResendReason::MayBeSentTwice, 0, NOW)
+            .await;
         assert!(!one.expect("read"));
         assert_eq!((queue.count("ready"), queue.count("unknown")), (0, 2));
     })

@@ -204,6 +204,7 @@ fn lookup_asks_for_both_days_around_midnight() {
         let attempt = AttemptSpan {
             started_after: at,
             started_before: Some(at),
+            is_only: true,
         };
         let requests = lookup_requests(&provider, attempt);
         assert_eq!(requests.len(), days.len());
