@@ -507,3 +507,52 @@ fn absent_message_without_attempts_left_fails() {
         assert_eq!(provider.sends(), 1);
     });
 }
+
+#[test]
+fn message_in_doubt_is_not_sent_through_another_provider() {
+    with_every_database(|db| {
+        // The first one has accepted what it does not answer; the second one knows nothing of it.
+        let first = with_lost_responses(Some(0), Vec::new);
+        let second = TimedProvider::start(Some(0), |received, earlier| {
+            if received.is_lookup() {
+                listed(&[])
+            } else {
+                Reply::Json(format!(r#"{{"id":"m{earlier}"}}"#))
+            }
+        });
+        let scratch = scratch_with(db, &second, "absent_after = \"200ms\"", 3);
+        let second_only = scratch.read("smsq.toml");
+        let url = first.url();
+        let section = format!(
+            "[providers.attic]\nkind = \"generic\"\nurl = \"{url}/messages\"\nmessage_id = \"/id\"\n\
+             json = {{ to = \"{{{{ phone }}}}\", text = \"{{{{ content }}}}\" }}\n\
+             honours_reference = false\n"
+        );
+        scratch.write("smsq.toml", &format!("{second_only}{section}"));
+        let set = |provider: &str| {
+            let ran = scratch.run(["set", "--campaign", "c", "--provider", provider]);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        };
+        set("attic");
+        let ran = scratch.run(["send", "--concurrency", "1"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!(first.sends(), 3);
+        set("cellar");
+        db.run(
+            "INSERT INTO sms (campaign_id, phone, content) \
+             SELECT id, '+447400123457', 'Hello' FROM campaign WHERE name = 'c'",
+        );
+        for more in [["--concurrency", "1"], ["--on-unknown", "hold"]] {
+            let ran = scratch.run(["send", more[0], more[1]]);
+            assert_eq!(ran.code(), Some(1), "{ran}");
+            assert_eq!(second.sends(), 1);
+        }
+        assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
+        // Only the operator sends them again.
+        let ran = scratch.run(["retry", "--unknown", "--campaign", "c"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let ran = scratch.run(["send", "--concurrency", "1"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!((first.sends(), second.sends()), (3, 4));
+    });
+}

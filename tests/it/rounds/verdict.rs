@@ -193,9 +193,7 @@ fn check_places(world: &World, tally: &mut Tally, faults: &mut Vec<String>) {
             if state == 0 && waiting.contains(&phone) {
                 found("still queued");
             }
-            // Of several attempts in doubt no lookup can tell that none was accepted.
-            let can_be_settled = count > 0 || !was_asked;
-            if state == 0 && doubt == Doubt::Lookups && can_be_settled && unknown.contains(&phone) {
+            if state == 0 && doubt == Doubt::Lookups && unknown.contains(&phone) {
                 found(&format!("unknown, and accepted {count} times"));
             }
         }
