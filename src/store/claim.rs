@@ -30,7 +30,7 @@ const RESCAN: Duration = Duration::from_secs(5);
 const MAX_CLAIM: i64 = i64::MAX - 1;
 
 /// Column `claimed_provider` of a message in doubt that was sent through several providers.
-const SEVERAL: &str = "";
+pub(super) const SEVERAL: &str = "";
 
 /// If locked rows cannot be skipped, rows are chosen among this many times as many.
 const SPREAD: i64 = 4;

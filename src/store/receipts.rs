@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use diesel::dsl::{exists, max, min, not, sql};
+use diesel::dsl::{max, min, sql};
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
+use super::claim::SEVERAL;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
     Chunk, Connection, Prepared, ROWS, execute_each, in_chunks, in_list, insert_new, load_locked,
     querying, reading, transaction, with_conn, writing,
 };
-use super::schema::{attempt, campaign, receipt, receipt_pull, sms, sms_failed, sms_sent};
+use super::schema::{campaign, receipt, receipt_pull, sms, sms_failed, sms_sent};
 use super::{CHUNK, Store, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, Reported, delivery};
@@ -697,8 +698,8 @@ async fn settle_open(
     Ok(())
 }
 
-/// When the first and the last unknown message were claimed, of those claimed in this span that a provider tried: the
-/// one with this name, which may be the default of campaigns without one.
+/// When the first and the last unknown message were claimed, of those claimed in this span that may have been sent
+/// through the provider with this name, which may be the default of campaigns without one.
 async fn unknown_ends(
     connection: &mut Connection,
     (provider, is_default): (&str, bool),
@@ -711,9 +712,7 @@ async fn unknown_ends(
     macro_rules! end {
         ($order:ident) => {{
             let found: Vec<Option<Timestamp>> = with_conn!(connection, |conn| {
-                let attempts = attempt::table.filter(attempt::sms_id.eq(sms::id));
-                let here = exists(attempts.filter(attempt::provider.eq(provider)));
-                let anywhere = exists(attempts.filter(attempt::provider.ne("")));
+                let here = sms::claimed_provider.eq_any([provider, SEVERAL]);
                 let is_named = campaign::provider.eq(provider).assume_not_null();
                 let is_default = is_default.into_sql::<Bool>();
                 let own = campaign::table
@@ -723,7 +722,12 @@ async fn unknown_ends(
                     .filter(is_unknown())
                     .filter(claimed_at().ge(*claimed.start()))
                     .filter(claimed_at().le(*claimed.end()))
-                    .filter(here.or(not(anywhere).and(sms::campaign_id.eq_any(own))))
+                    .filter(
+                        here.or(sms::claimed_provider
+                            .is_null()
+                            .and(sms::campaign_id.eq_any(own)))
+                            .assume_not_null(),
+                    )
                     .order(claimed_at().$order())
                     .limit(1)
                     .select(claimed_at())

@@ -432,7 +432,7 @@ impl Connection {
         }
     }
 
-    /// The names of the columns by which unknown messages are indexed, for conditions beside `state = 2`: reference and
+    /// The names of the columns by which unknown messages are indexed, for conditions together with `state = 2`: reference and
     /// when they were claimed. MySQL has no indexes of a part of a table, so it has columns for them.
     pub(super) fn unknown_columns(&self) -> (&'static str, &'static str) {
         match self {

@@ -1,14 +1,22 @@
 //! The cost of a claim does not grow with the table: its statements read one index and stop early, whatever statistics
-//! the database has.
+//! the database has. Nor do others search a table that workers wait for.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use diesel::connection::{Instrumentation, InstrumentationEvent};
-use smsq::store::{Access, CommitBatch, Store};
+use serde_json::Value;
+use smsq::queue::{Settled, Settlement};
+use smsq::receipt::{Receipt, ReceiptState};
+use smsq::sms::Timestamp;
+use smsq::store::{Access, CampaignStatus, CommitBatch, Store, TriedAt};
 
 use super::server::on_every_server;
-use super::test_queue::{NOW, TestQueue, claim_of, commit_batch};
+use super::test_queue::{
+    NOW, PROVIDER, TestQueue, after, again, claim_of, commit_batch, on_every_engine, phone, rows,
+    sent,
+};
 use crate::support::client::Client;
 use crate::support::databases::Kind;
 
@@ -139,25 +147,261 @@ async fn claim_reads_only_its_messages_without_sorting() {
     .await;
 }
 
-/// The statements that claims ran in this process, normalized.
-static RUN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+/// A statement that ran in this process, with its values, and whether it ran in a transaction.
+#[derive(Clone, Debug)]
+struct Run {
+    sql: String,
+    values: Vec<Value>,
+    in_transaction: bool,
+}
+
+/// The statements of all sessions that were opened while they are recorded.
+static RUN: Mutex<Vec<Run>> = Mutex::new(Vec::new());
+/// No other test has phones from this number on.
+const OWN: u64 = 5_000_000;
+/// Only one test records at a time.
+static RECORDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[expect(clippy::unnecessary_wraps, reason = "diesel takes it so")]
 fn record() -> Option<Box<dyn Instrumentation>> {
-    let noted = |event: InstrumentationEvent<'_>| {
-        if let InstrumentationEvent::StartQuery { query, .. } = event {
-            let sql = plain(&query.to_string());
-            if sql.contains("from sms where campaign_id") && sql.contains("limit") {
-                RUN.lock().expect("no failures").insert(sql);
+    let mut in_transaction = false;
+    let noted = move |event: InstrumentationEvent<'_>| match event {
+        InstrumentationEvent::BeginTransaction { .. } => in_transaction = true,
+        InstrumentationEvent::CommitTransaction { .. }
+        | InstrumentationEvent::RollbackTransaction { .. } => in_transaction = false,
+        InstrumentationEvent::StartQuery { query, .. } => {
+            let query = query.to_string();
+            let (sql, values) = query.split_once(" -- binds: ").unwrap_or((&query, "[]"));
+            match sql.split_whitespace().next().unwrap_or_default() {
+                "BEGIN" | "START" => in_transaction = true,
+                "COMMIT" | "ROLLBACK" => in_transaction = false,
+                _ => RUN.lock().expect("no failures").push(Run {
+                    sql: sql.to_owned(),
+                    values: serde_json::from_str(values).unwrap_or_default(),
+                    in_transaction,
+                }),
             }
         }
+        _ => {}
     };
     Some(Box::new(noted))
 }
 
+/// Records the statements of a store that the test opens.
+async fn recording(test: impl AsyncFnOnce()) {
+    let _alone = RECORDING.lock().await;
+    diesel::connection::set_default_instrumentation(record).expect("no lock");
+    test().await;
+    // Stops recording sessions of other tests.
+    diesel::connection::set_default_instrumentation(|| None).expect("no lock");
+}
+
+/// The statements since the last call.
+fn recorded() -> Vec<Run> {
+    std::mem::take(&mut *RUN.lock().expect("no failures"))
+}
+
+async fn recorded_store(queue: &TestQueue) -> Store {
+    recorded();
+    let store = Store::open(&queue.db.url, Access::Existing).await;
+    store.expect("a database")
+}
+
+impl Run {
+    /// Whether one of its values is this text.
+    fn has(&self, text: &str) -> bool {
+        fn is_in(value: &Value, text: &str) -> bool {
+            match value {
+                Value::Array(values) => values.iter().any(|value| is_in(value, text)),
+                value => *value == text,
+            }
+        }
+        self.values.iter().any(|value| is_in(value, text))
+    }
+
+    /// The statement with its values, for the database's own client.
+    fn with_values(&self) -> String {
+        fn literal(value: &Value) -> String {
+            match value {
+                Value::String(text) => format!("'{text}'"),
+                Value::Array(values) => {
+                    let values: Vec<String> = values.iter().map(literal).collect();
+                    format!("ARRAY[{}]", values.join(", "))
+                }
+                value => value.to_string(),
+            }
+        }
+        let place = regex::Regex::new(r"\$\d+|\?").expect("a pattern");
+        let mut values = self.values.iter();
+        let filled = place.replace_all(&self.sql, |_: &regex::Captures<'_>| {
+            literal(values.next().expect("a value for each place"))
+        });
+        filled.into_owned()
+    }
+}
+
+/// How the database executes a statement.
+fn plan(queue: &TestQueue, run: &Run) -> String {
+    let explain = match queue.db.kind {
+        Kind::Sqlite => "EXPLAIN QUERY PLAN",
+        Kind::Postgres | Kind::Mysql => "EXPLAIN",
+    };
+    let mut client = queue.db.client();
+    let lines = client.run(&format!("{explain} {}", run.with_values()));
+    lines.join("\n")
+}
+
+/// A campaign with twenty thousand ready and as many unknown messages.
+async fn many_unknown(queue: &TestQueue) -> i64 {
+    let spring = queue.campaign("spring").await;
+    let rows = match queue.db.kind {
+        Kind::Mysql => "(SELECT seq AS n FROM seq_1_to_40000) AS n".to_owned(),
+        Kind::Postgres => "generate_series(1, 40000) AS n".to_owned(),
+        Kind::Sqlite => {
+            "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 40000) \
+                         SELECT n FROM s) AS s"
+                .to_owned()
+        }
+    };
+    let mut client = queue.db.client();
+    client.run(&format!(
+        "INSERT INTO sms (campaign_id, phone, content, state, in_doubt, claim, claimed_at, doubt_claim, claimed_provider, \
+         reference) SELECT {spring}, '+447400123456', 'hello', 2 * (n % 2), n % 2 = 1, n % 2, \
+         {at} + n, 1, '{PROVIDER}', CASE WHEN n % 2 = 1 THEN {reference} END FROM {rows}",
+        at = NOW.as_millis(),
+        reference = match queue.db.kind {
+            Kind::Mysql => "concat('reference-', n)",
+            Kind::Sqlite | Kind::Postgres => "'reference-' || n",
+        },
+    ));
+    let analyze = match queue.db.kind {
+        Kind::Mysql => "ANALYZE TABLE sms",
+        Kind::Sqlite | Kind::Postgres => "ANALYZE sms",
+    };
+    client.run(analyze);
+    spring
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn receipts_find_unknown_messages_by_an_index() {
+    recording(async || {
+        on_every_engine(async |queue| {
+            many_unknown(queue).await;
+            let store = recorded_store(queue).await;
+            let receipts = ["reference-7", "reference-39999"].map(|reference| Receipt {
+                reference: Some(reference.to_owned()),
+                message_id: None,
+                phone: None,
+                state: ReceiptState::Delivered,
+                failure: None,
+                at: None,
+                part: None,
+                raw: String::new(),
+            });
+            let added = store.add_receipts(PROVIDER, &receipts, after(90)).await;
+            assert_eq!(added.expect("stored"), 2);
+            let kept = Duration::from_secs(3_600);
+            let applied = store.apply_receipts(kept, after(90)).await;
+            assert_eq!(applied.expect("applied").sent, 2);
+            let ran = recorded();
+            let of_queue = |run: &&Run| run.has("reference-7") && run.sql.contains("state = 2");
+            let ran: Vec<&Run> = ran.iter().filter(of_queue).collect();
+            assert_eq!(ran.len(), 1, "{ran:?}");
+            let found = plan(queue, ran[0]);
+            assert!(found.contains("sms_unknown_reference"), "{found}");
+            // The time span is asked for each pass.
+            let tried = TriedAt {
+                provider: PROVIDER,
+                is_default: true,
+            };
+            let ever = Timestamp::from_millis(0)..=after(3_600);
+            let span = store.unknown_span(tried, None, &ever).await;
+            assert!(span.expect("a span").is_some());
+            let ran = recorded();
+            let of_queue = |run: &&Run| run.has(PROVIDER) && run.sql.contains("state = 2");
+            let ran: Vec<&Run> = ran.iter().filter(of_queue).collect();
+            assert_eq!(ran.len(), 2, "{ran:?}");
+            for run in ran {
+                let found = plan(queue, run);
+                assert!(found.contains("sms_unknown_claimed"), "{found}");
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn late_acceptance_searches_no_queue_for_its_key() {
+    recording(async || {
+        on_every_engine(async |queue| {
+            let spring = queue.campaign("spring").await;
+            queue.import(spring, rows(OWN..OWN + 1)).await;
+            let worker = queue.worker().await;
+            let sms = queue.claim_one(worker.id, spring).await;
+            queue.settle(&sms, again()).await;
+            queue.cancel(spring).await;
+            queue.set_state(spring, CampaignStatus::Active).await;
+            // With the same key.
+            queue.import(spring, rows(OWN..OWN + 1)).await;
+            let store = recorded_store(queue).await;
+            let late = Settlement {
+                id: sms.id,
+                claim: sms.claim,
+                provider: PROVIDER.to_owned(),
+                transition: sent(),
+            };
+            let commit = CommitBatch {
+                settlements: vec![late],
+                ..commit_batch(worker.id, NOW)
+            };
+            let done = store.commit(&commit).await.expect("a commit");
+            assert_eq!(done.settled, [Settled::Late]);
+            let ran = recorded();
+            let by_key = ran.iter().filter(|run| run.has(&phone(OWN)));
+            let by_key: Vec<&Run> = by_key
+                .filter(|run| !run.sql.starts_with("INSERT"))
+                .collect();
+            assert!(!by_key.is_empty());
+            for run in by_key {
+                assert!(
+                    run.sql.contains("UPDATE") && run.sql.contains("sms_key"),
+                    "{run:?}"
+                );
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn purge_of_a_person_searches_without_a_lock() {
+    recording(async || {
+        on_every_engine(async |queue| {
+            let spring = queue.campaign("spring").await;
+            queue.import(spring, rows(OWN..OWN + 9)).await;
+            let store = recorded_store(queue).await;
+            let person = store.purge_person(&[phone(OWN + 7)], NOW).await;
+            assert_eq!(person.expect("deleted").cancelled, 1);
+            let ran = recorded();
+            let (mut searched, mut locked) = (0, 0);
+            for run in ran.iter().filter(|run| run.has(&phone(OWN + 7))) {
+                // Only the dedupe key and the starts, by their primary keys.
+                let by_key = run.sql.contains("sms_key") || run.sql.contains("recipient_start");
+                locked += usize::from(run.in_transaction && !by_key);
+                searched += usize::from(!run.in_transaction);
+            }
+            assert_eq!(locked, 0, "{ran:#?}");
+            assert!(searched >= 4, "{ran:#?}");
+        })
+        .await;
+    })
+    .await;
+}
+
 /// Removes the differences between engines, and the order of values.
 fn plain(sql: &str) -> String {
-    let sql = sql.split(" -- binds").next().unwrap_or_default();
     let sql = sql.to_lowercase().replace("sms.", "");
     let sql: String = sql.replace("`sms`.", "").replace("\"sms\".", "");
     let sql = sql.replace(['`', '"', '(', ')'], " ").replace(',', " , ");
@@ -168,31 +412,31 @@ fn plain(sql: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn explained_statements_are_those_of_claims() {
-    diesel::connection::set_default_instrumentation(record).expect("no lock");
-    on_every_server(async |queue| {
-        let spring = queue.queued(20).await;
-        let worker = queue.worker().await;
-        RUN.lock().expect("no failures").clear();
-        let comparing = format!("{}?skip_locked=off", queue.db.url);
-        for url in [&queue.db.url, &comparing] {
-            let store = Store::open(url, Access::Existing)
-                .await
-                .expect("a database");
-            // More than the remaining messages with the same due time.
-            for want in [2, 30] {
-                let claiming = CommitBatch {
-                    claims: vec![claim_of(&[(spring, want)])],
-                    ..commit_batch(worker.id, NOW)
-                };
-                store.commit(&claiming).await.expect("a commit");
+    recording(async || {
+        on_every_server(async |queue| {
+            let spring = queue.queued(20).await;
+            let worker = queue.worker().await;
+            recorded();
+            let comparing = format!("{}?skip_locked=off", queue.db.url);
+            for url in [&queue.db.url, &comparing] {
+                let store = Store::open(url, Access::Existing)
+                    .await
+                    .expect("a database");
+                // More than the remaining messages with the same due time.
+                for want in [2, 30] {
+                    let claiming = CommitBatch {
+                        claims: vec![claim_of(&[(spring, want)])],
+                        ..commit_batch(worker.id, NOW)
+                    };
+                    store.commit(&claiming).await.expect("a commit");
+                }
             }
-        }
-        for (statement, _) in STATEMENTS {
-            let run = RUN.lock().expect("no failures");
-            assert!(run.contains(&plain(statement)), "{statement}: {run:#?}");
-        }
+            let run: BTreeSet<String> = recorded().iter().map(|run| plain(&run.sql)).collect();
+            for (statement, _) in STATEMENTS {
+                assert!(run.contains(&plain(statement)), "{statement}: {run:#?}");
+            }
+        })
+        .await;
     })
     .await;
-    // Stops recording sessions of other tests.
-    diesel::connection::set_default_instrumentation(|| None).expect("no lock");
 }

@@ -628,8 +628,16 @@ async fn unknown_messages_are_awaited_from_who_tried_them() {
             ]
         };
         assert_eq!(tried().await, [true, true, false, false]);
-        // Its worker was killed: nobody knows, but its campaign has no other provider.
+        // Neither a killed worker nor another provider of the campaign changes that.
         queue.db.run("UPDATE attempt SET provider = ''");
+        queue.db.run("UPDATE campaign SET provider = 'other'");
+        assert_eq!(tried().await, [true, true, false, false]);
+        // Through both.
+        queue.db.run("UPDATE sms SET claimed_provider = ''");
+        assert_eq!(tried().await, [true; 4]);
+        // It was claimed before the column was added, so only its campaign says it.
+        queue.db.run("UPDATE sms SET claimed_provider = NULL");
+        queue.db.run("UPDATE campaign SET provider = NULL");
         assert_eq!(tried().await, [true, false, true, false]);
         queue
             .db
