@@ -182,9 +182,10 @@ impl<'a> Chaos<'a> {
         self.await_commands()?;
         for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
             let is_cancelled = self.world.asked.cancelled.contains(&campaign);
-            if !(is_cancelled && self.world.chance(0.3)) {
-                self.start_command(&words(&format!("resume {name}")));
-            }
+            // It may have been resumed and paused since.
+            let stays_cancelled = is_cancelled && self.world.chance(0.3);
+            let last = if stays_cancelled { "cancel" } else { "resume" };
+            self.start_command(&words(&format!("{last} {name}")));
             let rate = CAMPAIGN_LIMITS[campaign];
             let any_time = format!("set {name} --window none --rate {rate}/s");
             self.start_command(&words(&any_time));
