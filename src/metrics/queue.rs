@@ -84,7 +84,7 @@ impl QueueState {
                 gauge.inc_by(signed(count));
             }
             let delivery = one.totals.delivery.as_ref();
-            for (state, count) in delivery.into_iter().flat_map(by_delivery) {
+            for (state, count) in delivery.into_iter().flat_map(DeliveryCounts::by_state) {
                 let gauge = deliveries.get_or_create_owned(&labels(state));
                 gauge.inc_by(signed(count));
             }
@@ -176,16 +176,6 @@ fn by_state(totals: &Totals) -> [(&'static str, u64); 6] {
         ("failed", totals.failed),
         ("unknown", totals.unknown),
         ("cancelled", totals.cancelled),
-    ]
-}
-
-fn by_delivery(delivery: &DeliveryCounts) -> [(&'static str, u64); 5] {
-    [
-        ("delivered", delivery.delivered),
-        ("undelivered", delivery.undelivered),
-        ("expired", delivery.expired),
-        ("no_report", delivery.no_report),
-        ("awaiting", delivery.awaiting),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::text::{counts, delivery_counts};
+use super::text::counts;
 use super::{CampaignSummary, Report, columns_of};
 use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::spreadsheet::guarded;
@@ -17,7 +17,7 @@ const LAST: &str = "smsq_id,smsq_state,smsq_class,smsq_code,smsq_reason,smsq_att
 const SENT: &str = "phone,campaign,provider,message_id,segments,price,sent_at,attempts,accepted,delivery,\
                     delivered_at";
 const CAMPAIGNS: &str = "campaign,state,imported,queued,sending,sent,failed,unknown,cancelled,delivered,\
-                         undelivered,expired,no_report,awaiting";
+                         undelivered,expired,no_report,awaiting,not_awaited";
 
 /// The imported columns of all failed messages, in order of appearance.
 #[derive(Debug, Default)]
@@ -119,9 +119,10 @@ pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) ->
         // Empty where no receipts are awaited.
         let delivery = one.totals.delivery.as_ref();
         let delivery = delivery.map_or_else(
-            || vec![String::new(); 5],
+            || vec![String::new(); 6],
             |counts| {
-                delivery_counts(counts)
+                counts
+                    .by_state()
                     .map(|(_, count)| count.to_string())
                     .to_vec()
             },
@@ -213,8 +214,8 @@ mod tests {
         let mut bytes = Vec::new();
         write_campaigns(&sample::report().campaigns, &mut bytes).expect("written");
         insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r"
-        campaign,state,imported,queued,sending,sent,failed,unknown,cancelled,delivered,undelivered,expired,no_report,awaiting
-        spring sale,done,12345,0,0,12032,300,13,0,,,,,
+        campaign,state,imported,queued,sending,sent,failed,unknown,cancelled,delivered,undelivered,expired,no_report,awaiting,not_awaited
+        spring sale,done,12345,0,0,12032,300,13,0,,,,,,
         ");
     }
 

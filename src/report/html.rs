@@ -11,7 +11,6 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, HtmlEscape, context, escape_formatter};
 
 use super::figures::{Fact, facts, percentages, rate};
-use super::text::delivery_counts;
 use super::{Histogram, LocalTime, Reason, Report, ReportError, plain_reason};
 use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
 use crate::text::{duration, printable};
@@ -249,15 +248,16 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
     kinds.into_iter().filter_map(&mut block).collect()
 }
 
-/// What became of the sent messages, with their shares.
+/// What became of the sent messages, with their shares of those whose receipts are or were awaited.
 pub fn delivery(totals: &Totals) -> Vec<Value> {
-    let counts = totals.delivery.as_ref().map(delivery_counts);
-    let counts: Vec<(&str, u64)> = counts
-        .into_iter()
-        .flatten()
-        .filter(|(state, count)| *count > 0 || *state == "delivered")
-        .collect();
-    let shares = percentages(&counts.iter().map(|(_, count)| *count).collect::<Vec<_>>());
+    let Some(delivery) = &totals.delivery else {
+        return Vec::new();
+    };
+    let mut counts = delivery.by_state().to_vec();
+    counts.retain(|(state, count)| *count > 0 || *state == "delivered");
+    let awaited = counts.iter().filter(|(state, _)| *state != "not_awaited");
+    let mut shares = percentages(&awaited.map(|(_, count)| *count).collect::<Vec<_>>());
+    shares.resize(counts.len(), String::new());
     counts
         .into_iter()
         .zip(shares)

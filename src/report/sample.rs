@@ -119,6 +119,7 @@ pub(super) fn with_receipts() -> Report {
         undelivered: 700,
         expired: 0,
         no_report: 32,
+        not_awaited: 0,
         awaiting: 300,
     };
     report.totals.delivery = Some(delivery);

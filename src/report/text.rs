@@ -128,7 +128,7 @@ fn campaign_text(one: &CampaignSummary) -> String {
     }
     push_table(&mut text, &table);
     if let Some(delivery) = &one.totals.delivery {
-        let line = delivery_line(delivery, one.totals.sent);
+        let line = delivery_line(delivery);
         // Below the line of the sent messages.
         let sent = text.find("\n   sent ").map_or(text.len(), |at| at + 1);
         let end = text[sent..]
@@ -140,29 +140,18 @@ fn campaign_text(one: &CampaignSummary) -> String {
 }
 
 /// `     delivered 9,120  92.9 %   undelivered 301   expired 17   no report 44   awaiting 330`.
-fn delivery_line(delivery: &DeliveryCounts, sent: u64) -> String {
-    let rest = sent.saturating_sub(delivery.delivered);
+fn delivery_line(delivery: &DeliveryCounts) -> String {
+    let rest = delivery.awaited() - delivery.delivered;
     let share = percentages(&[delivery.delivered, rest]).swap_remove(0);
     let delivered = HumanCount(delivery.delivered);
     let mut line = format!("     delivered {delivered}  {share}");
-    for (label, count) in delivery_counts(delivery).into_iter().skip(1) {
+    for (label, count) in delivery.by_state().into_iter().skip(1) {
         if count > 0 {
             let _ = write!(line, "   {} {}", label.replace('_', " "), HumanCount(count));
         }
     }
     line.push('\n');
     line
-}
-
-/// All counts of what became of sent messages, with the names of their columns.
-pub(super) fn delivery_counts(delivery: &DeliveryCounts) -> [(&'static str, u64); 5] {
-    [
-        ("delivered", delivery.delivered),
-        ("undelivered", delivery.undelivered),
-        ("expired", delivery.expired),
-        ("no_report", delivery.no_report),
-        ("awaiting", delivery.awaiting),
-    ]
 }
 
 /// A line per campaign, one for those that were removed, and one for the sum.

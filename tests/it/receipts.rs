@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::Value;
+use serde_json::{Value, json};
 use smsq::sandbox::{FaultRate, Faults, MessageOutcome, ReceiptFaults, SandboxConfig};
 
 use crate::support::databases::{Database, with_every_database};
@@ -409,6 +409,34 @@ fn receipts_without_a_source_are_explained() {
 
     For more information, try '--help'.
     ");
+}
+
+#[test]
+fn messages_sent_before_receipts_were_on_are_not_awaited() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let gateway = gateway(Faults::default());
+        gateway.configure_with_references(&scratch, "honours_reference = false\n");
+        scratch.import(&list(7));
+        assert_eq!(scratch.run(SEND).code(), Some(0));
+        let status = scratch.checked_status(Some("c"));
+        assert!(status["delivery"].is_null(), "{status}");
+        configure(&gateway, &scratch, "");
+        scratch.import(&list(9));
+        let ran = scratch.run_with(SEND, &[("SMSQ__RECEIPTS__WAIT", "60s")]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let status = scratch.checked_status(Some("c"));
+        let expected = json!({
+            "delivered": 2, "undelivered": 0, "expired": 0, "no_report": 0, "awaiting": 0,
+            "not_awaited": 7,
+        });
+        assert_eq!(status["delivery"], expected, "{status}");
+        let report = scratch.run(["report"]).stdout();
+        assert!(
+            report.contains("delivered 2  100.0 %   not awaited 7"),
+            "{report}"
+        );
+    });
 }
 
 #[test]

@@ -140,21 +140,39 @@ pub struct DeliveryCounts {
     pub expired: u64,
     pub no_report: u64,
     pub awaiting: u64,
+    /// They were sent while receipts were off.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub not_awaited: u64,
 }
 
 impl DeliveryCounts {
-    fn sum(self) -> u64 {
-        self.delivered + self.undelivered + self.expired + self.no_report + self.awaiting
+    /// Each count with the name of its column.
+    pub fn by_state(&self) -> [(&'static str, u64); 6] {
+        [
+            ("delivered", self.delivered),
+            ("undelivered", self.undelivered),
+            ("expired", self.expired),
+            ("no_report", self.no_report),
+            ("awaiting", self.awaiting),
+            ("not_awaited", self.not_awaited),
+        ]
     }
 
-    /// With this many messages that no receipt is awaited for.
+    /// The number of messages whose receipts are or were awaited.
+    pub fn awaited(&self) -> u64 {
+        let all: u64 = self.by_state().iter().map(|(_, count)| count).sum();
+        all - self.not_awaited
+    }
+
+    /// With this many more messages that no receipt is awaited for.
     fn with_rest(mut self, rest: u64) -> Self {
-        self.no_report += rest;
+        self.not_awaited += rest;
         self
     }
 
     fn plus(self, other: Self) -> Self {
         Self {
+            not_awaited: self.not_awaited + other.not_awaited,
             delivered: self.delivered + other.delivered,
             undelivered: self.undelivered + other.undelivered,
             expired: self.expired + other.expired,
@@ -205,7 +223,6 @@ impl std::iter::Sum for Totals {
             cancelled: sum.cancelled + one.cancelled,
             delivery: match (sum.delivery, one.delivery) {
                 (None, None) => None,
-                // Of a campaign without receipts nothing is known.
                 (None, Some(known)) => Some(known.with_rest(sum.sent)),
                 (Some(known), None) => Some(known.with_rest(one.sent)),
                 (Some(known), Some(more)) => Some(known.plus(more)),
@@ -428,7 +445,7 @@ impl Store {
             let sent = totals.sent;
             totals.delivery = totals.delivery.map(|known| {
                 // Some were sent before their provider's receipts were switched on.
-                known.with_rest(sent.saturating_sub(known.sum()))
+                known.with_rest(sent.saturating_sub(known.awaited()))
             });
         }
         Ok(all)
