@@ -45,7 +45,8 @@ pub(super) fn verify(
         SignatureScheme::VonageJwt => vonage_jwt(secret, max_age, request.posted),
         SignatureScheme::MessageBird => messagebird(secret, request.posted),
         SignatureScheme::Telnyx => telnyx(secret, max_age, request.posted),
-        SignatureScheme::Plivo => plivo(secret, request),
+        SignatureScheme::Plivo => plivo(secret, request, false),
+        SignatureScheme::PlivoV3 => plivo(secret, request, true),
         SignatureScheme::Sinch => sinch(secret, max_age, request.posted),
         SignatureScheme::SmsGate => sms_gate(secret, max_age, request.posted),
     }
@@ -379,9 +380,14 @@ fn telnyx(key: &str, max_age: Duration, posted: &PostedRequest<'_>) -> Result<()
 }
 
 /// Pages of the vendor name three headers, so any one that is right counts: version 3 with the token of the account,
-/// version 3 with the token of the main account, and version 2, which signs the URL without the parameters.
+/// version 3 with the token of the main account, and version 2, which signs the URL without the parameters, unless
+/// only version 3 is allowed.
 /// <https://www.plivo.com/docs/messaging/concepts/signature-validation>
-fn plivo(secret: &str, request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+fn plivo(
+    secret: &str,
+    request: &SignedRequest<'_>,
+    only_version_3: bool,
+) -> Result<(), WebhookError> {
     let posted = request.posted;
     let (before, _) = posted.url.split_once('?').unwrap_or((posted.url, ""));
     let query = sorted(request.query, "=", "&");
@@ -412,6 +418,9 @@ fn plivo(secret: &str, request: &SignedRequest<'_>) -> Result<(), WebhookError> 
         let (Ok(signatures), Ok(nonce)) = (header(posted, signature), header(posted, nonce)) else {
             continue;
         };
+        if only_version_3 && !is_version_3 {
+            continue;
+        }
         has_header = true;
         let signed: [&[u8]; 3] = if is_version_3 {
             [whole.as_bytes(), b".", nonce.as_bytes()]

@@ -105,8 +105,10 @@ pub enum SignatureScheme {
     MessageBird,
     /// Ed25519 of the time and the body.
     Telnyx,
-    /// HMAC-SHA256 of the URL, the sorted form and a nonce.
+    /// HMAC-SHA256 of the URL and a nonce, with the sorted form or without.
     Plivo,
+    /// The same, only with the sorted form.
+    PlivoV3,
     /// HMAC-SHA256 of the body, a nonce and the time.
     Sinch,
     /// HMAC-SHA256 of the body and the time.
@@ -114,13 +116,14 @@ pub enum SignatureScheme {
 }
 
 impl SignatureScheme {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Twilio,
         Self::Vonage,
         Self::VonageJwt,
         Self::MessageBird,
         Self::Telnyx,
         Self::Plivo,
+        Self::PlivoV3,
         Self::Sinch,
         Self::SmsGate,
     ];
@@ -134,6 +137,7 @@ impl SignatureScheme {
             Self::MessageBird => "messagebird",
             Self::Telnyx => "telnyx",
             Self::Plivo => "plivo",
+            Self::PlivoV3 => "plivo-v3",
             Self::Sinch => "sinch",
             Self::SmsGate => "sms-gate",
         }

@@ -697,6 +697,24 @@ fn other_requests_with_the_same_signature_are_rejected() {
 }
 
 #[test]
+fn plivo_v3_refuses_signatures_of_the_url_alone() {
+    let cases = signatures().into_iter();
+    for case in cases.filter(|case| case.vendor == "plivo") {
+        let secret = case.secret;
+        let webhook =
+            format!("webhook = {{ signature = 'plivo-v3', secret = {{ env = '{secret}' }} }}");
+        let result = post(&vendor("plivo", &webhook), &case.request);
+        let is_version_2 = case.request.contains("Signature-V2");
+        assert_eq!(
+            is_signature_error(&result),
+            is_version_2,
+            "{}",
+            case.request
+        );
+    }
+}
+
+#[test]
 fn requests_without_signature_are_rejected() {
     for case in signatures() {
         let provider = signed(case.vendor, case.secret);
