@@ -148,6 +148,7 @@ impl Config {
             ),
             ("retention.older_than", self.retention.is_valid()),
             ("serve.max_waiting", self.serve.max_waiting >= 1),
+            ("serve.max_campaigns", self.serve.max_campaigns >= 1),
             ("serve.receipt_key", self.serve.is_receipt_key_valid()),
         ];
         if let Some(expected) = self.serve.tokens_problem() {
@@ -190,7 +191,9 @@ fn expected(key: &str) -> &'static str {
         | "auto_pause.unlisted"
         | "metrics.max_campaigns" => "a whole number, 0 or more",
         "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
-        "circuit_breaker.failures" | "serve.max_waiting" => "a whole number, 1 or more",
+        "circuit_breaker.failures" | "serve.max_waiting" | "serve.max_campaigns" => {
+            "a whole number, 1 or more"
+        }
         "circuit_breaker.max_probe" => {
             "a duration like `30s`, not shorter than `circuit_breaker.first_probe`"
         }

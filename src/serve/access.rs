@@ -553,6 +553,7 @@ mod tests {
             trusted_proxies: vec!["192.0.2.0/24".parse().expect("a network")],
             tokens: Secret::new(AccessTokens(tokens)),
             max_waiting: 1,
+            max_campaigns: 1,
             receipt_key: Secret::default(),
         };
         (AccessControl::new(&config, 8026), texts)

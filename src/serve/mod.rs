@@ -33,7 +33,7 @@ use crate::report::PriceTables;
 use crate::secret::Secret;
 use crate::store::Store;
 use access::{AccessControl, Texts};
-use intake::Intake;
+use intake::{Intake, IntakeLimits};
 use page::Page;
 
 pub use access::{AccessToken, AccessTokens, Role};
@@ -55,6 +55,8 @@ pub struct Config {
     pub tokens: Secret<AccessTokens>,
     /// No more messages are taken for a campaign while this many of it are due.
     pub max_waiting: u64,
+    /// No more campaigns are created for clients while there are this many.
+    pub max_campaigns: u64,
     /// The secret from which the URLs for receipts are made.
     pub receipt_key: Secret<String>,
 }
@@ -174,7 +176,10 @@ impl Server {
         let intake = Intake::new(
             store.clone(),
             parts.default_region,
-            config.max_waiting,
+            IntakeLimits {
+                max_waiting: config.max_waiting,
+                max_campaigns: config.max_campaigns,
+            },
             parts.uploads,
             parts.importer,
         );

@@ -10,7 +10,7 @@ use super::connection::{
     Connection, ROWS, insert_all, load_locked, querying, reading, transaction, with_conn,
 };
 use super::schema::campaign;
-use super::{AuditEntry, Store, StoreError, StoreErrorKind};
+use super::{AuditEntry, Store, StoreError, StoreErrorKind, positive};
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
@@ -231,6 +231,11 @@ impl Store {
             .select(CampaignRow::as_select())
             .first(conn))?;
         Ok(row.map(Campaign::from))
+    }
+
+    pub async fn count_campaigns(&self) -> Result<u64, StoreError> {
+        let count: i64 = reading!(self, |conn| campaign::table.count().get_result(conn))?;
+        Ok(positive(count))
     }
 
     /// Creates the campaign, or returns the one that has its name, unchanged.

@@ -859,7 +859,7 @@ async fn post_import(
     };
     uploads.check(&request).map_err(Problem::invalid)?;
     if let Some(field) = request.fields.iter().find(|field| field.name == "campaign")
-        && let Some(campaign) = shared.store.campaign(field.value.trim()).await?
+        && let Some(campaign) = shared.intake.campaigns.find(field.value.trim()).await?
         && campaign.state == CampaignStatus::Cancelled
     {
         return Err(refusal(&shared, &campaign, PostResult::Cancelled));

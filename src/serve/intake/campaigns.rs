@@ -28,17 +28,26 @@ struct OpenCampaign {
 /// Everybody who posts to a campaign while it is read waits for the same reading, and for no other.
 type CampaignRead = Shared<BoxFuture<'static, Result<OpenCampaign, Problem>>>;
 
+/// What clients may not exceed.
+#[derive(Clone, Copy)]
+pub(in crate::serve) struct IntakeLimits {
+    /// Messages of a campaign that are due.
+    pub(in crate::serve) max_waiting: u64,
+    /// Campaigns, when one would be created.
+    pub(in crate::serve) max_campaigns: u64,
+}
+
 pub(super) struct Campaigns {
     store: Store,
-    max_waiting: u64,
+    limits: IntakeLimits,
     known: Mutex<HashMap<String, CampaignRead>>,
 }
 
 impl Campaigns {
-    pub(super) fn new(store: Store, max_waiting: u64) -> Self {
+    pub(super) fn new(store: Store, limits: IntakeLimits) -> Self {
         Self {
             store,
-            max_waiting,
+            limits,
             known: Mutex::default(),
         }
     }
@@ -60,7 +69,7 @@ impl Campaigns {
                  `smsq set --campaign {name} --from SENDER` changes it"
             )));
         }
-        if open.waiting >= self.max_waiting {
+        if open.waiting >= self.limits.max_waiting {
             let status = http::StatusCode::TOO_MANY_REQUESTS;
             let detail = format!(
                 "{} messages of campaign `{name}` wait to be sent: post more when there are fewer \
@@ -70,6 +79,11 @@ impl Campaigns {
             return Err(Problem::new(status, detail).after(WAIT));
         }
         Ok(campaign)
+    }
+
+    /// The campaign of that name. Fails if it is missing, and there are too many to create it.
+    pub(super) async fn find(&self, name: &str) -> Result<Option<Campaign>, Problem> {
+        find(&self.store, name, self.limits).await
     }
 
     /// Reads a campaign again when it is opened next.
@@ -96,7 +110,7 @@ impl Campaigns {
             ..NewCampaign::default()
         };
         // A task, so that it ends also if all requests that wait for it are dropped.
-        let task = tokio::spawn(read(self.store.clone(), new, self.max_waiting));
+        let task = tokio::spawn(read(self.store.clone(), new, self.limits));
         let reading = task.map(|read| read.unwrap_or_else(|_| Err(Problem::stopping())));
         let reading = reading.boxed().shared();
         if known.len() >= MAX_KNOWN {
@@ -107,11 +121,37 @@ impl Campaigns {
     }
 }
 
-async fn read(store: Store, new: NewCampaign, most: u64) -> Result<OpenCampaign, Problem> {
+async fn find(
+    store: &Store,
+    name: &str,
+    limits: IntakeLimits,
+) -> Result<Option<Campaign>, Problem> {
+    let found = store.campaign(name).await?;
+    if found.is_none() && store.count_campaigns().await? >= limits.max_campaigns {
+        let most = limits.max_campaigns;
+        let detail = format!(
+            "there are {most} campaigns, so `{name}` is not created: `smsq purge --campaigns` removes those that are \
+             done, `serve.max_campaigns` allows more"
+        );
+        return Err(Problem::new(http::StatusCode::TOO_MANY_REQUESTS, detail).after(WAIT));
+    }
+    Ok(found)
+}
+
+async fn read(
+    store: Store,
+    new: NewCampaign,
+    limits: IntakeLimits,
+) -> Result<OpenCampaign, Problem> {
     let now = store.now().await?;
-    let campaign = store.open_campaign(&new, now).await?;
+    let campaign = match find(&store, &new.name, limits).await? {
+        Some(campaign) => campaign,
+        None => store.open_campaign(&new, now).await?,
+    };
     Ok(OpenCampaign {
-        waiting: store.count_due(campaign.id, now, most).await?,
+        waiting: store
+            .count_due(campaign.id, now, limits.max_waiting)
+            .await?,
         campaign: Arc::new(campaign),
         read_at: Instant::now(),
     })

@@ -17,6 +17,7 @@ use uploads::Uploads;
 use writer::IntakeWriter;
 
 pub(super) use api::{rejected_rows, routes, unlimited_routes};
+pub(super) use campaigns::IntakeLimits;
 pub(super) use uploads::RejectedRows;
 pub use uploads::{FileImporter, ImportField, UploadField, UploadRequest};
 
@@ -32,13 +33,13 @@ impl Intake {
     pub(super) fn new(
         store: Store,
         region: Option<Region>,
-        max_waiting: u64,
+        limits: IntakeLimits,
         uploads: PathBuf,
         importer: Arc<dyn FileImporter>,
     ) -> Self {
         Self {
             mapper: MessageMapper::new(region),
-            campaigns: Campaigns::new(store.clone(), max_waiting),
+            campaigns: Campaigns::new(store.clone(), limits),
             writer: IntakeWriter::start(store),
             uploads: Uploads::start(uploads, importer),
         }

@@ -529,6 +529,7 @@ fn wrong_settings_and_arguments_are_explained() {
         ("listen = \"here\"", "serve.listen"),
         ("public_url = \"ftp://x\"", "serve.public_url"),
         ("max_waiting = 0", "serve.max_waiting"),
+        ("max_campaigns = 0", "serve.max_campaigns"),
         ("port = 1", "serve.port"),
         ("trusted_proxies = [\"proxy\"]", "serve.trusted_proxies"),
         ("receipt_key = \"short\"", "at least 16 characters"),

@@ -289,6 +289,37 @@ fn too_many_waiting_messages_are_refused() {
     assert_eq!(served.post(&elsewhere).status, 202, "other campaigns go on");
 }
 
+#[test]
+fn posts_create_no_more_campaigns_than_allowed() {
+    let scratch = Scratch::new();
+    let served = Served::with(&scratch, "max_campaigns = 3");
+    let to = |campaign: &str| MESSAGE.replace('{', &format!(r#"{{"campaign":"{campaign}","#));
+    // There is the one called `default`.
+    for campaign in ["a", "b"] {
+        assert_eq!(served.post(&to(campaign)).status, 202, "{campaign}");
+    }
+    let refused = served.post(&to("c"));
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(
+        refused.body.contains("serve.max_campaigns"),
+        "{}",
+        refused.body
+    );
+    let list = form(
+        &[("campaign", "c"), ("text", "Hi")],
+        "list.csv",
+        "phone\n+447400123456\n",
+    );
+    let refused = served.api_with("send", "POST", "/v1/imports", &FORM, &list);
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert_eq!(served.post(&to("b")).status, 202);
+    // The limit is that of clients.
+    scratch.write("own.csv", "phone\n+447400123456\n");
+    let ran = scratch.run(["import", "own.csv", "--text", "Hi", "--campaign", "own"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(served.post(&to("own")).status, 202);
+}
+
 const FORM: [(&str, &str); 1] = [("Content-Type", "multipart/form-data; boundary=x")];
 
 /// The body of an upload: the fields, and the file under a name.
