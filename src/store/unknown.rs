@@ -156,8 +156,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let filter = UnknownFilter {
             message: Some(message),
-            resend: Some(reason),
-            ..UnknownFilter::with_attempts_left(max_attempts)
+            ..UnknownFilter::to_resend(reason, max_attempts)
         };
         let done = transaction!(self, |connection| requeue_active(connection, &filter, now))?;
         Ok(done.moved == 1)
@@ -176,8 +175,7 @@ impl Store {
         let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
             honoured: honoured.map(|(provider, after)| (provider.to_owned(), after)),
-            resend: Some(ResendReason::MayBeSentTwice),
-            ..UnknownFilter::with_attempts_left(max_attempts)
+            ..UnknownFilter::to_resend(ResendReason::MayBeSentTwice, max_attempts)
         };
         in_chunks!(self, |connection| requeue_active(connection, &filter, now))
     }
@@ -264,10 +262,16 @@ pub(super) struct UnknownFilter {
 }
 
 impl UnknownFilter {
-    /// Messages that a worker may send again.
-    fn with_attempts_left(max_attempts: i32) -> Self {
+    /// Messages that a worker may send again for this reason. What was not admitted would not be admitted again while
+    /// it is in doubt; otherwise it fails when it is claimed.
+    fn to_resend(reason: ResendReason, max_attempts: i32) -> Self {
+        let except_codes: &[_] = match reason {
+            ResendReason::MayBeSentTwice => &[NOT_STORED, NOT_ADMITTED],
+            Absent | NotAccepted => &[NOT_STORED],
+        };
         Self {
-            except_codes: vec![NOT_STORED, NOT_ADMITTED],
+            except_codes: except_codes.to_vec(),
+            resend: Some(reason),
             attempts_below: Some(max_attempts).filter(|max| *max > 0),
             ..Self::default()
         }

@@ -186,6 +186,10 @@ impl<'a> Chaos<'a> {
             let stays_cancelled = is_cancelled && self.world.chance(0.3);
             let last = if stays_cancelled { "cancel" } else { "resume" };
             self.start_command(&words(&format!("{last} {name}")));
+        }
+        // A cancelled campaign has no settings to change.
+        self.await_commands()?;
+        for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
             let rate = CAMPAIGN_LIMITS[campaign];
             let any_time = format!("set {name} --window none --rate {rate}/s");
             self.start_command(&words(&any_time));

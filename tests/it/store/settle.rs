@@ -379,6 +379,16 @@ async fn suppressed_message_in_doubt_stays_unknown() {
         }
         // No worker queues it again: it would not be admitted, for ever.
         assert_eq!(queue.requeue_unknown(spring).await, 0);
+        // A lookup finds that it was never accepted: then it fails.
+        let message = (first.id, queue.number("claim", first.id));
+        let store = &queue.store;
+        let requeued = store.requeue_message(message, ResendReason::Absent, 0, NOW);
+        assert!(requeued.await.expect("asked"));
+        let claimed = queue
+            .claim_with(worker.id, NOW, claim_of(&[(spring, 1)]))
+            .await;
+        assert_eq!((claimed.rows.len(), claimed.refused), (0, 1));
+        assert_eq!(queue.place(first.id), "suppressed");
     })
     .await;
 }
