@@ -567,3 +567,21 @@ fn architecture_page_names_files_and_functions_that_exist() {
         );
     }
 }
+
+#[test]
+fn operations_page_lists_every_metric() {
+    let registered = Regex::new(r#"register(?:!)?\(\s*"([a-z_]+)""#).expect("a pattern");
+    let mut names = BTreeSet::new();
+    for file in ["src/metrics/mod.rs", "src/metrics/queue.rs"] {
+        let source = read(Path::new(&repository(file)));
+        let found = registered.captures_iter(&source);
+        names.extend(found.map(|name| format!("smsq_{}", &name[1])));
+    }
+    let page = read(Path::new(&repository("docs/operations.md")));
+    let row = Regex::new(r"(?m)^\| `(smsq_[a-z_]+?)(?:_total)?` \|").expect("a pattern");
+    let listed: BTreeSet<String> = row
+        .captures_iter(&page)
+        .map(|name| name[1].to_owned())
+        .collect();
+    assert_eq!(names, listed);
+}
