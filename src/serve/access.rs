@@ -178,7 +178,7 @@ impl AccessTokens {
 }
 
 fn reserved(name: &str) -> String {
-    format!("a name other than `{name}`, which the page *Changes* uses")
+    format!("a name other than `{name}`, which the audit log uses")
 }
 
 impl<'de> Deserialize<'de> for AccessTokens {

@@ -722,8 +722,18 @@ async fn change_campaign(
     body: Bytes,
 ) -> Result<Response, Problem> {
     program.need(Permission::Operate)?;
-    let patch: CampaignPatch = serde_json::from_slice(&body)
-        .map_err(|error| Problem::invalid(format!("invalid change: {error}")))?;
+    let mut json = serde_json::Deserializer::from_slice(&body);
+    let patch: CampaignPatch = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (field, error) = (error.path().to_string(), error.into_inner());
+        let (line, column) = (error.line(), error.column());
+        Problem::invalid(if !error.is_data() {
+            format!("invalid change: it is not JSON (line {line}, column {column})")
+        } else if field == "." {
+            error.to_string()
+        } else {
+            format!("invalid `{field}`: {error}")
+        })
+    })?;
     let campaign = shared.store.campaign(&name).await?;
     let campaign = campaign.ok_or_else(|| unknown_campaign(&name))?;
     let rate = patch.rate.as_deref().map(|rate| match rate.trim() {

@@ -842,10 +842,17 @@ fn campaign_is_changed_over_the_api() {
             r#"{"rate":"fast"}"#,
             format!(r#"{{"rate":"{}"}}"#, vec!["1/s"; 300].join(",")).as_str(),
             r#"{"window":"at night"}"#,
-            r#"{"x":1}"#,
-            "{",
         ] {
             assert_eq!(change("operate", bad).status, 400, "{bad}");
+        }
+        for (bad, named) in [
+            (r#"{"x":1}"#, "unknown field `x`"),
+            (r#"{"rate":5}"#, "invalid `rate`: invalid type: integer `5`"),
+            ("{", "it is not JSON (line 1, column 1)"),
+        ] {
+            let answer = change("operate", bad);
+            assert_eq!(answer.status, 400, "{bad}");
+            assert!(answer.body.contains(named), "{}", answer.body);
         }
         assert_eq!(change("read", r#"{"priority":1}"#).status, 403);
         assert_eq!(
