@@ -110,7 +110,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     for (provider, connection) in configured.iter().zip(connections) {
         let name = provider.name();
         let mut users: Vec<&Campaign> = campaigns.iter().map(|(campaign, _)| campaign).collect();
-        users.retain(|campaign| context.provider_of(campaign).is_some_and(|it| it == name));
+        users.retain(|campaign| {
+            context
+                .provider_of(campaign)
+                .is_some_and(|provider| provider == name)
+        });
         let is_used = used.iter().any(|used| *used == name);
         findings.check_provider(provider, &users, connection, is_used);
         if let Some(doubt) = serve::unchecked_receipts(context, provider) {
@@ -237,7 +241,8 @@ impl Findings {
                 Conflict::Note(subject, note) => self.note(subject, &note),
             }
         }
-        let is_awaited = |provider: &&Provider| provider.webhook().is_some_and(|it| it.is_enabled);
+        let is_awaited =
+            |provider: &&Provider| provider.webhook().is_some_and(|webhook| webhook.is_enabled);
         let Some(awaited) = providers.iter().find(is_awaited).filter(|_| !offline) else {
             return;
         };
@@ -296,10 +301,13 @@ impl Findings {
         if !provider.needs_sender() {
             return;
         }
-        for campaign in campaigns.iter().filter(|it| it.sender.is_none()) {
+        for campaign in campaigns
+            .iter()
+            .filter(|campaign| campaign.sender.is_none())
+        {
             self.problem("sender", &providers::missing_sender(name, &campaign.name));
         }
-        if campaigns.iter().all(|it| it.sender.is_some()) {
+        if campaigns.iter().all(|campaign| campaign.sender.is_some()) {
             let finding =
                 format!("`{name}` has no `from`: every campaign needs a sender (`--from`)");
             self.note("sender", &finding);
@@ -312,7 +320,9 @@ impl Findings {
         self.has_lost = !audit.is_sound();
         let campaigns = store.campaigns().await?;
         for import in &audit.imports {
-            let campaign = campaigns.iter().find(|it| it.id == import.campaign_id);
+            let campaign = campaigns
+                .iter()
+                .find(|campaign| campaign.id == import.campaign_id);
             let campaign = campaign.map(|campaign| campaign.name.as_str());
             self.imports.push(json!({
                 "import": import.id,

@@ -386,7 +386,8 @@ impl Context {
     /// for them.
     fn provider(&self, name: &str) -> anyhow::Result<Provider> {
         let section = self.provider_section(name)?;
-        let read = |section| Provider::from_section(name, section, &|it| self.variable(it));
+        let read =
+            |section| Provider::from_section(name, section, &|variable| self.variable(variable));
         let mut provider = read(section)?;
         if let Some((setting, url)) = self.receipt_address(&provider)
             && !section.contains_key(setting)

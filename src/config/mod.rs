@@ -250,7 +250,10 @@ fn config_file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
     let named = variable(environment, "SMSQ_CONFIG").map(PathBuf::from);
     flags.config.clone().or(named).or_else(|| {
         let user = user_folder(environment, "XDG_CONFIG_HOME", ".config");
-        let files = [Some(PathBuf::from(FILE)), user.map(|it| it.join(FILE))];
+        let files = [
+            Some(PathBuf::from(FILE)),
+            user.map(|folder| folder.join(FILE)),
+        ];
         files.into_iter().flatten().find(|file| file.exists())
     })
 }

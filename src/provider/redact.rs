@@ -419,7 +419,7 @@ mod tests {
             let found = contents.iter().any(|content| {
                 let (needle, text) = (letters(content), letters(&text));
                 let length = needle.len().min(WINDOW);
-                length > 0 && needle.windows(length).any(|run| text.windows(length).any(|it| it == run))
+                length > 0 && needle.windows(length).any(|run| text.windows(length).any(|other| other == run))
             });
             let contents: Vec<&str> = contents.iter().map(String::as_str).collect();
             prop_assert_eq!(Index::new(&contents).occurs_in(&text), found);

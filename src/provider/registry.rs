@@ -53,7 +53,8 @@ pub(super) fn read(
     };
     let (receipts, webhook) = (table("receipts"), table("webhook"));
     let kind = section.get("kind").and_then(Value::as_str);
-    let Some((kind, new)) = kind.and_then(|kind| ADAPTERS.iter().find(|it| it.0 == kind)) else {
+    let Some((kind, new)) = kind.and_then(|kind| ADAPTERS.iter().find(|adapter| adapter.0 == kind))
+    else {
         let (provider, problem) = (name.to_owned(), kind_problem(&section));
         return Err(ProviderError { provider, problem });
     };

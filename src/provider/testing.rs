@@ -147,7 +147,7 @@ pub(super) fn joins(provider: &Provider, batch: &[Message], next: &Message) -> b
             && key.is_some()
             && batch
                 .iter()
-                .all(|it| it.phone != next.phone && provider.batch_key(it) == key))
+                .all(|message| message.phone != next.phone && provider.batch_key(message) == key))
 }
 
 /// Method, url, headers and body of a request, line by line.

@@ -126,7 +126,10 @@ fn decide_all(
         let one = decide(state, counters, message, number, now);
         all.wait = all.wait.max(one.wait);
         all.mode = all.mode.max(one.mode);
-        let reference = message.as_ref().ok().and_then(|it| it.reference.as_deref());
+        let reference = message
+            .as_ref()
+            .ok()
+            .and_then(|message| message.reference.as_deref());
         let mut result = json!({ "status": one.status, "reference": reference });
         if let Some(wait) = one.retry_after {
             result["retry_after"] = wait.as_secs().into();
@@ -163,7 +166,7 @@ fn parse_message(body: &[u8]) -> Parsed<'_> {
         }
     };
     let digits = message.digits();
-    if !(5..=15).contains(&digits.len()) || !digits.bytes().all(|it| it.is_ascii_digit()) {
+    if !(5..=15).contains(&digits.len()) || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return Err(error(400, "invalid_recipient", "not a number"));
     }
     Ok(message)
@@ -182,7 +185,10 @@ fn decide(
         Err(invalid) => return invalid.clone(),
     };
     let faults = &state.config.faults;
-    let reference = message.reference.as_deref().filter(|it| !it.is_empty());
+    let reference = message
+        .reference
+        .as_deref()
+        .filter(|reference| !reference.is_empty());
     let fault = match reserved(message.digits()) {
         ReservedNumber::None => faults.fault_for(number),
         ReservedNumber::Always(answer) => return answer,

@@ -554,7 +554,7 @@ mod tests {
             }
             let fullest = at
                 .iter()
-                .map(|first| at.iter().filter(|it| (*first..first + 1_000_000).contains(*it)).count())
+                .map(|first| at.iter().filter(|instant| (*first..first + 1_000_000).contains(*instant)).count())
                 .max();
             prop_assert_eq!(Some(usize::try_from(counters.stats().max_in_any_second).expect("small")), fullest);
         }

@@ -111,7 +111,11 @@ async fn receive(
     }
     let mut unreadable = posted.unreadable;
     let mut stops: Vec<(String, Option<String>)> = Vec::new();
-    for reply in posted.replies.iter().filter(|it| asks_to_stop(&it.text)) {
+    for reply in posted
+        .replies
+        .iter()
+        .filter(|reply| asks_to_stop(&reply.text))
+    {
         let phones = reply.phones(shared.default_region);
         if phones.is_empty() {
             unreadable += 1;

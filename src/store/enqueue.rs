@@ -164,7 +164,12 @@ async fn replace(
     existing: &ExistingRows,
     now: Timestamp,
 ) -> QueryResult<()> {
-    let is_undelivered = |id: &i64| existing.origins.get(id).is_some_and(|it| it.is_undelivered);
+    let is_undelivered = |id: &i64| {
+        existing
+            .origins
+            .get(id)
+            .is_some_and(|origin| origin.is_undelivered)
+    };
     let (undelivered, replaced): (Vec<i64>, Vec<i64>) =
         replaced.iter().copied().partition(is_undelivered);
     for ids in undelivered.chunks(ROWS) {

@@ -213,7 +213,7 @@ fn messages_missing_from_a_batch_response_are_unknown() {
         why.iter().any(|failure| {
             failure["reason"]
                 .as_str()
-                .is_some_and(|it| it.contains(words))
+                .is_some_and(|reason| reason.contains(words))
         })
     };
     assert!(has("without a result for this message"), "{why:?}");

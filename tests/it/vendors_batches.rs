@@ -180,7 +180,7 @@ fn table_has_every_vendor_with_batches() {
         let all = messages();
         assert!(
             all.iter()
-                .all(|it| provider.batch_key(it) == provider.batch_key(&all[0])),
+                .all(|message| provider.batch_key(message) == provider.batch_key(&all[0])),
             "{kind}"
         );
         let request = provider.request(&all, &context());

@@ -252,7 +252,7 @@ fn sdks_send_the_same_content() {
             let is_own = |pair: &Value| {
                 !pair[0]
                     .as_str()
-                    .is_some_and(|it| it.starts_with("MessageAttr"))
+                    .is_some_and(|name| name.starts_with("MessageAttr"))
             };
             body.as_array_mut().expect("pairs").retain(is_own);
         }

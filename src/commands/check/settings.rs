@@ -21,9 +21,11 @@ pub(super) enum Conflict {
 /// The conflicts of the settings; `providers` are those that are used.
 pub(super) fn conflicts(config: &Config, providers: &[Provider], now: Timestamp) -> Vec<Conflict> {
     let mut found = Vec::new();
-    found.extend(serve::open_without_token(&config.serve).map(|it| Conflict::Problem("serve", it)));
+    found.extend(
+        serve::open_without_token(&config.serve).map(|problem| Conflict::Problem("serve", problem)),
+    );
     let plain = serve::unencrypted(&config.serve);
-    found.extend(plain.map(|it| Conflict::Note("serve", it.to_owned())));
+    found.extend(plain.map(|note| Conflict::Note("serve", note.to_owned())));
     for provider in providers {
         found.extend(webhook_conflict(config, provider));
     }
@@ -260,7 +262,10 @@ mod tests {
         ] {
             let file = format!("{before}{VENDOR}{after}");
             let found = found(&file);
-            let count = found.iter().filter(|it| it.starts_with(expected)).count();
+            let count = found
+                .iter()
+                .filter(|conflict| conflict.starts_with(expected))
+                .count();
             assert_eq!(count, 1, "{file}{found:#?}");
         }
         // The same settings with what they need.

@@ -61,7 +61,7 @@ pub(super) fn provider(
     }
     let secret = section.get_mut("webhook");
     let mut secret = secret.and_then(|webhook| webhook.get_mut("secret")?.as_table_mut());
-    if let Some(secret) = secret.as_mut().filter(|it| it.contains_key("file")) {
+    if let Some(secret) = secret.as_mut().filter(|table| table.contains_key("file")) {
         **secret = Table::from_iter([("env".to_owned(), WEBHOOK_SECRET.into())]);
     }
     let webhook = secret.and_then(|secret| Some(secret.get("env")?.as_str()?.to_owned()));
@@ -145,7 +145,9 @@ fn only_placeholders(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let start = ["{{", "{%", "{#"].iter().filter_map(|it| rest.find(it));
+        let start = ["{{", "{%", "{#"]
+            .iter()
+            .filter_map(|bracket| rest.find(bracket));
         let start = start.min().unwrap_or(rest.len());
         let (literal, placeholder) = rest.split_at(start);
         shown.push_str(if literal.trim().is_empty() {

@@ -315,7 +315,10 @@ impl ResponseParser {
         let codes: Vec<String> = if let Some(places) = &self.rules.error_code {
             let values = places.values(response.json.as_ref(), entry);
             match between {
-                Some(between) => values.iter().filter_map(|it| between.find(it)).collect(),
+                Some(between) => values
+                    .iter()
+                    .filter_map(|value| between.find(value))
+                    .collect(),
                 None => values,
             }
         } else {

@@ -85,9 +85,9 @@ impl SectionText {
         match self {
             Self::Plain(_) => false,
             Self::Field { root, .. } => *root == name,
-            Self::Template { placeholders, .. } => {
-                placeholders.iter().any(|it| root_of(it) == name)
-            }
+            Self::Template { placeholders, .. } => placeholders
+                .iter()
+                .any(|placeholder| root_of(placeholder) == name),
         }
     }
 
@@ -98,7 +98,7 @@ impl SectionText {
             Self::Field { .. } => false,
             Self::Template { placeholders, .. } => placeholders
                 .iter()
-                .all(|it| matches!(root_of(it), "secret" | "setting")),
+                .all(|placeholder| matches!(root_of(placeholder), "secret" | "setting")),
         }
     }
 }
@@ -186,7 +186,10 @@ impl Templates {
         for placeholder in &placeholders {
             self.check_placeholder(section, key, placeholder)?;
         }
-        let roots: HashSet<&str> = placeholders.iter().map(|it| root_of(it)).collect();
+        let roots: HashSet<&str> = placeholders
+            .iter()
+            .map(|placeholder| root_of(placeholder))
+            .collect();
         match template.render(trial(&name, Some("sender"))) {
             Ok(made) if roots == HashSet::from(["secret"]) => {
                 self.derived_secrets.push(SecretString::from(made));
@@ -359,7 +362,7 @@ impl<'a> Values<'a> {
         };
         let mut columns = placeholders
             .iter()
-            .filter_map(|it| it.strip_prefix("params."));
+            .filter_map(|placeholder| placeholder.strip_prefix("params."));
         match columns.find(is_missing) {
             Some(column) => rejected(format!(
                 "`{key}` needs column `{column}`, which the message lacks"

@@ -122,7 +122,7 @@ impl WebhookReader {
         if let Some(place) = settings
             .reply_matches
             .keys()
-            .find(|it| !it.starts_with('/'))
+            .find(|pointer| !pointer.starts_with('/'))
         {
             let key = format!("reply_matches.{place}");
             return Err(section.invalid(&key, "must be a JSON pointer like `/event`"));
@@ -272,7 +272,7 @@ impl WebhookReader {
         let query = query.split('#').next().unwrap_or_default();
         let content_type = posted.headers.get(CONTENT_TYPE);
         let content_type = content_type
-            .and_then(|it| it.to_str().ok())
+            .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
         let is_form = content_type
             .to_ascii_lowercase()

@@ -116,9 +116,13 @@ impl Adapter for Aliyun {
             }
             return self.signed(context, "SendSms", &query, None);
         }
-        let phones = messages.iter().map(|it| national_number(&it.phone));
+        let phones = messages
+            .iter()
+            .map(|message| national_number(&message.phone));
         let phones: Vec<&str> = phones.collect();
-        let params = messages.iter().map(|it| self.config.template.json(it));
+        let params = messages
+            .iter()
+            .map(|message| self.config.template.json(message));
         let params: Vec<String> = params.collect::<Result<_, _>>()?;
         let list = |texts: Vec<&str>| serde_json::to_string(&texts).unwrap_or_default();
         let body = form([
@@ -187,7 +191,7 @@ impl Adapter for Aliyun {
 
     /// The references of batches: a batch has a phone only once.
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
-        let ids = entries(response).iter().map(|it| text(it, "/OutId"));
+        let ids = entries(response).iter().map(|entry| text(entry, "/OutId"));
         ids.filter(|id| is_batch(id)).collect()
     }
 
@@ -199,7 +203,11 @@ impl Adapter for Aliyun {
         let (message, entries) = (target.message, entries(response));
         let of_batch = format!("{SHARED_REFERENCE}{}", message.reference);
         let is_ours = |id: &String| *id == message.reference || *id == of_batch;
-        if let Some(id) = entries.iter().map(|it| text(it, "/OutId")).find(is_ours) {
+        if let Some(id) = entries
+            .iter()
+            .map(|entry| text(entry, "/OutId"))
+            .find(is_ours)
+        {
             return found(&id);
         }
         let values = self.config.template.values(message).unwrap_or_default();

@@ -72,7 +72,10 @@ impl Adapter for Huawei {
 
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
-        let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
+        let phones: Vec<&str> = messages
+            .iter()
+            .map(|message| message.phone.as_str())
+            .collect();
         let params = serde_json::to_string(&self.config.template.values(first)?);
         let (phones, params) = (phones.join(","), params.unwrap_or_default());
         let settings = &self.settings;

@@ -85,7 +85,10 @@ impl Adapter for Tencent {
 
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
-        let phones: Vec<&str> = messages.iter().map(|it| it.phone.as_str()).collect();
+        let phones: Vec<&str> = messages
+            .iter()
+            .map(|message| message.phone.as_str())
+            .collect();
         let mut body = json!({
             "PhoneNumberSet": phones,
             "SmsSdkAppId": self.settings.sdk_app_id,
@@ -175,7 +178,8 @@ impl Adapter for Tencent {
     fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
         let mut entries = response.list("/Response/PullSmsSendStatusSet").iter();
         let reference = &target.message.reference;
-        let entry = entries.find(|it| scalar(it, "/SessionContext").as_ref() == Some(reference));
+        let entry =
+            entries.find(|entry| scalar(entry, "/SessionContext").as_ref() == Some(reference));
         match entry.and_then(|entry| scalar(entry, "/SerialNo")) {
             Some(id) if response.status.is_success() => found(&id),
             _ => unclear(response.reason("", response.scalar("/Response/Error/Message"))),

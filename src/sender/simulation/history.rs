@@ -230,47 +230,52 @@ mod tests {
     fn every_invalid_history_is_detected() {
         type Change = fn(&mut History);
         let bad: [(&str, Change); 15] = [
-            ("claim 2 of 2 was started after its deadline", |it| {
-                it.claims[1].lease = SECOND / 100;
-                it.starts[3].at += SECOND / 10;
+            ("claim 2 of 2 was started after its deadline", |history| {
+                history.claims[1].lease = SECOND / 100;
+                history.starts[3].at += SECOND / 10;
             }),
-            ("2 was released while its claim was being committed", |it| {
-                it.claims[0].answered = SECOND * 2;
+            (
+                "2 was released while its claim was being committed",
+                |history| {
+                    history.claims[0].answered = SECOND * 2;
+                },
+            ),
+            ("claim 1 of 2 was started twice", |history| {
+                history.starts[3].claim = 1;
             }),
-            ("claim 1 of 2 was started twice", |it| {
-                it.starts[3].claim = 1;
+            ("2 was started under a claim that had passed", |history| {
+                history.starts[1].claim = 3;
             }),
-            ("2 was started under a claim that had passed", |it| {
-                it.starts[1].claim = 3;
+            ("2 was started by two at once", |history| {
+                history.starts[1].ended = Some(SECOND * 2);
             }),
-            ("2 was started by two at once", |it| {
-                it.starts[1].ended = Some(SECOND * 2);
+            ("2 was started by two at once", |history| {
+                history.starts[1].ended = None;
             }),
-            ("2 was started by two at once", |it| {
-                it.starts[1].ended = None;
+            ("2 changed its reference", |history| {
+                history.starts[3].reference.push('!');
             }),
-            ("2 changed its reference", |it| {
-                it.starts[3].reference.push('!');
+            ("+2 was texted 2 times", |history| {
+                history.starts[1].delivered = true
             }),
-            ("+2 was texted 2 times", |it| it.starts[1].delivered = true),
-            ("+3 is in two places", |it| {
-                it.places.push(("+3".to_owned(), Place::Unknown));
+            ("+3 is in two places", |history| {
+                history.places.push(("+3".to_owned(), Place::Unknown));
             }),
-            ("+9 was never imported", |it| {
-                it.places.push(("+9".to_owned(), Place::Waiting));
+            ("+9 was never imported", |history| {
+                history.places.push(("+9".to_owned(), Place::Waiting));
             }),
-            ("+1 is lost", |it| drop(it.places.remove(0))),
-            ("+1 is sent and never was", |it| {
-                it.starts[0].delivered = false;
+            ("+1 is lost", |history| drop(history.places.remove(0))),
+            ("+1 is sent and never was", |history| {
+                history.starts[0].delivered = false;
             }),
-            ("+1 is failed and arrived", |it| {
-                it.places[0].1 = Place::Failed;
+            ("+1 is failed and arrived", |history| {
+                history.places[0].1 = Place::Failed;
             }),
-            ("more than 2 in 1s from 500ms", |it| {
-                it.starts[3].at = SECOND * 149 / 100;
+            ("more than 2 in 1s from 500ms", |history| {
+                history.starts[3].at = SECOND * 149 / 100;
             }),
-            ("2 started in a quiet period", |it| {
-                it.quiet_periods.push((SECOND / 2, SECOND));
+            ("2 started in a quiet period", |history| {
+                history.quiet_periods.push((SECOND / 2, SECOND));
             }),
         ];
         for (expected, change) in bad {

@@ -709,7 +709,10 @@ impl CampaignPatch {
     fn describe(&self, campaign: &str) -> String {
         let rate = self.rate.as_ref().map(|rate| format!("rate `{rate}`"));
         let priority = self.priority.map(|priority| format!("priority {priority}"));
-        let window = self.window.as_ref().map(|it| format!("window `{it}`"));
+        let window = self
+            .window
+            .as_ref()
+            .map(|window| format!("window `{window}`"));
         let changes: Vec<String> = [rate, priority, window].into_iter().flatten().collect();
         format!("changed campaign `{campaign}`: {}", changes.join(", "))
     }

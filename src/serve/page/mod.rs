@@ -678,7 +678,10 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
         .iter()
         .rev()
         .map(|one| {
-            let tried = attempts(one, failed.iter().filter(|it| it.sms_id == one.id));
+            let tried = attempts(
+                one,
+                failed.iter().filter(|attempt| attempt.sms_id == one.id),
+            );
             context! {
                 id => one.id.to_string(),
                 content => one.content.as_deref().filter(|_| may_operate),

@@ -57,7 +57,7 @@ impl TimedProvider {
                     let mut all = log.lock().expect("not poisoned");
                     let earlier = all
                         .iter()
-                        .filter(|it| it.is_lookup() == received.is_lookup());
+                        .filter(|request| request.is_lookup() == received.is_lookup());
                     let reply = reply(&received, earlier.count());
                     all.push(received);
                     drop(all);
@@ -69,7 +69,7 @@ impl TimedProvider {
                         Reply::Never => std::thread::park(),
                         Reply::AfterLookups(count, body) => {
                             let has_too_few = |all: &mut Vec<Received>| {
-                                all.iter().filter(|it| it.is_lookup()).count() < count
+                                all.iter().filter(|request| request.is_lookup()).count() < count
                             };
                             let all = log.lock().expect("not poisoned");
                             drop(more.wait_while(all, has_too_few));
@@ -97,7 +97,9 @@ impl TimedProvider {
 
     fn count(&self, lookups: bool) -> usize {
         let all = self.received.lock().expect("not poisoned");
-        all.iter().filter(|it| it.is_lookup() == lookups).count()
+        all.iter()
+            .filter(|request| request.is_lookup() == lookups)
+            .count()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {

@@ -264,7 +264,7 @@ fn vendors_documented_requests_are_read() {
             Ok(posted) if found(&posted) == expected => {}
             other => wrong.push(format!(
                 "{name}: {request}\n{:?}",
-                other.map(|it| found(&it))
+                other.map(|text| found(&text))
             )),
         }
     }

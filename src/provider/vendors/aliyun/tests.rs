@@ -213,7 +213,7 @@ fn lookup_asks_for_both_days_around_midnight() {
         }
         let nonces: BTreeSet<_> = requests
             .iter()
-            .map(|it| it.headers()["x-acs-signature-nonce"].clone())
+            .map(|request| request.headers()["x-acs-signature-nonce"].clone())
             .collect();
         assert_eq!(nonces.len(), days.len());
     }
