@@ -532,7 +532,7 @@ impl Store {
         for keys in found.keys.chunks(ROWS) {
             transaction!(self, |connection| async {
                 for (campaign_id, key) in keys {
-                    transitions::remove_all_keys(connection, *campaign_id, &[key]).await?;
+                    transitions::remove_keys(connection, *campaign_id, &[key], true).await?;
                 }
                 QueryResult::Ok(())
             })?;
@@ -637,11 +637,11 @@ async fn store_purged(
 ) -> QueryResult<Purged> {
     for (campaign_id, keys) in &counts.keys {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        transitions::remove_keys(connection, *campaign_id, &keys).await?;
+        transitions::remove_keys(connection, *campaign_id, &keys, false).await?;
     }
     for (campaign_id, keys) in &counts.sent_keys {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        transitions::remove_all_keys(connection, *campaign_id, &keys).await?;
+        transitions::remove_keys(connection, *campaign_id, &keys, true).await?;
     }
     store_counts(connection, counts, now).await?;
     let mut purged = Purged::default();
@@ -762,7 +762,7 @@ async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResul
         return Ok(None);
     }
     let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
-    let removed = transitions::remove_all_keys(connection, campaign_id, &keys).await?;
+    let removed = transitions::remove_keys(connection, campaign_id, &keys, true).await?;
     Ok((removed > 0).then_some(campaign_id))
 }
 

@@ -1,7 +1,7 @@
 //! Moves messages between the tables: all that move in the same way at once, by their ids.
 
 use diesel::dsl::case_when;
-use diesel::sql_types::{BigInt, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
 use super::column_types::LossyText;
@@ -417,57 +417,33 @@ pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> 
             .iter()
             .filter_map(|(_, key)| key.as_ref().map(|key| key.text.as_str()))
             .collect();
-        remove_keys(connection, campaign_id, &keys).await?;
+        remove_keys(connection, campaign_id, &keys, false).await?;
     }
     Ok(())
 }
 
-/// Removes dedupe keys from a campaign, except those of messages that were sent; returns how many.
+/// Removes dedupe keys from a campaign; returns how many it had. Those of messages that were sent are removed only with
+/// the messages, or with all of one person: `with_sent`.
 pub(super) async fn remove_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[&str],
+    with_sent: bool,
 ) -> QueryResult<usize> {
-    let existing: Vec<String> = load_locked!(
+    let locked: Vec<String> = load_locked!(
         connection,
         sms_key::table
             .filter(sms_key::campaign_id.eq(campaign_id))
             .filter(sms_key::dedupe_key.eq_any(keys))
-            .filter(sms_key::is_sent.eq(false))
+            .filter(sms_key::is_sent.eq(false).or(with_sent.into_sql::<Bool>()))
             .order(sms_key::dedupe_key)
             .select(sms_key::dedupe_key)
     )?;
-    delete_keys(connection, campaign_id, &existing).await
-}
-
-/// Removes the dedupe keys of messages that were sent, or of one person; returns how many the campaign had.
-pub(super) async fn remove_all_keys(
-    connection: &mut Connection,
-    campaign_id: i64,
-    keys: &[&str],
-) -> QueryResult<usize> {
-    let existing: Vec<String> = load_locked!(
-        connection,
-        sms_key::table
-            .filter(sms_key::campaign_id.eq(campaign_id))
-            .filter(sms_key::dedupe_key.eq_any(keys))
-            .order(sms_key::dedupe_key)
-            .select(sms_key::dedupe_key)
-    )?;
-    delete_keys(connection, campaign_id, &existing).await
-}
-
-/// Deletes keys that this transaction has locked.
-async fn delete_keys(
-    connection: &mut Connection,
-    campaign_id: i64,
-    locked: &[String],
-) -> QueryResult<usize> {
     if !locked.is_empty() {
         let removed = with_conn!(connection, |conn| delete(
             sms_key::table
                 .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(locked))
+                .filter(sms_key::dedupe_key.eq_any(&locked))
         )
         .execute(conn))?;
         all_removed(removed, locked.len())?;

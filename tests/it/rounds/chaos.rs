@@ -180,19 +180,21 @@ impl<'a> Chaos<'a> {
         }
         // Workers may wait for what only the operator changes.
         self.await_commands()?;
-        for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
-            let is_cancelled = self.world.asked.cancelled.contains(&campaign);
-            // It may have been resumed and paused since.
-            let stays_cancelled = is_cancelled && self.world.chance(0.3);
-            let last = if stays_cancelled { "cancel" } else { "resume" };
-            self.start_command(&words(&format!("{last} {name}")));
+        // A cancelled campaign has no settings to change, and an import resumes it with those that it had.
+        for name in CAMPAIGNS {
+            self.start_command(&words(&format!("resume {name}")));
         }
-        // A cancelled campaign has no settings to change.
         self.await_commands()?;
-        for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
-            let rate = CAMPAIGN_LIMITS[campaign];
+        for (name, rate) in CAMPAIGNS.into_iter().zip(CAMPAIGN_LIMITS) {
             let any_time = format!("set {name} --window none --rate {rate}/s");
             self.start_command(&words(&any_time));
+        }
+        self.await_commands()?;
+        for (campaign, name) in CAMPAIGNS.into_iter().enumerate() {
+            let was_cancelled = self.world.asked.cancelled.contains(&campaign);
+            if was_cancelled && self.world.chance(0.3) {
+                self.start_command(&words(&format!("cancel {name}")));
+            }
         }
         self.await_commands()?;
         for campaign in 0..CAMPAIGNS.len() {
