@@ -335,7 +335,7 @@ impl ClaimWrites {
         let list = in_list(ids.iter().copied());
         let nonce = self.nonce.as_str();
         let claim = case_when(sms::claim.lt(MAX_CLAIM), sms::claim + 1).otherwise(i64::MAX);
-        let provider = provider.map(|name| {
+        let claimed_for = provider.map(|name| {
             let is_other = sms::claimed_provider.ne(name).assume_not_null();
             let is_another_in_doubt = sms::in_doubt.and(is_other);
             let name = case_when(is_another_in_doubt, SEVERAL.into_sql::<Text>())
@@ -355,7 +355,7 @@ impl ClaimWrites {
                 sms::worker_id.eq(batch.worker_id),
                 sms::claimed_at.eq(batch.now),
                 sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
-                provider,
+                claimed_for,
             ))
         )
         .execute(conn))?;
