@@ -74,7 +74,7 @@ impl Store {
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::due_at.le(due.by))
             .filter(sms::claimed_at.le(due.claimed_by))
-            .filter(was_sent_through(due.provider).assume_not_null())
+            .filter(was_sent_through(due.provider.to_owned()).assume_not_null())
             .filter(has_other_code(NOT_STORED).assume_not_null())
             .order((sms::due_at, sms::id))
             .limit(limit)
@@ -321,7 +321,7 @@ pub(super) async fn lock_unknown(
             let is_later = sms::doubt_since.gt(*after);
             query = query
                 .filter(is_later.assume_not_null())
-                .filter(was_sent_through(provider.as_str()).assume_not_null());
+                .filter(was_sent_through(provider.clone()).assume_not_null());
         }
         if let Some(attempts) = filter.attempts_below {
             query = query.filter(sms::attempts.lt(attempts));
@@ -378,7 +378,7 @@ async fn requeue_active(
 
 /// Messages from before this column was added have none.
 #[diesel::dsl::auto_type]
-fn was_sent_through<'a>(provider: &'a str) -> _ {
+fn was_sent_through(provider: String) -> _ {
     let is_same = sms::claimed_provider.eq(provider);
     sms::claimed_provider.is_null().or(is_same)
 }

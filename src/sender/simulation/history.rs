@@ -256,7 +256,7 @@ mod tests {
                 history.starts[3].reference.push('!');
             }),
             ("+2 was texted 2 times", |history| {
-                history.starts[1].delivered = true
+                history.starts[1].delivered = true;
             }),
             ("+3 is in two places", |history| {
                 history.places.push(("+3".to_owned(), Place::Unknown));
