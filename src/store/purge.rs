@@ -21,6 +21,7 @@ use super::removal::{self, PLAIN, Removal};
 use super::schema::{
     campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
 };
+use super::transitions::RemovedKeys;
 use super::{CHUNK, CampaignFilter, Store, StoreError, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
@@ -532,7 +533,8 @@ impl Store {
         for keys in found.keys.chunks(ROWS) {
             transaction!(self, |connection| async {
                 for (campaign_id, key) in keys {
-                    transitions::remove_keys(connection, *campaign_id, &[key], true).await?;
+                    transitions::remove_keys(connection, *campaign_id, &[key], RemovedKeys::All)
+                        .await?;
                 }
                 QueryResult::Ok(())
             })?;
@@ -637,11 +639,11 @@ async fn store_purged(
 ) -> QueryResult<Purged> {
     for (campaign_id, keys) in &counts.keys {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        transitions::remove_keys(connection, *campaign_id, &keys, false).await?;
+        transitions::remove_keys(connection, *campaign_id, &keys, RemovedKeys::NotSent).await?;
     }
     for (campaign_id, keys) in &counts.sent_keys {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        transitions::remove_keys(connection, *campaign_id, &keys, true).await?;
+        transitions::remove_keys(connection, *campaign_id, &keys, RemovedKeys::All).await?;
     }
     store_counts(connection, counts, now).await?;
     let mut purged = Purged::default();
@@ -762,7 +764,8 @@ async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResul
         return Ok(None);
     }
     let keys: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
-    let removed = transitions::remove_keys(connection, campaign_id, &keys, true).await?;
+    let removed =
+        transitions::remove_keys(connection, campaign_id, &keys, RemovedKeys::All).await?;
     Ok((removed > 0).then_some(campaign_id))
 }
 

@@ -417,19 +417,27 @@ pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> 
             .iter()
             .filter_map(|(_, key)| key.as_ref().map(|key| key.text.as_str()))
             .collect();
-        remove_keys(connection, campaign_id, &keys, false).await?;
+        remove_keys(connection, campaign_id, &keys, RemovedKeys::NotSent).await?;
     }
     Ok(())
 }
 
-/// Removes dedupe keys from a campaign; returns how many it had. Those of messages that were sent are removed only with
-/// the messages, or with all of one person: `with_sent`.
+/// Which of the named dedupe keys are removed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemovedKeys {
+    /// Those of messages that were sent stay.
+    NotSent,
+    All,
+}
+
+/// Removes dedupe keys from a campaign; returns how many it had.
 pub(super) async fn remove_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[&str],
-    with_sent: bool,
+    which: RemovedKeys,
 ) -> QueryResult<usize> {
+    let with_sent = which == RemovedKeys::All;
     let locked: Vec<String> = load_locked!(
         connection,
         sms_key::table

@@ -144,9 +144,9 @@ impl Store {
         Ok(sent)
     }
 
-    /// Puts an unknown message with this id and claim back into the queue. False if it is not unknown under this
-    /// claim any more, the reason does not hold for all its attempts, it has no attempts left (`max_attempts` 0: any number), or
-    /// its campaign is not active.
+    /// Puts an unknown message with this id and claim back into the queue. False if it is not unknown under this claim
+    /// any more, the reason does not hold for all its attempts, it has no attempts left (`max_attempts` 0: any number),
+    /// or its campaign is not active.
     pub async fn requeue_message(
         &self,
         message: (i64, i64),

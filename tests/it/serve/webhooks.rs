@@ -181,6 +181,34 @@ fn signature_is_checked_and_a_reply_with_stop_suppresses() {
 }
 
 #[test]
+fn unchecked_signatures_are_warned_of_until_the_secret_is_set() {
+    let scratch = Scratch::new();
+    scratch.write("secret", "s");
+    let section = "[providers.sinch]\nfrom = \"SHOP\"\n\
+                   secrets = { service_plan = { file = \"secret\" }, api_token = { file = \"secret\" } }\n";
+    let settings = format!("{section}[serve]\n{SETTINGS}\n");
+    let warning = "signatures of receipts for `sinch` are not checked";
+    // Receipts can be posted as soon as the server has their key, also where `webhook.enabled` is not set.
+    scratch.write("smsq.toml", &settings);
+    for line in ["serve urls", "check --offline"] {
+        let ran = scratch.run(line.split(' '));
+        assert!(ran.to_string().contains(warning), "{line}: {ran}");
+    }
+    let mut process = scratch.start(["serve", "--listen", "127.0.0.1:0"]);
+    process.first_line();
+    process.signal(rustix::process::Signal::TERM);
+    let ran = process.ended();
+    assert!(ran.stderr().contains(warning), "{ran}");
+
+    let secret = "[providers.sinch.webhook]\nsecret = { file = \"secret\" }\n";
+    scratch.write("smsq.toml", &format!("{settings}{secret}"));
+    for line in ["serve urls", "check --offline"] {
+        let ran = scratch.run(line.split(' '));
+        assert!(!ran.to_string().contains(warning), "{line}: {ran}");
+    }
+}
+
+#[test]
 fn national_number_of_a_reply_is_suppressed() {
     let scratch = Scratch::new();
     scratch.write(
