@@ -21,6 +21,7 @@ mod limits;
 mod migrate;
 mod operator;
 mod purge;
+mod queue_state;
 mod receipts;
 mod recipients;
 mod removal;
@@ -65,11 +66,12 @@ pub use intake::{
 };
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
+pub use queue_state::Unfinished;
 pub use receipts::{AwaitingSms, PullLease, ReceiptsApplied, TriedAt};
 pub use removal::Removal;
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
-pub use workers::{NewWorker, Unfinished, Worker};
+pub use workers::{NewWorker, Worker};
 
 /// The most rows that an administrative command moves in one transaction.
 const CHUNK: i64 = 1_000;
