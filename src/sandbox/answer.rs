@@ -55,6 +55,11 @@ pub(super) enum ResponseMode {
 /// are not mobile phones.
 const RESERVED: &str = "1500555";
 
+/// The defaults of the faults file.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const SLOW_FOR: Duration = Duration::from_secs(15);
+const EARLY_FOR: Duration = Duration::from_millis(300);
+
 /// The longest list.
 const MAX_LIST: usize = 1_000;
 
@@ -123,18 +128,18 @@ fn decide_all(
     let mut all = answer(200, Value::Null);
     let mut results = Vec::new();
     for (message, number) in messages.iter().zip(arrival.number..) {
-        let one = decide(state, counters, message, number, now);
-        all.wait = all.wait.max(one.wait);
-        all.mode = all.mode.max(one.mode);
+        let answer = decide(state, counters, message, number, now);
+        all.wait = all.wait.max(answer.wait);
+        all.mode = all.mode.max(answer.mode);
         let reference = message
             .as_ref()
             .ok()
             .and_then(|message| message.reference.as_deref());
-        let mut result = json!({ "status": one.status, "reference": reference });
-        if let Some(wait) = one.retry_after {
+        let mut result = json!({ "status": answer.status, "reference": reference });
+        if let Some(wait) = answer.retry_after {
             result["retry_after"] = wait.as_secs().into();
         }
-        for (key, value) in one.body.as_object().into_iter().flatten() {
+        for (key, value) in answer.body.as_object().into_iter().flatten() {
             result[key] = value.clone();
         }
         results.push(result);
@@ -198,7 +203,7 @@ fn decide(
     };
     match fault {
         Some(Fault::Unavailable) => return overloaded(),
-        Some(Fault::Throttle) => return throttled(faults.retry_after),
+        Some(Fault::Throttle) => return throttled(faults.retry_after.unwrap_or(RETRY_AFTER)),
         _ => {}
     }
     let seed = faults.seed;
@@ -212,13 +217,13 @@ fn decide(
     let body = json!({ "id": counters::id(accepted), "segments": segments(&message.text) });
     let mut answer = answer(if is_new { 201 } else { 200 }, body);
     if faults.receipts.is_early(seed, accepted) {
-        answer.wait = faults.receipts.early_for;
+        answer.wait = faults.receipts.early_for.unwrap_or(EARLY_FOR);
     }
     match fault {
         Some(Fault::UnavailableAfter) => answer.mode = ResponseMode::Replaced,
         Some(Fault::NoAnswer) => answer.mode = ResponseMode::None,
         Some(Fault::Broken) => answer.mode = ResponseMode::Cut,
-        Some(Fault::Slow) => answer.wait = faults.slow_for,
+        Some(Fault::Slow) => answer.wait = faults.slow_for.unwrap_or(SLOW_FOR),
         _ => {}
     }
     answer
@@ -232,8 +237,7 @@ fn fault_for_all(state: &Shared, arrival: &Arrival) -> Option<Answer> {
     } else if arrival.outage {
         Some(overloaded())
     } else {
-        let second = Duration::from_secs(1);
-        arrival.over_limit.then(|| throttled(second))
+        arrival.over_limit.then(|| throttled(RETRY_AFTER))
     }
 }
 

@@ -333,10 +333,10 @@ impl Counters {
         // There may be millions, so that instants are compared as numbers.
         let since_start = |at: jiff::Timestamp| at.duration_since(self.started).as_millis();
         let (since, until) = (page.since.map(since_start), page.until.map(since_start));
-        let all = [(&self.entries, false), (&self.rejected, true)];
-        let all = all.into_iter().flat_map(|(entries, is_rejected)| {
-            let entries = entries.iter().enumerate();
-            entries.map(move |(index, entry)| (index, entry, is_rejected))
+        let lists = [(&self.entries, false), (&self.rejected, true)];
+        let all = lists.into_iter().flat_map(|(entries, is_rejected)| {
+            let numbered = entries.iter().enumerate();
+            numbered.map(move |(index, entry)| (index, entry, is_rejected))
         });
         let is_wanted = |index: usize, entry: &LogEntry, is_rejected: bool| {
             let at = i128::from(entry.at_ms);
@@ -347,11 +347,12 @@ impl Counters {
                     .as_ref()
                     .is_none_or(|id| *id == id_at(index, is_rejected))
         };
-        let wanted =
-            all.filter(|(index, entry, is_rejected)| is_wanted(*index, entry, *is_rejected));
-        let mut wanted = wanted.skip(page.page.saturating_sub(1).saturating_mul(page.limit));
-        let states = wanted.by_ref().take(page.limit);
-        let states = states
+        let mut wanted = all
+            .filter(|(index, entry, is_rejected)| is_wanted(*index, entry, *is_rejected))
+            .skip(page.page.saturating_sub(1).saturating_mul(page.limit));
+        let states = wanted
+            .by_ref()
+            .take(page.limit)
             .map(|(index, entry, is_rejected)| self.state(index, entry, is_rejected, now))
             .collect();
         (states, wanted.next().is_some())
@@ -396,16 +397,22 @@ impl Counters {
         };
         let accepted = self.entries.iter().zip(1..).map(|(entry, number)| {
             let end = faults.final_state(seed, number);
-            let states = faults.receipts(seed, number).into_iter();
-            let mut finals = states.filter(|one| one.part.is_none() && one.final_state.is_final());
+            let is_other = |receipt: &Planned| {
+                receipt.part.is_none()
+                    && receipt.final_state.is_final()
+                    && !receipt.is_foreign
+                    && Some(receipt.final_state) != end
+            };
             MessageOutcome {
-                contradicted: finals.any(|one| Some(one.final_state) != end && !one.is_foreign),
+                contradicted: faults.receipts(seed, number).iter().any(is_other),
                 ..outcome(id(number), entry, end.map_or("no_report", |end| end.state))
             }
         });
-        let rejected = self.rejected.iter().enumerate();
-        let rejected =
-            rejected.map(|(index, entry)| outcome(id_at(index, true), entry, "rejected"));
+        let rejected = self
+            .rejected
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| outcome(id_at(index, true), entry, "rejected"));
         accepted.chain(rejected).collect()
     }
 

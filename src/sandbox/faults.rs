@@ -5,12 +5,11 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use jiff::fmt::friendly::SpanParser;
+use jiff::fmt::serde::unsigned_duration::friendly::compact::{optional, required};
 use serde::Deserialize;
 
-use super::receipts::ReceiptFaults;
-
 /// The faults of a gateway, as in the faults file; none by default.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
     /// Another seed chooses other messages.
@@ -21,16 +20,16 @@ pub struct Faults {
     pub unavailable_after: FaultRate,
     /// Answered 429 with Retry-After; not accepted.
     pub throttle: FaultRate,
-    /// The `Retry-After`, in whole seconds.
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub retry_after: Duration,
+    /// The `Retry-After`, in whole seconds; 1 s by default.
+    #[serde(with = "optional")]
+    pub retry_after: Option<Duration>,
     /// Accepted, then the connection is dropped.
     pub no_answer: FaultRate,
     /// Accepted, and answered after `slow_for`.
     pub slow: FaultRate,
-    /// Should be longer than the timeout of the client.
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub slow_for: Duration,
+    /// Should be longer than the timeout of the client; 15 s by default.
+    #[serde(with = "optional")]
+    pub slow_for: Option<Duration>,
     /// Accepted, and the body of the response is cut.
     pub broken: FaultRate,
     /// Accepted, and the response to a list has results for its first half only.
@@ -44,25 +43,42 @@ pub struct Faults {
     pub receipts: ReceiptFaults,
 }
 
-impl Default for Faults {
-    fn default() -> Self {
-        Self {
-            seed: 0,
-            unavailable: FaultRate::None,
-            unavailable_after: FaultRate::None,
-            throttle: FaultRate::None,
-            retry_after: Duration::from_secs(1),
-            no_answer: FaultRate::None,
-            slow: FaultRate::None,
-            slow_for: Duration::from_secs(15),
-            broken: FaultRate::None,
-            short: FaultRate::None,
-            refuse: None,
-            outage: None,
-            account_from: None,
-            receipts: ReceiptFaults::default(),
-        }
-    }
+/// Table `receipts` of the faults file: how long receipts take, and which messages have unusual ones.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReceiptFaults {
+    /// From the acceptance to the final receipt.
+    #[serde(with = "required")]
+    pub delay: Duration,
+    pub undelivered: FaultRate,
+    pub expired: FaultRate,
+    /// Undelivered, because the recipient opted out.
+    pub opted_out: FaultRate,
+    /// No receipt ever says what became of it.
+    pub missing: FaultRate,
+    /// `accepted` before the final receipt.
+    pub intermediate: FaultRate,
+    /// `accepted` after the final receipt.
+    pub out_of_order: FaultRate,
+    /// The final receipt comes again.
+    pub doubled: FaultRate,
+    /// A receipt for each of two parts.
+    pub per_part: FaultRate,
+    /// The same, and one part is undelivered.
+    pub failed_part: FaultRate,
+    /// Another final receipt follows, which says something else.
+    pub contradicting: FaultRate,
+    /// The receipt comes `early_for` before the response to the message.
+    pub early: FaultRate,
+    /// 300 ms by default.
+    #[serde(with = "optional")]
+    pub early_for: Option<Duration>,
+    /// Another receipt, for a message of another account.
+    pub foreign: FaultRate,
+    /// A receipt in the state `limbo` before the final one.
+    pub unlisted: FaultRate,
+    /// Not accepted, and the connection is dropped: only a receipt says that the message was rejected.
+    pub reject_late: FaultRate,
 }
 
 /// Why a file does not describe faults.
@@ -106,10 +122,10 @@ impl Faults {
             (self.broken, 5, Fault::Broken),
             (self.unavailable_after, 7, Fault::UnavailableAfter),
         ];
-        let applies = |share: FaultRate, salt| share.applies_to(number, mix(self.seed ^ mix(salt)));
-        let mut faults = faults.into_iter();
-        let (.., fault) = faults.find(|(share, salt, _)| applies(*share, *salt))?;
-        Some(fault)
+        faults
+            .into_iter()
+            .find(|(rate, salt, _)| rate.applies_to(number, mix(self.seed ^ mix(*salt))))
+            .map(|(.., fault)| fault)
     }
 }
 
@@ -223,7 +239,7 @@ mod tests {
             faults.throttle,
             FaultRate::Every(NonZeroU64::new(20).expect("not 0"))
         );
-        assert_eq!(faults.slow_for, Duration::from_secs(2));
+        assert_eq!(faults.slow_for, Some(Duration::from_secs(2)));
         let refuse = Outage {
             after: 1_000,
             lasts: Duration::from_millis(500),

@@ -46,8 +46,7 @@ use url::Url;
 
 use counters::Counters;
 pub use counters::{AcceptedMessage, MessageOutcome, Stats};
-pub use faults::{FaultRate, Faults, Outage};
-pub use receipts::ReceiptFaults;
+pub use faults::{FaultRate, Faults, Outage, ReceiptFaults};
 
 /// How the gateway behaves; by default fast and without faults.
 #[derive(Clone, Debug, Default)]

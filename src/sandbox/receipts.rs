@@ -5,69 +5,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::faults::{FaultRate, mix};
-
-/// Table `receipts` of the faults file: how long receipts take, and which messages have unusual ones.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ReceiptFaults {
-    /// From the acceptance to the final receipt.
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub delay: Duration,
-    pub undelivered: FaultRate,
-    pub expired: FaultRate,
-    /// Undelivered, because the recipient opted out.
-    pub opted_out: FaultRate,
-    /// No receipt ever says what became of it.
-    pub missing: FaultRate,
-    /// `accepted` before the final receipt.
-    pub intermediate: FaultRate,
-    /// `accepted` after the final receipt.
-    pub out_of_order: FaultRate,
-    /// The final receipt comes again.
-    pub doubled: FaultRate,
-    /// A receipt for each of two parts.
-    pub per_part: FaultRate,
-    /// The same, and one part is undelivered.
-    pub failed_part: FaultRate,
-    /// Another final receipt follows, which says something else.
-    pub contradicting: FaultRate,
-    /// The receipt comes `early_for` before the response to the message.
-    pub early: FaultRate,
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub early_for: Duration,
-    /// Another receipt, for a message of another account.
-    pub foreign: FaultRate,
-    /// A receipt in the state `limbo` before the final one.
-    pub unlisted: FaultRate,
-    /// Not accepted, and the connection is dropped: only a receipt says that the message was rejected.
-    pub reject_late: FaultRate,
-}
-
-impl Default for ReceiptFaults {
-    fn default() -> Self {
-        Self {
-            delay: Duration::ZERO,
-            undelivered: FaultRate::None,
-            expired: FaultRate::None,
-            opted_out: FaultRate::None,
-            missing: FaultRate::None,
-            intermediate: FaultRate::None,
-            out_of_order: FaultRate::None,
-            doubled: FaultRate::None,
-            per_part: FaultRate::None,
-            failed_part: FaultRate::None,
-            contradicting: FaultRate::None,
-            early: FaultRate::None,
-            early_for: Duration::from_millis(300),
-            foreign: FaultRate::None,
-            unlisted: FaultRate::None,
-            reject_late: FaultRate::None,
-        }
-    }
-}
+use super::faults::{FaultRate, ReceiptFaults, mix};
 
 /// How long receipts that follow the final one come after it.
 const AFTERWARDS: Duration = Duration::from_millis(100);
@@ -163,13 +103,11 @@ impl ReceiptFaults {
             (self.undelivered, Some(FinalState::UNDELIVERED)),
             (self.failed_part, Some(FinalState::UNDELIVERED)),
         ];
-        let chosen = choices.into_iter().zip(3_u64..);
-        let mut chosen = chosen.filter(|((rate, _), salt)| applies(*rate, *salt, seed, number));
-        chosen
-            .next()
-            .map_or(Some(FinalState::DELIVERED), |((_, final_state), _)| {
-                final_state
-            })
+        choices
+            .into_iter()
+            .zip(3_u64..)
+            .find(|((rate, _), salt)| applies(*rate, *salt, seed, number))
+            .map_or(Some(FinalState::DELIVERED), |((_, state), _)| state)
     }
 
     /// When it is known what became of a message.
@@ -299,10 +237,10 @@ mod tests {
     /// The states of the receipts, with the number of the part.
     fn states(faults: &ReceiptFaults) -> Vec<String> {
         let receipts = faults.receipts(0, 1);
-        let name = |one: &Planned| match (one.part, one.is_foreign) {
-            (Some(part), _) => format!("{} {part}", one.final_state.state),
-            (None, true) => format!("foreign {}", one.final_state.state),
-            (None, false) => one.final_state.state.to_owned(),
+        let name = |receipt: &Planned| match (receipt.part, receipt.is_foreign) {
+            (Some(part), _) => format!("{} {part}", receipt.final_state.state),
+            (None, true) => format!("foreign {}", receipt.final_state.state),
+            (None, false) => receipt.final_state.state.to_owned(),
         };
         receipts.iter().map(name).collect()
     }

@@ -124,8 +124,11 @@ async fn respond(
         (&Method::GET, "/stats") => answer::answer(200, json!(state.counters().stats())),
         (&Method::GET, "/receipts") => {
             let limit = query(&request, "limit").and_then(|limit| limit.parse().ok());
-            let limit = limit.unwrap_or(MAX_RECEIPTS).clamp(1, MAX_RECEIPTS);
-            let receipts = state.counters().receipts(false, limit, Instant::now());
+            let limit: usize = limit.unwrap_or(MAX_RECEIPTS);
+            let receipts =
+                state
+                    .counters()
+                    .receipts(false, limit.clamp(1, MAX_RECEIPTS), Instant::now());
             answer::answer(200, json!({ "receipts": receipts }))
         }
         (&Method::GET, "/outcomes") => answer::answer(200, json!(state.counters().outcomes())),
@@ -134,11 +137,10 @@ async fn respond(
         }
         (&Method::GET, path) if path.starts_with("/messages/") => state_of(path, state),
         (&Method::GET, "/messages") => {
-            let query = request.uri().query().unwrap_or_default();
-            let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-            let reference = pairs.find(|(key, _)| key == "reference");
-            let reference = reference.as_ref().map(|(_, value)| value.as_ref());
-            let messages = state.counters().messages(reference, MAX_MESSAGES);
+            let reference = query(&request, "reference");
+            let messages = state
+                .counters()
+                .messages(reference.as_deref(), MAX_MESSAGES);
             answer::answer(200, json!(messages))
         }
         (_, "/stats" | "/messages" | "/receipts" | "/outcomes") => {
@@ -179,9 +181,10 @@ fn states(request: &Request<Incoming>, state: &Shared) -> Answer {
     let number = |name| query(request, name)?.parse::<usize>().ok();
     let instant = |name| {
         let text = query(request, name)?;
-        let millis = text.parse().ok();
-        let millis = millis.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());
-        millis.or_else(|| text.parse().ok())
+        match text.parse() {
+            Ok(millis) => jiff::Timestamp::from_millisecond(millis).ok(),
+            Err(_) => text.parse().ok(),
+        }
     };
     let page = StatesPage {
         id: None,

@@ -329,7 +329,7 @@ async fn messages_over_the_limit_are_throttled() {
 async fn stop_does_not_wait_for_slow_responses() {
     let (sandbox, client) = start(Faults {
         slow: FaultRate::Part(1.0),
-        slow_for: Duration::from_secs(3_600),
+        slow_for: Some(Duration::from_secs(3_600)),
         ..Faults::default()
     });
     let address = sandbox.address();

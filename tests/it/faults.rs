@@ -61,7 +61,7 @@ fn messages_perhaps_accepted_are_held_and_listed() {
     let gateway = Practice::start(faulty(Faults {
         no_answer: every(7),
         slow: every(11),
-        slow_for: Duration::from_secs(20),
+        slow_for: Some(Duration::from_secs(20)),
         broken: every(13),
         ..Faults::default()
     }));
@@ -205,7 +205,7 @@ fn unknown_messages_are_resent_with_honoured_references() {
     let gateway = Practice::start(faulty(Faults {
         no_answer: every(7),
         slow: every(11),
-        slow_for: Duration::from_secs(20),
+        slow_for: Some(Duration::from_secs(20)),
         broken: every(13),
         ..Faults::default()
     }));

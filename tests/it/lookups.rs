@@ -22,7 +22,7 @@ const UNSURE: &str = "timeout = \"500ms\"\n";
 fn gateway() -> Practice {
     Practice::start(SandboxConfig {
         faults: Faults {
-            slow_for: Duration::from_secs(20),
+            slow_for: Some(Duration::from_secs(20)),
             ..Faults::default()
         },
         ..SandboxConfig::default()

@@ -180,7 +180,7 @@ fn nothing_is_sent_before_retry_after() {
     let gateway = Practice::start(SandboxConfig {
         faults: Faults {
             throttle: NonZeroU64::new(40).map_or(FaultRate::None, FaultRate::Every),
-            retry_after: Duration::from_secs(2),
+            retry_after: Some(Duration::from_secs(2)),
             ..Faults::default()
         },
         ..SandboxConfig::default()
@@ -210,7 +210,7 @@ fn throttled_message_shows_its_next_attempt() {
     let gateway = Practice::start(SandboxConfig {
         faults: Faults {
             throttle: NonZeroU64::new(5).map_or(FaultRate::None, FaultRate::Every),
-            retry_after: Duration::from_secs(3),
+            retry_after: Some(Duration::from_secs(3)),
             ..Faults::default()
         },
         ..SandboxConfig::default()
@@ -332,7 +332,7 @@ fn claimed_messages_are_released_when_provider_stops() {
             latency: Duration::from_millis(300),
             faults: Faults {
                 throttle: NonZeroU64::new(10).map_or(FaultRate::None, FaultRate::Every),
-                retry_after: Duration::from_secs(86_400),
+                retry_after: Some(Duration::from_secs(86_400)),
                 ..Faults::default()
             },
             ..SandboxConfig::default()
@@ -367,7 +367,7 @@ fn retry_after_is_cut_shown_and_lifted() {
         let gateway = Practice::start(SandboxConfig {
             faults: Faults {
                 throttle: NonZeroU64::new(1).map_or(FaultRate::None, FaultRate::Every),
-                retry_after: Duration::from_secs(86_400),
+                retry_after: Some(Duration::from_secs(86_400)),
                 ..Faults::default()
             },
             ..SandboxConfig::default()

@@ -39,7 +39,7 @@ fn every_fault(share: f64) -> Faults {
             failed_part: share,
             contradicting: share,
             early: share,
-            early_for: Duration::from_millis(50),
+            early_for: Some(Duration::from_millis(50)),
             foreign: share,
             unlisted: share,
             reject_late: share,
