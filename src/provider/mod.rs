@@ -21,6 +21,7 @@ mod status;
 mod template_params;
 #[cfg(test)]
 mod testing;
+mod times;
 mod units;
 mod vendors;
 mod webhook;
@@ -47,9 +48,7 @@ pub use receipts::{
 };
 pub use registry::{builtin, builtin_section, complete, over};
 pub use section::ProviderError;
-pub use webhook::{
-    Posted, PostedRequest, Reply, SignatureScheme, Webhook, WebhookError, asks_to_stop,
-};
+pub use webhook::{Posted, PostedRequest, Reply, Webhook, WebhookError, asks_to_stop};
 
 use capabilities::LookupTarget;
 use config::ProviderConfig;

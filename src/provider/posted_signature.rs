@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
+use http::header::AUTHORIZATION;
 use md5::{Digest, Md5};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value as Json;
@@ -14,15 +15,26 @@ use sha2::{Sha256, Sha384, Sha512};
 use subtle::ConstantTimeEq;
 
 use super::signing::sha256;
-use super::webhook::{PostedRequest, SignatureScheme, WebhookError};
+use super::webhook::{PostedRequest, WebhookError};
 use crate::sms::Timestamp;
 
-/// A vendor's clock may be ahead of ours by this.
-const MAX_AHEAD: Duration = Duration::from_secs(300);
-/// The difference of clocks that is allowed at the beginning and the end of a JWT.
-const LEEWAY: i64 = 60;
+/// The schemes: the name in the configuration, and the check.
+pub(super) const SCHEMES: [(&str, Verify); 9] = [
+    ("twilio", twilio),
+    ("vonage", vonage),
+    ("vonage-jwt", vonage_jwt),
+    ("messagebird", messagebird),
+    ("telnyx", telnyx),
+    ("plivo", |request| plivo(request, false)),
+    ("plivo-v3", |request| plivo(request, true)),
+    ("sinch", sinch),
+    ("sms-gate", sms_gate),
+];
 
-/// A request, and its query and form as pairs.
+/// Fails unless the request is signed with its secret.
+pub(super) type Verify = fn(&SignedRequest<'_>) -> Result<(), WebhookError>;
+
+/// A request, its query and form as pairs, and what its signature is checked with.
 pub(super) struct SignedRequest<'a> {
     pub(super) posted: &'a PostedRequest<'a>,
     pub(super) query: &'a [(String, String)],
@@ -30,118 +42,106 @@ pub(super) struct SignedRequest<'a> {
     pub(super) form: &'a [(String, String)],
     /// The body, where it is JSON.
     pub(super) json: Option<&'a Json>,
+    pub(super) secret: &'a str,
+    /// How old a signed time may be.
+    pub(super) max_age: Duration,
 }
 
-/// Checks the vendor's signature. `max_age` is how old a signed time may be.
-pub(super) fn verify(
-    scheme: SignatureScheme,
-    secret: &str,
-    max_age: Duration,
-    request: &SignedRequest<'_>,
-) -> Result<(), WebhookError> {
-    match scheme {
-        SignatureScheme::Twilio => twilio(secret, request),
-        SignatureScheme::Vonage => vonage(secret, max_age, request),
-        SignatureScheme::VonageJwt => vonage_jwt(secret, max_age, request.posted),
-        SignatureScheme::MessageBird => messagebird(secret, request.posted),
-        SignatureScheme::Telnyx => telnyx(secret, max_age, request.posted),
-        SignatureScheme::Plivo => plivo(secret, request, false),
-        SignatureScheme::PlivoV3 => plivo(secret, request, true),
-        SignatureScheme::Sinch => sinch(secret, max_age, request.posted),
-        SignatureScheme::SmsGate => sms_gate(secret, max_age, request.posted),
+/// A vendor's clock may be ahead of ours by this.
+const MAX_AHEAD: Duration = Duration::from_secs(300);
+/// The difference of clocks that is allowed at the beginning and the end of a JWT.
+const LEEWAY: i64 = 60;
+
+impl<'a> SignedRequest<'a> {
+    /// The header, which must be there once.
+    fn header(&self, name: &str) -> Result<&'a str, WebhookError> {
+        let mut values = self.posted.headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (Some(value), None) => value.to_str().ok(),
+            _ => None,
+        }
+        .ok_or_else(|| invalid(format!("the request has no header `{name}`")))
+    }
+
+    /// Fails unless `signature` is the HMAC of the joined `parts`.
+    fn check_hmac<M: Mac + KeyInit>(
+        &self,
+        parts: &[&[u8]],
+        signature: &[u8],
+    ) -> Result<(), WebhookError> {
+        check(is_hmac::<M>(self.secret, parts, signature))
+    }
+
+    /// Fails unless the instant, in seconds since 1970, is at most `max_age` ago.
+    fn check_age(&self, seconds: &str) -> Result<(), WebhookError> {
+        let Ok(seconds) = seconds.trim().parse::<i64>() else {
+            return Err(invalid("the signed time is not a number of seconds"));
+        };
+        let age = seconds_of(self.posted.now).saturating_sub(seconds);
+        let limit = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+        if age > limit(self.max_age) {
+            return Err(invalid(TOO_OLD));
+        }
+        if age < -limit(MAX_AHEAD) {
+            return Err(invalid(IN_FUTURE));
+        }
+        Ok(())
     }
 }
 
-/// The hash function of an HMAC.
-#[derive(Clone, Copy)]
-enum HashKind {
-    Md5,
-    Sha1,
-    Sha256,
-    Sha384,
-    Sha512,
-}
+const TOO_OLD: &str = "the signature is too old";
+const IN_FUTURE: &str = "the signed time is in the future: check the clock of this machine";
 
 /// Whether `signature` is the HMAC of the joined `parts`.
-fn is_hmac(kind: HashKind, key: &[u8], parts: &[&[u8]], signature: &[u8]) -> bool {
-    macro_rules! verified {
-        ($hash:ty) => {{
-            let mut mac =
-                Hmac::<$hash>::new_from_slice(key).expect("HMAC takes keys of any length");
-            for part in parts {
-                mac.update(part);
-            }
-            mac.verify_slice(signature).is_ok()
-        }};
+fn is_hmac<M: Mac + KeyInit>(key: &str, parts: &[&[u8]], signature: &[u8]) -> bool {
+    let mut mac = <M as KeyInit>::new_from_slice(key.as_bytes()).expect("HMAC takes any key");
+    for part in parts {
+        mac.update(part);
     }
-    match kind {
-        HashKind::Md5 => verified!(Md5),
-        HashKind::Sha1 => verified!(Sha1),
-        HashKind::Sha256 => verified!(Sha256),
-        HashKind::Sha384 => verified!(Sha384),
-        HashKind::Sha512 => verified!(Sha512),
-    }
+    mac.verify_slice(signature).is_ok()
+}
+
+fn invalid(problem: impl Into<String>) -> WebhookError {
+    WebhookError::Signature(problem.into())
 }
 
 fn wrong() -> WebhookError {
-    WebhookError::Signature("the signature is wrong".to_owned())
+    invalid("the signature is wrong")
 }
 
-fn checked(is_valid: bool) -> Result<(), WebhookError> {
+fn check(is_valid: bool) -> Result<(), WebhookError> {
     is_valid.then_some(()).ok_or_else(wrong)
 }
 
-/// The header, which must be there once.
-fn header<'a>(posted: &PostedRequest<'a>, name: &str) -> Result<&'a str, WebhookError> {
-    let mut values = posted.headers.get_all(name).iter();
-    let value = match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().ok(),
-        _ => None,
-    };
-    value.ok_or_else(|| WebhookError::Signature(format!("the request has no header `{name}`")))
+fn equal(left: &[u8], right: &[u8]) -> bool {
+    left.ct_eq(right).into()
 }
 
 fn from_base64(text: &str) -> Result<Vec<u8>, WebhookError> {
     STANDARD.decode(text.trim()).map_err(|_| wrong())
 }
 
-/// Fails unless the instant, in seconds since 1970, is at most `max_age` ago.
-fn check_age(seconds: &str, now: Timestamp, max_age: Duration) -> Result<(), WebhookError> {
-    let problem = |problem: &str| Err(WebhookError::Signature(problem.to_owned()));
-    let Ok(seconds) = seconds.trim().parse::<i64>() else {
-        return problem("the signed time is not a number of seconds");
-    };
-    let age = now.as_millis().div_euclid(1_000).saturating_sub(seconds);
-    let limit = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
-    if age > limit(max_age) {
-        return problem("the signature is too old");
-    }
-    if age < -limit(MAX_AHEAD) {
-        return problem("the signed time is in the future: check the clock of this machine");
-    }
-    Ok(())
+fn from_hex(text: &str) -> Result<Vec<u8>, WebhookError> {
+    hex::decode(text.trim()).map_err(|_| wrong())
+}
+
+fn seconds_of(instant: Timestamp) -> i64 {
+    instant.as_millis().div_euclid(1_000)
 }
 
 /// <https://www.twilio.com/docs/usage/webhooks/webhooks-security>
-fn twilio(secret: &str, request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+fn twilio(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
     let posted = request.posted;
-    let signature = from_base64(header(posted, "x-twilio-signature")?)?;
-    let settings = posted.headers.get("x-twilio-webhooks-signature-settings");
-    let settings = settings.and_then(|value| value.to_str().ok()).unwrap_or("");
-    let kind = if settings.to_ascii_uppercase().contains("HMAC_SHA256") {
-        HashKind::Sha256
-    } else {
-        HashKind::Sha1
-    };
+    let signature = from_base64(request.header("x-twilio-signature")?)?;
     let hash = request.query.iter().find(|(name, _)| name == "bodySHA256");
     if let Some((_, hash)) = hash.filter(|_| request.form.is_empty()) {
         let expected = hex::encode(sha256(posted.body));
-        checked(equal(
+        check(equal(
             hash.to_ascii_lowercase().as_bytes(),
             expected.as_bytes(),
         ))?;
     } else if request.form.is_empty() && !posted.body.is_empty() {
-        return Err(WebhookError::Signature("the body is not signed".to_owned()));
+        return Err(invalid("the body is not signed"));
     }
     let mut pairs: Vec<&(String, String)> = request.form.iter().collect();
     pairs.sort_unstable();
@@ -150,20 +150,24 @@ fn twilio(secret: &str, request: &SignedRequest<'_>) -> Result<(), WebhookError>
         .into_iter()
         .flat_map(|(name, value)| [name.as_str(), value])
         .collect();
+    let settings = posted.headers.get("x-twilio-webhooks-signature-settings");
+    let is_sha256 = settings
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|settings| settings.to_ascii_uppercase().contains("HMAC_SHA256"));
+    let is_hmac = if is_sha256 {
+        is_hmac::<Hmac<Sha256>>
+    } else {
+        is_hmac::<Hmac<Sha1>>
+    };
     // The vendor's systems do not agree on whether the port belongs to the URL.
     let urls = [
         Some(posted.url.to_owned()),
         without_port(posted.url),
         with_port(posted.url),
     ];
-    let mut urls = urls.into_iter().flatten();
-    checked(urls.any(|url| {
-        is_hmac(
-            kind,
-            secret.as_bytes(),
-            &[url.as_bytes(), form.as_bytes()],
-            &signature,
-        )
+    check(urls.iter().flatten().any(|url| {
+        let parts = [url.as_bytes(), form.as_bytes()];
+        is_hmac(request.secret, &parts, &signature)
     }))
 }
 
@@ -197,113 +201,96 @@ fn with_port(url: &str) -> Option<String> {
         .then(|| format!("{scheme}://{host}:{port}{rest}"))
 }
 
-fn equal(one: &[u8], other: &[u8]) -> bool {
-    one.ct_eq(other).into()
-}
-
 /// The parameters are in the query, in a form, or in a JSON object. The account's settings choose between MD5 with the
 /// secret at the end, and HMAC; the length of the signature tells which hash function it is.
 /// <https://developer.vonage.com/en/getting-started/concepts/signing-messages>
-fn vonage(
-    secret: &str,
-    max_age: Duration,
-    request: &SignedRequest<'_>,
-) -> Result<(), WebhookError> {
-    let text = |value: &Json| {
-        let text = value.as_str();
-        text.map_or_else(|| value.to_string(), str::to_owned)
+fn vonage(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+    let mut pairs: Vec<(&str, String)> = match request.json.and_then(Json::as_object) {
+        Some(object) => object
+            .iter()
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => (name.as_str(), text.to_owned()),
+                None => (name.as_str(), value.to_string()),
+            })
+            .collect(),
+        None => [request.form, request.query]
+            .into_iter()
+            .find(|pairs| !pairs.is_empty())
+            .unwrap_or_default()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .collect(),
     };
-    let mut pairs: Vec<(&str, String)> = Vec::new();
-    if let Some(object) = request.json.and_then(Json::as_object) {
-        let object = object.iter();
-        pairs.extend(object.map(|(name, value)| (name.as_str(), text(value))));
-    } else {
-        let is_form = !request.form.is_empty();
-        let given = if is_form { request.form } else { request.query };
-        let given = given.iter();
-        pairs.extend(given.map(|(name, value)| (name.as_str(), value.clone())));
-    }
-    pairs.sort_by(|one, other| one.0.cmp(other.0));
+    pairs.sort_by_key(|(name, _)| *name);
     let value = |name: &str| pairs.iter().find(|(known, _)| *known == name);
-    let Some((_, signature)) = value("sig") else {
-        return Err(WebhookError::Signature(
-            "the request has no `sig`: switch signing on at the vendor".to_owned(),
-        ));
-    };
-    let signature = hex::decode(signature.trim()).map_err(|_| wrong())?;
+    let (_, signature) = value("sig")
+        .ok_or_else(|| invalid("the request has no `sig`: switch signing on at the vendor"))?;
+    let signature = from_hex(signature)?;
     let mut signed = String::new();
     for (name, value) in pairs.iter().filter(|(name, _)| *name != "sig") {
         signed.extend(["&", name, "=", &value.replace(['&', '='], "_")]);
     }
-    let hmac = |kind| is_hmac(kind, secret.as_bytes(), &[signed.as_bytes()], &signature);
-    checked(match signature.len() {
+    let parts = [signed.as_bytes()];
+    match signature.len() {
         16 => {
-            let hash = Md5::digest(format!("{signed}{secret}"));
-            equal(&hash, &signature) | hmac(HashKind::Md5)
+            let hash = Md5::digest(format!("{signed}{}", request.secret));
+            let is_hmac = is_hmac::<Hmac<Md5>>(request.secret, &parts, &signature);
+            check(equal(&hash, &signature) | is_hmac)
         }
-        20 => hmac(HashKind::Sha1),
-        32 => hmac(HashKind::Sha256),
-        64 => hmac(HashKind::Sha512),
-        _ => false,
-    })?;
+        20 => request.check_hmac::<Hmac<Sha1>>(&parts, &signature),
+        32 => request.check_hmac::<Hmac<Sha256>>(&parts, &signature),
+        64 => request.check_hmac::<Hmac<Sha512>>(&parts, &signature),
+        _ => Err(wrong()),
+    }?;
     match value("timestamp") {
-        Some((_, seconds)) => check_age(seconds, request.posted.now, max_age),
-        None => Err(WebhookError::Signature(
-            "the signature has no time".to_owned(),
-        )),
+        Some((_, seconds)) => request.check_age(seconds),
+        None => Err(invalid("the signature has no time")),
     }
 }
 
-/// The claims of a JWT whose signature is right.
+/// The claims of a JWT whose signature is right; it may only have these algorithms.
 fn jwt_claims(
+    request: &SignedRequest<'_>,
     token: &str,
-    secret: &str,
-    allowed: &[(&str, HashKind)],
+    algorithms: &[&str],
 ) -> Result<Json, WebhookError> {
-    let mut parts = token.trim().split('.');
-    let (Some(head), Some(body), Some(signature), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next())
-    else {
+    let parts: Vec<&str> = token.trim().split('.').collect();
+    let [head, body, signature] = parts.as_slice() else {
         return Err(wrong());
     };
     let bytes = |part: &str| {
-        let part = part.trim_end_matches('=');
-        URL_SAFE_NO_PAD.decode(part).map_err(|_| wrong())
+        URL_SAFE_NO_PAD
+            .decode(part.trim_end_matches('='))
+            .map_err(|_| wrong())
     };
     let json = |part: &str| -> Result<Json, WebhookError> {
         serde_json::from_slice(&bytes(part)?).map_err(|_| wrong())
     };
     let header = json(head)?;
     let algorithm = header["alg"].as_str().unwrap_or_default();
-    let Some((_, kind)) = allowed.iter().find(|(name, _)| *name == algorithm) else {
-        return Err(WebhookError::Signature(
-            "the signature has another algorithm than the vendor documents".to_owned(),
-        ));
-    };
     let signed: [&[u8]; 3] = [head.as_bytes(), b".", body.as_bytes()];
-    checked(is_hmac(
-        *kind,
-        secret.as_bytes(),
-        &signed,
-        &bytes(signature)?,
-    ))?;
+    match algorithm {
+        allowed if !algorithms.contains(&allowed) => Err(invalid(
+            "the signature has another algorithm than the vendor documents",
+        )),
+        "HS384" => request.check_hmac::<Hmac<Sha384>>(&signed, &bytes(signature)?),
+        "HS512" => request.check_hmac::<Hmac<Sha512>>(&signed, &bytes(signature)?),
+        _ => request.check_hmac::<Hmac<Sha256>>(&signed, &bytes(signature)?),
+    }?;
     json(body)
 }
 
 /// Checks `nbf` and `exp` of a JWT, where it has them.
 fn check_span(claims: &Json, now: Timestamp) -> Result<(), WebhookError> {
-    let now = now.as_millis().div_euclid(1_000);
+    let now = seconds_of(now);
     let seconds = |name: &str| claims[name].as_f64();
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
     let (earliest, latest) = ((now - LEEWAY) as f64, (now + LEEWAY) as f64);
     if seconds("exp").is_some_and(|end| end < earliest) {
-        return Err(WebhookError::Signature(
-            "the signature is too old".to_owned(),
-        ));
+        return Err(invalid(TOO_OLD));
     }
     if seconds("nbf").is_some_and(|start| start > latest) {
-        let problem = "the signed time is in the future: check the clock of this machine";
-        return Err(WebhookError::Signature(problem.to_owned()));
+        return Err(invalid(IN_FUTURE));
     }
     Ok(())
 }
@@ -317,77 +304,67 @@ fn check_hash(claims: &Json, name: &str, of: &[u8]) -> Result<(), WebhookError> 
     if equal(claimed.as_bytes(), hex::encode(sha256(of)).as_bytes()) {
         return Ok(());
     }
-    Err(WebhookError::Signature(match name {
-        "url_hash" => "the signature is of another URL: check `public_url`".to_owned(),
-        _ => "the signature is of another body".to_owned(),
+    Err(invalid(match name {
+        "url_hash" => "the signature is of another URL: check `public_url`",
+        _ => "the signature is of another body",
     }))
 }
 
 /// <https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks>
-fn vonage_jwt(
-    secret: &str,
-    max_age: Duration,
-    posted: &PostedRequest<'_>,
-) -> Result<(), WebhookError> {
-    let authorization = posted.headers.get(http::header::AUTHORIZATION);
-    let Some(authorization) = authorization else {
-        return Err(WebhookError::Unsigned);
-    };
-    let authorization = authorization.to_str().map_err(|_| wrong())?;
-    let (word, token) = authorization.split_once(' ').ok_or_else(wrong)?;
-    checked(word.eq_ignore_ascii_case("bearer"))?;
-    let claims = jwt_claims(token, secret, &[("HS256", HashKind::Sha256)])?;
+fn vonage_jwt(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+    let posted = request.posted;
+    let authorization = posted.headers.get(AUTHORIZATION);
+    let (word, token) = authorization
+        .ok_or(WebhookError::Unsigned)?
+        .to_str()
+        .ok()
+        .and_then(|value| value.split_once(' '))
+        .ok_or_else(wrong)?;
+    check(word.eq_ignore_ascii_case("bearer"))?;
+    let claims = jwt_claims(request, token, &["HS256"])?;
     check_span(&claims, posted.now)?;
-    check_age(&claims["iat"].to_string(), posted.now, max_age)?;
+    request.check_age(&claims["iat"].to_string())?;
     check_hash(&claims, "payload_hash", posted.body)
 }
 
 /// <https://developers.messagebird.com/api/#verifying-http-requests>
-fn messagebird(secret: &str, posted: &PostedRequest<'_>) -> Result<(), WebhookError> {
-    let allowed = [
-        ("HS256", HashKind::Sha256),
-        ("HS384", HashKind::Sha384),
-        ("HS512", HashKind::Sha512),
-    ];
-    let token = header(posted, "messagebird-signature-jwt")?;
-    let claims = jwt_claims(token, secret, &allowed)?;
+fn messagebird(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+    let posted = request.posted;
+    let token = request.header("messagebird-signature-jwt")?;
+    let claims = jwt_claims(request, token, &["HS256", "HS384", "HS512"])?;
     let has_span = claims["nbf"].is_number() && claims["exp"].is_number();
-    checked(claims["iss"] == "MessageBird" && has_span)?;
+    check(claims["iss"] == "MessageBird" && has_span)?;
     check_span(&claims, posted.now)?;
     check_hash(&claims, "url_hash", posted.url.as_bytes())?;
     match (posted.body, claims["payload_hash"].as_str()) {
         ([], None) => Ok(()),
-        ([], Some(_)) => Err(WebhookError::Signature(
-            "the signature is of a body".to_owned(),
-        )),
+        ([], Some(_)) => Err(invalid("the signature is of a body")),
         (body, _) => check_hash(&claims, "payload_hash", body),
     }
 }
 
 /// <https://developers.telnyx.com/docs/messaging/messages/receiving-webhooks>
-fn telnyx(key: &str, max_age: Duration, posted: &PostedRequest<'_>) -> Result<(), WebhookError> {
-    let signature = from_base64(header(posted, "telnyx-signature-ed25519")?)?;
-    let time = header(posted, "telnyx-timestamp")?;
-    let key = STANDARD.decode(key.trim());
-    let key = key.ok().filter(|key| key.len() == 32).ok_or_else(|| {
-        let problem = "the secret of the webhook is not a public key of 32 bytes in base64";
-        WebhookError::Signature(problem.to_owned())
-    })?;
-    let signed = [time.as_bytes(), b"|", posted.body].concat();
+fn telnyx(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+    let signature = from_base64(request.header("telnyx-signature-ed25519")?)?;
+    let time = request.header("telnyx-timestamp")?;
+    let key = STANDARD
+        .decode(request.secret.trim())
+        .ok()
+        .filter(|key| key.len() == 32)
+        .ok_or_else(|| {
+            invalid("the secret of the webhook is not a public key of 32 bytes in base64")
+        })?;
+    let signed = [time.as_bytes(), b"|", request.posted.body].concat();
     let is_valid = UnparsedPublicKey::new(&ED25519, key).verify(&signed, &signature);
-    checked(is_valid.is_ok())?;
-    check_age(time, posted.now, max_age)
+    check(is_valid.is_ok())?;
+    request.check_age(time)
 }
 
 /// Pages of the vendor name three headers, so any one that is right counts: version 3 with the token of the account,
 /// version 3 with the token of the main account, and version 2, which signs the URL without the parameters, unless
 /// only version 3 is allowed.
 /// <https://www.plivo.com/docs/messaging/concepts/signature-validation>
-fn plivo(
-    secret: &str,
-    request: &SignedRequest<'_>,
-    only_version_3: bool,
-) -> Result<(), WebhookError> {
+fn plivo(request: &SignedRequest<'_>, only_version_3: bool) -> Result<(), WebhookError> {
     let posted = request.posted;
     let (before, _) = posted.url.split_once('?').unwrap_or((posted.url, ""));
     let query = sorted(request.query, "=", "&");
@@ -401,21 +378,11 @@ fn plivo(
     }
     let is_signed_body = !request.form.is_empty() || posted.body.is_empty();
     let mut has_header = false;
-    for (signature, nonce, is_version_3) in [
-        ("x-plivo-signature-v3", "x-plivo-signature-v3-nonce", true),
-        (
-            "x-plivo-signature-ma-v3",
-            "x-plivo-signature-v3-nonce",
-            true,
-        ),
-        ("x-plivo-signature-v2", "x-plivo-signature-v2-nonce", false),
-        (
-            "x-plivo-signature-ma-v2",
-            "x-plivo-signature-v2-nonce",
-            false,
-        ),
-    ] {
-        let (Ok(signatures), Ok(nonce)) = (header(posted, signature), header(posted, nonce)) else {
+    for (name, version) in [("", 3), ("-ma", 3), ("", 2), ("-ma", 2)] {
+        let is_version_3 = version == 3;
+        let signatures = request.header(&format!("x-plivo-signature{name}-v{version}"));
+        let nonce = request.header(&format!("x-plivo-signature-v{version}-nonce"));
+        let (Ok(signatures), Ok(nonce)) = (signatures, nonce) else {
             continue;
         };
         if only_version_3 && !is_version_3 {
@@ -429,7 +396,7 @@ fn plivo(
         };
         let is_valid = |signature: &str| {
             let signature = STANDARD.decode(signature.trim()).unwrap_or_default();
-            is_hmac(HashKind::Sha256, secret.as_bytes(), &signed, &signature)
+            is_hmac::<Hmac<Sha256>>(request.secret, &signed, &signature)
         };
         if (!is_version_3 || is_signed_body) && signatures.split(',').any(is_valid) {
             return Ok(());
@@ -438,46 +405,36 @@ fn plivo(
     if has_header {
         return Err(wrong());
     }
-    let problem = "the request has no header `x-plivo-signature-v3`";
-    Err(WebhookError::Signature(problem.to_owned()))
+    Err(invalid("the request has no header `x-plivo-signature-v3`"))
 }
 
 /// Names and values, sorted and joined.
 fn sorted(pairs: &[(String, String)], between: &str, separator: &str) -> String {
     let mut pairs: Vec<&(String, String)> = pairs.iter().collect();
     pairs.sort_unstable();
-    let pairs = pairs.into_iter();
     let joined: Vec<String> = pairs
+        .into_iter()
         .map(|(name, value)| format!("{name}{between}{value}"))
         .collect();
     joined.join(separator)
 }
 
 /// <https://developers.sinch.com/docs/sms/api-reference/sms/webhooks/>
-fn sinch(secret: &str, max_age: Duration, posted: &PostedRequest<'_>) -> Result<(), WebhookError> {
-    let signature = from_base64(header(posted, "x-sinch-webhook-signature")?)?;
-    let nonce = header(posted, "x-sinch-webhook-signature-nonce")?;
-    let time = header(posted, "x-sinch-webhook-signature-timestamp")?;
-    let signed = [posted.body, b".", nonce.as_bytes(), b".", time.as_bytes()];
-    checked(is_hmac(
-        HashKind::Sha256,
-        secret.as_bytes(),
-        &signed,
-        &signature,
-    ))?;
-    check_age(time, posted.now, max_age)
+fn sinch(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+    let signature = from_base64(request.header("x-sinch-webhook-signature")?)?;
+    let nonce = request.header("x-sinch-webhook-signature-nonce")?;
+    let time = request.header("x-sinch-webhook-signature-timestamp")?;
+    let body = request.posted.body;
+    let signed = [body, b".", nonce.as_bytes(), b".", time.as_bytes()];
+    request.check_hmac::<Hmac<Sha256>>(&signed, &signature)?;
+    request.check_age(time)
 }
 
 /// <https://docs.sms-gate.app/features/webhooks/>
-fn sms_gate(key: &str, max_age: Duration, posted: &PostedRequest<'_>) -> Result<(), WebhookError> {
-    let signature = hex::decode(header(posted, "x-signature")?.trim()).map_err(|_| wrong())?;
-    let time = header(posted, "x-timestamp")?;
-    let signed = [posted.body, time.as_bytes()];
-    checked(is_hmac(
-        HashKind::Sha256,
-        key.as_bytes(),
-        &signed,
-        &signature,
-    ))?;
-    check_age(time, posted.now, max_age)
+fn sms_gate(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
+    let signature = from_hex(request.header("x-signature")?)?;
+    let time = request.header("x-timestamp")?;
+    let signed = [request.posted.body, time.as_bytes()];
+    request.check_hmac::<Hmac<Sha256>>(&signed, &signature)?;
+    request.check_age(time)
 }

@@ -105,6 +105,21 @@ impl<'a> Section<'a> {
         self.read(table)
     }
 
+    /// The keys that are left.
+    pub(super) fn take_rest(&mut self) -> Table {
+        std::mem::take(&mut self.table)
+    }
+
+    /// The same section with other keys.
+    pub(super) fn with(&self, table: Table) -> Self {
+        Self {
+            prefix: self.prefix.clone(),
+            table,
+            known: self.known.clone(),
+            ..*self
+        }
+    }
+
     pub(super) fn take_keys(&mut self, keys: &[impl AsRef<str>]) -> Table {
         let keys = keys.iter().map(AsRef::as_ref);
         self.known.extend(keys.clone().map(str::to_owned));
@@ -114,17 +129,17 @@ impl<'a> Section<'a> {
 
     /// Reads all keys that are left; any that `T` does not have is an error.
     pub(super) fn rest<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
-        let table = std::mem::take(&mut self.table);
+        let table = self.take_rest();
         self.read(table)
     }
 
     fn read<T: DeserializeOwned>(&self, table: Table) -> Result<T, ProviderError> {
         let table = Value::Table(table);
         let secret = secret_keys::<T>(&table);
-        let secret = secret.iter().map(|key| self.key(key));
-        self.secret_keys.borrow_mut().extend(secret);
-        let read = table.try_into();
-        read.map_err(|error| self.read_error(&error))
+        self.secret_keys
+            .borrow_mut()
+            .extend(secret.iter().map(|key| self.key(key)));
+        table.try_into().map_err(|error| self.read_error(&error))
     }
 
     fn read_error(&self, error: &toml::de::Error) -> ProviderError {
@@ -212,7 +227,7 @@ impl<'a> Section<'a> {
 }
 
 /// The keys that serde reads for `T`.
-fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+pub(super) fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     struct Names<'a>(&'a mut &'static [&'static str]);
 
     impl<'de> Deserializer<'de> for Names<'_> {

@@ -7,6 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use url::Url;
 
+use super::times::utc;
 use crate::sms::Timestamp;
 
 const RESERVED: AsciiSet = NON_ALPHANUMERIC
@@ -35,12 +36,6 @@ pub(super) fn hmac_sha256(key: &[u8], text: &[u8]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
-}
-
-/// The instant in UTC, formatted like `strftime`.
-pub(super) fn utc(now: Timestamp, format: &str) -> String {
-    let instant = jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default();
-    instant.strftime(format).to_string()
 }
 
 /// Encodes everything but the unreserved characters of RFC 3986.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
+use jiff::tz::TimeZone;
 
+use super::times;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 
 /// A longer `Retry-After` is cut to this.
@@ -61,20 +63,15 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
         // A number that does not fit is longer than the maximum.
         Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
-        http_date(text)?.since(now)
+        times::parse(text, &TimeZone::UTC)?.since(now)
     };
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
 /// Header `Date`, the vendor's clock.
 pub(super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
-    http_date(headers.get(header::DATE)?.to_str().ok()?)
-}
-
-fn http_date(text: &str) -> Option<Timestamp> {
-    let instant = httpdate::parse_http_date(text.trim()).ok()?;
-    let instant = instant.duration_since(std::time::UNIX_EPOCH).ok()?;
-    Some(Timestamp::from_millis(crate::sms::millis(instant)))
+    let text = headers.get(header::DATE)?.to_str().ok()?;
+    times::parse(text, &TimeZone::UTC)
 }
 
 #[cfg(test)]

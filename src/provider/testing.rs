@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{Request, Response};
+use jiff::fmt::rfc2822::DateTimePrinter;
 
 use super::{
     AttemptSpan, LookupResponses, LookupResult, Message, Provider, ProviderError, RequestContext,
@@ -267,9 +268,9 @@ pub(super) fn lookup_results(
         let mut response = response(*status, (*body).to_owned());
         if let Some(ahead) = case.ahead {
             let seconds = asked_at.as_millis() / 1_000 + ahead;
-            let date = std::time::UNIX_EPOCH
-                + std::time::Duration::from_secs(u64::try_from(seconds).expect("after 1970"));
-            let date = httpdate::fmt_http_date(date).parse().expect("a header");
+            let date = jiff::Timestamp::from_second(seconds).expect("an instant");
+            let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date);
+            let date = date.expect("a date").parse().expect("a header");
             response.headers_mut().insert("date", date);
         }
         response

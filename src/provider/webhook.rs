@@ -90,65 +90,11 @@ pub enum WebhookError {
     Unsigned,
 }
 
-/// How a vendor signs the requests that it posts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SignatureScheme {
-    /// HMAC-SHA1 or HMAC-SHA256 of the URL and the sorted form.
-    Twilio,
-    /// MD5 or HMAC of the sorted parameters.
-    Vonage,
-    /// A JWT with the hash of the body.
-    VonageJwt,
-    /// A JWT with the hashes of the URL and the body.
-    #[serde(rename = "messagebird")]
-    MessageBird,
-    /// Ed25519 of the time and the body.
-    Telnyx,
-    /// HMAC-SHA256 of the URL and a nonce, with the sorted form or without.
-    Plivo,
-    /// The same, only with the sorted form.
-    PlivoV3,
-    /// HMAC-SHA256 of the body, a nonce and the time.
-    Sinch,
-    /// HMAC-SHA256 of the body and the time.
-    SmsGate,
-}
-
-impl SignatureScheme {
-    pub(super) const ALL: [Self; 9] = [
-        Self::Twilio,
-        Self::Vonage,
-        Self::VonageJwt,
-        Self::MessageBird,
-        Self::Telnyx,
-        Self::Plivo,
-        Self::PlivoV3,
-        Self::Sinch,
-        Self::SmsGate,
-    ];
-
-    /// The word in the configuration.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Twilio => "twilio",
-            Self::Vonage => "vonage",
-            Self::VonageJwt => "vonage-jwt",
-            Self::MessageBird => "messagebird",
-            Self::Telnyx => "telnyx",
-            Self::Plivo => "plivo",
-            Self::PlivoV3 => "plivo-v3",
-            Self::Sinch => "sinch",
-            Self::SmsGate => "sms-gate",
-        }
-    }
-}
-
 /// How posted receipts are read and checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Webhook {
-    /// `None`: the vendor does not sign, and only the token in the URL protects it.
-    pub signature: Option<SignatureScheme>,
+    /// The name of the vendor's signature scheme; `None`: it does not sign, and only the token in the URL protects it.
+    pub signature: Option<&'static str>,
     /// Whether messages that are sent from now on await posted receipts. Requests are read in any case.
     pub is_enabled: bool,
     /// Whether signatures are checked: the secret is set.

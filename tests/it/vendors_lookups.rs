@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use http::Response;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use smsq::provider::{AttemptSpan, LookupResponses, LookupResult, Provider};
@@ -18,9 +19,9 @@ fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Look
         is_only: true,
     };
     let looked_up_at = Timestamp::from_millis(context().now.as_millis() + hours * 3_600_000);
-    let date = u64::try_from(looked_up_at.as_millis()).expect("after 1970");
-    let date = std::time::UNIX_EPOCH + std::time::Duration::from_millis(date);
-    let date = httpdate::fmt_http_date(date).parse().expect("a header");
+    let date = jiff::Timestamp::from_millisecond(looked_up_at.as_millis()).expect("an instant");
+    let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date);
+    let date = date.expect("a date").parse().expect("a header");
     response.headers_mut().insert("date", date);
     let answers = LookupResponses {
         responses: &[response],

@@ -318,14 +318,10 @@ fn posted(webhook: &Webhook) -> String {
     match (webhook.signature, &webhook.unchecked_because) {
         (None, _) => text.push_str("only the token in the address protects it"),
         (Some(scheme), None) => {
-            let _ = write!(text, "checks the signature `{}`", scheme.as_str());
+            let _ = write!(text, "checks the signature `{scheme}`");
         }
         (Some(scheme), Some(problem)) => {
-            let _ = write!(
-                text,
-                "does not check the signature `{}`: {problem}",
-                scheme.as_str()
-            );
+            let _ = write!(text, "does not check the signature `{scheme}`: {problem}");
         }
     }
     if !webhook.is_enabled {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::Table;
 
+use super::places::Pointer;
 use super::request::RequestTemplate;
-use super::response::Pointer;
 use super::template::{SectionText, Templates, Values};
 use crate::provider::Message;
 use crate::provider::response::{ResponseView, scalar};

@@ -1,15 +1,14 @@
 //! Status lookups of a generic provider: the vendor returns a list of messages, or the message itself.
 
-use std::slice;
-
 use http::{Method, StatusCode};
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::Table;
 
 use super::batch::EntryMatch;
+use super::places::{Node, Pointer, Pointers};
 use super::request::{RequestSettings, RequestTemplate, Scope};
-use super::response::{Pointer, Pointers};
 use super::template::{Templates, Values};
 use crate::provider::capabilities::{
     AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
@@ -18,8 +17,8 @@ use crate::provider::codes::Codes;
 use crate::provider::config::check_lookup;
 use crate::provider::response::{ResponseView, scalar};
 use crate::provider::section::{ProviderError, Section};
-use crate::provider::{Message, RequestResult, found, unclear};
-use crate::sms::{Outcome, Timestamp};
+use crate::provider::{Message, RequestResult, found, times, unclear};
+use crate::sms::Outcome;
 
 /// The keys of section `lookup` besides those of the request and of [`Lookup`].
 #[derive(Deserialize)]
@@ -127,17 +126,11 @@ impl StatusLookup {
         self.request.fill(&values(templates, message, attempt), &[])
     }
 
-    fn entries<'a>(&self, json: &'a Json) -> Option<&'a [Json]> {
-        match &self.rules.list {
-            Some(list) => json.pointer(list)?.as_array().map(Vec::as_slice),
-            None => Some(slice::from_ref(json)),
-        }
-    }
-
     pub(super) fn ids(&self, response: &ResponseView<'_>) -> Vec<String> {
-        let entries = response.json.as_ref().and_then(|json| self.entries(json));
-        let entries = entries.unwrap_or_default().iter();
-        entries
+        Node::of_response(response, None)
+            .entries(self.rules.list.as_ref())
+            .unwrap_or_default()
+            .iter()
             .filter_map(|entry| scalar(entry, &self.rules.message_id))
             .collect()
     }
@@ -149,15 +142,15 @@ impl StatusLookup {
         target: &LookupTarget<'_>,
         response: &ResponseView<'_>,
     ) -> LookupResult {
+        let list = Node::of_response(response, None);
         let absent = self.rules.absent.as_deref();
-        let absent = absent.and_then(|at| response.scalar(at));
-        if response.status == StatusCode::NOT_FOUND && absent.is_some() {
+        let is_absent = absent.is_some_and(|at| list.scalar(at).is_some());
+        if response.status == StatusCode::NOT_FOUND && is_absent {
             return LookupResult::Absent;
         }
-        let json = response.json.as_ref();
-        let json = json.filter(|_| response.status.is_success());
-        let entries = json.and_then(|json| Some((json, self.entries(json)?)));
-        let Some((json, entries)) = entries else {
+        let is_readable = response.status.is_success() && response.json.is_some();
+        let entries = list.entries(self.rules.list.as_ref());
+        let Some(entries) = entries.filter(|_| is_readable) else {
             return unclear(response.reason("", None));
         };
         let values = values(templates, target.message, target.attempt);
@@ -171,7 +164,7 @@ impl StatusLookup {
         for entry in entries {
             let id = scalar(entry, &self.rules.message_id);
             let at = self.rules.at.as_deref().and_then(|at| scalar(entry, at));
-            let time = target.matches_time(at.and_then(|at| parse_time(&at)));
+            let time = target.matches_time(at.and_then(|at| times::parse(&at, &TimeZone::UTC)));
             if time == TimeMatch::No || target.belongs_to_other(id.as_deref()) {
                 continue;
             }
@@ -196,7 +189,7 @@ impl StatusLookup {
         }
         match doubt {
             Some(reason) => unclear(reason),
-            None if self.is_complete(json, entries.len()) => LookupResult::Absent,
+            None if self.is_complete(list, entries.len()) => LookupResult::Absent,
             None => unclear("the provider's list may have more pages"),
         }
     }
@@ -208,9 +201,10 @@ impl StatusLookup {
         entry: &Json,
         id: &str,
     ) -> LookupResult {
-        let places = self.rules.error_code.iter();
-        let mut entry_codes = places.flat_map(|places| places.values(Some(entry), None));
-        let outcome = entry_codes.find_map(|code| response.outcome_of_code(codes, &code, None));
+        let outcome = Node::new(entry)
+            .values(self.rules.error_code.as_ref())
+            .iter()
+            .find_map(|code| response.outcome_of_code(codes, code, None));
         match outcome {
             None | Some(Outcome::Accepted(_)) => found(id),
             Some(Outcome::Unknown(failure)) => LookupResult::Unclear(failure),
@@ -224,18 +218,18 @@ impl StatusLookup {
     }
 
     /// Whether the list with this many entries is complete.
-    fn is_complete(&self, json: &Json, listed: usize) -> bool {
+    fn is_complete(&self, list: Node<'_>, listed: usize) -> bool {
         let is_last = match &self.rules.more {
             None | Some(More::Never) => true,
-            Some(More::At(at)) => match json.pointer(at) {
+            Some(More::At(at)) => match list.json().pointer(at) {
                 Some(Json::Null | Json::Bool(false)) => true,
                 Some(Json::String(text)) => text.is_empty(),
                 _ => false,
             },
         };
         let is_all = self.rules.total.as_deref().is_none_or(|at| {
-            let total = scalar(json, at).and_then(|total| total.parse::<usize>().ok());
-            total.is_some_and(|total| total <= listed)
+            let total = list.scalar(at).and_then(|total| total.parse().ok());
+            total.is_some_and(|total: usize| total <= listed)
         });
         self.can_be_complete() && is_last && is_all && !(self.rules.only_ours && listed > 0)
     }
@@ -247,14 +241,4 @@ fn values<'a>(templates: &'a Templates, message: &'a Message, attempt: AttemptSp
     let since = attempt.started_after.minus(MARGIN);
     values.extra = vec![("since", since.to_string())];
     values
-}
-
-/// A time without an offset is in UTC.
-fn parse_time(text: &str) -> Option<Timestamp> {
-    let with_offset = text.parse::<jiff::Timestamp>().ok();
-    let instant = with_offset.or_else(|| {
-        let local: jiff::civil::DateTime = text.parse().ok()?;
-        jiff::tz::Offset::UTC.to_timestamp(local).ok()
-    })?;
-    Some(Timestamp::from_millis(instant.as_millisecond()))
 }

@@ -3,6 +3,7 @@
 
 mod batch;
 mod lookup;
+mod places;
 mod reader;
 mod receipts;
 mod request;
@@ -16,7 +17,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, header::RETRY_AFTER};
-use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -142,9 +142,7 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     let span = settings.honoured_for.unwrap_or(HONOURED_FOR);
     describe(&mut config, &request, honours_reference.then_some(span));
     config.requires_sender = templates.requires_sender;
-    for derived in &templates.derived_secrets {
-        config.secrets.forms.add_derived(derived.expose_secret());
-    }
+    templates.hide_derived_secrets(&mut config);
     let codes = config.codes.clone();
     Ok(Box::new(Generic {
         response: ResponseParser::new(&section, rules, codes, honours_reference)?,

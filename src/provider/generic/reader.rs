@@ -1,34 +1,31 @@
 //! How one entry of a list of receipts is read, whether the list was requested or posted.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
-use jiff::civil;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::response::{Pointer, Pointers};
+use super::places::{Node, Pointer, Pointers};
 use crate::provider::codes::{Codes, matches_glob};
 use crate::provider::config::ProviderConfig;
 use crate::provider::redact::cut;
 use crate::provider::response::{ResponseView, cut_id, short_code};
 use crate::provider::section::{ProviderError, Section};
+use crate::provider::times;
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
-use crate::sms::{Class, Failure, Timestamp};
+use crate::sms::{Class, Failure};
 
 /// Longer entries are cut.
 const MAX_RAW: usize = 1_024;
 /// The most receipts of one document. The largest page of a vendor has 1,000 entries.
 const MAX_RECEIPTS: usize = 100_000;
-/// Numbers above this are milliseconds since 1970, others seconds.
-const MIN_MILLIS: i64 = 100_000_000_000;
 
 /// The keys about entries, which section `webhook` has from section `receipts` where it sets none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReadingRules {
+pub(super) struct ReadingRules {
     /// The list of receipts; without one the whole document is the receipt.
     list: Option<Pointer>,
     /// A list in each entry of it, whose entries are receipts of their own: `/item` in the other pointers. An empty
@@ -52,25 +49,6 @@ struct ReadingRules {
     #[serde(default)]
     codes: Codes,
 }
-
-/// The names of the keys of [`ReadingRules`].
-pub(super) const READING_KEYS: [&str; 15] = [
-    "list",
-    "items",
-    "message_id",
-    "reference",
-    "phone",
-    "state",
-    "code",
-    "reason",
-    "at",
-    "zone",
-    "part",
-    "parts",
-    "part_has_id",
-    "states",
-    "codes",
-];
 
 /// Where an entry comes from.
 #[derive(Clone, Copy)]
@@ -103,140 +81,116 @@ impl ReceiptReader {
     }
 
     /// Where the list is; `None`: the whole document is one entry.
-    pub(super) fn list(&self) -> Option<&str> {
-        self.rules.list.as_deref()
+    pub(super) fn list(&self) -> Option<&Pointer> {
+        self.rules.list.as_ref()
     }
 
-    /// Reads an entry of the list, or each of its items, and adds the receipts to `receipts`. `raw` is the entry as the
-    /// vendor wrote it. Its items are taken out of it one by one, so that nothing is copied for each of them.
+    /// Reads an entry of the list, or each of its items, and adds the receipts to `receipts`.
     pub(super) fn read_entry(
         &self,
-        entry: &mut Json,
-        raw: String,
+        entry: Node<'_>,
         source: &EntrySource<'_>,
         receipts: &mut Vec<Receipt>,
     ) {
-        let place = self.rules.items.as_ref().filter(|place| !place.is_empty());
-        let Some(place) = place else {
-            receipts.extend(self.receipt(entry, raw, source));
+        let place = self.rules.items.as_deref();
+        let Some(place) = place.filter(|place| !place.is_empty()) else {
+            receipts.extend(self.receipt(entry, entry.json(), source));
             return;
         };
-        let Some(Json::Array(items)) = entry.pointer_mut(place).map(Json::take) else {
-            return;
-        };
-        for item in items {
+        let items = entry.json().pointer(place).and_then(Json::as_array);
+        for item in items.into_iter().flatten() {
             if is_full(receipts, source.config) {
                 break;
             }
-            let raw = raw_text(&item);
-            if let Json::Object(keys) = entry {
-                keys.insert("item".to_owned(), item);
-            }
-            receipts.extend(self.receipt(entry, raw, source));
+            receipts.extend(self.receipt(entry.with_item(item), item, source));
         }
     }
 
-    /// One entry; `None` where it can belong to no message.
-    fn receipt(&self, entry: &Json, raw: String, source: &EntrySource<'_>) -> Option<Receipt> {
-        let EntrySource {
-            asked,
-            config,
-            response,
-        } = *source;
-        let rules = &self.rules;
-        let value = |places: &Option<Pointers>| {
-            let places = places.as_ref()?;
-            places.values(Some(entry), None).into_iter().next()
-        };
-        let message_id = value(&rules.message_id).map(|id| cut_id(&id));
-        let message_id = message_id.or_else(|| asked.map(str::to_owned));
+    /// One entry; `None` where it can belong to no message. `raw` is what the vendor wrote about it.
+    fn receipt(&self, entry: Node<'_>, raw: &Json, source: &EntrySource<'_>) -> Option<Receipt> {
+        let (rules, provider) = (&self.rules, &source.config.name);
+        let value = |places: &Option<Pointers>| entry.first(places.as_ref());
+        let message_id = value(&rules.message_id)
+            .map(|id| cut_id(&id))
+            .or_else(|| source.asked.map(str::to_owned));
         let reference = value(&rules.reference).map(|reference| cut_id(&reference));
         if message_id.is_none() && reference.is_none() {
-            tracing::debug!(provider = config.name, "a receipt has no id");
+            tracing::debug!(provider, "a receipt has no id");
             return None;
         }
-        let word = rules.state.values(Some(entry), None).into_iter().next();
-        let word = word.unwrap_or_default();
+        let word = entry.first(Some(&rules.state)).unwrap_or_default();
         let state = self.state(&word);
         if state == ReceiptState::Unlisted {
-            tracing::debug!(
-                provider = config.name,
-                state = word,
-                "a receipt has an unlisted state"
-            );
+            tracing::debug!(provider, state = word, "a receipt has an unlisted state");
         }
         let total = value(&rules.parts);
-        let part = value(&rules.part).and_then(|text| part_of(&text, total.as_deref()));
-        let part = part.or_else(|| {
-            let total = total.and_then(|total| total.trim().parse().ok());
-            let total = total.unwrap_or(0);
-            rules
-                .part_has_id
-                .then_some(ReceiptPart { number: 0, total })
-        });
+        let part = value(&rules.part)
+            .and_then(|text| part_of(&text, total.as_deref()))
+            .or_else(|| {
+                let total = total.and_then(|total| total.trim().parse().ok());
+                rules.part_has_id.then_some(ReceiptPart {
+                    number: 0,
+                    total: total.unwrap_or(0),
+                })
+            });
         Some(Receipt {
             reference,
             message_id,
             phone: value(&rules.phone).map(|phone| cut(&phone, 64).to_owned()),
             state,
-            failure: self.failure(state, &word, entry, config, response),
-            at: value(&rules.at).and_then(|at| parse_time(&at, &self.zone)),
+            failure: self.failure(state, word, entry, source),
+            at: value(&rules.at).and_then(|at| times::parse(&at, &self.zone)),
             part,
-            raw,
+            raw: raw_text(raw),
         })
     }
 
     fn state(&self, word: &str) -> ReceiptState {
         let states = &self.rules.states;
-        let exact = states.get(word).copied();
         let pattern = || {
-            let fitting = states
+            states
                 .iter()
-                .filter(|(pattern, _)| matches_glob(pattern, word));
-            let longest = fitting.max_by_key(|(pattern, _)| pattern.len());
-            longest.map(|(_, state)| *state)
+                .filter(|(pattern, _)| matches_glob(pattern, word))
+                .max_by_key(|(pattern, _)| pattern.len())
+                .map(|(_, state)| state)
         };
-        exact.or_else(pattern).unwrap_or(ReceiptState::Unlisted)
+        let state = states.get(word).or_else(pattern);
+        state.copied().unwrap_or(ReceiptState::Unlisted)
     }
 
-    /// Why the message was not delivered: what the code means, else the provider's words.
+    /// Why the message was not delivered: what the code means, else the provider's words, else the `word` for its state.
     fn failure(
         &self,
         state: ReceiptState,
-        word: &str,
-        entry: &Json,
-        config: &ProviderConfig,
-        response: &ResponseView<'_>,
+        word: String,
+        entry: Node<'_>,
+        source: &EntrySource<'_>,
     ) -> Option<Failure> {
         let class = match state {
             ReceiptState::Undelivered | ReceiptState::Rejected => Class::Recipient,
             ReceiptState::Expired => Class::Expired,
             _ => return None,
         };
-        let values = |places: &Option<Pointers>| {
-            let places = places.as_ref();
-            places.map_or_else(Vec::new, |places| places.values(Some(entry), None))
-        };
-        let codes: Vec<String> = values(&self.rules.code);
-        let words = values(&self.rules.reason).into_iter().next();
-        let words = words.or_else(|| Some(word.to_owned()).filter(|word| !word.is_empty()));
+        let codes = entry.values(self.rules.code.as_ref());
+        let words = entry
+            .first(self.rules.reason.as_ref())
+            .or_else(|| Some(word).filter(|word| !word.is_empty()));
+        let tables = [&self.rules.codes, &source.config.codes];
         let listed = codes.iter().find_map(|code| {
-            let tables = [&self.rules.codes, &config.codes];
             tables.into_iter().find_map(|table| {
+                let response = source.response;
                 let outcome = response.outcome_of_code(table, code, words.clone())?;
                 // A code of acceptance explains nothing.
                 outcome.failure().cloned()
             })
         });
         let mut failure = listed.unwrap_or_else(|| {
-            let reason = words
-                .as_deref()
-                .map_or(Cow::Borrowed("not delivered"), |words| {
-                    response.redacted(words).into()
-                });
-            let code = codes.first().map(|code| short_code(code));
+            let reason = words.as_deref().map_or_else(
+                || "not delivered".to_owned(),
+                |words| source.response.redacted(words),
+            );
             Failure {
-                code,
+                code: codes.first().map(|code| short_code(code)),
                 ..Failure::new(class, reason)
             }
         });
@@ -261,7 +215,7 @@ pub(super) fn is_full(receipts: &[Receipt], config: &ProviderConfig) -> bool {
 }
 
 /// The beginning of a JSON value as text. What is cut off is never written.
-pub(super) fn raw_text(value: &Json) -> String {
+fn raw_text(value: &Json) -> String {
     struct Beginning(Vec<u8>);
     impl io::Write for Beginning {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -303,43 +257,4 @@ fn part_of(text: &str, total: Option<&str>) -> Option<ReceiptPart> {
         number,
         total: total.unwrap_or(0),
     })
-}
-
-/// RFC 3339, RFC 2822, `2026-11-23 09:00:00`, `20261123090000`, `2611230900` with or without seconds, or a number of
-/// seconds or milliseconds since 1970.
-fn parse_time(text: &str, zone: &TimeZone) -> Option<Timestamp> {
-    let text = text.trim();
-    let millis = |instant: jiff::Timestamp| Timestamp::from_millis(instant.as_millisecond());
-    let local = |time: civil::DateTime| Some(millis(time.to_zoned(zone.clone()).ok()?.timestamp()));
-    if let Ok(instant) = text.parse::<jiff::Timestamp>() {
-        return Some(millis(instant));
-    }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let format = match text.len() {
-            14 => Some("%Y%m%d%H%M%S"),
-            12 => Some("%y%m%d%H%M%S"),
-            10 if text.starts_with('2') => Some("%y%m%d%H%M"),
-            _ => None,
-        };
-        if let Some(time) = format.and_then(|format| civil::DateTime::strptime(format, text).ok()) {
-            return local(time);
-        }
-        let number: i64 = text.parse().ok()?;
-        let factor = if number >= MIN_MILLIS { 1 } else { 1_000 };
-        return Some(Timestamp::from_millis(number.checked_mul(factor)?));
-    }
-    if let Ok(zoned) = jiff::fmt::rfc2822::parse(text) {
-        return Some(millis(zoned.timestamp()));
-    }
-    let with_offset = [
-        "%Y-%m-%dT%H:%M:%S%.f%z",
-        "%Y-%m-%d %H:%M:%S%.f%z",
-        "%Y-%m-%d %H:%M:%S%.f %z",
-    ];
-    for format in with_offset {
-        if let Ok(instant) = jiff::Timestamp::strptime(format, text) {
-            return Some(millis(instant));
-        }
-    }
-    text.parse().ok().and_then(local)
 }

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use toml::{Table, Value};
 use url::Url;
 
-use super::reader::{EntrySource, ReceiptReader, is_full, raw_text};
+use super::places::{Node, Pointers};
+use super::reader::{EntrySource, ReceiptReader, is_full};
 use super::request::{RequestSettings, RequestTemplate, Scope};
-use super::response::{Pointers, first};
-use super::template::{Extra, Templates};
+use super::template::{Extra, MESSAGE_ROOTS, Templates};
 use crate::phone::Phone;
 use crate::provider::config::ProviderConfig;
 use crate::provider::receipts::{
@@ -82,50 +82,46 @@ impl Receipts {
         section: &Section<'_>,
         config: &mut ProviderConfig,
         whole: &Table,
-        mut table: Table,
+        table: Table,
     ) -> Result<Self, ProviderError> {
-        let mut settings = Section::nested(section, "receipts", table.clone());
-        let own: ReceiptSettings = settings.take()?;
-        for key in ["enabled", "requires", "confirm", "recheck"] {
-            table.remove(key);
-        }
-        let scalars = whole.iter().filter(|(_, value)| !value.is_table());
-        let scalars: Table = scalars
+        let mut section = section.nested("receipts", table);
+        let own: ReceiptSettings = section.take()?;
+        let table = section.take_rest();
+        let scalars: Table = whole
+            .iter()
+            .filter(|(_, value)| !value.is_table())
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         let required = whole.get("required").and_then(Value::as_array);
-        let required = required.into_iter().flatten().filter_map(Value::as_str);
-        let names = whole
-            .keys()
-            .cloned()
-            .chain(required.map(str::to_owned))
+        let names = required
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .chain(whole.keys().map(String::as_str))
+            .map(str::to_owned)
             .collect();
         let mut templates = Templates::new(config, scalars, names);
-        let recheck = own.recheck.map(|above| over(table.clone(), &above));
-        let (source, pull) =
-            ReceiptRequests::read(section.nested("receipts", table), &mut templates, whole)?;
-        let recheck = recheck.map(|table| {
-            let nested = section.nested("receipts", Table::new());
-            ReceiptRequests::read(nested.nested("recheck", table), &mut templates, whole)
-        });
-        let (recheck_source, recheck) = recheck.transpose()?.unzip();
+        let mut read = |section: Section<'_>| ReceiptRequests::read(section, &mut templates, whole);
+        let (source, pull) = read(section.with(table.clone()))?;
+        let (recheck_source, recheck) = own
+            .recheck
+            .map(|above| read(section.nested("recheck", over(table, &above))))
+            .transpose()?
+            .unzip();
         if source.shape != PullShape::Drain && recheck.is_some() {
             let problem =
                 "is only for `pull = \"drain\"`: other receipts can be fetched again anyway";
-            return Err(section.invalid("receipts.recheck", problem));
+            return Err(section.invalid("recheck", problem));
         }
         let confirm = own.confirm.map(|table| {
-            let nested = section.nested("receipts", Table::new());
-            let mut section = nested.nested("confirm", table);
+            let mut section = section.nested("confirm", table);
             let mut settings: RequestSettings = section.take()?;
             let rules: ConfirmRules = section.rest()?;
             inherit(&mut settings, rules.url, whole);
             RequestTemplate::read(&section, &mut templates, &settings, Method::POST)
         });
-        for derived in &templates.derived_secrets {
-            let derived = secrecy::ExposeSecret::expose_secret(derived);
-            config.secrets.forms.add_derived(derived);
-        }
+        let confirm = confirm.transpose()?;
+        templates.hide_derived_secrets(config);
         config.capabilities.pull = Some(ReceiptPull {
             source,
             recheck: recheck_source,
@@ -136,16 +132,15 @@ impl Receipts {
             templates,
             pull,
             recheck,
-            confirm: confirm.transpose()?,
+            confirm,
         })
     }
 
     fn source(&self, road: ReceiptRoad) -> &ReceiptRequests {
-        let recheck = self
-            .recheck
-            .as_ref()
-            .filter(|_| road == ReceiptRoad::Recheck);
-        recheck.unwrap_or(&self.pull)
+        match (road, &self.recheck) {
+            (ReceiptRoad::Recheck, Some(recheck)) => recheck,
+            _ => &self.pull,
+        }
     }
 
     pub(in crate::provider) fn request(
@@ -185,17 +180,12 @@ fn inherit(settings: &mut RequestSettings, url: Option<String>, whole: &Table) {
     settings.url = url.or_else(|| text("url"));
     let inherited = whole.get("headers").and_then(Value::as_table);
     for (name, value) in inherited.into_iter().flatten() {
-        // Such as a key that makes a request unique.
-        let of_message = ["phone", "content", "reference", "params", "from"];
         let text = value.as_str().unwrap_or_default();
-        if of_message.iter().any(|root| text.contains(root)) {
-            continue;
+        // Such as a key that makes a request unique.
+        if !MESSAGE_ROOTS.iter().any(|root| text.contains(root)) {
+            let headers = settings.headers.expose_mut();
+            headers.entry(name).or_insert_with(|| value.clone());
         }
-        settings
-            .headers
-            .expose_mut()
-            .entry(name.clone())
-            .or_insert_with(|| value.clone());
     }
 }
 
@@ -279,20 +269,15 @@ impl ReceiptRequests {
         config: &ProviderConfig,
         response: &ResponseView<'_>,
     ) -> Result<ReceiptPage, Outcome> {
-        let code = first(self.rules.error_code.as_ref(), response, None);
-        let words = first(self.rules.error_reason.as_ref(), response, None);
-        let json = response
-            .json
-            .as_ref()
-            .filter(|_| response.status.is_success());
-        let entries = json.and_then(|json| match self.reader.list() {
-            Some(list) => Some(json.pointer(list)?.as_array()?.as_slice()),
-            None => Some(std::slice::from_ref(json)),
-        });
-        let Some(entries) = entries else {
-            if response.status.is_success() && code.is_none() {
+        let document = Node::of_response(response, None);
+        let code = document.first(self.rules.error_code.as_ref());
+        let is_success = response.status.is_success();
+        let entries = document.entries(self.reader.list());
+        let Some(entries) = entries.filter(|_| is_success && response.json.is_some()) else {
+            if is_success && code.is_none() {
                 return Err(response.unknown(" without a list of receipts"));
             }
+            let words = document.first(self.rules.error_reason.as_ref());
             return Err(response.failed(&config.codes, code.as_deref(), words));
         };
         // The answer to a question is about the message that was asked for.
@@ -310,10 +295,8 @@ impl ReceiptRequests {
             if is_full(&receipts, config) {
                 break;
             }
-            let raw = raw_text(entry);
-            let mut entry = entry.clone();
             self.reader
-                .read_entry(&mut entry, raw, &source, &mut receipts);
+                .read_entry(Node::new(entry), &source, &mut receipts);
         }
         Ok(ReceiptPage {
             receipts,
@@ -332,7 +315,7 @@ impl ReceiptRequests {
         response: &ResponseView<'_>,
     ) -> Option<ReceiptCursor> {
         let is_short = self.rules.page_size.is_some_and(|size| entries < size);
-        let next = first(self.rules.next.as_ref(), response, None);
+        let next = Node::of_response(response, None).first(self.rules.next.as_ref());
         let is_last = match &self.rules.next {
             // The same place again would never end.
             Some(_) => next.is_none() || next == page.next,
@@ -358,13 +341,10 @@ fn follow(mut request: Request<bytes::Bytes>, next: &str) -> RequestResult {
         )))
     };
     let base = Url::parse(&request.uri().to_string());
-    let Some(url) = base
-        .ok()
-        .and_then(|base| Some((base.join(next).ok()?, base)))
-    else {
+    let url = base.as_ref().map(|base| base.join(next));
+    let (Ok(base), Ok(Ok(url))) = (&base, url) else {
         return wrong("has an invalid URL");
     };
-    let (url, base) = url;
     if url.origin() != base.origin() {
         return wrong("is on another host");
     }

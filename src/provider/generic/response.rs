@@ -1,16 +1,13 @@
 //! How the responses of a generic provider are read: which statuses accept, where the id and the code are, and what
 //! the codes mean. The status decides where no code does.
 
-use std::ops::Deref;
+use serde::Deserialize;
 
-use serde::{Deserialize, Deserializer, de};
-use serde_json::Value as Json;
-use toml::Value;
-
+use super::places::{Node, Pointer, Pointers};
 use crate::phone::may_be_written_as;
 use crate::provider::Message;
 use crate::provider::codes::Codes;
-use crate::provider::response::{ResponseView, acceptance, scalar, short_code, with_code};
+use crate::provider::response::{ResponseView, acceptance, short_code, with_code};
 use crate::provider::section::{ProviderError, Section};
 use crate::sms::{Acceptance, Outcome};
 use crate::text::is_printable;
@@ -49,117 +46,6 @@ pub(super) struct ResponseParser {
     codes: Codes,
     /// Whether the vendor accepts one message per reference.
     honours_reference: bool,
-}
-
-/// A JSON pointer: empty, or with `/` at the beginning.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(try_from = "String")]
-pub(super) struct Pointer(String);
-
-impl TryFrom<String> for Pointer {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        if text.is_empty() || text.starts_with('/') {
-            return Ok(Self(text));
-        }
-        Err("must be a JSON pointer like `/id`")
-    }
-}
-
-impl Deref for Pointer {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Places of a value in a JSON response. The first place with a value counts.
-#[derive(Clone, Debug)]
-pub(super) struct Pointers(Vec<Place>);
-
-/// JSON pointers whose values are joined with spaces; a word without `/` is a fixed text. All but the first value may be
-/// missing.
-#[derive(Clone, Debug)]
-struct Place(Vec<String>);
-
-impl<'de> Deserialize<'de> for Pointers {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let error = || de::Error::custom("must be a JSON pointer like `/id`, or a list of them");
-        let values = match Value::deserialize(deserializer)? {
-            Value::Array(values) => values,
-            value => vec![value],
-        };
-        let place = |value: Value| {
-            let text = value.as_str().ok_or_else(error)?;
-            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            if words.iter().any(|word| word.starts_with('/')) {
-                return Ok(Place(words));
-            }
-            Err(de::Error::custom(format!(
-                "`{text}` is not a JSON pointer\nhint: write `/{text}`, and `/a/b` for `b` in `a`"
-            )))
-        };
-        values
-            .into_iter()
-            .map(place)
-            .collect::<Result<_, _>>()
-            .map(Self)
-    }
-}
-
-impl Place {
-    /// `*` in a pointer means `entry`, the index in a list.
-    fn value(&self, json: &Json, entry: Entry) -> Option<String> {
-        let mut values = Vec::new();
-        let mut has_value = false;
-        for word in &self.0 {
-            if !word.starts_with('/') {
-                values.push(word.clone());
-                continue;
-            }
-            let value = match entry {
-                None => scalar(json, word),
-                Some(index) => scalar(json, &word.replace("/*", &format!("/{index}"))),
-            };
-            if value.is_none() && !has_value {
-                return None;
-            }
-            has_value = true;
-            values.extend(value);
-        }
-        Some(values.join(" "))
-    }
-}
-
-impl Pointers {
-    /// All values of a JSON document, or of one entry of its list.
-    pub(super) fn values(&self, json: Option<&Json>, entry: Entry) -> Vec<String> {
-        let places = json.into_iter().flat_map(|json| {
-            let places = self.0.iter();
-            places.filter_map(move |place| place.value(json, entry))
-        });
-        places.collect()
-    }
-
-    /// Only the places that belong to the entry, or without an entry to the whole response.
-    fn of_level(&self, entry: Entry) -> Self {
-        let is_in_entry = |place: &&Place| place.0.iter().any(|word| word.contains("/*"));
-        let places = self.0.iter();
-        let own = places.filter(|place| is_in_entry(place) == entry.is_some());
-        Self(own.cloned().collect())
-    }
-}
-
-/// The first value at these places of the response.
-pub(super) fn first(
-    places: Option<&Pointers>,
-    response: &ResponseView<'_>,
-    entry: Entry,
-) -> Option<String> {
-    let values = places?.values(response.json.as_ref(), entry);
-    values.into_iter().next()
 }
 
 /// The text between two texts; an empty second text is the end of the line.
@@ -228,9 +114,9 @@ impl ResponseParser {
         count: usize,
         message: &Message,
     ) -> Outcome {
-        let parts = 0..count;
-        let parts = parts.map(|index| self.outcome(response, Some(index), message));
-        let mut parts: Vec<Outcome> = parts.collect();
+        let mut parts: Vec<Outcome> = (0..count)
+            .map(|index| self.outcome(response, Some(index), message))
+            .collect();
         let is_accepted = |outcome: &&Outcome| matches!(outcome, Outcome::Accepted(_));
         let accepted = parts.iter().filter(is_accepted).count();
         if parts.is_empty() {
@@ -258,7 +144,7 @@ impl ResponseParser {
         let codes = self.codes_in(response, entry);
         let listed = codes.iter().find(|code| self.codes.meaning(code).is_some());
         let code = listed.or(codes.first());
-        let words = first(self.rules.error_reason.as_ref(), response, entry);
+        let words = Node::of_response(response, entry).first(self.rules.error_reason.as_ref());
         let outcome_of = |code: &str| response.outcome_of_code(&self.codes, code, words.clone());
         let by_code = code.and_then(|code| outcome_of(code));
         let has_code = by_code.is_some();
@@ -295,10 +181,10 @@ impl ResponseParser {
     /// Whether an error response to several messages, or a result in it, may show that a message was accepted: by its
     /// code, or without one by its id, or because it has neither.
     pub(super) fn may_accept(&self, response: &ResponseView<'_>, entry: Entry) -> bool {
-        let json = response.json.as_ref();
+        let node = Node::of_response(response, entry);
         let values = |places: &Option<Pointers>| {
-            let places = places.as_ref()?.of_level(entry);
-            (!places.0.is_empty()).then(|| places.values(json, entry))
+            let places = places.as_ref()?.of_level(entry.is_some())?;
+            Some(node.values(Some(&places)))
         };
         let ids = values(&self.rules.message_id);
         let has_id = ids.as_ref().is_some_and(|ids| !ids.is_empty());
@@ -312,27 +198,27 @@ impl ResponseParser {
     /// The vendor's codes, the most specific first.
     fn codes_in(&self, response: &ResponseView<'_>, entry: Entry) -> Vec<String> {
         let between = self.rules.error_text.as_ref();
-        let codes: Vec<String> = if let Some(places) = &self.rules.error_code {
-            let values = places.values(response.json.as_ref(), entry);
-            match between {
-                Some(between) => values
-                    .iter()
-                    .filter_map(|value| between.find(value))
-                    .collect(),
-                None => values,
-            }
-        } else {
+        let values = match (&self.rules.error_code, between) {
+            (Some(places), None) => Node::of_response(response, entry).values(Some(places)),
+            (Some(places), Some(between)) => Node::of_response(response, entry)
+                .values(Some(places))
+                .iter()
+                .filter_map(|value| between.find(value))
+                .collect(),
             // A text may repeat the request, so only a known code is kept.
-            let text = between.and_then(|between| between.find(&response.text()));
-            let code = text.and_then(|text| self.codes.prefix_of(&text).map(str::to_owned));
-            code.into_iter().collect()
+            (None, between) => between
+                .and_then(|between| between.find(&response.text()))
+                .and_then(|text| self.codes.prefix_of(&text).map(str::to_owned))
+                .into_iter()
+                .collect(),
         };
-        codes.iter().map(|code| short_code(code)).collect()
+        values.iter().map(|code| short_code(code)).collect()
     }
 
     /// An acceptance, if the response has the id that it should have, and names no other message or phone.
     fn success(&self, response: &ResponseView<'_>, entry: Entry, message: &Message) -> Outcome {
-        let value = |places: &Option<Pointers>| first(places.as_ref(), response, entry);
+        let node = Node::of_response(response, entry);
+        let value = |places: &Option<Pointers>| node.first(places.as_ref());
         let reference = message.reference.as_str();
         let phone = value(&self.rules.phone);
         if phone.is_some_and(|phone| !may_be_written_as(message.phone.as_str(), &phone)) {
@@ -342,30 +228,32 @@ impl ResponseParser {
         if echo.as_ref().is_some_and(|echo| echo != reference) {
             return response.unknown(" for another message");
         }
-        let (id, place) = match (&self.rules.message_id, &self.rules.message_id_text) {
-            (Some(places), _) => (value(&self.rules.message_id), places.0.first()),
+        let is_accepted = self.is_accepted_status(response);
+        let (id, places) = match (&self.rules.message_id, &self.rules.message_id_text) {
+            (Some(places), _) => (node.first(Some(places)), Some(places)),
             (None, Some(between)) => (between.find(&response.text()), None),
             (None, None) => {
                 let places = self.rules.reference.as_ref();
-                let is_known = echo.is_some() || !self.is_accepted_status(response);
-                let id = (places.is_some() && is_known).then(|| reference.to_owned());
-                (id, places.and_then(|places| places.0.first()))
+                let is_known = places.is_some() && (echo.is_some() || !is_accepted);
+                (is_known.then(|| reference.to_owned()), places)
             }
         };
-        let has_id = place.is_some() || self.rules.message_id_text.is_some();
-        if id.is_none() && has_id && self.is_accepted_status(response) {
-            return match place {
+        let has_id = places.is_some() || self.rules.message_id_text.is_some();
+        if id.is_none() && has_id && is_accepted {
+            return match places {
                 Some(_) if response.json.is_none() => {
                     response.unknown(" with a body that is not JSON")
                 }
-                Some(place) => {
-                    response.unknown(&format!(" without a message id at `{}`", place.0.join(" ")))
+                Some(places) => {
+                    let place = places.first_place();
+                    response.unknown(&format!(" without a message id at `{place}`"))
                 }
                 None => response.unknown(" without a message id in its text"),
             };
         }
-        let segments = value(&self.rules.segments).and_then(|text| text.parse().ok());
-        let segments = segments.filter(|count| *count > 0);
+        let segments = value(&self.rules.segments)
+            .and_then(|text| text.parse().ok())
+            .filter(|count| *count > 0);
         let price = value(&self.rules.price);
         Outcome::Accepted(match id {
             Some(id) => acceptance(&id, segments, price),

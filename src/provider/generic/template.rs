@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use minijinja::value::{Object, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value as Json;
 
 use crate::provider::config::ProviderConfig;
@@ -19,16 +19,10 @@ use crate::provider::{Message, account_error, rejected, units};
 use crate::sms::{Outcome, Timestamp};
 use crate::text::segments::outside_gsm7;
 
-/// The first names of placeholders.
-const ROOTS: [&str; 7] = [
-    "phone",
-    "content",
-    "reference",
-    "from",
-    "params",
-    "secret",
-    "setting",
-];
+/// The first names of placeholders that differ from message to message.
+pub(super) const MESSAGE_ROOTS: [&str; 5] = ["phone", "content", "reference", "from", "params"];
+/// The first names of the others.
+const CONSTANT_ROOTS: [&str; 2] = ["secret", "setting"];
 /// Placeholders that are filled without the template engine where they are the whole text.
 const FIELDS: [&str; 4] = ["phone", "content", "reference", "from"];
 /// A placeholder that only some sections have, and its value.
@@ -59,7 +53,7 @@ pub(super) struct Templates {
     /// Whether a message without a sender cannot be filled in.
     pub(super) requires_sender: bool,
     /// What templates make of secrets alone.
-    pub(super) derived_secrets: Vec<SecretString>,
+    derived_secrets: Vec<SecretString>,
 }
 
 /// A text of the section.
@@ -98,7 +92,7 @@ impl SectionText {
             Self::Field { .. } => false,
             Self::Template { placeholders, .. } => placeholders
                 .iter()
-                .all(|placeholder| matches!(root_of(placeholder), "secret" | "setting")),
+                .all(|placeholder| CONSTANT_ROOTS.contains(&root_of(placeholder))),
         }
     }
 }
@@ -150,6 +144,13 @@ impl Templates {
             reads_params: false,
             requires_sender: false,
             derived_secrets: Vec::new(),
+        }
+    }
+
+    /// Keeps what templates make of secrets out of all reasons.
+    pub(super) fn hide_derived_secrets(&self, config: &mut ProviderConfig) {
+        for derived in &self.derived_secrets {
+            config.secrets.forms.add_derived(derived.expose_secret());
         }
     }
 
@@ -238,8 +239,9 @@ impl Templates {
     ) -> Result<(), ProviderError> {
         let root = root_of(placeholder);
         let has_value = extra_names(&section.key(key)).contains(&root);
-        if !has_value && !ROOTS.contains(&root) {
-            let hint = units::hint(root, &ROOTS);
+        let roots = [&MESSAGE_ROOTS[..], &CONSTANT_ROOTS].concat();
+        if !has_value && !roots.contains(&root) {
+            let hint = units::hint(root, &roots);
             let problem =
                 format!("unknown placeholder `{root}`{hint}; a column is `params.COLUMN`");
             return Err(section.invalid(key, problem));

@@ -1,6 +1,7 @@
 //! Section `webhook` of a provider of any kind: how receipts and replies that the vendor posts are checked and read.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,25 +9,21 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 use toml::{Table, Value};
 use url::form_urlencoded;
 
-use super::reader::{EntrySource, READING_KEYS, ReceiptReader, is_full, raw_text};
-use super::response::{Pointer, Pointers};
+use super::places::{Node, Pointer, Pointers};
+use super::reader::{EntrySource, ReadingRules, ReceiptReader, is_full};
 use crate::phone::Region;
 use crate::provider::config::{ProviderConfig, SecretSource};
-use crate::provider::posted_signature::{SignedRequest, verify};
+use crate::provider::posted_signature::{SCHEMES, SignedRequest, Verify};
 use crate::provider::redact::{Redactor, cut};
 use crate::provider::response::{ResponseView, scalar};
-use crate::provider::section::{ProviderError, Section, over};
+use crate::provider::section::{ProviderError, Section, field_names, over};
 use crate::provider::units;
-use crate::provider::webhook::{
-    PLAIN_TEXT, Posted, PostedRequest, Reply, SignatureScheme, Webhook, WebhookError,
-};
+use crate::provider::webhook::{PLAIN_TEXT, Posted, PostedRequest, Reply, Webhook, WebhookError};
 
-/// How old a signed time may be, unless the section says otherwise.
-const MAX_AGE: Duration = Duration::from_secs(300);
 /// A longer number is cut.
 const MAX_PHONE: usize = 64;
 
@@ -45,11 +42,11 @@ struct WebhookSettings {
     /// The body of the answer.
     #[serde(default)]
     answer: String,
-    /// A scheme, or `none`.
+    /// The name of a scheme, or `none`.
     signature: Option<String>,
     secret: Option<Value>,
-    #[serde(default, deserialize_with = "units::span")]
-    max_age: Option<Duration>,
+    #[serde(default = "max_age", deserialize_with = "units::span")]
+    max_age: Duration,
     requires: Option<String>,
     /// The setting of the provider that each request gives the vendor as the address for receipts.
     url_setting: Option<String>,
@@ -62,7 +59,11 @@ struct WebhookSettings {
     reply_region: Option<Region>,
     /// What distinguishes a message of a recipient from a receipt; without it, that it has a text.
     #[serde(default)]
-    reply_matches: BTreeMap<String, String>,
+    reply_matches: BTreeMap<Pointer, String>,
+}
+
+fn max_age() -> Duration {
+    Duration::from_secs(300)
 }
 
 /// How the document is posted.
@@ -76,9 +77,8 @@ enum PostedFormat {
 
 /// A scheme whose secret is set.
 struct SignatureCheck {
-    scheme: SignatureScheme,
+    verify: Verify,
     secret: SecretString,
-    max_age: Duration,
 }
 
 /// How posted requests are read.
@@ -105,61 +105,38 @@ impl WebhookReader {
         receipts: Option<&Table>,
         table: &Table,
     ) -> Result<Self, ProviderError> {
-        let is_shared = |(key, _): &(&String, &Value)| READING_KEYS.contains(&key.as_str());
-        let shared = receipts.into_iter().flatten().filter(is_shared);
+        let reading = field_names::<ReadingRules>();
+        let shared = receipts.into_iter().flatten();
+        let shared = shared.filter(|(key, _)| reading.contains(&key.as_str()));
         let shared = shared.map(|(key, value)| (key.clone(), value.clone()));
         let mut section = root.nested("webhook", over(shared.collect(), table));
         let reader = ReceiptReader::read(&mut section)?;
         let mut settings: WebhookSettings = section.rest()?;
-        if settings.reply_phone.is_some() != settings.reply_text.is_some() {
-            let has_phone = settings.reply_phone.is_some();
-            return Err(section.missing(if has_phone {
-                "reply_text"
-            } else {
-                "reply_phone"
-            }));
-        }
-        if let Some(place) = settings
-            .reply_matches
-            .keys()
-            .find(|pointer| !pointer.starts_with('/'))
-        {
-            let key = format!("reply_matches.{place}");
-            return Err(section.invalid(&key, "must be a JSON pointer like `/event`"));
+        match (&settings.reply_phone, &settings.reply_text) {
+            (Some(_), None) => return Err(section.missing("reply_text")),
+            (None, Some(_)) => return Err(section.missing("reply_phone")),
+            _ => {}
         }
         let scheme = scheme(&section, settings.signature.as_deref())?;
-        let secret = settings.secret.take();
-        let (check, problem) = match scheme {
-            None => (None, None),
-            Some(scheme) => {
-                let secret = secret.ok_or_else(|| section.missing("secret"))?;
-                match read_secret(&section, config, scheme, secret)? {
-                    Ok(secret) => {
-                        let max_age = settings.max_age.unwrap_or(MAX_AGE);
-                        let secret = SecretString::from(secret);
-                        (
-                            Some(SignatureCheck {
-                                scheme,
-                                secret,
-                                max_age,
-                            }),
-                            None,
-                        )
-                    }
-                    Err(problem) => (None, Some(problem)),
+        let (mut check, mut unchecked_because) = (None, None);
+        if let Some((name, verify)) = scheme {
+            let secret = settings.secret.take();
+            let secret = secret.ok_or_else(|| section.missing("secret"))?;
+            match read_secret(&section, config, name, secret)? {
+                Ok(secret) => {
+                    config.secrets.forms.add_derived(&secret);
+                    let secret = SecretString::from(secret);
+                    check = Some(SignatureCheck { verify, secret });
                 }
+                Err(problem) => unchecked_because = Some(problem),
             }
-        };
-        if let Some(check) = &check {
-            let secret = check.secret.expose_secret();
-            config.secrets.forms.add_derived(secret);
         }
         config.capabilities.receipts = true;
         config.capabilities.webhook = Some(Webhook {
-            signature: scheme,
+            signature: scheme.map(|(name, _)| name),
             is_enabled: settings.enabled,
             is_checked: check.is_some(),
-            unchecked_because: problem,
+            unchecked_because,
             has_replies: settings.reply_text.is_some(),
             requires: settings.requires.clone(),
             url_setting: settings.url_setting.clone(),
@@ -173,16 +150,10 @@ impl WebhookReader {
 
     /// Content type and body.
     pub(in crate::provider) fn answer(&self) -> (&'static str, &str) {
-        let body = self.settings.answer.as_str();
-        let is_json = body.starts_with('{');
-        (
-            if is_json {
-                "application/json"
-            } else {
-                PLAIN_TEXT
-            },
-            body,
-        )
+        match self.settings.answer.as_str() {
+            json if json.starts_with('{') => ("application/json", json),
+            text => (PLAIN_TEXT, text),
+        }
     }
 
     /// What the request contains.
@@ -194,23 +165,22 @@ impl WebhookReader {
     ) -> Result<Posted, WebhookError> {
         let parts = self.parts(posted);
         if let Some(check) = &self.check {
-            let request = SignedRequest {
+            (check.verify)(&SignedRequest {
                 posted,
                 query: &parts.query,
                 form: &parts.form,
                 json: parts.json.as_ref().and_then(|json| json.as_ref().ok()),
-            };
-            let secret = check.secret.expose_secret();
-            verify(check.scheme, secret, check.max_age, &request)?;
+                secret: check.secret.expose_secret(),
+                max_age: self.settings.max_age,
+            })?;
         }
         let query = object(&parts.query);
         let document = match parts.json {
             Some(json) => json?,
-            None if parts.form.is_empty() => Json::Object(query.clone()),
-            None => Json::Object(object(&parts.form)),
+            None if parts.form.is_empty() => query.clone(),
+            None => object(&parts.form),
         };
         let document = self.inner(document)?;
-        let entries = self.entries(document)?;
         let response = Response::new(Bytes::new());
         let response = ResponseView::new(&response, redactor, posted.now);
         let source = EntrySource {
@@ -218,52 +188,39 @@ impl WebhookReader {
             config,
             response: &response,
         };
-        let has_query = !query.is_empty() && self.settings.format != Some(PostedFormat::Query);
-        // Lent to one entry after the other, because it may be long.
-        let mut query = has_query.then_some(Json::Object(query));
         let mut found = Posted::default();
-        for mut entry in entries {
+        for json in self.entries(&document)? {
             if is_full(&found.receipts, config) {
                 break;
             }
-            let raw = raw_text(&entry);
-            let Json::Object(keys) = &mut entry else {
-                found.unreadable += 1;
-                continue;
+            let entry = match self.settings.format {
+                Some(PostedFormat::Query) => Node::new(json),
+                _ => Node::new(json).with_query(&query),
             };
-            let lends = query.is_some() && !keys.contains_key("query");
-            if lends && let Some(query) = query.take() {
-                keys.insert("query".to_owned(), query);
-            }
             let before = (found.receipts.len(), found.replies.len());
-            if self.is_reply(&entry) {
-                found.replies.extend(self.reply(&entry));
-            } else {
-                let receipts = &mut found.receipts;
-                self.reader.read_entry(&mut entry, raw, &source, receipts);
+            if self.is_reply(entry) {
+                found.replies.extend(self.reply(entry));
+            } else if json.is_object() {
+                self.reader.read_entry(entry, &source, &mut found.receipts);
             }
             if before == (found.receipts.len(), found.replies.len()) {
                 found.unreadable += 1;
-            }
-            if lends && let Json::Object(keys) = &mut entry {
-                query = keys.remove("query");
             }
         }
         Ok(found)
     }
 
     /// The entries of a document: those of its list, or the only one.
-    fn entries(&self, mut document: Json) -> Result<Vec<Json>, WebhookError> {
-        let list = match self.reader.list() {
-            None => document,
-            Some(place) => document.pointer_mut(place).map(Json::take).ok_or_else(|| {
-                WebhookError::Unreadable(format!("the request has no list at `{place}`"))
-            })?,
-        };
-        match list {
-            Json::Array(entries) => Ok(entries),
-            Json::Object(entry) if !entry.is_empty() => Ok(vec![Json::Object(entry)]),
-            _ => Err(unreadable("the request has no receipt")),
+    fn entries<'a>(&self, document: &'a Json) -> Result<&'a [Json], WebhookError> {
+        let place = self.reader.list().map_or("", |list| list);
+        match document.pointer(place) {
+            Some(Json::Array(entries)) => Ok(entries),
+            Some(entry @ Json::Object(keys)) if !keys.is_empty() => Ok(slice::from_ref(entry)),
+            Some(_) => Err(unreadable("the request has no receipt")),
+            None => {
+                let problem = format!("the request has no list at `{place}`");
+                Err(WebhookError::Unreadable(problem))
+            }
         }
     }
 
@@ -271,12 +228,9 @@ impl WebhookReader {
         let (_, query) = posted.url.split_once('?').unwrap_or_default();
         let query = query.split('#').next().unwrap_or_default();
         let content_type = posted.headers.get(CONTENT_TYPE);
-        let content_type = content_type
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default();
         let is_form = content_type
-            .to_ascii_lowercase()
-            .contains("x-www-form-urlencoded");
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|kind| kind.to_ascii_lowercase().contains("x-www-form-urlencoded"));
         let format = match self.settings.format {
             _ if *posted.method == Method::GET => PostedFormat::Query,
             Some(format) => format,
@@ -296,8 +250,8 @@ impl WebhookReader {
 
     /// The JSON document in a text of `document`, or `document` where it has no such text.
     fn inner(&self, document: Json) -> Result<Json, WebhookError> {
-        let address = self.settings.confirm_url.as_ref();
-        let address = address.and_then(|place| scalar(&document, place));
+        let place = self.settings.confirm_url.as_ref();
+        let address = place.and_then(|place| scalar(&document, place));
         if let Some(address) = address.filter(|address| address.starts_with("https://")) {
             return Err(WebhookError::Unreadable(format!(
                 "the vendor posts nothing until its subscription is confirmed: open {address} once"
@@ -311,44 +265,38 @@ impl WebhookReader {
         }
     }
 
-    fn is_reply(&self, entry: &Json) -> bool {
+    fn is_reply(&self, entry: Node<'_>) -> bool {
         let Some(text) = &self.settings.reply_text else {
             return false;
         };
-        let matches = &self.settings.reply_matches;
-        if matches.is_empty() {
-            return !text.values(Some(entry), None).is_empty();
+        let mut matches = self.settings.reply_matches.iter().peekable();
+        if matches.peek().is_none() {
+            return entry.first(Some(text)).is_some();
         }
-        let mut matches = matches.iter();
-        matches.all(|(place, value)| scalar(entry, place).as_ref() == Some(value))
+        matches.all(|(place, value)| entry.scalar(place).as_ref() == Some(value))
     }
 
-    fn reply(&self, entry: &Json) -> Option<Reply> {
-        let value = |places: &Option<Pointers>| {
-            let values = places.as_ref()?.values(Some(entry), None);
-            values.into_iter().next()
-        };
-        let phone = value(&self.settings.reply_phone)?;
+    fn reply(&self, entry: Node<'_>) -> Option<Reply> {
+        let phone = entry.first(self.settings.reply_phone.as_ref())?;
         Some(Reply {
             phone: cut(&phone, MAX_PHONE).to_owned(),
             region: self.settings.reply_region,
-            text: value(&self.settings.reply_text)?,
+            text: entry.first(self.settings.reply_text.as_ref())?,
         })
     }
 }
 
+/// The name and the check of a scheme.
 fn scheme(
     section: &Section<'_>,
     word: Option<&str>,
-) -> Result<Option<SignatureScheme>, ProviderError> {
+) -> Result<Option<(&'static str, Verify)>, ProviderError> {
     let Some(word) = word.filter(|word| *word != "none") else {
         return Ok(None);
     };
-    let all = SignatureScheme::ALL;
-    let scheme = all.into_iter().find(|scheme| scheme.as_str() == word);
+    let scheme = SCHEMES.into_iter().find(|(name, _)| *name == word);
     let scheme = scheme.ok_or_else(|| {
-        let known = all.map(SignatureScheme::as_str);
-        let hint = units::hint(word, &known);
+        let hint = units::hint(word, &SCHEMES.map(|(name, _)| name));
         section.invalid("signature", format!("unknown value `{word}`{hint}"))
     });
     scheme.map(Some)
@@ -358,7 +306,7 @@ fn scheme(
 fn read_secret(
     section: &Section<'_>,
     config: &ProviderConfig,
-    scheme: SignatureScheme,
+    scheme: &str,
     secret: Value,
 ) -> Result<Result<String, String>, ProviderError> {
     // The text is not printed: it may be the secret.
@@ -369,7 +317,7 @@ fn read_secret(
     if let Value::String(name) = &secret {
         let known = config.secrets.get(name).ok_or_else(wrong)?;
         // Then `auth_token` is the secret of the API key, which signs nothing.
-        if scheme == SignatureScheme::Twilio && config.secrets.get("api_key").is_some() {
+        if scheme == "twilio" && config.secrets.get("api_key").is_some() {
             let problem = "`webhook.secret` is not set to the auth token of the account";
             return Ok(Err(problem.to_owned()));
         }
@@ -402,9 +350,9 @@ fn pairs(text: &[u8]) -> Vec<(String, String)> {
 }
 
 /// Of several values with one name the last one counts.
-fn object(pairs: &[(String, String)]) -> Map<String, Json> {
-    let pairs = pairs.iter();
+fn object(pairs: &[(String, String)]) -> Json {
     pairs
+        .iter()
         .map(|(name, value)| (name.clone(), Json::from(value.as_str())))
         .collect()
 }

@@ -16,20 +16,19 @@ use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
     TimeMatch,
 };
-use crate::provider::china::{national_number, parse_time};
+use crate::provider::china::national_number;
 use crate::provider::config::SharedSettings;
 use crate::provider::response::{ResponseView, accepted, scalar};
 use crate::provider::section::Section;
-use crate::provider::signing::{Keys, acs3, sha256_hex, sorted_query, utc};
+use crate::provider::signing::{Keys, acs3, sha256_hex, sorted_query};
 use crate::provider::template_params::Order;
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
-    found, unclear,
+    found, times, unclear,
 };
 use crate::sms::Outcome;
 
 const VERSION: &str = "2017-05-25";
-const SHANGHAI: Duration = Duration::from_secs(8 * 3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 /// A lookup makes one request for each day.
 const MAX_DAYS: usize = 4;
@@ -65,7 +64,7 @@ impl Aliyun {
         let content_type = body.is_some().then_some(("content-type", FORM));
         let body = body.unwrap_or_default();
         let hash = sha256_hex(&body);
-        let date = utc(context.now, "%Y-%m-%dT%H:%M:%SZ");
+        let date = times::utc(context.now, "%Y-%m-%dT%H:%M:%SZ");
         let nonce = format!("{:032x}", context.nonce);
         let token = config.secrets.get("security_token");
         // Without `accept`, older gateways of the vendor answer in XML.
@@ -225,7 +224,7 @@ impl Adapter for Aliyun {
                 continue;
             }
             has_batches |= is_batch(&id);
-            let at = parse_time(&text(entry, "/SendDate"));
+            let at = times::parse(&text(entry, "/SendDate"), &times::shanghai());
             if target.matches_time(at) == TimeMatch::Yes {
                 near.push(entry);
             }
@@ -252,12 +251,13 @@ impl Adapter for Aliyun {
 /// The days in Shanghai on which the vendor may list the attempts, even if the clocks differ.
 fn days(attempt: AttemptSpan) -> Vec<String> {
     let last = attempt.started_before.unwrap_or(attempt.started_after);
-    let last = utc(last.plus(MAX_SKEW).plus(SHANGHAI), "%Y%m%d");
-    let mut at = attempt.started_after.minus(MAX_SKEW).plus(SHANGHAI);
-    let mut days = vec![utc(at, "%Y%m%d")];
+    let day = |at| times::format(at, times::shanghai(), "%Y%m%d");
+    let last = day(last.plus(MAX_SKEW));
+    let mut at = attempt.started_after.minus(MAX_SKEW);
+    let mut days = vec![day(at)];
     while days.last() < Some(&last) && days.len() <= MAX_DAYS {
         at = at.plus(DAY);
-        days.push(utc(at, "%Y%m%d"));
+        days.push(day(at));
     }
     days
 }

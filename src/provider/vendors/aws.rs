@@ -15,7 +15,8 @@ use crate::provider::capabilities::Reference;
 use crate::provider::config::{ProviderConfig, SharedSettings};
 use crate::provider::response::{ResponseView, accepted};
 use crate::provider::section::{ProviderError, Section};
-use crate::provider::signing::{AMZ_DATE, Keys, sigv4, utc};
+use crate::provider::signing::{AMZ_DATE, Keys, sigv4};
+use crate::provider::times::utc;
 use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult};
 use crate::sms::{Outcome, Timestamp};
 

@@ -13,8 +13,9 @@ use crate::provider::capabilities::{ContentMode, Reference};
 use crate::provider::config::SharedSettings;
 use crate::provider::response::{ResponseView, accepted, scalar};
 use crate::provider::section::Section;
-use crate::provider::signing::{sha256, utc};
+use crate::provider::signing::sha256;
 use crate::provider::template_params::Order;
+use crate::provider::times::utc;
 use crate::provider::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult};
 use crate::sms::Outcome;
 

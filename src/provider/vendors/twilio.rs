@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request};
-use jiff::fmt::rfc2822;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -20,9 +20,9 @@ use crate::provider::signing::basic;
 use crate::provider::template_params::Order;
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
-    found, unclear,
+    found, times, unclear,
 };
-use crate::sms::{Outcome, Timestamp};
+use crate::sms::Outcome;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,7 +157,8 @@ impl Adapter for Twilio {
             if is_inbound || target.belongs_to_other(id.as_deref()) {
                 continue;
             }
-            let at = scalar(entry, "/date_created").and_then(|text| parse_time(&text));
+            let at =
+                scalar(entry, "/date_created").and_then(|text| times::parse(&text, &TimeZone::UTC));
             match (target.matches_time(at), id) {
                 (TimeMatch::Yes, Some(id))
                     if !has_template && is_text(entry) && !target.has_twin(true) =>
@@ -177,11 +178,6 @@ impl Adapter for Twilio {
             LookupResult::Absent
         }
     }
-}
-
-fn parse_time(text: &str) -> Option<Timestamp> {
-    let at = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-    Some(Timestamp::from_millis(at.as_millisecond()))
 }
 
 #[cfg(test)]

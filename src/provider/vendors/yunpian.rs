@@ -12,12 +12,13 @@ use super::{Vendor, form, ids_in, is_phone_of, names_another_phone, post_form, r
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
-use crate::provider::china::{format_time, is_mainland, national_number, parse_time};
+use crate::provider::china::{is_mainland, national_number};
 use crate::provider::config::SharedSettings;
 use crate::provider::response::{ResponseView, accepted, count, scalar};
 use crate::provider::section::Section;
 use crate::provider::{
-    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
+    Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, times,
+    unclear,
 };
 use crate::sms::Outcome;
 
@@ -121,11 +122,12 @@ impl Adapter for Yunpian {
 
     fn lookup(&self, message: &Message, attempt: AttemptSpan, _: &RequestContext) -> Requests {
         let (first, last) = (attempt.started_after, attempt.last_started_after());
+        let time = |at| times::format(at, times::shanghai(), "%Y-%m-%d %H:%M:%S");
         let body = form([
             ("apikey", self.config.secret("api_key")),
             ("mobile", mobile(message)),
-            ("start_time", &format_time(first.minus(BEFORE))),
-            ("end_time", &format_time(last.plus(AFTER))),
+            ("start_time", &time(first.minus(BEFORE))),
+            ("end_time", &time(last.plus(AFTER))),
             ("page_num", "1"),
             ("page_size", "100"),
         ]);
@@ -147,7 +149,8 @@ impl Adapter for Yunpian {
         let reference = |entry: &Value| scalar(entry, "/uid");
         let is_ours = |entry: &&Value| reference(entry).as_ref() == Some(&message.reference);
         let may_be_ours = |entry: &&Value| {
-            let at = scalar(entry, "/send_time").and_then(|text| parse_time(&text));
+            let at = scalar(entry, "/send_time")
+                .and_then(|text| times::parse(&text, &times::shanghai()));
             is_phone_of(message, scalar(entry, "/mobile"))
                 && reference(entry).is_none()
                 && target.matches_time(at) == TimeMatch::Yes

@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, SystemTime};
+
+use jiff::fmt::rfc2822::DateTimePrinter;
 
 /// How a request is answered.
 pub(crate) enum Reply {
@@ -140,14 +141,9 @@ fn read(stream: &TcpStream) -> Option<Received> {
 
 fn answer(mut stream: TcpStream, status: &str, ahead: Option<i64>, body: &str) {
     let date = ahead.map(|ahead| {
-        let seconds = Duration::from_secs(ahead.unsigned_abs());
-        let now = SystemTime::now();
-        let now = if ahead < 0 {
-            now - seconds
-        } else {
-            now + seconds
-        };
-        format!("date: {}\r\n", httpdate::fmt_http_date(now))
+        let now = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(ahead);
+        let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&now);
+        format!("date: {}\r\n", date.expect("a date"))
     });
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n{}\r\n",

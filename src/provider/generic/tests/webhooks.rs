@@ -932,7 +932,7 @@ fn wrong_sections_are_explained() {
         ),
         (
             &format!("{needed}reply_matches = {{ event = 'x' }}"),
-            "invalid `webhook.reply_matches.event`",
+            "invalid `webhook.reply_matches`",
         ),
         (&format!("{needed}zone = 'Mars'"), "invalid `webhook.zone`"),
     ] {
