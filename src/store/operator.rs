@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use diesel::dsl::{Eq, case_when, count_star, max};
+use diesel::dsl::{case_when, count_star, max};
 use diesel::{QueryResult, update};
 
 use super::column_types::LossyText;
@@ -12,6 +12,7 @@ use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn,
 };
 use super::schema::{campaign, sms, sms_failed};
+use super::transitions::Resend;
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
 use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
@@ -30,13 +31,6 @@ pub struct RetryFilter {
     pub phone: Option<String>,
     /// The new expiry of the messages. If `None`, expired messages are not selected.
     pub expires_at: Option<Timestamp>,
-}
-
-impl RetryFilter {
-    /// The column of the new expiry; `None` changes nothing.
-    fn new_expiry(&self) -> Option<Eq<sms::expires_at, i64>> {
-        self.expires_at.map(|at| sms::expires_at.eq(at))
-    }
 }
 
 /// A position in a campaign's queue: when a message is due, and its id.
@@ -119,7 +113,7 @@ impl Store {
                 sms::attempts.eq(0),
                 sms::resend_approved.eq(sms::in_doubt),
                 sms::reference.eq(case_when(sms::in_doubt.eq(true), sms::reference)),
-                filter.new_expiry(),
+                filter.expires_at.map(|at| sms::expires_at.eq(at)),
             ))
             .execute(conn))?;
             Ok(Chunk {
@@ -146,17 +140,10 @@ impl Store {
         in_chunks!(self, |connection| async {
             let rows = lock_unknown(connection, &unknown).await?;
             let ids = settle::lock_campaigns(connection, &rows, is_open).await?;
-            with_conn!(connection, |conn| update(
-                sms::table.filter(sms::id.eq_any(&ids))
-            )
-            .set((
-                sms::state.eq(State::Ready.code()),
-                sms::attempts.eq(0),
-                sms::resend_approved.eq(true),
-                sms::due_at.eq(now),
-                filter.new_expiry(),
-            ))
-            .execute(conn))?;
+            let resend = Resend::Approved {
+                expires_at: filter.expires_at,
+            };
+            transitions::unknown_to_ready(connection, &ids, resend, now).await?;
             Ok(Chunk::all(ids.len()))
         })
     }

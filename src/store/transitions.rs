@@ -1,4 +1,5 @@
-//! Moves messages between the tables: all that move in the same way at once, by their ids.
+//! Moves messages between the states and the tables: all that move in the same way at once, by their ids. Only claims are
+//! written elsewhere.
 
 use diesel::dsl::case_when;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
@@ -13,8 +14,9 @@ use super::connection::{
 use super::schema::{sms, sms_failed, sms_key, sms_sent};
 use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{
-    CertainFailure, Doubt, Requeue, RowState, SentCounts, number_taken,
+    CertainFailure, Doubt, NOT_STORED, Requeue, RowState, SentCounts, number_taken,
 };
+use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
@@ -210,7 +212,6 @@ macro_rules! doubted {
         )
     };
 }
-pub(super) use doubted;
 
 /// The columns of a message in doubt whose result the database cannot store: a later answer must not end the doubt.
 macro_rules! doubt_without_end {
@@ -221,7 +222,6 @@ macro_rules! doubt_without_end {
         )
     };
 }
-pub(super) use doubt_without_end;
 
 /// The columns that a [`Doubt`] changes.
 macro_rules! doubt_columns {
@@ -252,7 +252,6 @@ macro_rules! certain {
         )
     };
 }
-pub(super) use certain;
 
 /// Moves messages to `sms_failed`.
 pub(super) async fn to_failed(
@@ -365,6 +364,78 @@ pub(super) async fn to_ready(
     )
     .execute(conn))?;
     Ok(())
+}
+
+/// How unknown messages are put back into the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Resend {
+    /// In doubt, with the same reference.
+    InDoubt,
+    /// No attempt was accepted.
+    Certain,
+    /// In doubt, with all attempts again: that they may be sent twice is an operator's decision.
+    Approved {
+        /// `None` changes nothing.
+        expires_at: Option<Timestamp>,
+    },
+}
+
+/// Puts unknown messages, which this transaction has locked, back into the queue.
+pub(super) async fn unknown_to_ready(
+    connection: &mut Connection,
+    ids: &[i64],
+    resend: Resend,
+    now: Timestamp,
+) -> QueryResult<()> {
+    let approved = match resend {
+        Resend::Approved { expires_at } => Some((
+            sms::attempts.eq(0),
+            sms::resend_approved.eq(true),
+            expires_at.map(|at| sms::expires_at.eq(at)),
+        )),
+        Resend::InDoubt | Resend::Certain => None,
+    };
+    with_conn!(connection, |conn| update(
+        sms::table.filter(sms::id.eq_any(ids))
+    )
+    .set((
+        sms::state.eq(State::Ready.code()),
+        sms::due_at.eq(now),
+        (resend == Resend::Certain).then(|| certain!()),
+        approved,
+    ))
+    .execute(conn))?;
+    Ok(())
+}
+
+/// Makes a message unknown whose result the database rejects. An accepted one also if it has another claim, unless that
+/// is being sent: it must not be sent again. Returns whether it did.
+pub(super) async fn set_aside(
+    connection: &mut Connection,
+    settlement: &Settlement,
+    counted: i32,
+    reason: &str,
+) -> QueryResult<bool> {
+    let is_sending = sms::state.eq(State::Sending.code());
+    let is_accepted = matches!(settlement.transition, Transition::Sent(_)).into_sql::<Bool>();
+    let is_own = is_sending.and(sms::claim.eq(settlement.claim));
+    let is_late = sms::state.ne(State::Sending.code()).and(is_accepted);
+    let changed = with_conn!(connection, |conn| update(
+        sms::table.find(settlement.id).filter(is_own.or(is_late))
+    )
+    .set((
+        // Before `state`, because MySQL evaluates assignments from left to right.
+        sms::attempts.eq(case_when(is_sending, sms::attempts + counted).otherwise(sms::attempts)),
+        sms::state.eq(State::Unknown.code()),
+        doubted!(),
+        doubt_without_end!(),
+        sms::worker_id.eq(None::<i64>),
+        sms::last_class.eq(Class::Unknown.as_str()),
+        sms::last_code.eq(NOT_STORED),
+        sms::last_reason.eq(reason),
+    ))
+    .execute(conn))?;
+    Ok(changed == 1)
 }
 
 /// Moves rows of `sms_failed`, all of which this transaction has locked, back to the queue with their attempts, claim

@@ -7,15 +7,16 @@ use diesel::{QueryResult, update};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
+    Chunk, Connection, ROWS, in_chunks, load_locked, querying, reading, transaction, with_conn,
+    writing,
 };
 use super::schema::{campaign, sms, sms_sent};
-use super::transitions::{certain, doubt_without_end, doubted};
+use super::transitions::{self, Resend};
 use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::{NOT_ADMITTED, NOT_STORED};
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Class, State, Timestamp};
-use ResendReason::{Absent, NotAccepted};
+use crate::sms::{State, Timestamp};
+use ResendReason::{Absent, MayBeSentTwice, NotAccepted};
 
 /// The longest reason that is stored for a message that cannot be settled, in characters.
 const REASON: usize = 500;
@@ -175,7 +176,7 @@ impl Store {
         let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
             honoured: honoured.map(|(provider, after)| (provider.to_owned(), after)),
-            ..UnknownFilter::to_resend(ResendReason::MayBeSentTwice, max_attempts)
+            ..UnknownFilter::to_resend(MayBeSentTwice, max_attempts)
         };
         in_chunks!(self, |connection| requeue_active(connection, &filter, now))
     }
@@ -210,35 +211,9 @@ impl Store {
             error.reason()
         );
         let reason: String = reason.chars().take(REASON).collect();
-        let unknown = (
-            sms::state.eq(State::Unknown.code()),
-            doubted!(),
-            doubt_without_end!(),
-            sms::worker_id.eq(None::<i64>),
-            sms::last_class.eq(Class::Unknown.as_str()),
-            sms::last_code.eq(NOT_STORED),
-            sms::last_reason.eq(reason),
-        );
-        let own: usize = writing!(self, |conn| update(
-            sms::table
-                .filter(sms::id.eq(settlement.id))
-                .filter(sms::claim.eq(settlement.claim))
-                .filter(sms::state.eq(State::Sending.code()))
-        )
-        .set((unknown.clone(), sms::attempts.eq(sms::attempts + counted)))
-        .execute(conn))?;
-        if own == 1 || !matches!(settlement.transition, Transition::Sent(_)) {
-            return Ok(own == 1);
-        }
-        // It was accepted, so it must not be sent again if it is queued.
-        let late: usize = writing!(self, |conn| update(
-            sms::table
-                .filter(sms::id.eq(settlement.id))
-                .filter(sms::state.ne(State::Sending.code()))
-        )
-        .set(unknown.clone())
-        .execute(conn))?;
-        Ok(late == 1)
+        querying!(self, Write, |connection| transitions::set_aside(
+            connection, settlement, counted, &reason
+        ))
     }
 }
 
@@ -266,7 +241,7 @@ impl UnknownFilter {
     /// it is in doubt; otherwise it fails when it is claimed.
     fn to_resend(reason: ResendReason, max_attempts: i32) -> Self {
         let except_codes: &[_] = match reason {
-            ResendReason::MayBeSentTwice => &[NOT_STORED, NOT_ADMITTED],
+            MayBeSentTwice => &[NOT_STORED, NOT_ADMITTED],
             Absent | NotAccepted => &[NOT_STORED],
         };
         Self {
@@ -362,17 +337,11 @@ async fn requeue_active(
     if active.is_empty() {
         return Ok(Chunk::all(0));
     }
-    let is_certain = matches!(filter.resend, Some(Absent | NotAccepted));
-    let certain = is_certain.then(|| certain!());
-    with_conn!(connection, |conn| update(
-        sms::table.filter(sms::id.eq_any(&active))
-    )
-    .set((
-        sms::state.eq(State::Ready.code()),
-        sms::due_at.eq(now),
-        certain,
-    ))
-    .execute(conn))?;
+    let resend = match filter.resend {
+        Some(Absent | NotAccepted) => Resend::Certain,
+        Some(MayBeSentTwice) | None => Resend::InDoubt,
+    };
+    transitions::unknown_to_ready(connection, &active, resend, now).await?;
     Ok(Chunk::all(active.len()))
 }
 

@@ -103,7 +103,7 @@ impl Store {
             }
             let mut rows = sending(connection).await?;
             rows.retain(|row| row.worker_id == Some(dead.id));
-            mark_unknown(connection, &rows, reason, now).await
+            reclaim(connection, &rows, reason, now).await
         })
     }
 
@@ -116,7 +116,7 @@ impl Store {
                 .select(worker::id)
                 .load(conn))?;
             rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
-            mark_unknown(connection, &rows, "its worker is gone", now).await
+            reclaim(connection, &rows, "its worker is gone", now).await
         })
     }
 }
@@ -166,7 +166,8 @@ pub(super) async fn orphans(
     Ok(released)
 }
 
-async fn mark_unknown(
+/// Makes messages of dead workers unknown; returns their number.
+async fn reclaim(
     connection: &mut Connection,
     rows: &[Sending],
     reason: &str,

@@ -235,6 +235,8 @@ impl<'a> Life<'a> {
         let done = self.queue.import(self.campaign_id, vec![fixed]).await;
         if done.accepted == 1 {
             self.keys.remove(&id);
+            // An operator had settled it as failed.
+            self.in_doubt.remove(&id);
         }
     }
 
