@@ -9,7 +9,7 @@ use super::import::{FileFormat, NumberFlags, print_interpretation};
 use super::values::assignment;
 use super::{Context, with_hint};
 use crate::exit::Exit;
-use crate::import::{Options, ParsedBatch, PhoneList};
+use crate::import::{Options, ParsedBatch, PhoneList, formats};
 use crate::phone::{Phone, Region};
 use crate::store::{Access, Store};
 use crate::text::{counted, printable_line};
@@ -61,7 +61,9 @@ struct Phones {
 
 #[derive(Debug, clap::Args)]
 struct ImportArgs {
-    /// CSV, XLSX, XLS, ODS, JSON lines or one phone per line; `-` is standard input
+    #[arg(help = format!(
+        "{}, or one phone per line; `-` is standard input", formats()
+    ))]
     file: PathBuf,
     /// A note for readers of the list
     #[arg(long)]

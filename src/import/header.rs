@@ -5,7 +5,7 @@ use super::columns::{
     ListColumns, is_own, is_phone, looks_like_a_value, missing_header, several_phones,
 };
 use super::error::ImportError;
-use super::file::{ListFile, ListFormat};
+use super::file::ListFile;
 use super::record::{Next, Record, RecordReader};
 use crate::phone::{Dialling, NumberSurvey, Numbers, Phone, PhoneError};
 use crate::text::spreadsheet;
@@ -50,23 +50,21 @@ impl Header {
         dialling: Dialling,
     ) -> Result<Self, ImportError> {
         let rows = sample(list)?;
-        let is_json = matches!(list.format, ListFormat::JsonLines { .. });
+        let has_keys = list.layout.delimiter.is_none();
         let place = find_header(&rows, roles);
         let header = &rows[place].cells;
-        if !is_json && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
-            return Self::without_header(&list.name, &rows, roles, dialling);
+        if !has_keys && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
+            return Self::without_header(list.name(), &rows, roles, dialling);
         }
-        let is_guarded = !is_json && header.iter().any(|name| is_own(name));
+        let is_guarded = !has_keys && header.iter().any(|name| is_own(name));
         let bare = |name: &str| usize::from(is_guarded && spreadsheet::is_guarded(name.as_bytes()));
         let names: Vec<&str> = header.iter().map(|name| &name[bare(name)..]).collect();
-        let columns = ListColumns::find(&list.name, &names, roles).map_err(|mut error| {
+        let columns = ListColumns::find(list.name(), &names, roles).map_err(|mut error| {
             if let ImportError::NoPhone { likely, sheet, .. } = &mut error {
                 if let [(column, _)] = phone_columns(&rows[place + 1..], dialling)[..] {
                     *likely = Some(names[column].trim().to_owned());
                 }
-                if let ListFormat::Sheet { note } = &list.format {
-                    *sheet = Some(note.clone());
-                }
+                sheet.clone_from(&list.layout.sheet);
             }
             error
         })?;
@@ -116,21 +114,12 @@ impl Header {
     /// Describes how the list is read; `text` says where the texts come from.
     pub(super) fn interpretation(&self, list: &ListFile, text: String) -> Interpretation {
         let ListColumns { names, phones, .. } = &self.columns;
-        let place = match self.line {
-            Some(line) => format!("header in line {line}"),
-            None => "no header".to_owned(),
-        };
-        let format = match &list.format {
-            ListFormat::Csv(format) => {
-                let delimiter = match format.delimiter {
-                    b'\t' => "tabs".to_owned(),
-                    other => format!("`{}`", char::from(other)),
-                };
-                let encoding = list.encoding;
-                format!("CSV in {encoding}, {delimiter} between the fields, {place}")
-            }
-            ListFormat::Sheet { note } => format!("workbook, {note}, {place}"),
-            ListFormat::JsonLines { .. } => format!("JSON lines in {}", list.encoding),
+        let layout = &list.layout;
+        let description = &layout.description;
+        let format = match (layout.delimiter, self.line) {
+            (None, _) => description.clone(),
+            (_, Some(line)) => format!("{description}, header in line {line}"),
+            (_, None) => format!("{description}, no header"),
         };
         let phone = if let Some((values, rows)) = self.by_content {
             let column = phones[0] + 1;
@@ -143,8 +132,9 @@ impl Header {
             format,
             phone,
             text,
-            is_plain: matches!(list.format, ListFormat::Csv(_))
-                && list.encoding.is_utf8()
+            is_plain: layout.delimiter.is_some()
+                && layout.sheet.is_none()
+                && list.text.encoding.is_utf8()
                 && self.skipped == 1
                 && phones.len() == 1,
         }
@@ -204,7 +194,7 @@ struct Row {
 
 /// Reads the first rows; at least one.
 fn sample(list: &ListFile) -> Result<Vec<Row>, ImportError> {
-    let name = &list.name;
+    let name = list.name();
     let mut records = list.records()?;
     let mut record = Record::default();
     let mut rows = Vec::new();
@@ -221,7 +211,7 @@ fn sample(list: &ListFile) -> Result<Vec<Row>, ImportError> {
                 continue;
             }
             (Next::End, _) => break,
-            (Next::Row, None) => format!("it is not {}", list.encoding),
+            (Next::Row, None) => format!("it is not {}", list.text.encoding),
             (Next::Malformed(why), _) => why.to_string(),
             (Next::Unusable(why), _) => why.reason,
         };

@@ -55,7 +55,7 @@ pub async fn run(
         let bytes = parsed.bytes;
         importer.commit(parsed).await?;
         let rows = importer.summary.rows;
-        let total = (rows * plan.list.bytes).checked_div(bytes);
+        let total = (rows * plan.list.text.length).checked_div(bytes);
         progress(rows, total.map(|total| total.max(rows)));
         Ok(())
     })

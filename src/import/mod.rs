@@ -37,7 +37,7 @@ pub use self::phone_list::PhoneList;
 pub use self::pipeline::ParsedBatch;
 pub use self::plan::Plan;
 pub use self::preview::Preview;
-pub use self::record::{JsonObject, cell, is_nested};
+pub use self::record::{JsonObject, cell, formats, is_nested};
 pub use self::row_mapper::{ProviderRequirements, RowCheck};
 pub use self::summary::{SeenKeys, Summary};
 

@@ -79,8 +79,8 @@ impl<R> Task<R> {
                 }
             }
             parsed.last_line = record.line;
-            parsed.bytes = self.records.consumed();
         }
+        parsed.bytes = self.records.consumed()?;
         Ok(parsed)
     }
 }

@@ -55,7 +55,11 @@ impl Plan {
             }
             (None, Some(column), _) => (Text::Column(column), None),
             (None, None, Some(template)) => (Text::Provider, Some(template.clone())),
-            (None, None, None) => return Err(ImportError::NoText { list: list.name }),
+            (None, None, None) => {
+                return Err(ImportError::NoText {
+                    list: list.text.name,
+                });
+            }
         };
         let plan = Self {
             text,
@@ -73,7 +77,7 @@ impl Plan {
 
     /// Returns what messages call the file: the path as given, unless it has a name of its own.
     pub fn file(&self) -> &str {
-        &self.list.name
+        self.list.name()
     }
 
     /// Returns the SHA-256 of the file in lower-case hex.
@@ -130,7 +134,7 @@ impl Plan {
             let is_cut = names.len() > MAX_LISTED;
             let more = if is_cut { ", …" } else { "" };
             let listed = listed(names.values().take(MAX_LISTED).map(String::as_str));
-            let list = &self.list.name;
+            let list = self.list.name();
             return Err(ImportError::hinted(
                 format!("the rows of `{list}` are messages of several campaigns: {listed}{more}"),
                 "choose one with `--campaign NAME`, or import one campaign at a time: \
@@ -160,7 +164,7 @@ impl Plan {
         &mut self,
         requirements: Option<ProviderRequirements>,
     ) -> Result<(), ImportError> {
-        let (list, columns) = (&self.list.name, &self.header.columns);
+        let (list, columns) = (self.list.name(), &self.header.columns);
         let is_text = |name: &str| name == "content" && !matches!(self.text, Text::Provider);
         let exists = |name: &&String| is_text(name) || columns.named(name).is_some();
         if let Some(needed) = &requirements
@@ -178,7 +182,9 @@ impl Plan {
         }
         let template = requirements.as_ref().and_then(|one| one.template.as_ref());
         if matches!(self.text, Text::Provider) && template.is_none() {
-            return Err(ImportError::NoText { list: list.clone() });
+            return Err(ImportError::NoText {
+                list: list.to_owned(),
+            });
         }
         self.requirements = requirements;
         Ok(())
@@ -273,7 +279,7 @@ impl Plan {
         let keys = self.keys(unique)?;
         let mut mapper = RowMapper::new(columns, text.clone(), keys, options.clone());
         mapper.set_needs(self.timezone, self.requirements.clone());
-        mapper.encoding = list.encoding;
+        mapper.encoding = list.text.encoding;
         mapper.is_detected = list.is_detected;
         mapper.is_guarded = header.is_guarded;
         let rejects = || RejectsFile::new(self.rejects.clone(), list, header);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::columns::TEXT_COLUMN;
 use super::encoding::Encoding;
 use super::error::ImportError;
-use super::file::{ListFile, ListFormat};
+use super::file::ListFile;
 use super::header::Header;
 use super::record::{Next, Record};
 use crate::atomic_file::{AtomicFile, create_numbered, is_device, open_device};
@@ -43,12 +43,8 @@ impl RejectsFile {
         let is_kept = |&column: &usize| !ADDED.contains(&names[column].as_str());
         Self {
             path,
-            delimiter: match &list.format {
-                ListFormat::Csv(format) => Some(format.delimiter),
-                ListFormat::Sheet { .. } => Some(b','),
-                ListFormat::JsonLines { .. } => None,
-            },
-            encoding: list.encoding,
+            delimiter: list.layout.delimiter,
+            encoding: list.text.encoding,
             has_mark: list.has_mark,
             header: names.clone(),
             kept: (0..names.len()).filter(is_kept).collect(),
@@ -160,9 +156,9 @@ pub(super) fn path_for(asked: Option<&PathBuf>, list: &ListFile) -> Result<PathB
         asked.clone()
     } else {
         let stem = list.stem.strip_suffix(".rejects").unwrap_or(&list.stem);
-        let extension = match list.format {
-            ListFormat::JsonLines { .. } => "jsonl",
-            ListFormat::Csv(_) | ListFormat::Sheet { .. } => "csv",
+        let extension = match list.layout.delimiter {
+            Some(_) => "csv",
+            None => "jsonl",
         };
         PathBuf::from(format!("{stem}.rejects.{extension}"))
     };

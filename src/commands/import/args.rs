@@ -8,7 +8,9 @@ use crate::commands::Context;
 use crate::commands::values::{TimeArg, assignment, campaign_name};
 use crate::commands::window::WindowFlags;
 use crate::config::{Config, Prices};
-use crate::import::{Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique};
+use crate::import::{
+    Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique, formats,
+};
 use crate::phone::{Dialling, Numbers, Region};
 use crate::report::shell_word;
 use crate::store::Campaign;
@@ -77,8 +79,9 @@ pub(super) struct Upload {
 
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
-    /// CSV, XLSX, XLS, ODS or JSON lines, also as .gz or .zip; `-` is standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", help = format!(
+        "{}, also as .gz or .zip; `-` is standard input", formats()
+    ))]
     pub(super) files: Vec<PathBuf>,
     /// What messages call the file, if not by its path.
     #[arg(skip)]

@@ -19,7 +19,6 @@ pub(in crate::import) struct Decoder<R> {
     /// Bytes of `output` that were returned.
     returned: usize,
     ended: bool,
-    consumed: u64,
 }
 
 impl<R: Read> Decoder<R> {
@@ -31,13 +30,7 @@ impl<R: Read> Decoder<R> {
             output: Vec::new(),
             returned: 0,
             ended: false,
-            consumed: 0,
         }
-    }
-
-    /// Returns how many bytes of the source were read, `None` for UTF-8.
-    pub(in crate::import) fn decoded_bytes(&self) -> Option<u64> {
-        self.inner.as_ref().map(|_| self.consumed)
     }
 }
 
@@ -77,7 +70,6 @@ impl<R: Read> Read for Decoder<R> {
         while self.returned == self.output.len() && !self.ended {
             self.input.resize(CHUNK, 0);
             let read = self.source.read(&mut self.input)?;
-            self.consumed += read as u64;
             self.ended = read == 0;
             self.output.clear();
             self.returned = 0;

@@ -8,6 +8,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use crate::import::error::{ImportError, unpack_reason, zip_reason};
+use crate::import::record::FileHead;
 use crate::text::listed;
 
 /// Text is compressed to a tenth, a list of one repeated line to a hundredth.
@@ -16,6 +17,8 @@ const MAX_RATIO: u64 = 200;
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 /// How many files of an archive are listed.
 const MAX_LISTED: usize = 5;
+
+type Archive = ZipArchive<BufReader<File>>;
 
 pub(super) fn gunzip(file: &File, name: &str) -> Result<File, ImportError> {
     let source = file.try_clone().and_then(|mut source| {
@@ -27,24 +30,37 @@ pub(super) fn gunzip(file: &File, name: &str) -> Result<File, ImportError> {
     unpack(unpacked, packed_size, name)
 }
 
-/// Returns the one file of the archive and its name, `None` for a workbook.
-pub(super) fn unzip(file: &File, name: &str) -> Result<Option<(File, String)>, ImportError> {
+/// Opens a zip archive, and adds its entries to `head`.
+pub(super) fn open(file: &File, name: &str, head: &mut FileHead) -> Result<Archive, ImportError> {
     let source = file.try_clone().map_err(ImportError::read(name))?;
-    let invalid = |error: ZipError| match zip_reason(&error) {
+    let mut archive = ZipArchive::new(BufReader::new(source)).map_err(invalid(name))?;
+    head.entries = archive.file_names().map(str::to_owned).collect();
+    if let Ok(entry) = archive.by_name("mimetype") {
+        // What is damaged is not a workbook.
+        let _ = entry.take(100).read_to_string(&mut head.mimetype);
+    }
+    Ok(archive)
+}
+
+fn invalid(name: &str) -> impl Fn(ZipError) -> ImportError + Copy {
+    move |error| match zip_reason(&error) {
         None => ImportError::protected(name),
         Some(reason) => cannot_unpack(name, &reason),
-    };
-    let mut archive = ZipArchive::new(BufReader::new(source)).map_err(invalid)?;
-    if is_workbook(&mut archive) {
-        return Ok(None);
     }
-    let is_content = |entry: &&str| {
+}
+
+/// Unpacks the one file of the archive; also returns its name.
+pub(super) fn unzip(
+    mut archive: Archive,
+    head: &FileHead,
+    name: &str,
+) -> Result<(File, String), ImportError> {
+    let is_content = |entry: &&String| {
         !entry.ends_with('/') && !entry.starts_with("__MACOSX/") && !entry.ends_with(".DS_Store")
     };
-    let entries = archive.file_names().filter(is_content);
-    let entries: Vec<String> = entries.map(str::to_owned).collect();
-    let [entry] = entries.as_slice() else {
-        let listed = listed(entries.iter().take(MAX_LISTED).map(String::as_str));
+    let entries: Vec<&String> = head.entries.iter().filter(is_content).collect();
+    let [entry] = entries[..] else {
+        let listed = listed(entries.iter().take(MAX_LISTED).map(|entry| entry.as_str()));
         return Err(ImportError::hinted(
             format!(
                 "`{name}` is an archive of {} files: {listed}",
@@ -53,21 +69,9 @@ pub(super) fn unzip(file: &File, name: &str) -> Result<Option<(File, String)>, I
             "unpack it and name the files: several are imported at once",
         ));
     };
-    let packed = archive.by_name(entry).map_err(invalid)?;
+    let packed = archive.by_name(entry).map_err(invalid(name))?;
     let packed_size = packed.compressed_size();
-    Ok(Some((unpack(packed, packed_size, name)?, entry.clone())))
-}
-
-fn is_workbook<R: Read + Seek>(archive: &mut ZipArchive<R>) -> bool {
-    let is_book = |entry: &str| entry.ends_with("workbook.xml") || entry.ends_with("workbook.bin");
-    if archive.index_for_name("[Content_Types].xml").is_some() && archive.file_names().any(is_book)
-    {
-        return true;
-    }
-    let mut kind = String::new();
-    let mimetype = archive.by_name("mimetype");
-    let read = mimetype.map(|entry| entry.take(100).read_to_string(&mut kind));
-    read.is_ok() && kind.contains("opendocument.spreadsheet")
+    Ok((unpack(packed, packed_size, name)?, entry.clone()))
 }
 
 fn unpack(mut packed: impl Read, packed_size: u64, name: &str) -> Result<File, ImportError> {

@@ -5,7 +5,7 @@ mod archive;
 mod sniff;
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::SystemTime;
@@ -13,54 +13,29 @@ use std::time::SystemTime;
 use encoding_rs::{DecoderResult, UTF_8};
 use sha2::{Digest, Sha256};
 
-use super::encoding::{Decoder, Detected, Encoding, detect};
+use super::encoding::{Detected, Encoding, detect};
 use super::error::ImportError;
 use super::options::Options;
-use super::record::{
-    CsvFormat, CsvReader, JsonReader, RecordReader, Rows, SheetReader, json_keys, workbook,
-};
+use super::record::{FileHead, RecordReader, RowLayout, TextFile};
 use crate::text::printable_line;
 
 const CHUNK: usize = 256 * 1024;
-/// How much is read to recognize the kind of file and the delimiter.
-const HEAD: u64 = 8 * 1024;
 /// Archives in archives are unpacked up to this depth.
 const MAX_LAYERS: usize = 2;
-
-/// The format of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ListFormat {
-    Csv(CsvFormat),
-    /// The temporary file has the rows of a sheet. The note says which sheet.
-    Sheet {
-        note: String,
-    },
-    /// Objects, with all their keys.
-    JsonLines {
-        keys: Vec<String>,
-    },
-}
 
 /// An opened list.
 #[derive(Debug)]
 pub(super) struct ListFile {
-    file: File,
-    /// See [`Options::name`].
-    pub(super) name: String,
+    pub(super) text: TextFile,
+    pub(super) layout: RowLayout,
     pub(super) stem: String,
     /// SHA-256 of the bytes in lower-case hex.
     pub(super) hash: String,
-    pub(super) bytes: u64,
-    pub(super) format: ListFormat,
-    pub(super) encoding: Encoding,
     /// The encoding was guessed from the text.
     pub(super) is_detected: bool,
     /// The file begins with a byte order mark.
     pub(super) has_mark: bool,
     modified_at: Option<SystemTime>,
-    /// Bytes before the header: a byte order mark, a line `sep=;`.
-    skipped_bytes: u64,
-    skipped_lines: u64,
 }
 
 impl ListFile {
@@ -74,53 +49,44 @@ impl ListFile {
             stem_of(&name)
         };
         for layer in 0.. {
-            let magic = head(&mut file).map_err(ImportError::read(&name))?;
-            let is_compressed = magic.starts_with(b"\x1f\x8b");
-            let is_archive = magic.starts_with(b"PK\x03\x04") || magic.starts_with(b"PK\x05\x06");
+            let mut head = head(&mut file).map_err(ImportError::read(&name))?;
+            let is_compressed = head.bytes.starts_with(b"\x1f\x8b");
+            let is_archive =
+                head.bytes.starts_with(b"PK\x03\x04") || head.bytes.starts_with(b"PK\x05\x06");
             if layer == MAX_LAYERS && (is_compressed || is_archive) {
                 return Err(archive::too_large(&name));
             }
             if is_compressed {
                 file = archive::gunzip(&file, &name)?;
                 stem = stem_of(&stem);
-            } else if is_archive {
-                let Some((inner, entry)) = archive::unzip(&file, &name)? else {
-                    return Self::open_workbook(file, name, stem, options);
-                };
-                file = inner;
-                stem = stem_of(if is_stdin { &entry } else { &stem });
-            } else if magic.starts_with(b"\xd0\xcf\x11\xe0") {
-                return Self::open_workbook(file, name, stem, options);
-            } else {
-                break;
+                continue;
             }
+            let mut archive = None;
+            if is_archive {
+                archive = Some(archive::open(&file, &name, &mut head)?);
+            }
+            if let Some((text, layout)) =
+                RowLayout::of_workbook(&file, &head, &name, options.sheet.as_deref())?
+            {
+                let scan = FileScan::of(&mut file).map_err(ImportError::read(&name))?;
+                return Ok(Self {
+                    text,
+                    layout,
+                    stem,
+                    hash: scan.hash,
+                    is_detected: false,
+                    has_mark: true,
+                    modified_at: None,
+                });
+            }
+            let Some(archive) = archive else {
+                break;
+            };
+            let entry;
+            (file, entry) = archive::unzip(archive, &head, &name)?;
+            stem = stem_of(if is_stdin { &entry } else { &stem });
         }
         Self::open_text(file, name, stem, options)
-    }
-
-    fn open_workbook(
-        mut file: File,
-        name: String,
-        stem: String,
-        options: &Options,
-    ) -> Result<Self, ImportError> {
-        let (rows, note) = workbook::read(&file, &name, options.sheet.as_deref())?;
-        let scan = FileScan::of(&mut file).map_err(ImportError::read(&name))?;
-        let bytes = rows.metadata().map_err(ImportError::read(&name))?.len();
-        Ok(Self {
-            file: rows,
-            name,
-            stem,
-            hash: scan.hash,
-            bytes,
-            format: ListFormat::Sheet { note },
-            encoding: Encoding::UTF8,
-            is_detected: false,
-            has_mark: true,
-            modified_at: None,
-            skipped_bytes: 0,
-            skipped_lines: 0,
-        })
     }
 
     fn open_text(
@@ -135,7 +101,7 @@ impl ListFile {
             )));
         }
         let unreadable = ImportError::read(&name);
-        let head = head(&mut file).map_err(unreadable)?;
+        let head = head(&mut file).map_err(unreadable)?.bytes;
         if let Some(what) = sniff::binary(&head, options.encoding) {
             return Err(ImportError::hinted(
                 format!("`{name}` is not a text file: it {what}"),
@@ -144,9 +110,11 @@ impl ListFile {
         }
         let scan = FileScan::of(&mut file).map_err(unreadable)?;
         let mark = Encoding::of_mark(&head);
-        let stated = options.encoding.or(mark.map(|(encoding, _)| encoding));
-        let stated = stated.or_else(|| Encoding::utf16_by_nuls(&head));
-        let stated = stated.or(scan.is_utf8.then_some(Encoding::UTF8));
+        let stated = options
+            .encoding
+            .or(mark.map(|(encoding, _)| encoding))
+            .or_else(|| Encoding::utf16_by_nuls(&head))
+            .or(scan.is_utf8.then_some(Encoding::UTF8));
         let encoding = if let Some(encoding) = stated {
             encoding
         } else {
@@ -165,100 +133,45 @@ impl ListFile {
             }
         };
         let modified_at = file.metadata().and_then(|metadata| metadata.modified());
-        let mut list = Self {
+        let text = TextFile {
             file,
+            encoding,
+            start: mark.map_or(0, |(_, length)| length as u64),
+            length: scan.bytes,
+            name,
+        };
+        Ok(Self {
+            layout: RowLayout::of_text(&text, options.delimiter)?,
+            text,
             stem,
             hash: scan.hash,
-            bytes: scan.bytes,
-            format: ListFormat::JsonLines { keys: Vec::new() },
-            encoding,
             is_detected: stated.is_none(),
             has_mark: mark.is_some(),
             modified_at: modified_at.ok(),
-            skipped_bytes: mark.map_or(0, |(_, length)| length as u64),
-            skipped_lines: 0,
-            name,
-        };
-        list.format = list.find_format(options.delimiter)?;
-        Ok(list)
+        })
     }
 
-    /// Recognizes the format from the beginning of the text.
-    fn find_format(&mut self, delimiter: Option<u8>) -> Result<ListFormat, ImportError> {
-        let name = &self.name;
-        let unreadable = ImportError::read(name);
-        let mut head = Vec::new();
-        let text = self.text().map_err(unreadable)?;
-        let read = text.take(HEAD).read_to_end(&mut head);
-        read.map_err(unreadable)?;
-        let start = head.trim_ascii_start();
-        if start.is_empty() && self.bytes <= HEAD {
-            return Err(ImportError::new(format!("`{name}` is empty")));
-        }
-        if start.starts_with(b"[") && start[1..].trim_ascii_start().starts_with(b"{") {
-            return Err(ImportError::hinted(
-                format!("`{name}` is one JSON array"),
-                "write one object per line: `jq -c '.[]' FILE | smsq import - …`",
-            ));
-        }
-        if start.starts_with(b"{") {
-            let keys = self.text().and_then(json_keys).map_err(unreadable)?;
-            let keys = keys.filter(|keys| !keys.is_empty()).ok_or_else(|| {
-                ImportError::new(format!(
-                    "`{name}` has no JSON objects with at most a thousand keys, one per line"
-                ))
-            })?;
-            return Ok(ListFormat::JsonLines { keys });
-        }
-        let has_only_cr = head.contains(&b'\r') && !head.contains(&b'\n');
-        let terminator = if has_only_cr { b'\r' } else { b'\n' };
-        let line = head.iter().position(|&byte| byte == terminator);
-        let line = line.map_or(head.len(), |end| end + 1);
-        let declared = sniff::declared_delimiter(&head[..line]);
-        if declared.is_some() {
-            self.skipped_bytes += self.encoding.encode(&head[..line]).len() as u64;
-            self.skipped_lines = 1;
-        }
-        let likely = || sniff::likely_delimiter(&head, line);
-        Ok(ListFormat::Csv(CsvFormat {
-            delimiter: delimiter.or(declared).unwrap_or_else(likely),
-            terminator,
-        }))
+    /// What messages call the list; see [`Options::name`].
+    pub(super) fn name(&self) -> &str {
+        &self.text.name
     }
 
     /// Returns the rows from the header on.
     pub(super) fn records(&self) -> Result<RecordReader, ImportError> {
-        let text = self.text().map_err(ImportError::read(&self.name))?;
-        let rows = match &self.format {
-            ListFormat::Csv(format) => {
-                Rows::Csv(CsvReader::new(text, *format, 1 + self.skipped_lines))
-            }
-            ListFormat::Sheet { .. } => Rows::Sheet(SheetReader::new(text)),
-            ListFormat::JsonLines { keys } => Rows::JsonLines(JsonReader::new(text, keys)),
-        };
-        let list = self.name.clone();
-        Ok(RecordReader { list, rows })
-    }
-
-    /// Reads only the bytes that were there when the file was opened: it may grow meanwhile.
-    fn text(&self) -> io::Result<Decoder<io::Take<File>>> {
-        let mut file = self.file.try_clone()?;
-        file.seek(SeekFrom::Start(self.skipped_bytes))?;
-        let left = self.bytes.saturating_sub(self.skipped_bytes);
-        Ok(Decoder::new(file.take(left), self.encoding))
+        self.layout.records(&self.text)
     }
 
     /// Fails if the file was changed since it was opened.
     pub(super) fn check_unchanged(&self) -> Result<(), ImportError> {
-        let metadata = self.file.metadata();
-        let metadata = metadata.map_err(ImportError::read(&self.name))?;
+        let name = self.name();
+        let metadata = self.text.file.metadata().map_err(ImportError::read(name))?;
         let is_modified =
             self.modified_at.is_some() && metadata.modified().ok() != self.modified_at;
-        if metadata.len() == self.bytes && !is_modified {
+        if metadata.len() == self.text.length && !is_modified {
             return Ok(());
         }
         Err(ImportError::hinted(
-            format!("`{}` was changed while it was imported", self.name),
+            format!("`{name}` was changed while it was imported"),
             "import it again: only what is missing is added",
         ))
     }
@@ -300,11 +213,9 @@ fn stem_of(name: &str) -> String {
     stem.map_or_else(|| name.to_owned(), |stem| stem.display().to_string())
 }
 
-fn head(file: &mut File) -> io::Result<Vec<u8>> {
-    let mut head = Vec::new();
+fn head(file: &mut File) -> io::Result<FileHead> {
     file.rewind()?;
-    file.take(HEAD).read_to_end(&mut head)?;
-    Ok(head)
+    FileHead::read(file)
 }
 
 /// The result of one pass over all bytes.

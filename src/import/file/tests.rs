@@ -25,13 +25,6 @@ fn fault(bytes: &[u8]) -> String {
     format!("`{}", &message[start..])
 }
 
-fn format(bytes: &[u8]) -> CsvFormat {
-    match open(bytes).expect("a list").format {
-        ListFormat::Csv(format) => format,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn first_row(list: &ListFile) -> (u64, Vec<String>) {
     let mut record = Record::default();
     list.records()
@@ -56,11 +49,14 @@ fn delimiter_is_the_most_frequent_in_the_header() {
         ("sep=|\nphone|a,b,c\n", b'|'),
     ] {
         let source = open(text.as_bytes()).expect("a list");
-        assert_eq!(format(text.as_bytes()).delimiter, delimiter, "{text}");
+        assert_eq!(source.layout.delimiter, Some(delimiter), "{text}");
         assert_eq!(first_row(&source).1[0], "phone", "{text}");
     }
     assert_eq!(first_row(&open(b"sep=;\nphone;a\n").expect("a list")).0, 2);
-    assert_eq!(format(b"phone;a\r1;2\r").terminator, b'\r');
+    assert_eq!(
+        first_row(&open(b"phone;a\r1;2\r").expect("a list")).1.len(),
+        2
+    );
 }
 
 #[test]
@@ -126,4 +122,12 @@ fn standard_input_can_be_read_twice() {
     )
     .expect("a list");
     assert_eq!(first_row(&source), first_row(&source));
+}
+
+#[test]
+fn every_format_is_in_the_documentation() {
+    let page = include_str!("../../../docs/importing.md").to_lowercase();
+    for name in super::super::record::formats().split([',', ' ']) {
+        assert!(page.contains(&name.to_lowercase()), "{name}");
+    }
 }

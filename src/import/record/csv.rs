@@ -4,32 +4,117 @@
 use std::io::{self, Read};
 
 use super::row::{MAX_ROW, Malformed, Next, Record};
+use super::{HEAD, RowLayout, Rows, TextFile};
+use crate::import::columns::is_phone;
+use crate::import::error::ImportError;
 
 /// A quote that is not closed within this many bytes is a stray one.
 const LOOKAHEAD: usize = 16 << 20;
 const CHUNK: usize = 64 * 1024;
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+
+/// Finds the delimiter and the end of lines.
+pub(super) fn open(
+    text: &TextFile,
+    head: &[u8],
+    delimiter: Option<u8>,
+) -> Result<RowLayout, ImportError> {
+    let name = &text.name;
+    let start = head.trim_ascii_start();
+    if start.is_empty() && text.length <= HEAD {
+        return Err(ImportError::new(format!("`{name}` is empty")));
+    }
+    if start.starts_with(b"[") && start[1..].trim_ascii_start().starts_with(b"{") {
+        return Err(ImportError::hinted(
+            format!("`{name}` is one JSON array"),
+            "write one object per line: `jq -c '.[]' FILE | smsq import - …`",
+        ));
+    }
+    let has_only_cr = head.contains(&b'\r') && !head.contains(&b'\n');
+    let terminator = if has_only_cr { b'\r' } else { b'\n' };
+    let line = head.iter().position(|&byte| byte == terminator);
+    let (first, rest) = head.split_at(line.map_or(head.len(), |end| end + 1));
+    let declared = declared_delimiter(first);
+    let format = CsvFormat {
+        delimiter: delimiter
+            .or(declared)
+            .unwrap_or_else(|| likely_delimiter(first, rest)),
+        terminator,
+    };
+    let fields = match format.delimiter {
+        b'\t' => "tabs".to_owned(),
+        other => format!("`{}`", char::from(other)),
+    };
+    Ok(RowLayout {
+        description: format!("CSV in {}, {fields} between the fields", text.encoding),
+        delimiter: Some(format.delimiter),
+        sheet: None,
+        rows: Box::new(move |source| {
+            let mut reader = CsvReader::new(source, format);
+            reader.skips_line = declared.is_some();
+            Box::new(reader)
+        }),
+    })
+}
+
+/// Reads a first line `sep=;`, which spreadsheets write.
+fn declared_delimiter(line: &[u8]) -> Option<u8> {
+    let line = line.trim_ascii_end();
+    let value = line.strip_prefix(b"sep=");
+    match value.or_else(|| line.strip_prefix(b"SEP="))? {
+        [delimiter] => Some(*delimiter),
+        [] => Some(b'\t'),
+        _ => None,
+    }
+}
+
+/// Returns the most frequent delimiter of the first line, or of the other lines if the first is a title
+/// without any.
+fn likely_delimiter(first: &[u8], rest: &[u8]) -> u8 {
+    let is_title = || !is_phone(&String::from_utf8_lossy(first));
+    most_frequent(first)
+        .or_else(|| most_frequent(rest).filter(|_| is_title()))
+        .unwrap_or(b',')
+}
+
+/// Counts delimiters outside quotes.
+fn most_frequent(text: &[u8]) -> Option<u8> {
+    let mut counts = [0; DELIMITERS.len()];
+    let mut quoted = false;
+    for byte in text {
+        match DELIMITERS.iter().position(|delimiter| delimiter == byte) {
+            Some(which) if !quoted => counts[which] += 1,
+            _ if *byte == b'"' => quoted = !quoted,
+            _ => {}
+        }
+    }
+    // The first of the most frequent ones.
+    let most = counts.iter().max().filter(|&&most| most > 0)?;
+    let which = counts.iter().position(|count| count == most)?;
+    Some(DELIMITERS[which])
+}
 
 /// How fields and rows are separated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::import) struct CsvFormat {
-    pub(in crate::import) delimiter: u8,
+#[derive(Clone, Copy)]
+pub(super) struct CsvFormat {
+    pub(super) delimiter: u8,
     /// The last byte of a line: `\n`, or `\r` in a file without `\n`.
-    pub(in crate::import) terminator: u8,
+    pub(super) terminator: u8,
 }
 
 /// Reads records and skips blank lines.
-pub(in crate::import) struct CsvReader<R> {
-    pub(super) source: R,
+pub(super) struct CsvReader<R> {
+    source: R,
     format: CsvFormat,
+    /// The first line only names the delimiter.
+    skips_line: bool,
     /// A row of several lines with another number of fields has a stray quote.
-    pub(super) width: Option<usize>,
+    width: Option<usize>,
     /// The longest row in bytes.
     pub(super) max_row: usize,
     buffer: Vec<u8>,
     start: usize,
     line: u64,
-    /// Bytes of the source that were read as rows.
-    pub(super) consumed: u64,
     ended: bool,
 }
 
@@ -46,55 +131,22 @@ enum ScannedRecord {
 }
 
 impl<R: Read> CsvReader<R> {
-    /// `line` is the number of the first line of `source`.
-    pub(in crate::import) fn new(source: R, format: CsvFormat, line: u64) -> Self {
+    pub(super) fn new(source: R, format: CsvFormat) -> Self {
         Self {
             source,
             format,
+            skips_line: false,
             width: None,
             max_row: MAX_ROW,
             buffer: Vec::new(),
             start: 0,
-            line,
-            consumed: 0,
+            line: 1,
             ended: false,
-        }
-    }
-
-    pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
-        loop {
-            record.line = self.line;
-            if self.start == self.buffer.len() && self.ended {
-                return Ok(Next::End);
-            }
-            match self.scan(record) {
-                ScannedRecord::More => self.refill()?,
-                // A blank line.
-                ScannedRecord::Record { length, lines } if record.len() == 0 => {
-                    self.advance(length, lines);
-                }
-                ScannedRecord::Record { length, lines } => {
-                    let stray = lines > 1 && self.width.is_some_and(|width| width != record.len());
-                    if stray {
-                        return self.reject_line(record, Malformed::OpenQuote);
-                    }
-                    let mut next = Next::Row;
-                    if length > self.max_row {
-                        record.clear();
-                        record.push(&self.buffer[self.start..self.start + self.max_row]);
-                        next = Next::Malformed(Malformed::TooLong);
-                    }
-                    self.advance(length, lines);
-                    return Ok(next);
-                }
-                ScannedRecord::Malformed(why) => return self.reject_line(record, why),
-            }
         }
     }
 
     fn advance(&mut self, length: usize, lines: u64) {
         self.start += length;
-        self.consumed += length as u64;
         self.line += lines;
     }
 
@@ -205,8 +257,8 @@ impl<R: Read> CsvReader<R> {
         ScannedRecord::More
     }
 
-    /// Returns the first line of the buffer as the record, and continues after it.
-    fn reject_line(&mut self, record: &mut Record, why: Malformed) -> io::Result<Next> {
+    /// Reads the next line as a record of one field.
+    fn take_line(&mut self, record: &mut Record) -> io::Result<()> {
         record.clear();
         loop {
             let window = &self.buffer[self.start..];
@@ -225,7 +277,51 @@ impl<R: Read> CsvReader<R> {
         let length = trimmed(&record.text, self.format.terminator).len();
         record.text.truncate(length);
         record.end_field();
-        Ok(Next::Malformed(why))
+        Ok(())
+    }
+}
+
+impl<R: Read + Send> Rows for CsvReader<R> {
+    fn next(&mut self, record: &mut Record) -> io::Result<Next> {
+        if std::mem::take(&mut self.skips_line) {
+            self.take_line(record)?;
+        }
+        loop {
+            record.line = self.line;
+            if self.start == self.buffer.len() && self.ended {
+                return Ok(Next::End);
+            }
+            match self.scan(record) {
+                ScannedRecord::More => self.refill()?,
+                // A blank line.
+                ScannedRecord::Record { length, lines } if record.len() == 0 => {
+                    self.advance(length, lines);
+                }
+                ScannedRecord::Record { length, lines } => {
+                    let stray = lines > 1 && self.width.is_some_and(|width| width != record.len());
+                    if stray {
+                        self.take_line(record)?;
+                        return Ok(Next::Malformed(Malformed::OpenQuote));
+                    }
+                    let mut next = Next::Row;
+                    if length > self.max_row {
+                        record.clear();
+                        record.push(&self.buffer[self.start..self.start + self.max_row]);
+                        next = Next::Malformed(Malformed::TooLong);
+                    }
+                    self.advance(length, lines);
+                    return Ok(next);
+                }
+                ScannedRecord::Malformed(why) => {
+                    self.take_line(record)?;
+                    return Ok(Next::Malformed(why));
+                }
+            }
+        }
+    }
+
+    fn set_width(&mut self, width: usize) {
+        self.width = Some(width);
     }
 }
 

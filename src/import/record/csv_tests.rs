@@ -28,7 +28,7 @@ fn read(text: &str, width: Option<usize>) -> Vec<Row> {
 }
 
 fn read_in(text: &str, width: Option<usize>, piece: usize) -> Vec<Row> {
-    let mut reader = CsvReader::new(Drip(text.as_bytes(), piece), COMMA, 1);
+    let mut reader = CsvReader::new(Drip(text.as_bytes(), piece), COMMA);
     reader.width = width;
     let mut record = Record::default();
     let mut rows = Vec::new();
@@ -46,7 +46,6 @@ fn read_in(text: &str, width: Option<usize>, piece: usize) -> Vec<Row> {
             Next::End => break,
         }
     }
-    assert_eq!(reader.consumed, text.len() as u64);
     rows
 }
 
@@ -159,7 +158,7 @@ fn lines_can_end_with_a_carriage_return() {
         delimiter: b';',
         terminator: b'\r',
     };
-    let mut reader = CsvReader::new(&b"a;b\r1;2\r"[..], format, 1);
+    let mut reader = CsvReader::new(&b"a;b\r1;2\r"[..], format);
     let mut record = Record::default();
     for expected in [["a", "b"], ["1", "2"]] {
         assert_eq!(reader.next(&mut record).expect("reads"), Next::Row);

@@ -10,26 +10,51 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::row::{MAX_ROW, Malformed, Next, Record};
+use super::{RowLayout, Rows, TextFile};
+use crate::import::error::ImportError;
 
 const MAX_KEYS: usize = 1000;
 
+/// Finds all keys.
+pub(super) fn open(text: &TextFile, _: &[u8], _: Option<u8>) -> Result<RowLayout, ImportError> {
+    let name = &text.name;
+    let keys = text
+        .decode()
+        .and_then(keys)
+        .map_err(ImportError::read(name))?
+        .filter(|keys| !keys.is_empty())
+        .ok_or_else(|| {
+            ImportError::new(format!(
+                "`{name}` has no JSON objects with at most a thousand keys, one per line"
+            ))
+        })?;
+    Ok(RowLayout {
+        description: format!("JSON lines in {}", text.encoding),
+        delimiter: None,
+        sheet: None,
+        rows: Box::new(move |source| Box::new(JsonReader::new(source, &keys))),
+    })
+}
+
 /// Reads objects as rows; the first row has the keys.
-pub(in crate::import) struct JsonReader<R> {
-    pub(super) lines: LineReader<R>,
+struct JsonReader<R> {
+    lines: LineReader<R>,
     keys: HashMap<String, usize>,
     header: Option<Vec<String>>,
 }
 
 impl<R: Read> JsonReader<R> {
-    pub(in crate::import) fn new(source: R, keys: &[String]) -> Self {
+    fn new(source: R, keys: &[String]) -> Self {
         Self {
             lines: LineReader::new(source),
             keys: keys.iter().cloned().zip(0..).collect(),
             header: Some(keys.to_vec()),
         }
     }
+}
 
-    pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
+impl<R: Read + Send> Rows for JsonReader<R> {
+    fn next(&mut self, record: &mut Record) -> io::Result<Next> {
         record.clear();
         if let Some(header) = self.header.take() {
             record.line = 0;
@@ -70,7 +95,7 @@ impl<R: Read> JsonReader<R> {
 }
 
 /// Returns all keys of a file of objects, `None` if there are too many.
-pub(in crate::import) fn keys(source: impl Read) -> io::Result<Option<Vec<String>>> {
+fn keys(source: impl Read) -> io::Result<Option<Vec<String>>> {
     let mut lines = LineReader::new(source);
     let mut keys: Vec<String> = Vec::new();
     let mut known = HashSet::new();
@@ -140,7 +165,6 @@ pub(in crate::import) struct LineReader<R> {
     /// The line was too long, and only its start is kept.
     is_cut: bool,
     line: u64,
-    pub(super) consumed: u64,
 }
 
 impl<R: Read> LineReader<R> {
@@ -150,7 +174,6 @@ impl<R: Read> LineReader<R> {
             text: Vec::new(),
             is_cut: false,
             line: 0,
-            consumed: 0,
         }
     }
 
@@ -176,13 +199,8 @@ impl<R: Read> LineReader<R> {
     fn read_line(&mut self) -> io::Result<usize> {
         let mut start = (&mut self.source).take(MAX_ROW as u64);
         let read = start.read_until(b'\n', &mut self.text)?;
-        let rest = if read == MAX_ROW && !self.text.ends_with(b"\n") {
-            self.source.skip_until(b'\n')?
-        } else {
-            0
-        };
-        self.is_cut = rest > 0;
-        self.consumed += (read + rest) as u64;
+        let may_be_cut = read == MAX_ROW && !self.text.ends_with(b"\n");
+        self.is_cut = may_be_cut && self.source.skip_until(b'\n')? > 0;
         Ok(read)
     }
 }

@@ -17,6 +17,8 @@ use super::biff::{XlsSheets, xlsb_hidden_rows};
 use super::csv::{CsvFormat, CsvReader};
 use super::hidden_rows::{HiddenRows, OdsSheets};
 use super::row::{MAX_ROW, Malformed, Next, Record};
+use super::{RowLayout, Rows, TextFile};
+use crate::import::encoding::Encoding;
 use crate::import::error::{DAMAGED, ImportError, Rejection, zip_reason};
 use crate::text::{counted, did_you_mean, listed};
 
@@ -41,7 +43,7 @@ const TOO_LONG: &str = "too long";
 type WorkbookFile = BufReader<File>;
 
 /// Why a workbook cannot be read.
-enum WorkbookError {
+pub(super) enum WorkbookError {
     Protected,
     TooLarge(&'static str),
     NoSheet(Vec<String>),
@@ -80,21 +82,40 @@ macro_rules! failure_from {
 }
 failure_from!(XlsxError, XlsError, XlsbError, OdsError);
 
-/// Reads the sheet with this name or number, by default the first visible one. Returns a file with its rows
-/// and a note which sheet it is and what was left out.
-pub(in crate::import) fn read(
+/// Copies the sheet with this name or number to a file; also returns a note which sheet it is and what was left out.
+pub(super) type CopySheet = fn(&File, Option<&str>) -> Copied;
+type Copied = Result<(File, String), WorkbookError>;
+
+/// Copies a sheet to a temporary file.
+pub(super) fn open(
     file: &File,
     name: &str,
     sheet: Option<&str>,
-) -> Result<(File, String), ImportError> {
+    copy: CopySheet,
+) -> Result<(TextFile, RowLayout), ImportError> {
     // calamine can panic on damaged files.
-    let read = catch_unwind(AssertUnwindSafe(|| read_sheet(file, sheet)));
-    let failure = match read {
-        Ok(Ok(rows)) => return Ok(rows),
-        Ok(Err(failure)) => failure,
-        Err(_) => WorkbookError::damaged(),
+    let copied = catch_unwind(AssertUnwindSafe(|| copy(file, sheet)));
+    let (file, note) = copied
+        .unwrap_or_else(|_| Err(WorkbookError::damaged()))
+        .map_err(|error| explain(error, name, sheet))?;
+    let text = TextFile {
+        length: file.metadata().map_err(ImportError::read(name))?.len(),
+        file,
+        name: name.to_owned(),
+        encoding: Encoding::UTF8,
+        start: 0,
     };
-    Err(match failure {
+    let layout = RowLayout {
+        description: format!("workbook, {note}"),
+        delimiter: Some(b','),
+        sheet: Some(note),
+        rows: Box::new(|source| Box::new(SheetReader::new(source))),
+    };
+    Ok((text, layout))
+}
+
+fn explain(error: WorkbookError, name: &str, sheet: Option<&str>) -> ImportError {
+    match error {
         WorkbookError::Protected => ImportError::protected(name),
         WorkbookError::TooLarge(what) => ImportError::hinted(
             format!("workbook `{name}` is too large: {what}"),
@@ -113,86 +134,78 @@ pub(in crate::import) fn read(
             format!("cannot read workbook `{name}`: {reason}"),
             "save the sheet as CSV and import that",
         ),
-    })
+    }
 }
 
-fn read_sheet(file: &File, sheet: Option<&str>) -> Result<(File, String), WorkbookError> {
+fn source(file: &File) -> io::Result<WorkbookFile> {
     let mut source = file.try_clone()?;
     source.rewind()?;
-    let mut magic = [0; 4];
-    source.read_exact(&mut magic)?;
-    source.rewind()?;
-    let source = BufReader::with_capacity(1 << 16, source);
-    if &magic != b"PK\x03\x04" {
-        return read_xls(source, file.metadata()?.len(), sheet);
-    }
-    let mut archive = ZipArchive::new(BufReader::new(file.try_clone()?))?;
-    let has = |part: &str| archive.file_names().any(|name| name.ends_with(part));
-    if has("workbook.bin") {
-        check_parts(&mut archive, |_| MAX_HELD)?;
-        let mut book = Xlsb::new(source)?;
-        let chosen = choose(&book, sheet)?;
-        let hidden = xlsb_hidden_rows(&mut archive, &chosen.name);
-        let unknown = || WorkbookError::Other("it has cells of an unknown kind".to_owned());
-        let mut rows = SheetWriter::new(hidden.ok_or_else(unknown)?)?;
-        let mut cells = book.worksheet_cells_reader(&chosen.name)?;
-        while let Some(cell) = cells.next_cell()? {
-            rows.add(cell.get_position(), cell.get_value().clone().into())?;
+    Ok(BufReader::with_capacity(1 << 16, source))
+}
+
+pub(super) fn copy_xlsx(file: &File, sheet: Option<&str>) -> Copied {
+    let mut archive = ZipArchive::new(source(file)?)?;
+    check_parts(&mut archive, |part| {
+        if part.ends_with("sharedStrings.xml") {
+            MAX_SHARED
+        } else {
+            MAX_STREAMED
         }
-        return rows.finish(&chosen);
+    })?;
+    let mut book = Xlsx::new(source(file)?)?;
+    let chosen = choose(&book, sheet)?;
+    let hidden = HiddenRows::of_xlsx(&mut archive, &chosen.name);
+    let mut rows = SheetWriter::new(hidden.unwrap_or_default())?;
+    let mut cells = book.worksheet_cells_reader(&chosen.name)?;
+    while let Some(cell) = cells.next_cell()? {
+        rows.add(cell.get_position(), cell.get_value().clone().into())?;
     }
-    if has("workbook.xml") {
-        check_parts(&mut archive, |part| {
-            if part.ends_with("sharedStrings.xml") {
-                MAX_SHARED
-            } else {
-                MAX_STREAMED
-            }
-        })?;
-        let mut book = Xlsx::new(source)?;
-        let chosen = choose(&book, sheet)?;
-        let hidden = HiddenRows::of_xlsx(&mut archive, &chosen.name);
-        let mut rows = SheetWriter::new(hidden.unwrap_or_default())?;
-        let mut cells = book.worksheet_cells_reader(&chosen.name)?;
-        while let Some(cell) = cells.next_cell()? {
-            rows.add(cell.get_position(), cell.get_value().clone().into())?;
-        }
-        return rows.finish(&chosen);
+    rows.finish(&chosen)
+}
+
+pub(super) fn copy_xlsb(file: &File, sheet: Option<&str>) -> Copied {
+    let mut archive = ZipArchive::new(source(file)?)?;
+    check_parts(&mut archive, |_| MAX_HELD)?;
+    let mut book = Xlsb::new(source(file)?)?;
+    let chosen = choose(&book, sheet)?;
+    let hidden = xlsb_hidden_rows(&mut archive, &chosen.name)
+        .ok_or_else(|| WorkbookError::Other("it has cells of an unknown kind".to_owned()))?;
+    let mut rows = SheetWriter::new(hidden)?;
+    let mut cells = book.worksheet_cells_reader(&chosen.name)?;
+    while let Some(cell) = cells.next_cell()? {
+        rows.add(cell.get_position(), cell.get_value().clone().into())?;
     }
+    rows.finish(&chosen)
+}
+
+pub(super) fn copy_ods(file: &File, sheet: Option<&str>) -> Copied {
+    let mut archive = ZipArchive::new(source(file)?)?;
     check_parts(&mut archive, |_| MAX_HELD)?;
     let mut sheets = OdsSheets::read(&mut archive).ok_or_else(WorkbookError::damaged)?;
     check_memory(sheets.bytes)?;
-    let mut book = Ods::new(source)?;
+    let mut book = Ods::new(source(file)?)?;
     let chosen = choose(&book, sheet)?;
     let hidden = sheets.hidden.remove(&chosen.name).unwrap_or_default();
-    write_range(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
+    copy_range(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
 }
 
-fn read_xls(
-    mut source: WorkbookFile,
-    bytes: u64,
-    sheet: Option<&str>,
-) -> Result<(File, String), WorkbookError> {
-    if bytes > MAX_HELD {
+pub(super) fn copy_xls(file: &File, sheet: Option<&str>) -> Copied {
+    if file.metadata()?.len() > MAX_HELD {
         return Err(WorkbookError::TooLarge("an XLS workbook can have 96 MiB"));
     }
-    let compound = cfb::CompoundFile::open(source.get_ref().try_clone()?);
-    let mut compound = compound.map_err(|_| WorkbookError::damaged())?;
+    let mut compound =
+        cfb::CompoundFile::open(source(file)?).map_err(|_| WorkbookError::damaged())?;
     // An encrypted XLSX workbook is one stream of a compound file.
     if compound.is_stream("/EncryptedPackage") {
         return Err(WorkbookError::Protected);
     }
     let mut sheets = XlsSheets::read(&mut compound).ok_or_else(WorkbookError::damaged)?;
     check_memory(sheets.bytes)?;
-    source.rewind()?;
-    let mut book = Xls::new(source)?;
+    let mut book = Xls::new(source(file)?)?;
     let chosen = choose(&book, sheet)?;
     let hidden = sheets.hidden.get_mut(chosen.place).map(std::mem::take);
-    write_range(
-        &book.worksheet_range(&chosen.name)?,
-        &chosen,
-        hidden.unwrap_or_default(),
-    )
+    let range = book.worksheet_range(&chosen.name)?;
+    copy_range(&range, &chosen, hidden.unwrap_or_default())
 }
 
 fn check_memory(bytes: u64) -> Result<(), WorkbookError> {
@@ -399,7 +412,7 @@ impl SheetWriter {
         Ok(())
     }
 
-    fn finish(mut self, chosen: &Chosen) -> Result<(File, String), WorkbookError> {
+    fn finish(mut self, chosen: &Chosen) -> Copied {
         self.end_row()?;
         let unwritten =
             |error: csv::IntoInnerError<_>| WorkbookError::Other(error.error().to_string());
@@ -408,11 +421,7 @@ impl SheetWriter {
     }
 }
 
-fn write_range(
-    range: &calamine::Range<Data>,
-    chosen: &Chosen,
-    hidden: HiddenRows,
-) -> Result<(File, String), WorkbookError> {
+fn copy_range(range: &calamine::Range<Data>, chosen: &Chosen, hidden: HiddenRows) -> Copied {
     let mut rows = SheetWriter::new(hidden)?;
     let (top, left) = range.start().unwrap_or_default();
     let place =
@@ -477,25 +486,27 @@ fn column_name(column: u32) -> String {
 }
 
 /// Reads the rows of the temporary CSV file.
-pub(in crate::import) struct SheetReader<R> {
-    pub(super) csv: CsvReader<R>,
+struct SheetReader<R> {
+    csv: CsvReader<R>,
     /// Rows are filled up to this width: a sheet has no empty cells at the end of a row.
-    pub(super) width: usize,
+    width: usize,
 }
 
 impl<R: Read> SheetReader<R> {
-    pub(in crate::import) fn new(source: R) -> Self {
+    fn new(source: R) -> Self {
         let format = CsvFormat {
             delimiter: b',',
             terminator: b'\n',
         };
-        let mut csv = CsvReader::new(source, format, 1);
+        let mut csv = CsvReader::new(source, format);
         // The writer has limited the cells; quotes and commas are in addition.
         csv.max_row = 4 * MAX_ROW;
         Self { csv, width: 0 }
     }
+}
 
-    pub(super) fn next(&mut self, record: &mut Record) -> io::Result<Next> {
+impl<R: Read + Send> Rows for SheetReader<R> {
+    fn next(&mut self, record: &mut Record) -> io::Result<Next> {
         let next = self.csv.next(record)?;
         let mut fields = record.raw().map(String::from_utf8_lossy);
         let (Next::Row, Some(line), Some(fault)) = (&next, fields.next(), fields.next()) else {
@@ -516,6 +527,10 @@ impl<R: Read> SheetReader<R> {
             "" => Next::Row,
             _ => Next::Unusable(Rejection::new("formula error", fault)),
         })
+    }
+
+    fn set_width(&mut self, width: usize) {
+        self.width = width;
     }
 }
 

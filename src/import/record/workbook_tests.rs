@@ -7,29 +7,32 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::*;
+use crate::import::file::ListFile;
+use crate::import::options::Options;
 
 type Row = (u64, Result<Vec<String>, String>);
 
-fn opened(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile().expect("creates");
-    file.write_all(bytes).expect("writes");
-    file
-}
-
 fn rows_of(bytes: &[u8], sheet: Option<&str>) -> Result<(Vec<Row>, String), String> {
-    let read = read(&opened(bytes), "book", sheet);
-    let (mut rows_file, note) = read.map_err(|error| error.to_string())?;
-    rows_file.rewind().expect("rewinds");
-    let mut sheet = SheetReader::new(rows_file);
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = folder.path().join("book");
+    std::fs::write(&file, bytes).expect("writes");
+    let list = ListFile::open(&Options {
+        file,
+        name: Some("book".to_owned()),
+        sheet: sheet.map(str::to_owned),
+        ..Options::default()
+    });
+    let list = list.map_err(|error| error.to_string())?;
+    let mut records = list.records().expect("opens");
     let mut record = Record::default();
     let mut rows = Vec::new();
     loop {
         let cells = |record: &Record| record.fields().expect("UTF-8").map(str::to_owned).collect();
-        match sheet.next(&mut record).expect("reads") {
+        match records.next(&mut record).expect("reads") {
             Next::Row => rows.push((record.line, Ok(cells(&record)))),
             Next::Unusable(why) => rows.push((record.line, Err(why.reason))),
             Next::Malformed(why) => rows.push((record.line, Err(why.to_string()))),
-            Next::End => return Ok((rows, note)),
+            Next::End => return Ok((rows, list.layout.sheet.expect("a sheet"))),
         }
     }
 }
