@@ -25,14 +25,14 @@ pub enum ImportError {
         columns: String,
         /// The column whose values look like phones.
         likely: Option<String>,
-        /// Which sheet of a workbook it is, and which there are besides.
+        /// Which sheet of a workbook it is, and which others there are.
         sheet: Option<String>,
     },
     #[error("missing column `content` in `{list}`, and no text is given")]
     NoText { list: String },
     /// The Redis server may come back soon.
     #[error("cannot use `{server}`: {reason}")]
-    ServerAway { server: String, reason: String },
+    ServerUnavailable { server: String, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -89,7 +89,7 @@ impl ImportError {
                 likely.as_deref().unwrap_or("COLUMN")
             )),
             Self::NoText { .. } => Some("give the text with `--text` or `--template`".to_owned()),
-            Self::ServerAway { .. } => Some(
+            Self::ServerUnavailable { .. } => Some(
                 "nothing is lost: run it again when the server is back; use `rediss://` for TLS"
                     .to_owned(),
             ),

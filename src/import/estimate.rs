@@ -62,14 +62,14 @@ impl Estimate {
         let stats = &self.stats;
         let mut shown: Vec<_> = stats.samples.iter().map(|sample| (None, sample)).collect();
         if let Some(longest) = &stats.longest
-            && shown.iter().all(|(_, one)| *one != longest)
+            && shown.iter().all(|(_, first)| *first != longest)
         {
             shown.push((Some("longest"), longest));
         }
         if let Some(sample) = &stats.most_expensive
             && shown
                 .iter()
-                .all(|(_, one)| one.segments.count < sample.segments.count)
+                .all(|(_, first)| first.segments.count < sample.segments.count)
         {
             shown.push((Some("most expensive"), sample));
         }
@@ -164,10 +164,12 @@ impl MessageStats {
 pub(super) fn most_frequent_first<'c, K: Ord + Clone + 'c>(
     counts: impl IntoIterator<Item = (&'c K, &'c u64)>,
 ) -> Vec<(K, u64)> {
-    let counts = counts.into_iter().map(|(key, count)| (key.clone(), *count));
-    let mut counts: Vec<(K, u64)> = counts.collect();
-    counts.sort_by(|(one, fewer), (other, more)| (more, one).cmp(&(fewer, other)));
-    counts
+    let mut sorted: Vec<(K, u64)> = counts
+        .into_iter()
+        .map(|(key, count)| (key.clone(), *count))
+        .collect();
+    sorted.sort_by(|(left, fewer), (right, more)| (more, left).cmp(&(fewer, right)));
+    sorted
 }
 
 /// Messages and their segments by alphabet.

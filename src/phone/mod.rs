@@ -114,7 +114,7 @@ impl Dialling {
     }
 }
 
-/// A single number, as in a command or a posted message: whoever writes it knows the region.
+/// A single number, as in a command or a posted message, is national.
 impl From<Option<Region>> for Dialling {
     fn from(region: Option<Region>) -> Self {
         let numbers = Numbers::National;

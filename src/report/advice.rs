@@ -156,7 +156,10 @@ fn campaign_flag(name: &str) -> String {
 
 /// The campaign with unknown messages, if there is exactly one.
 fn campaign_with_unknown(report: &Report) -> Option<&str> {
-    let mut found = report.campaigns.iter().filter(|one| one.totals.unknown > 0);
+    let mut found = report
+        .campaigns
+        .iter()
+        .filter(|summary| summary.totals.unknown > 0);
     match (found.next(), found.next()) {
         (Some(only), None) => Some(&only.campaign),
         _ => None,

@@ -93,7 +93,7 @@ impl Bill {
 
 fn sorted(parts: BTreeMap<String, Part>) -> Vec<Part> {
     let mut parts: Vec<Part> = parts.into_values().collect();
-    parts.sort_by(|one, other| (other.sent, &one.name).cmp(&(one.sent, &other.name)));
+    parts.sort_by(|left, right| (right.sent, &left.name).cmp(&(left.sent, &right.name)));
     parts
 }
 

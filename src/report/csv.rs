@@ -113,11 +113,11 @@ pub(super) fn write_sent(
 /// Writes one line per campaign.
 pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) -> io::Result<()> {
     let mut out = begin(CAMPAIGNS.split(','), out)?;
-    for one in campaigns {
-        let names = [one.campaign.clone(), one.state.to_owned()];
-        let counts = counts(&one.totals).map(|(_, count)| count.to_string());
+    for campaign in campaigns {
+        let names = [campaign.campaign.clone(), campaign.state.to_owned()];
+        let counts = counts(&campaign.totals).map(|(_, count)| count.to_string());
         // Empty where no receipts are awaited.
-        let delivery = one.totals.delivery.as_ref();
+        let delivery = campaign.totals.delivery.as_ref();
         let delivery = delivery.map_or_else(
             || vec![String::new(); 6],
             |counts| {

@@ -12,7 +12,7 @@ use crate::text::{counted, duration, messages};
 /// Delivery times are rounded down to this.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Something to know about a campaign besides the state of its messages.
+/// A fact about a campaign other than the states of its messages.
 #[derive(Serialize)]
 pub(super) struct Fact {
     pub(super) label: &'static str,
@@ -28,8 +28,8 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     let providers: Vec<&str> = providers.iter().map(|part| part.name.as_str()).collect();
     if !providers.is_empty() {
         let sender = report.sender.as_ref();
-        let sender = sender.map(|sender| format!("sender {sender}"));
-        fact("provider", providers.join(", "), sender.unwrap_or_default());
+        let more = sender.map_or(String::new(), |sender| format!("sender {sender}"));
+        fact("provider", providers.join(", "), more);
     }
     if report.facts.segments > 0 {
         let alphabets = report.alphabets;

@@ -52,8 +52,8 @@ pub fn view(report: &Report, failures: &[FailureRecord]) -> Value {
     let countries = countries(report);
     context! {
         title => report.campaign.as_deref().unwrap_or("All campaigns"),
-        state => status.map(|one| one.state),
-        state_reason => status.and_then(|one| one.state_reason.as_deref()),
+        state => status.map(|status| status.state),
+        state_reason => status.and_then(|status| status.state_reason.as_deref()),
         made_at => local.short(report.made_at),
         zone => local.name(report.made_at),
         imported => report.totals.imported,
@@ -156,7 +156,13 @@ fn campaigns(report: &Report) -> Vec<Value> {
     }
     let campaigns = report.campaigns.iter();
     campaigns
-        .map(|one| context! { name => one.campaign.as_str(), state => one.state, states => states(&one.totals) })
+        .map(|summary| {
+            context! {
+                name => summary.campaign.as_str(),
+                state => summary.state,
+                states => states(&summary.totals),
+            }
+        })
         .collect()
 }
 
@@ -198,17 +204,17 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
                 let is_unknown = kind == FailureState::Unknown;
                 let reasons = report.by_reason.iter();
                 reasons
-                    .filter(|one| one.is_unknown() == is_unknown)
+                    .filter(|reason| reason.is_unknown() == is_unknown)
                     .collect()
             }
         };
-        let count: u64 = reasons.iter().map(|one| one.count).sum();
-        let most = reasons.iter().map(|one| one.count).max().unwrap_or(0);
+        let count: u64 = reasons.iter().map(|reason| reason.count).sum();
+        let most = reasons.iter().map(|reason| reason.count).max().unwrap_or(0);
         let rows: Vec<Value> = reasons
             .into_iter()
             .take(room)
             .map(
-                |one| context! { length => bar_length(one.count, most), ..Value::from(Serde(one)) },
+                |reason| context! { length => bar_length(reason.count, most), ..Value::from(Serde(reason)) },
             )
             .collect();
         room -= rows.len();
@@ -218,8 +224,8 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
         };
         let failures: Vec<Value> = failures
             .iter()
-            .filter(|one| kind_of(one.state) == kind)
-            .map(|one| failure(report, one))
+            .filter(|failure| kind_of(failure.state) == kind)
+            .map(|record| failure(report, record))
             .collect();
         let (state, why, who) = match (kind, count) {
             (FailureState::Unknown, 1) => ("unknown", "is unknown", "Who may have been reached"),
@@ -265,23 +271,23 @@ pub fn delivery(totals: &Totals) -> Vec<Value> {
         .collect()
 }
 
-fn failure(report: &Report, one: &FailureRecord) -> Value {
+fn failure(report: &Report, record: &FailureRecord) -> Value {
     let names_campaign = report.campaign.is_none();
     let campaign = report
-        .campaign_name(one.campaign_id)
+        .campaign_name(record.campaign_id)
         .filter(|_| names_campaign);
     context! {
         campaign,
-        last_attempt => one.last_attempt_at.map(|at| report.local.short(at)),
-        ..Value::from(Serde(one))
+        last_attempt => record.last_attempt_at.map(|at| report.local.short(at)),
+        ..Value::from(Serde(record))
     }
 }
 
 /// Stacked bars over time in a field of 10 × 1000 units per column.
 pub fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
     let columns = histogram.spans.len();
-    let counts = |one: &Outcomes| [one.sent, one.failed, one.unknown];
-    let sums = histogram.spans.iter().map(|one| counts(one).iter().sum());
+    let counts = |span: &Outcomes| [span.sent, span.failed, span.unknown];
+    let sums = histogram.spans.iter().map(|span| counts(span).iter().sum());
     let peak: u64 = sums.max().unwrap_or(0);
     let step = level_step(peak);
     let top = peak.div_ceil(step).max(1) * step;
@@ -291,9 +297,9 @@ pub fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
         local.tick(from, histogram.width)
     };
     let mut bars = Vec::new();
-    for (column, one) in histogram.spans.iter().enumerate() {
+    for (column, span) in histogram.spans.iter().enumerate() {
         let mut filled = 0;
-        for ((state, label), count) in CHART_STATES.into_iter().zip(counts(one)) {
+        for ((state, label), count) in CHART_STATES.into_iter().zip(counts(span)) {
             if count == 0 {
                 continue;
             }
@@ -309,7 +315,7 @@ pub fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
             });
         }
     }
-    let is_shown = |index: usize| histogram.spans.iter().any(|one| counts(one)[index] > 0);
+    let is_shown = |index: usize| histogram.spans.iter().any(|span| counts(span)[index] > 0);
     let legend = CHART_STATES.into_iter().enumerate();
     let legend: Vec<Value> = legend
         .filter(|(index, _)| is_shown(*index))

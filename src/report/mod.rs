@@ -29,8 +29,8 @@ use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
 use crate::sms::{Class, Timestamp};
 use crate::store::report::{
-    ClassCount, FailureRecord, Failures, ListCount, REASONS, SentFacts, SentMessage, Totals,
-    Undelivered,
+    ClassCount, FailureRecord, Failures, ListCount, REASONS, ReasonCount, SentFacts, SentMessage,
+    Totals, Undelivered,
 };
 use crate::store::{Campaign, CampaignFilter, Store, StoreError};
 
@@ -82,7 +82,7 @@ pub struct ReportOptions {
     pub mask: bool,
 }
 
-/// Which messages the report lists besides its figures.
+/// Which messages the report lists in addition to its figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Listing {
     /// None as text and CSV; failed messages as JSON and HTML.
@@ -274,7 +274,7 @@ impl Report {
         let made_at = store.now().await?;
         let ends = settled_between(&sent.facts, &classes);
         // A time without messages shows in the chart of a campaign that should be sending.
-        let is_running = campaigns.iter().any(|one| one.state == "active");
+        let is_running = campaigns.iter().any(|summary| summary.state == "active");
         let open_end = Some(made_at).filter(|_| is_running);
         let ends = ends.map(|(first, last)| (first, open_end.unwrap_or(last).max(last)));
         let offset = ends.map_or(Duration::ZERO, |(first, _)| options.local.offset(first));
@@ -529,14 +529,23 @@ async fn undelivered_reasons(
         return Ok(Vec::new());
     }
     let reasons = store.undelivered_by_reason(campaigns).await?;
-    let with_advice = reasons.into_iter().map(|one| Reason {
-        advice: undelivered_advice(&one.class, one.code.as_deref()),
-        class: one.class,
-        code: one.code,
-        reason: one.reason,
-        count: one.count,
-    });
-    Ok(reason::merged(with_advice.collect()))
+    Ok(reason::merged(with_advice(reasons, undelivered_advice)))
+}
+
+fn with_advice(
+    reasons: Vec<ReasonCount>,
+    advice: fn(&str, Option<&str>) -> &'static str,
+) -> Vec<Reason> {
+    let reasons = reasons.into_iter();
+    reasons
+        .map(|reason| Reason {
+            advice: advice(&reason.class, reason.code.as_deref()),
+            class: reason.class,
+            code: reason.code,
+            reason: reason.reason,
+            count: reason.count,
+        })
+        .collect()
 }
 
 /// The reasons with advice. If there are too many to list, the last one is the sum of the others.
@@ -545,20 +554,9 @@ async fn reasons(
     campaigns: CampaignFilter,
     classes: &[ClassCount],
 ) -> Result<Vec<Reason>, StoreError> {
-    let mut reasons: Vec<Reason> = store
-        .failures_by_reason(campaigns)
-        .await?
-        .into_iter()
-        .map(|one| Reason {
-            advice: advice(&one.class, one.code.as_deref()),
-            class: one.class,
-            code: one.code,
-            reason: one.reason,
-            count: one.count,
-        })
-        .collect();
-    let failed = reasons.iter().filter(|one| !one.is_unknown());
-    let listed: u64 = failed.map(|one| one.count).sum();
+    let mut reasons = with_advice(store.failures_by_reason(campaigns).await?, advice);
+    let failed = reasons.iter().filter(|reason| !reason.is_unknown());
+    let listed: u64 = failed.map(|reason| reason.count).sum();
     let all: u64 = classes.iter().map(|count| count.messages).sum();
     let others = all.saturating_sub(listed);
     let is_incomplete = reasons.len() >= REASONS && others > 0;

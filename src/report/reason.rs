@@ -36,9 +36,9 @@ pub(crate) fn plain_reason(text: &str) -> Cow<'_, str> {
         found.map(|pair| pair[1].text.as_str())
     };
     let longest = || {
-        let values = strings.iter().filter(|one| !one.is_key);
+        let values = strings.iter().filter(|string| !string.is_key);
         values
-            .map(|one| one.text.as_str())
+            .map(|string| string.text.as_str())
             .max_by_key(|text| text.len())
     };
     let message = MESSAGE_KEYS

@@ -21,7 +21,7 @@ const WIDTH: u16 = 80;
 pub fn summaries_text(campaigns: &[CampaignSummary], removed: &Totals) -> String {
     match campaigns {
         [] if removed.imported == 0 => "no campaigns yet\n".to_owned(),
-        [one] if removed.imported == 0 => campaign_text(one),
+        [campaign] if removed.imported == 0 => campaign_text(campaign),
         many => overview(many, removed),
     }
 }
@@ -95,26 +95,26 @@ pub(super) fn write_sent(
     Ok(())
 }
 
-fn campaign_text(one: &CampaignSummary) -> String {
-    let mut text = format!("{}: ", printable_line(&one.campaign));
-    match &one.state_reason {
+fn campaign_text(campaign: &CampaignSummary) -> String {
+    let mut text = format!("{}: ", printable_line(&campaign.campaign));
+    match &campaign.state_reason {
         // `paused by smsq pause`.
-        Some(reason) if reason.starts_with(&format!("{} by ", one.state)) => {
+        Some(reason) if reason.starts_with(&format!("{} by ", campaign.state)) => {
             text.push_str(&printable_line(reason));
         }
         Some(reason) => {
-            let _ = write!(text, "{} ({})", one.state, printable_line(reason));
+            let _ = write!(text, "{} ({})", campaign.state, printable_line(reason));
         }
-        None => text.push_str(one.state),
+        None => text.push_str(campaign.state),
     }
-    if let Some(window) = &one.window {
+    if let Some(window) = &campaign.window {
         let _ = write!(text, "\nsent {}", printable_line(window.describe()));
     }
-    if let Some(next) = one.next.describe() {
+    if let Some(next) = campaign.next.describe() {
         let _ = write!(text, "\n{next}");
     }
     text.push_str("\n\n");
-    let rows = used_counts(&one.totals);
+    let rows = used_counts(&campaign.totals);
     let counts: Vec<u64> = rows.iter().skip(1).map(|(_, count)| *count).collect();
     // The first row, `imported`, is the whole.
     let shares = [String::new()].into_iter().chain(percentages(&counts));
@@ -127,7 +127,7 @@ fn campaign_text(one: &CampaignSummary) -> String {
         ]);
     }
     push_table(&mut text, &table);
-    if let Some(delivery) = &one.totals.delivery {
+    if let Some(delivery) = &campaign.totals.delivery {
         let line = delivery_line(delivery);
         // Below the line of the sent messages.
         let sent = text.find("\n   sent ").map_or(text.len(), |at| at + 1);
@@ -156,7 +156,10 @@ fn delivery_line(delivery: &DeliveryCounts) -> String {
 
 /// A line per campaign, one for those that were removed, and one for the sum.
 fn overview(campaigns: &[CampaignSummary], removed: &Totals) -> String {
-    let all = campaigns.iter().map(|one| one.totals).chain([*removed]);
+    let all = campaigns
+        .iter()
+        .map(|campaign| campaign.totals)
+        .chain([*removed]);
     let sum: Totals = all.sum();
     let used: Vec<&str> = used_counts(&sum).iter().map(|(label, _)| *label).collect();
     let mut table = plain_table();
@@ -170,8 +173,12 @@ fn overview(campaigns: &[CampaignSummary], removed: &Totals) -> String {
         cells.extend(counts.map(|(_, count)| right(HumanCount(count))));
         table.add_row(cells);
     };
-    for one in campaigns {
-        row(&printable_line(&one.campaign), one.state, &one.totals);
+    for campaign in campaigns {
+        row(
+            &printable_line(&campaign.campaign),
+            campaign.state,
+            &campaign.totals,
+        );
     }
     if removed.imported > 0 {
         row("removed campaigns", "", removed);
@@ -179,9 +186,9 @@ fn overview(campaigns: &[CampaignSummary], removed: &Totals) -> String {
     row("all", "", &sum);
     let mut text = String::new();
     push_table(&mut text, &table);
-    for one in campaigns {
-        if let Some(next) = one.next.describe() {
-            let _ = writeln!(text, "{}: {next}", printable_line(&one.campaign));
+    for campaign in campaigns {
+        if let Some(next) = campaign.next.describe() {
+            let _ = writeln!(text, "{}: {next}", printable_line(&campaign.campaign));
         }
     }
     text
@@ -237,8 +244,10 @@ fn push_facts(report: &Report, text: &mut String) {
 
 /// The reasons of the failed messages, then those of the unknown ones.
 fn push_reasons(report: &Report, text: &mut String) {
-    let (unknown, failed): (Vec<&Reason>, Vec<&Reason>) =
-        report.by_reason.iter().partition(|one| one.is_unknown());
+    let (unknown, failed): (Vec<&Reason>, Vec<&Reason>) = report
+        .by_reason
+        .iter()
+        .partition(|reason| reason.is_unknown());
     let undelivered: Vec<&Reason> = report.undelivered_by_reason.iter().collect();
     let mut shown = 0;
     for (title, reasons) in [
@@ -254,13 +263,13 @@ fn push_reasons(report: &Report, text: &mut String) {
         table
             .set_content_arrangement(ContentArrangement::Dynamic)
             .set_width(WIDTH);
-        for one in reasons.into_iter().take(MAX_REASONS) {
+        for row in reasons.into_iter().take(MAX_REASONS) {
             shown += 1;
-            let class = class_and_code(&one.class, one.code.as_deref());
-            let reason = format!("{} ({class})", plain_reason(&one.reason));
+            let class = class_and_code(&row.class, row.code.as_deref());
+            let reason = format!("{} ({class})", plain_reason(&row.reason));
             table.add_row(vec![
-                right(format!("  {}", HumanCount(one.count))),
-                Cell::new(format!("{}\n→ {}", printable_line(&reason), one.advice)),
+                right(format!("  {}", HumanCount(row.count))),
+                Cell::new(format!("{}\n→ {}", printable_line(&reason), row.advice)),
             ]);
         }
         push_table(text, &table);

@@ -14,10 +14,11 @@ use minijinja::machinery::{Span, ast, parse};
 use minijinja::value::{Rest, StringInput, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
-use super::template::{MAX_SOURCE, with_line};
 use ast::BinOpKind::{Add, Concat, Div, FloorDiv, Mul, Pow, Rem, Sub};
 use ast::{CallArg, Expr, Stmt, UnaryOpKind};
 
+/// The longest template and the longest text of a row, in bytes.
+pub const MAX_SOURCE: usize = 64 * 1024;
 /// The statements that are available, and the words that continue or end them.
 const STATEMENTS: [&str; 8] = [
     "if", "elif", "else", "endif", "for", "endfor", "raw", "endraw",
@@ -40,17 +41,18 @@ type Checked = Result<(), String>;
 /// Checks a template on a thread with a stack that is large enough for the parser.
 pub(super) fn check(source: &str) -> Checked {
     thread::scope(|scope| {
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .stack_size(PARSER_STACK)
-            .spawn_scoped(scope, || check_syntax(source));
-        let thread = thread.map_err(|error| error.to_string())?;
-        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+            .spawn_scoped(scope, || check_syntax(source))
+            .map_err(|error| error.to_string())?
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
 fn check_syntax(source: &str) -> Checked {
-    let parsed = parse(source, "", minijinja::syntax::SyntaxConfig::default());
-    let parsed = parsed.map_err(|error| with_line(&error))?;
+    let parsed = parse(source, "", minijinja::syntax::SyntaxConfig::default())
+        .map_err(|error| with_line(&error))?;
     let mut checker = Checker {
         source,
         joined: 0,
@@ -70,13 +72,15 @@ struct Checker<'s> {
 
 impl Checker<'_> {
     fn statements(&mut self, statements: &[Stmt<'_>]) -> Checked {
-        statements.iter().try_for_each(|one| self.statement(one))
+        statements
+            .iter()
+            .try_for_each(|statement| self.statement(statement))
     }
 
     fn expressions<'e>(&mut self, expressions: impl IntoIterator<Item = &'e Expr<'e>>) -> Checked {
         expressions
             .into_iter()
-            .try_for_each(|one| self.expression(one))
+            .try_for_each(|expression| self.expression(expression))
     }
 
     fn statement(&mut self, statement: &Stmt<'_>) -> Checked {
@@ -318,4 +322,22 @@ fn check_length(length: usize) -> Result<(), Error> {
         return Err(ErrorKind::WriteFailure.into());
     }
     Ok(())
+}
+
+/// Describes an error of the engine and its line.
+pub(super) fn with_line(error: &Error) -> String {
+    format!("line {}: {}", error.line().unwrap_or(1), detail(error))
+}
+
+pub(super) fn detail(error: &Error) -> String {
+    match error.detail() {
+        _ if error.kind() == ErrorKind::WriteFailure => text_too_long(),
+        Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.to_owned(),
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    }
+}
+
+pub(super) fn text_too_long() -> String {
+    format!("the text is longer than {} KiB", MAX_SOURCE / 1024)
 }

@@ -25,7 +25,7 @@ pub fn closest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         .into_iter()
         .map(|name| (likeness(name), name))
         .filter(|(likeness, _)| *likeness > needed)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))
         .map(|(_, name)| super::printable_line(name).into_owned())
 }
 

@@ -10,7 +10,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
-use super::{bounds, content};
+pub use super::bounds::MAX_SOURCE;
+use super::bounds::{self, detail, with_line};
+use super::content;
 
 /// The most steps of the engine for one row; a text message needs far fewer.
 const FUEL: u64 = 20_000;
@@ -30,14 +32,11 @@ pub enum RenderError {
     #[error("an empty value")]
     MissingValue,
     /// Longer than the longest text of a row.
-    #[error("the text is longer than {} KiB", MAX_SOURCE / 1024)]
+    #[error("{}", bounds::text_too_long())]
     TooLong,
     #[error("{0}")]
     Other(String),
 }
-
-/// The longest template and the longest text of a row, in bytes.
-pub const MAX_SOURCE: usize = 64 * 1024;
 
 impl Template {
     /// Parses `source`. `name` is the file or flag that errors mention. Line ends at the end are removed.
@@ -55,9 +54,12 @@ impl Template {
                 return Err(format!("line {line}: control character U+{code:04X}"));
             }
         }
-        let source = source.strip_prefix('\u{feff}').unwrap_or(source);
-        let source = source.replace("\r\n", "\n");
-        let source = source.trim_end_matches('\n').to_owned();
+        let source = source
+            .strip_prefix('\u{feff}')
+            .unwrap_or(source)
+            .replace("\r\n", "\n")
+            .trim_end_matches('\n')
+            .to_owned();
         if source.trim().is_empty() {
             return Err("no text".to_owned());
         }
@@ -66,9 +68,10 @@ impl Template {
         environment
             .add_template_owned(name.to_owned(), source.clone())
             .map_err(|error| with_line(&error))?;
-        let template = environment.get_template(name);
-        let template = template.map_err(|error| with_line(&error))?;
-        let names = template.undeclared_variables(true);
+        let names = environment
+            .get_template(name)
+            .map_err(|error| with_line(&error))?
+            .undeclared_variables(true);
         if let Some(name) = names.iter().filter(|name| name.contains('.')).min() {
             return Err(format!(
                 "`{name}` is not a column: a column is plain text without parts"
@@ -101,12 +104,14 @@ impl Template {
             ("«", "»"),
         ];
         let tokens = tokenize(&self.source, false, SyntaxConfig::default());
-        let literal = tokens.filter_map(|token| match token {
-            Ok((Token::TemplateData(text), _)) => Some(text),
-            _ => None,
-        });
-        let literal = literal.collect::<String>();
-        let literal = literal.to_lowercase().replace(' ', "");
+        let literal = tokens
+            .filter_map(|token| match token {
+                Ok((Token::TemplateData(text), _)) => Some(text),
+                _ => None,
+            })
+            .collect::<String>()
+            .to_lowercase()
+            .replace(' ', "");
         let named = columns.filter(|column| column.contains(char::is_alphabetic));
         let found = named.filter_map(|column| {
             let bare = column.to_lowercase().replace(' ', "");
@@ -226,19 +231,6 @@ fn environment() -> Environment<'static> {
 
 pub(crate) fn too_long() -> String {
     format!("longer than {} KiB", MAX_SOURCE / 1024)
-}
-
-pub(super) fn with_line(error: &Error) -> String {
-    format!("line {}: {}", error.line().unwrap_or(1), detail(error))
-}
-
-fn detail(error: &Error) -> String {
-    match error.detail() {
-        _ if error.kind() == ErrorKind::WriteFailure => RenderError::TooLong.to_string(),
-        Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.to_owned(),
-        Some(detail) => format!("{}: {detail}", error.kind()),
-        None => error.kind().to_string(),
-    }
 }
 
 #[cfg(test)]

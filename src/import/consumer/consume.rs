@@ -25,7 +25,7 @@ const MAX_BATCH: usize = 5_000;
 /// The most bytes of the entries of a batch.
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// How long to wait for a server that was lost.
-const MAX_AWAY: Duration = Duration::from_secs(120);
+const MAX_UNAVAILABLE: Duration = Duration::from_secs(120);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// How often dead importers are looked for.
@@ -75,13 +75,13 @@ pub async fn consume(
                     false => break,
                 }
             }
-            Err(error @ ImportError::ServerAway { .. }) => {
+            Err(error @ ImportError::ServerUnavailable { .. }) => {
                 consumer.connection = None;
                 if lost_at.is_none() {
                     consumer.warn(format!("{error}; waiting for it, nothing is lost"));
                 }
                 let lost_at = lost_at.get_or_insert_with(Instant::now);
-                if !options.follow && lost_at.elapsed() > MAX_AWAY {
+                if !options.follow && lost_at.elapsed() > MAX_UNAVAILABLE {
                     return Err(error);
                 }
                 tokio::select! {
@@ -232,7 +232,11 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
     async fn parse(&mut self) -> Result<ParsedBatch<MappedRow>, ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut letters = Vec::new();
-        let first = self.importer.as_ref().map_or(0, |one| one.summary.rows) + 1;
+        let first = self
+            .importer
+            .as_ref()
+            .map_or(0, |importer| importer.summary.rows)
+            + 1;
         for (number, entry) in (first..).zip(&self.pending) {
             match self.messages.map(number, entry) {
                 Ok(row) => parsed.rows.push(row),

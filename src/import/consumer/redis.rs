@@ -113,11 +113,11 @@ impl RedisList {
             )),
             _ => {
                 // This includes a server that is still loading its data, or that is a replica at the moment.
-                let is_away =
+                let is_unavailable =
                     error.is_io_error() || !matches!(error.retry_method(), RetryMethod::NoRetry);
                 let (server, reason) = (server.clone(), reason(error));
-                if is_away {
-                    return ImportError::ServerAway { server, reason };
+                if is_unavailable {
+                    return ImportError::ServerUnavailable { server, reason };
                 }
                 ImportError::new(format!("cannot use `{server}`: {reason}"))
             }
