@@ -4,20 +4,29 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
+use axum::RequestPartsExt as _;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{ConnectInfo, FromRequestParts, State};
+use axum::extract::multipart::MultipartRejection;
+use axum::extract::rejection::{BytesRejection, FormRejection, PathRejection, QueryRejection};
+use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, MatchedPath, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum_extra::TypedHeader;
+use axum_extra::extract::CookieJar;
+use axum_extra::headers::Authorization;
+use axum_extra::headers::authorization::Bearer;
 use futures_util::StreamExt as _;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
 use hyper::body::{Frame, SizeHint};
+use tracing::Span;
 
 use super::ServerState;
-use super::access::{Identity, Permission};
+use super::access::AccessError;
 use super::problem::Problem;
+use super::tokens::{Identity, Permission};
 use crate::text::printable_line;
 
 /// Nothing but this server's own styles, script and pictures is loaded, and nothing frames a page.
@@ -86,37 +95,29 @@ fn has_nul(uri: &Uri) -> bool {
     text.contains("%00") && !text.starts_with("/receipts/")
 }
 
-/// Answers errors of the router and of extractors as problems, such as for a query that cannot be read.
-pub(super) async fn explain(request: Request<Body>, next: Next) -> Response {
-    /// Such an error is one line.
-    const MAX_TEXT: usize = 4 << 10;
-    let response = next.run(request).await;
-    let is_text = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
-    if !is_text || !response.status().is_client_error() {
-        return response;
-    }
-    let (mut parts, body) = response.into_parts();
-    let text = axum::body::to_bytes(body, MAX_TEXT)
-        .await
-        .unwrap_or_default();
-    let detail = match String::from_utf8_lossy(&text) {
-        _ if parts.status == StatusCode::METHOD_NOT_ALLOWED => {
-            "method not allowed: see the header `Allow`".to_owned()
-        }
-        _ if parts.status == StatusCode::PAYLOAD_TOO_LARGE => {
-            "the body is larger than 1 MiB, or a form larger than 64 KiB".to_owned()
-        }
-        text => printable_line(&text).into_owned(),
-    };
-    let problem = Problem::new(parts.status, detail).into_response();
-    let (own, body) = problem.into_parts();
-    parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.extend(own.headers);
-    parts.extensions.extend(own.extensions);
-    Response::from_parts(parts, body)
+/// Answers a method that an address does not have. The router adds the header `Allow`.
+pub(super) async fn method_not_allowed() -> Problem {
+    let detail = "method not allowed: see the header `Allow`";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+/// The span of a request, which all that is logged for it belongs to: its method, the pattern of its address, and the
+/// name of the token. Never the address itself, which may have a phone or the secret of a receipt.
+pub(super) fn span(request: &Request<Body>) -> Span {
+    let route = request.extensions().get::<MatchedPath>();
+    // At the default level, so that warnings say which request they are about.
+    tracing::warn_span!(
+        "request",
+        method = %request.method(),
+        route = route.map_or("unknown", MatchedPath::as_str),
+        who = tracing::field::Empty,
+    )
+}
+
+/// Logs how a request was answered.
+pub(super) fn log_response(response: &Response, took: Duration, _: &Span) {
+    let (status, took_ms) = (response.status().as_u16(), took.as_millis());
+    tracing::debug!(status, took_ms, "answered");
 }
 
 /// Answers within [`REQUEST_TIMEOUT`], whatever the client or the database does. What the request waits for is dropped.
@@ -199,12 +200,6 @@ fn host_of(headers: &http::HeaderMap) -> Option<String> {
     hosts.next().is_none().then_some(host)
 }
 
-/// The seconds since 1970 by this machine's clock.
-pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
-}
-
 /// The address of the client.
 pub(super) struct ClientAddress(pub(super) IpAddr);
 
@@ -224,50 +219,35 @@ impl FromRequestParts<Arc<ServerState>> for ClientAddress {
 /// Who looks at a page, by the cookie. A change must come from a page of this server.
 pub(super) struct Visitor(pub(super) Identity);
 
-/// Shows the log-in unless the visitor may see the page.
-pub(super) enum VisitorError {
-    LoggedOut,
-    Problem(Problem),
-}
-
-impl IntoResponse for VisitorError {
-    fn into_response(self) -> Response {
-        match self {
-            Self::LoggedOut => super::page::log_in_page(None),
-            Self::Problem(problem) => problem.into_response(),
-        }
-    }
-}
-
 impl FromRequestParts<Arc<ServerState>> for Visitor {
-    type Rejection = VisitorError;
+    type Rejection = Problem;
 
     async fn from_request_parts(
         parts: &mut Parts,
         shared: &Arc<ServerState>,
     ) -> Result<Self, Self::Rejection> {
-        let access = &shared.access;
-        let Some(visitor) = access.of_browser(&parts.headers, now()) else {
-            return Err(VisitorError::LoggedOut);
-        };
-        let host = host_of(&parts.headers);
-        access
-            .check_site(&parts.method, &parts.headers, host.as_deref())
-            .map_err(|error| VisitorError::Problem(error.into()))?;
+        let cookies = CookieJar::from_headers(&parts.headers);
+        let visitor = shared
+            .access
+            .of_browser(&cookies, Instant::now())
+            .ok_or(AccessError::Unknown)?;
+        SameSite::from_request_parts(parts, shared).await?;
+        Span::current().record("who", &visitor.name);
         Ok(Self(visitor))
     }
 }
 
-impl Visitor {
+impl Identity {
     pub(super) fn may(&self, permission: Permission) -> bool {
-        self.0.role.may(permission)
+        self.role.may(permission)
     }
 
+    /// Fails unless the role has the permission.
     pub(super) fn need(&self, permission: Permission) -> Result<(), Problem> {
         if self.may(permission) {
             Ok(())
         } else {
-            Err(Problem::forbidden(&[permission], self.0.role))
+            Err(Problem::forbidden(&[permission], self.role))
         }
     }
 }
@@ -300,16 +280,63 @@ impl FromRequestParts<Arc<ServerState>> for Program {
         shared: &Arc<ServerState>,
     ) -> Result<Self, Self::Rejection> {
         let ClientAddress(address) = ClientAddress::from_request_parts(parts, shared).await?;
-        Ok(Self(shared.access.of_program(&parts.headers, address)?))
+        let bearer: TypedHeader<Authorization<Bearer>> =
+            parts.extract().await.map_err(|_| AccessError::Unknown)?;
+        let owner = shared.access.of_program(bearer.token(), address)?;
+        Span::current().record("who", &owner.name);
+        Ok(Self(owner))
     }
 }
 
-impl Program {
-    pub(super) fn need(&self, permission: Permission) -> Result<(), Problem> {
-        if self.0.role.may(permission) {
-            Ok(())
-        } else {
-            Err(Problem::forbidden(&[permission], self.0.role))
+/// The parts of an address, such as the name of a campaign.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Path), rejection(Problem))]
+pub(super) struct Path<T>(pub(super) T);
+
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Query), rejection(Problem))]
+pub(super) struct Query<T>(pub(super) T);
+
+#[derive(FromRequest)]
+#[from_request(via(axum::extract::Form), rejection(Problem))]
+pub(super) struct Form<T>(pub(super) T);
+
+/// The whole body, of at most [`MAX_BODY`].
+pub(super) struct WholeBody(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for WholeBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request<Body>, state: &S) -> Result<Self, Problem> {
+        Ok(Self(Bytes::from_request(request, state).await?))
+    }
+}
+
+/// A rejection of axum, as a problem.
+macro_rules! problems {
+    ($($rejection:ty),*) => {
+        $(impl From<$rejection> for Problem {
+            fn from(rejection: $rejection) -> Self {
+                Self::rejection(rejection.status(), &rejection.body_text())
+            }
+        })*
+    };
+}
+
+problems!(
+    PathRejection,
+    QueryRejection,
+    FormRejection,
+    BytesRejection,
+    MultipartRejection
+);
+
+impl Problem {
+    fn rejection(status: StatusCode, text: &str) -> Self {
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            let detail = "the body is larger than 1 MiB, or a form larger than 64 KiB";
+            return Self::new(status, detail);
         }
+        Self::new(status, printable_line(text))
     }
 }

@@ -8,13 +8,13 @@ use axum::Router;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, header};
 use tokio::sync::Mutex;
 
 use super::ServerState;
-use super::access::Permission;
-use super::guard::ClientAddress;
+use super::guard::Program;
 use super::problem::Problem;
+use super::tokens::Permission;
 use crate::metrics::{CONTENT_TYPE, Metrics, QueueState};
 use crate::store::PostResult;
 
@@ -129,15 +129,11 @@ impl ServerMetrics {
 async fn metrics(
     State(shared): State<Arc<ServerState>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    ClientAddress(address): ClientAddress,
-    headers: HeaderMap,
+    program: Result<Program, Problem>,
 ) -> Result<Response, Problem> {
     let is_local = peer.ip().is_loopback() && !shared.config.is_open();
     if !is_local {
-        let who = shared.access.of_program(&headers, address)?;
-        if !who.role.may(Permission::View) {
-            return Err(Problem::forbidden(&[Permission::View], who.role));
-        }
+        program?.0.need(Permission::View)?;
     }
     let text = shared.metrics.text(&shared).await;
     let kind = HeaderValue::from_static(CONTENT_TYPE);

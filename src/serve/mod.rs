@@ -9,13 +9,14 @@ mod intake;
 mod page;
 mod problem;
 mod receipts;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -24,6 +25,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tower_http::trace::TraceLayer;
 use url::Url;
 
 use crate::metrics;
@@ -32,13 +34,14 @@ use crate::provider::Provider;
 use crate::report::PriceTables;
 use crate::secret::Secret;
 use crate::store::Store;
-use access::{AccessControl, Texts};
+use access::AccessControl;
 use intake::{Intake, IntakeLimits};
 use page::Page;
+use tokens::Texts;
 
-pub use access::{AccessToken, AccessTokens, Role};
 pub use intake::{FileImporter, ImportField, UploadField, UploadRequest};
 pub use receipts::{receipt_token, receipt_url};
+pub use tokens::{AccessToken, AccessTokens, Role};
 
 /// Section `[serve]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -211,7 +214,7 @@ impl Server {
 
     /// A link that logs one browser in, once and soon. What is after `#` reaches no log.
     pub fn one_time_link(&self) -> String {
-        let token = self.shared.access.issue_one_time(guard::now());
+        let token = self.shared.access.issue_one_time(Instant::now());
         format!("http://{}/#token={token}", self.address)
     }
 
@@ -261,9 +264,16 @@ fn router(shared: Arc<ServerState>) -> Router {
     Router::new()
         .merge(limited)
         .merge(intake::unlimited_routes())
-        .layer(from_fn(guard::explain))
         .fallback(page::not_found)
+        .method_not_allowed_fallback(guard::method_not_allowed)
         .layer(from_fn(guard::discard_body))
         .layer(from_fn_with_state(Arc::clone(&shared), guard::check))
+        .layer(
+            TraceLayer::new_for_http()
+                .make_span_with(guard::span)
+                .on_request(())
+                .on_response(guard::log_response)
+                .on_failure(()),
+        )
         .with_state(shared)
 }

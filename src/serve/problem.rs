@@ -4,7 +4,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
-use super::access::{AccessError, Permission, Role};
+use super::access::AccessError;
+use super::tokens::{Permission, Role};
 use crate::operations::{ChangeError, Refused};
 use crate::store::{StoreError, StoreErrorKind};
 

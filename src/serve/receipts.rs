@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Bytes;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
@@ -19,6 +18,7 @@ use tokio::sync::Notify;
 use url::Url;
 
 use super::ServerState;
+use super::guard::WholeBody;
 use super::problem::Problem;
 use crate::phone::Phone;
 use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
@@ -86,7 +86,7 @@ async fn receive(
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    body: Bytes,
+    WholeBody(body): WholeBody,
 ) -> Result<Response, Problem> {
     let name = provider.name();
     let url = public_url(&shared, &uri);

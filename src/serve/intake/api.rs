@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::multipart::MultipartError;
-use axum::extract::{Multipart, Path, Query, State};
+use axum::extract::multipart::{MultipartError, MultipartRejection};
+use axum::extract::{Multipart, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, patch, post};
 use futures_util::StreamExt as _;
@@ -26,10 +26,10 @@ use crate::phone::{Phone, mask};
 use crate::rate::Rates;
 use crate::report::CampaignSummary;
 use crate::serve::ServerState;
-use crate::serve::access::{Identity, Permission};
-use crate::serve::guard::Program;
+use crate::serve::guard::{Path, Program, Query, WholeBody};
 use crate::serve::page::record_download;
 use crate::serve::problem::Problem;
+use crate::serve::tokens::{Identity, Permission};
 use crate::sms::Timestamp;
 use crate::store::{
     Campaign, CampaignChange, CampaignStatus, FoundSms, IntakeKey, PostResult, SmsFilter,
@@ -131,9 +131,9 @@ async fn post_message(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     headers: HeaderMap,
-    body: Bytes,
+    WholeBody(body): WholeBody,
 ) -> Result<Response, Problem> {
-    program.need(Permission::Send)?;
+    program.0.need(Permission::Send)?;
     let header = idempotency_key(&headers, &program.0)?;
     let intake = &shared.intake;
     let posted = PostedMessage::parse(&body).map_err(Problem::invalid)?;
@@ -448,7 +448,7 @@ async fn post_batch(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    program.need(Permission::Send)?;
+    program.0.need(Permission::Send)?;
     if headers.contains_key("idempotency-key") {
         return Err(Problem::invalid(
             "a batch cannot have an `Idempotency-Key`: give each message a `dedupe_key`",
@@ -658,7 +658,7 @@ async fn get_campaigns(
     State(shared): State<Arc<ServerState>>,
     program: Program,
 ) -> Result<Response, Problem> {
-    program.need(Permission::View)?;
+    program.0.need(Permission::View)?;
     let snapshot = shared.page.counted().await?;
     let campaigns = &snapshot.campaigns;
     Ok(respond(
@@ -688,7 +688,7 @@ async fn get_campaign(
     program: Program,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
-    program.need(Permission::View)?;
+    program.0.need(Permission::View)?;
     let object = campaign_json(&shared, &name).await?;
     Ok(respond(StatusCode::OK, &object))
 }
@@ -722,9 +722,9 @@ async fn change_campaign(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Path(name): Path<String>,
-    body: Bytes,
+    WholeBody(body): WholeBody,
 ) -> Result<Response, Problem> {
-    program.need(Permission::Operate)?;
+    program.0.need(Permission::Operate)?;
     let mut json = serde_json::Deserializer::from_slice(&body);
     let patch: CampaignPatch = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (field, error) = (error.path().to_string(), error.into_inner());
@@ -793,7 +793,7 @@ async fn get_report(
     Path(name): Path<String>,
     Query(query): Query<ReportQuery>,
 ) -> Result<Response, Problem> {
-    program.need(Permission::View)?;
+    program.0.need(Permission::View)?;
     let list = query.list.as_deref().unwrap_or("failed");
     crate::serve::page::report_csv(&shared, &program.0, &name, list).await
 }
@@ -811,9 +811,10 @@ async fn in_time<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Re
 async fn post_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
-    mut multipart: Multipart,
+    multipart: Result<Multipart, MultipartRejection>,
 ) -> Result<Response, Problem> {
-    program.need(Permission::Send)?;
+    let mut multipart = multipart?;
+    program.0.need(Permission::Send)?;
     let failed = |error: std::io::Error| {
         tracing::warn!(%error, "an uploaded file cannot be kept");
         Problem::unavailable("the file cannot be kept on the server")
@@ -926,7 +927,7 @@ async fn get_import(
     program: Program,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    program.need(Permission::Send)?;
+    program.0.need(Permission::Send)?;
     let state = shared.intake.uploads.state(&id, posted_by(&program));
     let state = state.ok_or_else(unknown_import)?;
     Ok(respond(StatusCode::OK, &state))
@@ -937,7 +938,7 @@ async fn get_rejects(
     program: Program,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    program.need(Permission::Send)?;
+    program.0.need(Permission::Send)?;
     let state = shared.intake.uploads.state(&id, posted_by(&program));
     state.ok_or_else(unknown_import)?;
     rejected_rows(&shared, &program.0, &id).await

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::message::MappedMessage;
-use crate::serve::access::random_token;
+use crate::serve::tokens::random_token;
 use crate::sms::Timestamp;
 use crate::store::{
     Campaign, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, Store,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use minijinja::context;
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::report::{self, CampaignSummary, delivery, hide, states};
 use crate::serve::ServerState;
-use crate::serve::access::Permission;
-use crate::serve::guard::Visitor;
+use crate::serve::guard::{Path, Query, Visitor};
+use crate::serve::tokens::Permission;
 use crate::store::report::FailureRecord;
 
 pub(super) async fn campaign(
@@ -36,7 +36,7 @@ pub(super) async fn campaign(
     {
         return response;
     }
-    let may_operate = visitor.may(Permission::Operate);
+    let may_operate = visitor.0.may(Permission::Operate);
     let summary = snapshot.summary_of(&name);
     let rejected = details.as_ref().map(|details| details.rejected.clone());
     let report = details

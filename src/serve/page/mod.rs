@@ -12,14 +12,15 @@ mod snapshot;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Form, Path, Query, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use axum_extra::extract::CookieJar;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
@@ -32,10 +33,11 @@ use self::actions::{Action, ActionError};
 use self::alerts::{alerts, since};
 use self::attempts::{AttemptLine, attempts, may_have_earlier};
 use self::events::{TimelineEvent, events};
-use super::access::{AccessError, Identity, Permission};
-use super::guard::{self, ClientAddress, SameSite, Visitor, VisitorError, now};
+use super::access::AccessError;
+use super::guard::{self, ClientAddress, Form, Path, Query, SameSite, Visitor};
 use super::intake::rejected_rows;
 use super::problem::Problem;
+use super::tokens::{Identity, Permission};
 use super::{ServerState, until_stopped};
 use crate::activity::{Bottleneck, ProviderActivity};
 use crate::phone::{Phone, PhoneError, mask};
@@ -112,16 +114,16 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
         .route("/campaigns/{name}/sent.csv", get(sent_csv))
         .route("/campaigns/{name}/{action}", get(ask).post(act))
         .route("/imports/{id}/rejects.csv", get(rejects_csv))
-        .layer(from_fn(guard::explain))
-        .layer(from_fn(problems_as_pages))
+        .method_not_allowed_fallback(guard::method_not_allowed)
+        .layer(from_fn(show_problems))
 }
 
-/// Shows problems to a browser as a page.
-async fn problems_as_pages(request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let wants_html = wants_html(headers);
+/// Shows problems as pages: the log-in to who is not logged in.
+async fn show_problems(request: Request, next: Next) -> Response {
+    let wants_html = wants_html(request.headers());
     let response = next.run(request).await;
     match response.extensions().get::<Problem>() {
+        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => log_in_page(None),
         Some(problem) if wants_html => problem_response(problem, &response),
         _ => response,
     }
@@ -136,18 +138,16 @@ fn wants_html(headers: &HeaderMap) -> bool {
 
 fn problem_response(problem: &Problem, response: &Response) -> Response {
     let mut page = problem_page(None, problem, "/");
-    if let Some(seconds) = response.headers().get(header::RETRY_AFTER) {
-        let seconds = seconds.clone();
-        page.headers_mut().insert(header::RETRY_AFTER, seconds);
+    for name in [header::RETRY_AFTER, header::ALLOW] {
+        if let Some(value) = response.headers().get(&name) {
+            page.headers_mut().insert(name, value.clone());
+        }
     }
     page
 }
 
 /// There is no such address.
-pub(super) async fn not_found(
-    visitor: Result<Visitor, VisitorError>,
-    headers: HeaderMap,
-) -> Response {
+pub(super) async fn not_found(visitor: Result<Visitor, Problem>, headers: HeaderMap) -> Response {
     let problem = Problem::not_found("there is nothing at this address");
     if wants_html(&headers) {
         problem_page(visitor.ok().as_ref(), &problem, "/")
@@ -208,7 +208,7 @@ fn render(status: StatusCode, name: &str, values: Value) -> Response {
     }
 }
 
-pub(super) fn log_in_page(problem: Option<&str>) -> Response {
+fn log_in_page(problem: Option<&str>) -> Response {
     render(StatusCode::UNAUTHORIZED, "login.html", context! { problem })
 }
 
@@ -246,7 +246,7 @@ fn visitor_values(visitor: &Visitor, section: &str) -> Value {
     context! {
         who => visitor.0.name.as_str(),
         role => visitor.0.role.as_str(),
-        may_operate => visitor.may(Permission::Operate),
+        may_operate => visitor.0.may(Permission::Operate),
         section,
     }
 }
@@ -260,16 +260,13 @@ async fn log_in(
     State(shared): State<Arc<ServerState>>,
     _: SameSite,
     ClientAddress(address): ClientAddress,
+    cookies: CookieJar,
     Form(form): Form<LogIn>,
 ) -> Response {
-    match shared.access.log_in(&form.token, address, now()) {
+    match shared.access.log_in(&form.token, address, Instant::now()) {
         Ok((who, cookie)) => {
             tracing::info!(who = who.name, "logged in");
-            let mut response = Redirect::to("/").into_response();
-            if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-                response.headers_mut().insert(header::SET_COOKIE, cookie);
-            }
-            response
+            (cookies.add(cookie), Redirect::to("/")).into_response()
         }
         Err(AccessError::TooManyAttempts) => {
             let mut response = log_in_page(Some("Too many attempts: try again in a minute."));
@@ -286,14 +283,9 @@ async fn log_in(
 async fn log_out(
     State(shared): State<Arc<ServerState>>,
     _: Visitor,
-    headers: HeaderMap,
-) -> Response {
-    let mut response = Redirect::to("/").into_response();
-    let cookie = shared.access.log_out(&headers, now());
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
-    response
+    cookies: CookieJar,
+) -> impl IntoResponse {
+    (shared.access.log_out(cookies), Redirect::to("/"))
 }
 
 /// The address of a campaign's page.
@@ -510,7 +502,7 @@ async fn question(
     given: &BTreeMap<String, String>,
     problem: Option<(StatusCode, &str)>,
 ) -> Result<Response, Problem> {
-    visitor.need(Permission::Operate)?;
+    visitor.0.need(Permission::Operate)?;
     let action = Action::of(action);
     let action = action.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
     let campaign = shared.store.campaign(name).await?;
@@ -554,7 +546,7 @@ async fn change(
     action_name: &str,
     given: &BTreeMap<String, String>,
 ) -> Result<Response, Problem> {
-    visitor.need(Permission::Operate)?;
+    visitor.0.need(Permission::Operate)?;
     let action = Action::of(action_name);
     let action = action.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
     let campaign = shared.store.campaign(name).await?;
@@ -672,7 +664,7 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
     let suppressed = store.suppressed_among(&[phone.as_str()]).await?;
     let ids: Vec<i64> = found.iter().map(|one| one.id).collect();
     let failed = store.failed_attempts(&ids).await?;
-    let may_operate = visitor.may(Permission::Operate);
+    let may_operate = visitor.0.may(Permission::Operate);
     let local = LocalTime::system();
     let found: Vec<Value> = found
         .iter()
@@ -739,7 +731,7 @@ async fn suppression_page(
     after: Option<&str>,
     added: Value,
 ) -> Result<Response, Problem> {
-    visitor.need(Permission::Operate)?;
+    visitor.0.need(Permission::Operate)?;
     let local = LocalTime::system();
     let entries = shared.store.suppressed(after, ROWS).await?;
     let has_more = i64::try_from(entries.len()).is_ok_and(|count| count == ROWS);
@@ -789,7 +781,7 @@ async fn add_suppressed(
     visitor: &Visitor,
     form: &Suppress,
 ) -> Result<Response, Problem> {
-    visitor.need(Permission::Operate)?;
+    visitor.0.need(Permission::Operate)?;
     let phone = match Phone::parse(&form.phone, shared.default_region) {
         Ok(phone) => phone,
         Err(error) => {
@@ -927,7 +919,7 @@ async fn rejects_csv(
     Path(id): Path<String>,
 ) -> Response {
     let rows = async {
-        visitor.need(Permission::Operate)?;
+        visitor.0.need(Permission::Operate)?;
         rejected_rows(&shared, &visitor.0, &id).await
     };
     match rows.await {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use indicatif::HumanCount;
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::report::{CampaignSummary, delivery, rate, states};
 use crate::serve::ServerState;
-use crate::serve::guard::Visitor;
+use crate::serve::guard::{Query, Visitor};
 
 /// Campaigns on a page.
 const PER_PAGE: usize = 50;
