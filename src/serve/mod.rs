@@ -3,6 +3,7 @@
 
 mod access;
 mod connections;
+mod downloads;
 mod guard;
 mod health;
 mod intake;

@@ -67,6 +67,10 @@ impl Problem {
     }
 }
 
+pub(super) fn unknown_campaign(name: &str) -> Problem {
+    Problem::not_found(format!("unknown campaign `{}`", name.escape_debug()))
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error.kind() {

@@ -14,7 +14,7 @@ use futures_util::StreamExt as _;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 
 use super::message::{
     MAX_KEY, MAX_MESSAGE, MappedMessage, PostedMessage, array, digest, invalid_phone,
@@ -26,9 +26,9 @@ use crate::phone::{Phone, mask};
 use crate::rate::Rates;
 use crate::report::CampaignSummary;
 use crate::serve::ServerState;
+use crate::serve::downloads::{rejected_rows, report_csv};
 use crate::serve::guard::{Path, Program, Query, WholeBody};
-use crate::serve::page::record_download;
-use crate::serve::problem::Problem;
+use crate::serve::problem::{Problem, unknown_campaign};
 use crate::serve::tokens::{Identity, Permission};
 use crate::sms::Timestamp;
 use crate::store::{
@@ -679,10 +679,6 @@ async fn campaign_json(shared: &ServerState, name: &str) -> Result<Value, Proble
     Ok(object)
 }
 
-fn unknown_campaign(name: &str) -> Problem {
-    Problem::not_found(format!("unknown campaign `{}`", name.escape_debug()))
-}
-
 async fn get_campaign(
     State(shared): State<Arc<ServerState>>,
     program: Program,
@@ -795,7 +791,7 @@ async fn get_report(
 ) -> Result<Response, Problem> {
     program.0.need(Permission::View)?;
     let list = query.list.as_deref().unwrap_or("failed");
-    crate::serve::page::report_csv(&shared, &program.0, &name, list).await
+    report_csv(&shared, &program.0, &name, list).await
 }
 
 /// The next part of a form, within its time.
@@ -918,10 +914,6 @@ fn unknown_import() -> Problem {
     Problem::not_found("unknown import: the host that took the file knows the last 100, for a week")
 }
 
-fn no_rejects() -> Problem {
-    Problem::not_found("no row of this import is rejected, or it is not done yet")
-}
-
 async fn get_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
@@ -942,29 +934,6 @@ async fn get_rejects(
     let state = shared.intake.uploads.state(&id, posted_by(&program));
     state.ok_or_else(unknown_import)?;
     rejected_rows(&shared, &program.0, &id).await
-}
-
-/// The file with the rejected rows of an upload, for programs and for pages.
-pub(in crate::serve) async fn rejected_rows(
-    shared: &ServerState,
-    who: &Identity,
-    id: &str,
-) -> Result<Response, Problem> {
-    const PART: usize = 64 << 10;
-    let path = shared.intake.uploads.rejects(id).ok_or_else(no_rejects)?;
-    let file = tokio::fs::File::open(&path).await;
-    let file = file.map_err(|_| no_rejects())?;
-    let what = format!("the rejected rows of upload `{id}`");
-    record_download(shared, who, None, &what).await?;
-    let parts = futures_util::stream::try_unfold(file, async |mut file| {
-        let mut part = vec![0; PART];
-        let read = file.read(&mut part).await?;
-        part.truncate(read);
-        std::io::Result::Ok((read > 0).then_some((part, file)))
-    });
-    let csv = HeaderValue::from_static("text/csv; charset=utf-8");
-    let body = Body::from_stream(parts);
-    Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], body).into_response())
 }
 
 #[cfg(test)]

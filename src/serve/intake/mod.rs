@@ -16,7 +16,7 @@ use message::MessageMapper;
 use uploads::Uploads;
 use writer::IntakeWriter;
 
-pub(super) use api::{rejected_rows, routes, unlimited_routes};
+pub(super) use api::{routes, unlimited_routes};
 pub(super) use campaigns::IntakeLimits;
 pub(super) use uploads::RejectedRows;
 pub use uploads::{FileImporter, ImportField, UploadField, UploadRequest};

@@ -9,14 +9,16 @@ use minijinja::context;
 use minijinja::value::{Serde, Value};
 
 use super::actions::Action;
+use super::activity::activity_values;
 use super::snapshot::{Details, Snapshot};
 use super::{
-    Live, activity_values, ago, alert_values, last_hour, now_facts, path_of, problem_page, render,
-    unchanged, unknown_campaign, visitor_values,
+    Live, ago, alert_values, last_hour, now_facts, path_of, problem_page, render, unchanged,
+    visitor_values,
 };
 use crate::report::{self, CampaignSummary, delivery, hide, states};
 use crate::serve::ServerState;
 use crate::serve::guard::{Path, Query, Visitor};
+use crate::serve::problem::unknown_campaign;
 use crate::serve::tokens::Permission;
 use crate::store::report::FailureRecord;
 

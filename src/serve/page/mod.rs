@@ -2,6 +2,7 @@
 //! it again and changes what differs.
 
 mod actions;
+mod activity;
 mod alerts;
 mod attempts;
 mod campaign;
@@ -10,12 +11,10 @@ mod overview;
 mod snapshot;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn};
 use axum::response::{Html, IntoResponse, Redirect, Response};
@@ -26,22 +25,20 @@ use minijinja::value::{Serde, Value};
 use minijinja::{Environment, context};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use tokio::runtime::Handle;
-use tokio::sync::mpsc;
 
 use self::actions::{Action, ActionError};
+use self::activity::limited_by;
 use self::alerts::{alerts, since};
 use self::attempts::{AttemptLine, attempts, may_have_earlier};
 use self::events::{TimelineEvent, events};
 use super::access::AccessError;
+use super::downloads::{rejected_rows, report_csv, report_html};
 use super::guard::{self, ClientAddress, Form, Path, Query, SameSite, Visitor};
-use super::intake::rejected_rows;
-use super::problem::Problem;
-use super::tokens::{Identity, Permission};
+use super::problem::{Problem, unknown_campaign};
+use super::tokens::Permission;
 use super::{ServerState, until_stopped};
-use crate::activity::{Bottleneck, ProviderActivity};
 use crate::phone::{Phone, PhoneError, mask};
-use crate::report::{self, CampaignSummary, Format, Listing, LocalTime, Report, ReportOptions};
+use crate::report::{self, CampaignSummary, LocalTime};
 use crate::sms::Timestamp;
 use crate::store::{Campaign, SmsFilter};
 use crate::text::{duration, printable_line};
@@ -50,8 +47,6 @@ pub(super) use self::snapshot::{Page, Snapshot, refresh};
 
 /// How long a page waits for a change before it says that the change continues; shorter than a request may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long a client may take to read the next part of a file.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows of lists on a page.
 const ROWS: i64 = 200;
 const SCRIPT: &str = include_str!("../../../templates/serve/page.js");
@@ -88,12 +83,10 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
-/// The pages have attributes `style` with numbers that this program has computed, and the report has a style of its own.
+/// The pages have attributes `style` with numbers that this program has computed.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; style-src-attr 'unsafe-inline'; \
      script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
      frame-ancestors 'none'; base-uri 'none'";
-const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; \
-     base-uri 'none'; form-action 'none'";
 
 pub(super) fn routes() -> Router<Arc<ServerState>> {
     Router::new()
@@ -369,90 +362,6 @@ fn alert_values(
         .collect()
 }
 
-/// What the workers and the providers do.
-fn activity_values(snapshot: &Snapshot) -> Value {
-    let now = snapshot.counted_at;
-    let activity = |id: i64| snapshot.activities.get(&id);
-    let workers: Vec<Value> = snapshot
-        .workers
-        .iter()
-        .map(|(worker, sending)| {
-            let age = now.since(worker.heartbeat_at);
-            context! {
-                id => worker.id,
-                host => worker.host.as_str(),
-                pid => worker.pid,
-                concurrency => u64::try_from(worker.concurrency).unwrap_or(0),
-                rate => activity(worker.id).filter(|one| one.rate > 0.0).map(|one| report::rate(one.rate)),
-                limited_by => activity(worker.id).and_then(|one| one.bottleneck).map(limit_phrase),
-                version => activity(worker.id).map(|one| one.version.as_str()),
-                heartbeat => ago(age),
-                is_silent => snapshot.is_silent(worker),
-                sending,
-            }
-        })
-        .collect();
-    context! { workers, providers => provider_values(snapshot) }
-}
-
-/// What limits the worker that sends most.
-fn limited_by(snapshot: &Snapshot) -> Option<&'static str> {
-    let activities = snapshot.alive_workers();
-    let activities = activities.filter_map(|worker| snapshot.activities.get(&worker.id));
-    let busiest = activities.max_by(|one, other| one.rate.total_cmp(&other.rate));
-    busiest?.bottleneck.map(limit_phrase)
-}
-
-/// What limits a worker, as a phrase after "limited by".
-fn limit_phrase(bottleneck: Bottleneck) -> &'static str {
-    match bottleneck {
-        Bottleneck::RateLimit => "the rate limit",
-        Bottleneck::Concurrency => "how fast the provider answers (all requests are in flight)",
-        Bottleneck::Provider => "the provider (unavailable or throttling)",
-        Bottleneck::Database => "the commits of the database",
-        Bottleneck::Cpu => "the processors of its machine",
-    }
-}
-
-/// The providers as their workers see them: the worst state, the slowest answers, the last error.
-fn provider_values(snapshot: &Snapshot) -> Vec<Value> {
-    let local = LocalTime::system();
-    let now = snapshot.counted_at;
-    let value = |(name, seen): (&str, Vec<&ProviderActivity>)| {
-        let pause = snapshot.pauses.iter().find(|pause| pause.provider == name);
-        let errors = seen.iter().filter_map(|one| one.last_error.as_ref());
-        let error = errors.max_by_key(|error| error.at);
-        let slowest = seen.iter().filter_map(|one| one.latency_ms);
-        let slowest = slowest.max_by(|one, other| one.p95.total_cmp(&other.p95));
-        let is_open = seen.iter().any(|one| one.breaker_open);
-        let (state, words) = match pause {
-            Some(pause) => (
-                "waiting",
-                format!("asked to wait until {}", local.short(pause.until)),
-            ),
-            None if is_open => ("open", "unavailable".to_owned()),
-            None => ("closed", "working".to_owned()),
-        };
-        let limit = seen.iter().find(|one| !one.rate_limit.is_empty());
-        let limit = limit.map(|one| format!("at most {}", one.rate_limit));
-        let probing = is_open.then(|| "sending test messages one at a time".to_owned());
-        let accepted_at = seen.iter().filter_map(|one| one.last_success_at).max();
-        let accepted = accepted_at.map(|at| format!("last accepted {}", ago(now.since(at))));
-        let facts: Vec<String> = probing.into_iter().chain(limit).chain(accepted).collect();
-        let reason = pause.map(|pause| pause.reason.as_str());
-        context! {
-            name, state, words,
-            facts => facts.join(" · "),
-            latency => slowest.map(|one| format!("{:.0} ms, 95 % in {:.0} ms", one.p50, one.p95)),
-            error_at => error.filter(|_| reason.is_none()).map(|error| ago(now.since(error.at))),
-            error => reason
-                .or(error.map(|error| error.reason.as_str()))
-                .map(|reason| report::plain_reason(reason).into_owned()),
-        }
-    };
-    snapshot.providers().into_iter().map(value).collect()
-}
-
 /// The chart of the last hour, with its events.
 fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Value> {
     let timeline = snapshot.timeline(campaign.map(|one| one.id))?;
@@ -475,10 +384,6 @@ fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Value> 
         })
         .collect();
     Some(context! { events, ..report::chart(&timeline, &local) })
-}
-
-fn unknown_campaign(name: &str) -> Problem {
-    Problem::not_found(format!("unknown campaign `{name}`"))
 }
 
 /// Asks whether to make a change.
@@ -837,48 +742,9 @@ async fn report_page(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Response {
-    let written = file(&shared, &visitor.0, &name, Format::Html, Listing::Figures).await;
-    let mut response = match written {
-        Ok(response) => response,
-        Err(problem) => return problem_page(&visitor, &problem, "/"),
-    };
-    let headers = response.headers_mut();
-    let policy = HeaderValue::from_static(REPORT_POLICY);
-    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, html);
-    response
-}
-
-/// A list of messages as CSV, for pages and for programs.
-pub(super) async fn report_csv(
-    shared: &Arc<ServerState>,
-    who: &Identity,
-    name: &str,
-    list: &str,
-) -> Result<Response, Problem> {
-    let listing = match list {
-        "failed" => Listing::Failed,
-        "undelivered" => Listing::Undelivered,
-        "sent" => Listing::Sent,
-        "figures" => Listing::Figures,
-        other => {
-            let other = other.escape_debug();
-            return Err(Problem::invalid(format!(
-                "unknown list `{other}`: use `failed`, `undelivered`, `sent` or `figures`"
-            )));
-        }
-    };
-    let mut response = file(shared, who, name, Format::Csv, listing).await?;
-    let headers = response.headers_mut();
-    let csv = HeaderValue::from_static("text/csv; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, csv);
-    let file = utf8_percent_encode(name, NON_ALPHANUMERIC);
-    let attachment = format!("attachment; filename*=UTF-8''{file}-{list}.csv");
-    if let Ok(attachment) = HeaderValue::from_str(&attachment) {
-        headers.insert(header::CONTENT_DISPOSITION, attachment);
-    }
-    Ok(response)
+    report_html(&shared, &visitor.0, &name)
+        .await
+        .unwrap_or_else(|problem| problem_page(&visitor, &problem, "/"))
 }
 
 async fn csv(shared: &Arc<ServerState>, visitor: &Visitor, name: &str, list: &str) -> Response {
@@ -930,112 +796,6 @@ async fn rejects_csv(
             response
         }
         Err(problem) => problem_page(&visitor, &problem, "/"),
-    }
-}
-
-/// Writes a report into the body of a response while it is read, with phones and texts if the role may see them. Only
-/// some are written at once, because each takes a thread and holds back the database's cleaning.
-async fn file(
-    shared: &Arc<ServerState>,
-    who: &Identity,
-    name: &str,
-    format: Format,
-    listing: Listing,
-) -> Result<Response, Problem> {
-    let campaign = shared.store.campaign(name).await?;
-    let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
-    let turn = shared.page.download_turn()?;
-    let is_whole = who.role.may(Permission::Operate);
-    if is_whole && (format == Format::Html || listing != Listing::Figures) {
-        let what = match listing {
-            Listing::Failed => "the failed messages",
-            Listing::Undelivered => "the undelivered messages",
-            Listing::Sent => "the sent messages",
-            Listing::Figures => "the report",
-        };
-        record_download(shared, who, Some(name), what).await?;
-    }
-    let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
-    let shared = Arc::clone(shared);
-    tokio::spawn(async move {
-        let _turn = turn;
-        let store = &shared.patient_store;
-        let options = ReportOptions {
-            mask: !is_whole,
-            prices: shared.page.prices().clone(),
-            ..ReportOptions::default()
-        };
-        let mut out = BodyWriter {
-            sender: sender.clone(),
-            buffer: Vec::new(),
-        };
-        let written = async {
-            let report = Report::gather(store, Some(&campaign), &options).await?;
-            report.write(store, format, listing, &mut out).await
-        };
-        let written = tokio::select! {
-            written = written => written,
-            // The client went away.
-            () = sender.closed() => return,
-        };
-        if let Err(error) = written {
-            tracing::warn!(%error, "a report was not written whole");
-            // The body ends with an error, so that it does not look complete.
-            let _ = sender.send(Err(io::Error::other("incomplete"))).await;
-        }
-    });
-    let parts = futures_util::stream::unfold(receiver, async |mut receiver| {
-        let part = receiver.recv().await?;
-        Some((part, receiver))
-    });
-    Ok(Response::new(Body::from_stream(parts)))
-}
-
-/// Records who downloads phones.
-pub(super) async fn record_download(
-    shared: &ServerState,
-    who: &Identity,
-    campaign: Option<&str>,
-    what: &str,
-) -> Result<(), Problem> {
-    let detail = match campaign {
-        Some(campaign) => format!("downloaded {what} of `{campaign}`"),
-        None => format!("downloaded {what}"),
-    };
-    let recorded = shared
-        .store
-        .record(&who.name, "download", campaign, &detail);
-    Ok(recorded.await?)
-}
-
-/// Sends what is written as parts of a body.
-struct BodyWriter {
-    sender: mpsc::Sender<io::Result<Bytes>>,
-    buffer: Vec<u8>,
-}
-
-impl io::Write for BodyWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        const PART: usize = 32 << 10;
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= PART {
-            self.flush()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let part = Bytes::from(std::mem::take(&mut self.buffer));
-        let sending = tokio::time::timeout(READ_TIMEOUT, self.sender.send(Ok(part)));
-        let sent = tokio::task::block_in_place(|| Handle::current().block_on(sending));
-        match sent {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(io::ErrorKind::BrokenPipe.into()),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        }
     }
 }
 

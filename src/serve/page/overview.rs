@@ -11,11 +11,9 @@ use minijinja::value::Value;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
+use super::activity::activity_values;
 use super::snapshot::Snapshot;
-use super::{
-    activity_values, ago, alert_values, last_hour, now_facts, path_of, render, unchanged,
-    visitor_values,
-};
+use super::{ago, alert_values, last_hour, now_facts, path_of, render, unchanged, visitor_values};
 use crate::report::{CampaignSummary, delivery, rate, states};
 use crate::serve::ServerState;
 use crate::serve::guard::{Query, Visitor};

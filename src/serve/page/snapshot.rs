@@ -190,7 +190,7 @@ impl Page {
         Arc::clone(&self.current.borrow())
     }
 
-    pub(super) fn prices(&self) -> &PriceTables {
+    pub(in crate::serve) fn prices(&self) -> &PriceTables {
         &self.prices
     }
 
@@ -315,7 +315,7 @@ impl Page {
     }
 
     /// Held while a file is written to a client.
-    pub(super) fn download_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(in crate::serve) fn download_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let turn = Arc::clone(&self.downloads).try_acquire_owned();
         turn.map_err(|_| busy("other files are being downloaded: try again in a moment"))
     }
