@@ -44,6 +44,7 @@ pub mod provider;
 pub mod queue;
 pub mod rate;
 pub mod receipt;
+pub mod receipts;
 pub mod report;
 pub mod sandbox;
 pub mod secret;

@@ -90,6 +90,4 @@ pub struct Receipt {
     /// When it was delivered or given up, by the provider's clock.
     pub at: Option<Timestamp>,
     pub part: Option<ReceiptPart>,
-    /// The provider's own words: one entry of its response.
-    pub raw: String,
 }

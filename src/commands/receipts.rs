@@ -14,8 +14,9 @@ use super::values::{campaign_name, span};
 use super::{Context, status, with_hint};
 use crate::exit::Exit;
 use crate::provider::Provider;
+use crate::receipts::{PullMode, PullSummary, ReceiptPuller};
 use crate::report::{Summaries, summaries_text};
-use crate::sender::{PullMode, PullSummary, ReceiptPuller, Sender};
+use crate::sender::Sender;
 use crate::store::{Access, Store};
 use crate::text::{counted, duration, listed};
 
@@ -219,7 +220,7 @@ impl Waiting {
         loop {
             all += self.puller.pass(mode, false).await?;
             mode = PullMode::Due;
-            bar.set(all.new);
+            bar.set(all.applied.new);
             let is_over = self.is_once
                 || *self.stop.borrow()
                 || self.until.is_some_and(|until| Instant::now() >= until);
@@ -242,7 +243,7 @@ fn json(summary: &PullSummary) -> Value {
         failed.map(|(provider, failure)| json!({ "provider": provider, "failure": failure }));
     json!({
         "fetched": summary.fetched,
-        "new": summary.new,
+        "new": summary.applied.new,
         "settled": summary.applied.sent + summary.applied.failed,
         "failed": failed.collect::<Vec<_>>(),
     })
@@ -254,7 +255,7 @@ pub(super) fn explain(context: &Context, summary: &PullSummary) {
     let settled = summary.applied.sent + summary.applied.failed;
     let mut text = format!(
         "fetched {} receipts, {} of them new",
-        summary.fetched, summary.new
+        summary.fetched, summary.applied.new
     );
     if settled > 0 {
         let messages = counted(settled, "unknown message");

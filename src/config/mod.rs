@@ -17,7 +17,7 @@ pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::phone::Region;
 pub use crate::prices::Prices;
-use crate::{import, logging, metrics, queue, sender, serve, store};
+use crate::{import, logging, metrics, queue, receipts, sender, serve, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -59,7 +59,7 @@ pub struct Config {
     pub import: import::Config,
     pub retention: store::RetentionConfig,
     pub redis: import::consumer::RedisConfig,
-    pub receipts: sender::ReceiptsConfig,
+    pub receipts: receipts::Config,
     pub serve: serve::Config,
     pub log: logging::Config,
     pub metrics: metrics::Config,

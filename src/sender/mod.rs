@@ -18,7 +18,6 @@ mod lookup;
 mod maintenance;
 mod provider_state;
 mod publisher;
-mod receipts;
 mod recorder;
 mod request;
 mod window;
@@ -44,6 +43,7 @@ use crate::provider::Provider;
 use crate::provider::client::{Client, ClientError};
 use crate::queue::retry;
 use crate::rate::Rates;
+use crate::receipts::{self, ReceiptPuller};
 use crate::store::{Campaign, CampaignStatus, Store, StoreError};
 use bottleneck::WaitTimes;
 use clock::Clock;
@@ -53,7 +53,6 @@ use request::Transport;
 
 pub use crate::activity::Bottleneck;
 pub use auto_pause::Config as AutoPauseConfig;
-pub use receipts::{Config as ReceiptsConfig, PullMode, PullSummary, ReceiptPuller};
 
 /// Section `[sender]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -101,7 +100,7 @@ pub struct Settings {
     pub follow: bool,
     /// Wait for windows to open, and for messages that are due later than any retry.
     pub wait: bool,
-    pub receipts: ReceiptsConfig,
+    pub receipts: receipts::Config,
     /// Where a worker writes results that its database server cannot store.
     pub state_folder: Option<PathBuf>,
 }

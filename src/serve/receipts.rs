@@ -1,7 +1,6 @@
-//! Delivery receipts and replies that vendors post. They are stored before they are answered, and applied by one task.
+//! Delivery receipts and replies that vendors post. They are applied or stored before they are answered.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, State};
@@ -14,7 +13,6 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
-use tokio::sync::Notify;
 use url::Url;
 
 use super::ServerState;
@@ -22,13 +20,10 @@ use super::guard::WholeBody;
 use super::problem::Problem;
 use crate::phone::Phone;
 use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
+use crate::receipts::ReceiptPuller;
 use crate::secret::Secret;
 use crate::store::StoreError;
 
-/// How often receipts that belong to no message yet are tried again.
-const APPLY_EVERY: Duration = Duration::from_secs(1);
-/// How often the wait for receipts that never came is ended.
-const END_EVERY: Duration = Duration::from_secs(60);
 /// What a vendor waits before it posts again, in seconds.
 const RETRY: u32 = 30;
 
@@ -54,9 +49,6 @@ pub fn receipt_token(key: &Secret<String>, provider: &str) -> String {
     mac.update(provider.as_bytes());
     URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes())
 }
-
-/// Wakes the task that applies receipts.
-static ARRIVED: Notify = Notify::const_new();
 
 /// The provider whose address a request has. It is known before the body is read.
 struct Addressed(Arc<Provider>);
@@ -90,7 +82,7 @@ async fn receive(
 ) -> Result<Response, Problem> {
     let name = provider.name();
     let url = public_url(&shared, &uri);
-    let now = shared.store.now().await.map_err(away)?;
+    let now = shared.store.now().await.map_err(unavailable)?;
     let posted = provider.parse_webhook(&PostedRequest {
         method: &method,
         url: &url,
@@ -101,13 +93,11 @@ async fn receive(
     let posted = posted.map_err(|error| refused(&provider, &error))?;
     let store = &shared.store;
     if !posted.receipts.is_empty() {
-        let receipts = &posted.receipts;
-        let new = store
-            .add_receipts(name, receipts, now)
+        let applied = store
+            .add_receipts(name, &posted.receipts, now)
             .await
-            .map_err(away)?;
-        shared.metrics.count_receipts(name, new);
-        ARRIVED.notify_one();
+            .map_err(unavailable)?;
+        shared.metrics.count_receipts(name, applied.new);
     }
     let mut unreadable = posted.unreadable;
     let mut stops: Vec<(String, Option<String>)> = Vec::new();
@@ -132,7 +122,7 @@ async fn receive(
         shared.metrics.count_unreadable(name, unreadable);
     }
     if !stops.is_empty() {
-        let added = store.suppress(stops, now).await.map_err(away)?;
+        let added = store.suppress(stops, now).await.map_err(unavailable)?;
         shared.metrics.count_opt_outs(name, added);
     }
     let (kind, text) = provider.webhook_answer();
@@ -157,7 +147,7 @@ fn public_url(shared: &ServerState, uri: &Uri) -> String {
     }
 }
 
-fn away(error: StoreError) -> Problem {
+fn unavailable(error: StoreError) -> Problem {
     Problem::from(error).after(RETRY)
 }
 
@@ -173,59 +163,12 @@ fn refused(provider: &Provider, error: &WebhookError) -> Problem {
     Problem::new(status, error.to_string())
 }
 
-/// Applies receipts as they arrive, and those that wait for their message, without end.
+/// Applies receipts that came before their message, and ends the wait for those that never came.
 pub(super) async fn apply(shared: Arc<ServerState>) {
-    let store = &shared.patient_store;
-    let mut ended_at: Option<Instant> = None;
-    loop {
-        if ended_at.is_none_or(|at| at.elapsed() >= END_EVERY) {
-            ended_at = Some(Instant::now());
-            if let Err(error) = end_awaiting(&shared).await {
-                tracing::warn!(%error, "old messages without a receipt were not ended");
-            }
-        }
-        match apply_due(&shared).await {
-            // There may be more.
-            Ok(true) => continue,
-            Ok(false) => {}
-            Err(error) => tracing::warn!(%error, "receipts could not be applied"),
-        }
-        let due = store.next_receipt_due().await.unwrap_or_default();
-        let now = store.now().await;
-        let wait = due
-            .zip(now.ok())
-            .map(|(due, now)| due.since(now).max(APPLY_EVERY));
-        let sleep = async {
-            match wait {
-                Some(wait) => tokio::time::sleep(wait.min(Duration::from_secs(60))).await,
-                None => tokio::time::sleep(Duration::from_secs(60)).await,
-            }
-        };
-        tokio::select! {
-            () = ARRIVED.notified() => {}
-            () = sleep => {}
-        }
-    }
-}
-
-/// Ends the wait for receipts that never came, of providers that only post them.
-async fn end_awaiting(shared: &ServerState) -> Result<(), StoreError> {
-    let store = &shared.patient_store;
-    let before = store.now().await?.minus(shared.no_report_after);
-    for (name, provider) in &shared.providers {
-        if provider.pull().is_none() {
-            store.end_awaiting(name, before).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Applies some of the due receipts; returns whether there were any.
-async fn apply_due(shared: &ServerState) -> Result<bool, StoreError> {
-    let store = &shared.patient_store;
-    let now = store.now().await?;
-    let applied = store.apply_receipts(shared.no_report_after, now).await?;
-    Ok(applied.receipts > 0)
+    let (store, stop) = (shared.patient_store.clone(), shared.stop.clone());
+    ReceiptPuller::applying(store, &shared.providers, shared.no_report_after, stop)
+        .run()
+        .await;
 }
 
 #[cfg(test)]

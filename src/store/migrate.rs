@@ -31,6 +31,7 @@ macro_rules! migrations {
             ("0009", sql!("0009_receipt_key.sql")),
             ("0010", sql!("0010_posted_by.sql")),
             ("0011", sql!("0011_doubt_span.sql")),
+            ("0012", sql!("0012_receipt_inbox.sql")),
         ];
         MIGRATIONS
     }};

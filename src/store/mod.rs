@@ -4,6 +4,7 @@
 mod activity;
 mod attempts;
 mod audit;
+mod awaiting;
 mod campaign_filter;
 mod campaigns;
 mod candidates;
@@ -51,6 +52,7 @@ use connection::{
 
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::AuditEntry;
+pub use awaiting::{AwaitingSms, PullLease, TriedAt};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use commit_batch::{
@@ -67,7 +69,7 @@ pub use intake::{
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use queue_state::Unfinished;
-pub use receipts::{AwaitingSms, PullLease, ReceiptsApplied, TriedAt};
+pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};

@@ -214,7 +214,6 @@ diesel::table! {
         code -> Nullable<Text>,
         reason -> Nullable<Text>,
         at -> Nullable<BigInt>,
-        raw -> Text,
         received_at -> BigInt,
         due_at -> Nullable<BigInt>,
         sms_id -> Nullable<BigInt>,

@@ -15,7 +15,7 @@ const COMMON: [&str; 9] = [
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 31] = [
+const DIRECTIONS: [(&str, &[&str]); 32] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -32,6 +32,7 @@ const DIRECTIONS: [(&str, &[&str]); 31] = [
             "operations",
             "process",
             "provider",
+            "receipts",
             "report",
             "sandbox",
             "sender",
@@ -44,7 +45,8 @@ const DIRECTIONS: [(&str, &[&str]); 31] = [
     (
         "config",
         &[
-            "import", "logging", "metrics", "provider", "queue", "sender", "serve", "store",
+            "import", "logging", "metrics", "provider", "queue", "receipts", "sender", "serve",
+            "store",
         ],
     ),
     (
@@ -55,6 +57,7 @@ const DIRECTIONS: [(&str, &[&str]); 31] = [
             "metrics",
             "operations",
             "provider",
+            "receipts",
             "report",
             "store",
             "text",
@@ -63,9 +66,10 @@ const DIRECTIONS: [(&str, &[&str]); 31] = [
     (
         "sender",
         &[
-            "limit", "metrics", "process", "provider", "queue", "store", "text",
+            "limit", "metrics", "process", "provider", "queue", "receipts", "store", "text",
         ],
     ),
+    ("receipts", &["metrics", "provider", "store"]),
     ("operations", &["store"]),
     ("metrics", &["store"]),
     ("import", &["atomic_file", "process", "store", "text"]),
@@ -509,7 +513,7 @@ fn every_setting_has_a_default() {
         ("circuit_breaker", "src/sender/breaker.rs", "Config"),
         ("auto_pause", "src/sender/auto_pause.rs", "Config"),
         ("import", "src/import/config.rs", "Config"),
-        ("receipts", "src/sender/receipts.rs", "Config"),
+        ("receipts", "src/receipts/mod.rs", "Config"),
         ("retention", "src/store/purge.rs", "RetentionConfig"),
         ("redis", "src/import/consumer/mod.rs", "RedisConfig"),
         ("log", "src/logging.rs", "Config"),

@@ -1,7 +1,6 @@
 //! How one entry of a list of receipts is read, whether the list was requested or posted.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use jiff::tz::TimeZone;
 use serde::Deserialize;
@@ -17,8 +16,6 @@ use crate::provider::times;
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
 use crate::sms::{Class, Failure};
 
-/// Longer entries are cut.
-const MAX_RAW: usize = 1_024;
 /// The most receipts of one document. The largest page of a vendor has 1,000 entries.
 const MAX_RECEIPTS: usize = 100_000;
 
@@ -94,7 +91,7 @@ impl ReceiptReader {
     ) {
         let place = self.rules.items.as_deref();
         let Some(place) = place.filter(|place| !place.is_empty()) else {
-            receipts.extend(self.receipt(entry, entry.json(), source));
+            receipts.extend(self.receipt(entry, source));
             return;
         };
         let items = entry.json().pointer(place).and_then(Json::as_array);
@@ -102,12 +99,12 @@ impl ReceiptReader {
             if is_full(receipts, source.config) {
                 break;
             }
-            receipts.extend(self.receipt(entry.with_item(item), item, source));
+            receipts.extend(self.receipt(entry.with_item(item), source));
         }
     }
 
-    /// One entry; `None` where it can belong to no message. `raw` is what the vendor wrote about it.
-    fn receipt(&self, entry: Node<'_>, raw: &Json, source: &EntrySource<'_>) -> Option<Receipt> {
+    /// One entry; `None` where it can belong to no message.
+    fn receipt(&self, entry: Node<'_>, source: &EntrySource<'_>) -> Option<Receipt> {
         let (rules, provider) = (&self.rules, &source.config.name);
         let value = |places: &Option<Pointers>| entry.first(places.as_ref());
         let message_id = value(&rules.message_id)
@@ -141,7 +138,6 @@ impl ReceiptReader {
             failure: self.failure(state, word, entry, source),
             at: value(&rules.at).and_then(|at| times::parse(&at, &self.zone)),
             part,
-            raw: raw_text(raw),
         })
     }
 
@@ -212,36 +208,6 @@ pub(super) fn is_full(receipts: &[Receipt], config: &ProviderConfig) -> bool {
         );
     }
     is_full
-}
-
-/// The beginning of a JSON value as text. What is cut off is never written.
-fn raw_text(value: &Json) -> String {
-    struct Beginning(Vec<u8>);
-    impl io::Write for Beginning {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let room = MAX_RAW - self.0.len();
-            if room == 0 {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            let taken = &bytes[..bytes.len().min(room)];
-            self.0.extend_from_slice(taken);
-            Ok(taken.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut beginning = Beginning(Vec::new());
-    // An error says that it is full.
-    let _ = serde_json::to_writer(&mut beginning, value);
-    match String::from_utf8(beginning.0) {
-        Ok(text) => text,
-        Err(error) => {
-            let whole = error.utf8_error().valid_up_to();
-            String::from_utf8_lossy(&error.as_bytes()[..whole]).into_owned()
-        }
-    }
 }
 
 /// The number of a part: `2`, or `2 of 3` in one text; `total` is how many parts there are.

@@ -339,7 +339,7 @@ fn settings() -> Settings {
         limit: None,
         follow: false,
         wait: true,
-        receipts: crate::sender::ReceiptsConfig {
+        receipts: crate::receipts::Config {
             wait: Duration::ZERO,
             no_report_after: Duration::from_secs(72 * 3_600),
         },

@@ -15,10 +15,12 @@ use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::SimpleConnection as _;
+use diesel::mysql::Mysql;
+use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{ConnectionError, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
-use diesel::sqlite::SqliteConnection;
+use diesel::sqlite::{Sqlite, SqliteConnection};
 use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
 
@@ -462,6 +464,24 @@ impl Connection {
         };
         StoreError::new(database, kind, message(error))
     }
+}
+
+/// How an engine updates rows with values from a list.
+pub(super) trait Dialect {
+    /// `UPDATE … JOIN (SELECT … UNION ALL …)`, else `UPDATE … FROM (VALUES …)`.
+    const UPDATES_BY_JOIN: bool;
+}
+
+impl Dialect for Sqlite {
+    const UPDATES_BY_JOIN: bool = false;
+}
+
+impl Dialect for Pg {
+    const UPDATES_BY_JOIN: bool = false;
+}
+
+impl Dialect for Mysql {
+    const UPDATES_BY_JOIN: bool = true;
 }
 
 /// A query that stays prepared on its connection, although diesel would prepare it each time: an `UPDATE`, or a query

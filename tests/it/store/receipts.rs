@@ -1,6 +1,7 @@
 //! Delivery receipts: the inbox, what receipts do to sent, unknown and failed messages, and the lease of a provider.
 
 use std::time::Duration;
+use std::{fs, thread};
 
 use smsq::queue::Transition;
 use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
@@ -10,6 +11,7 @@ use smsq::store::{PullLease, Purge, ReceiptsApplied, TriedAt};
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, failure, on_every_engine, phone, unknown,
 };
+use crate::support::databases::{Database, Kind, on_every_database};
 
 const KEEP: Duration = Duration::from_secs(72 * 3_600);
 
@@ -23,7 +25,6 @@ fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
         failure: None,
         at: Some(after(5)),
         part: None,
-        raw: r#"{"state":"…"}"#.to_owned(),
     }
 }
 
@@ -58,7 +59,7 @@ async fn awaiting(queue: &TestQueue, count: u32) -> Vec<Sms> {
     all
 }
 
-async fn add(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) -> u64 {
+async fn add(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) -> ReceiptsApplied {
     let added = queue.store.add_receipts(PROVIDER, receipts, now).await;
     added.expect("stored")
 }
@@ -71,10 +72,12 @@ async fn apply(queue: &TestQueue, now: Timestamp) -> ReceiptsApplied {
         .expect("applied")
 }
 
-/// Stores and applies receipts.
 async fn receive(queue: &TestQueue, receipts: &[Receipt]) -> ReceiptsApplied {
-    add(queue, receipts, after(6)).await;
-    apply(queue, after(6)).await
+    add(queue, receipts, after(6)).await
+}
+
+fn stored(queue: &TestQueue) -> i64 {
+    queue.db.number("SELECT count(*) AS value FROM receipt")
 }
 
 fn word(queue: &TestQueue, column: &str, id: i64) -> Option<String> {
@@ -173,8 +176,8 @@ async fn receipt_is_matched_by_reference_or_by_id_and_phone() {
         // Another provider's ids and references are others.
         let others = [delivered(&all[2])];
         let other = queue.store.add_receipts("other", &others, after(6));
-        assert_eq!(other.await.expect("stored"), 1);
-        assert_eq!(apply(queue, after(6)).await.matched, 0);
+        let other = other.await.expect("stored");
+        assert_eq!((other.new, other.matched), (1, 0));
     })
     .await;
 }
@@ -185,10 +188,10 @@ async fn doubled_receipt_is_stored_and_applied_once() {
         let all = awaiting(queue, 1).await;
         let delivered = receipt(&all[0], ReceiptState::Delivered);
         let both = [delivered.clone(), delivered.clone()];
-        assert_eq!(add(queue, &both, after(6)).await, 1);
-        assert_eq!(apply(queue, after(6)).await.matched, 1);
-        assert_eq!(add(queue, &[delivered], after(9)).await, 0);
-        assert_eq!(apply(queue, after(9)).await, ReceiptsApplied::default());
+        assert_eq!(add(queue, &both, after(6)).await.new, 1);
+        assert_eq!(add(queue, &[delivered], after(9)).await.new, 0);
+        // It is in the row of its message.
+        assert_eq!(stored(queue), 0);
     })
     .await;
 }
@@ -217,7 +220,6 @@ async fn final_state_never_goes_back() {
         for receipt in receipts {
             add(queue, &[receipt], after(6)).await;
         }
-        apply(queue, after(6)).await;
         assert_eq!(state(queue, two), "undelivered");
         assert!(word(queue, "delivery_note", two.id).is_some());
     })
@@ -245,11 +247,215 @@ async fn failed_part_wins_over_delivered_parts() {
 }
 
 #[tokio::test]
+async fn earlier_receipt_of_an_unsettled_message_counts_first() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
+        queue.settle(&all[0], accepted(&all[0])).await;
+        // Before the first one is tried again.
+        receive(queue, &[undelivered(&all[0], Class::Recipient)]).await;
+        assert_eq!(state(queue, &all[0]), "delivered");
+        assert!(word(queue, "delivery_note", all[0].id).is_some());
+        assert_eq!(stored(queue), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiting_receipts_of_a_message_are_applied_in_order() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        add(queue, &[receipt(&all[0], ReceiptState::Delivered)], NOW).await;
+        assert_eq!(apply(queue, after(1)).await.matched, 0);
+        // The first is due again after eight seconds, the second after three.
+        let second = undelivered(&all[0], Class::Recipient);
+        add(queue, &[second], after(2)).await;
+        queue.settle(&all[0], accepted(&all[0])).await;
+        assert_eq!(apply(queue, after(3)).await.matched, 2);
+        assert_eq!(state(queue, &all[0]), "delivered");
+        assert!(word(queue, "delivery_note", all[0].id).is_some());
+        assert_eq!(stored(queue), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_that_cannot_settle_yet_is_tried_again() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        queue.settle(&all[0], unknown()).await;
+        // Until this is settled, no rejection ends the doubt.
+        queue.db.run("UPDATE sms SET late_accepted = 1");
+        let rejected = [receipt(&all[0], ReceiptState::Rejected)];
+        let applied = receive(queue, &rejected).await;
+        assert_eq!((applied.new, applied.matched, applied.failed), (1, 0, 0));
+        assert_eq!(queue.place(all[0].id), "unknown");
+        let unattached = "SELECT count(*) AS value FROM receipt
+                          WHERE due_at IS NOT NULL AND sms_id IS NULL";
+        assert_eq!(queue.db.number(unattached), 1);
+        queue.db.run("UPDATE sms SET late_accepted = 0");
+        let applied = apply(queue, after(7)).await;
+        assert_eq!((applied.matched, applied.failed), (1, 1));
+        assert_eq!(queue.place(all[0].id), "recipient");
+        // It stays, because its message may turn out to be sent.
+        assert_eq!((stored(queue), queue.db.number(unattached)), (1, 0));
+        assert_eq!(receive(queue, &rejected).await.new, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_of_a_message_claimed_meanwhile_is_kept() {
+    on_every_engine(async |queue| {
+        let all = claimed(queue, 1).await;
+        queue.settle(&all[0], unknown()).await;
+        // It is claimed again after the receipt has found it, and before it is locked.
+        let mut other = queue.db.client();
+        other.run("BEGIN; UPDATE sms SET state = 1, claim = claim + 1");
+        let committing = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(500));
+            other.run("COMMIT");
+        });
+        let receipts = [receipt(&all[0], ReceiptState::Delivered)];
+        assert_eq!(receive(queue, &receipts).await.matched, 0);
+        committing.join().expect("committed");
+        assert_eq!(
+            (queue.place(all[0].id), stored(queue)),
+            ("sending".to_owned(), 1)
+        );
+        let again = Sms {
+            claim: all[0].claim + 1,
+            ..all[0].clone()
+        };
+        queue.settle(&again, accepted(&again)).await;
+        assert_eq!(apply(queue, after(7)).await.matched, 1);
+        assert_eq!(state(queue, &again), "delivered");
+        assert_eq!(stored(queue), 0);
+    })
+    .await;
+}
+
+/// Creates the tables of version 0011, in which each receipt has a row, with three sent messages.
+fn create_version_11(db: &Database) {
+    let engine = match db.kind {
+        Kind::Sqlite => "sqlite",
+        Kind::Mysql => "mysql",
+        Kind::Postgres => "postgres",
+    };
+    db.run(
+        "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL,
+         run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+    );
+    let mut files: Vec<_> = fs::read_dir(format!("migrations/{engine}"))
+        .expect("migrations")
+        .map(|file| file.expect("a file").path())
+        .collect();
+    files.sort();
+    for file in &files[..11] {
+        let name = file.file_name().expect("a name").to_string_lossy();
+        db.run(&fs::read_to_string(file).expect("statements"));
+        let version = &name[..4];
+        db.run(&format!(
+            "INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"
+        ));
+    }
+    let now = NOW.as_millis();
+    // One is delivered, one undelivered in its second part, and the receipt of the third came before its response.
+    for (id, state, part, parts, due_at, sms_id, at) in [
+        (1, "delivered", 0, 0, "NULL", "1", "0"),
+        (2, "undelivered", 2, 2, "NULL", "2", "0"),
+        (3, "awaiting", 0, 0, "0", "NULL", "NULL"),
+    ] {
+        let phone = phone(id);
+        let reported = state.replace("awaiting", "delivered");
+        db.run(&format!(
+            "INSERT INTO sms_sent (id, campaign_id, phone, reference, provider, message_id, segments, attempts, claim,
+             delivery_state, delivery_at, content, created_at, sent_at)
+             VALUES ({id}, 1, '{phone}', 'r{id}', '{PROVIDER}', 'SM{id}', 2, 1, 1, '{state}', {now} + {at}, 'hello',
+             {now}, {now})"
+        ));
+        db.run(&format!(
+            "INSERT INTO receipt (provider, message_key, state, part, parts, reference, message_id, phone, at, raw,
+             received_at, due_at, sms_id)
+             VALUES ('{PROVIDER}', 'r{id} SM{id} {phone}', '{reported}', {part}, {parts}, 'r{id}', 'SM{id}', '{phone}',
+             {now}, '{{}}', {now}, {now} + {due_at}, {sms_id})"
+        ));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn receipts_of_an_older_version_are_migrated() {
+    on_every_database(async |db| {
+        create_version_11(&db);
+        let queue = TestQueue::new(db).await;
+        assert_eq!(apply(&queue, after(1)).await.matched, 1);
+        let of = |id: u64, state, number| Receipt {
+            reference: Some(format!("r{id}")),
+            message_id: Some(format!("SM{id}")),
+            phone: Some(phone(id)),
+            state,
+            failure: None,
+            at: Some(after(5)),
+            part: (number > 0).then_some(ReceiptPart { number, total: 2 }),
+        };
+        // What is stored is not new again, and the others are added to it.
+        let again = [
+            of(1, ReceiptState::Delivered, 0),
+            of(2, ReceiptState::Undelivered, 2),
+            of(3, ReceiptState::Delivered, 0),
+        ];
+        assert_eq!(receive(&queue, &again).await.new, 0);
+        let more = [
+            of(1, ReceiptState::Undelivered, 0),
+            of(2, ReceiptState::Delivered, 1),
+        ];
+        assert_eq!(receive(&queue, &more).await.new, 2);
+        let column = |name| [1, 2, 3].map(|id| word(&queue, name, id));
+        let expected = ["delivered", "undelivered", "delivered"];
+        assert_eq!(column("delivery_state"), expected.map(text));
+        let noted = column("delivery_note").map(|note| note.is_some());
+        assert_eq!(noted, [true, false, false]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_of_the_whole_message_is_stored_with_its_parts() {
+    on_every_engine(async |queue| {
+        let all = awaiting(queue, 1).await;
+        let part = |number, state| Receipt {
+            part: Some(ReceiptPart { number, total: 2 }),
+            ..receipt(&all[0], state)
+        };
+        receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
+        assert_eq!(stored(queue), 0);
+        receive(queue, &[part(2, ReceiptState::Undelivered)]).await;
+        assert_eq!(stored(queue), 2);
+        assert_eq!(state(queue, &all[0]), "undelivered");
+        receive(queue, &[part(1, ReceiptState::Delivered)]).await;
+        let again = [
+            receipt(&all[0], ReceiptState::Delivered),
+            part(1, ReceiptState::Delivered),
+        ];
+        assert_eq!(receive(queue, &again).await.new, 0);
+        assert_eq!(stored(queue), 3);
+        assert_eq!(state(queue, &all[0]), "undelivered");
+        assert_eq!(word(queue, "delivery_note", all[0].id), None);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn receipt_that_overtakes_its_answer_is_applied_later() {
     on_every_engine(async |queue| {
         let all = claimed(queue, 1).await;
         let delivered = receipt(&all[0], ReceiptState::Delivered);
-        assert_eq!(receive(queue, &[delivered]).await.matched, 0);
+        assert_eq!(
+            receive(queue, std::slice::from_ref(&delivered))
+                .await
+                .matched,
+            0
+        );
         // It is due again after its age, and at least a second.
         assert_eq!(apply(queue, after(6)).await.receipts, 0);
         queue.settle(&all[0], accepted(&all[0])).await;
@@ -257,6 +463,8 @@ async fn receipt_that_overtakes_its_answer_is_applied_later() {
         assert_eq!(due, Some(after(7)));
         assert_eq!(apply(queue, after(7)).await.matched, 1);
         assert_eq!(state(queue, &all[0]), "delivered");
+        assert_eq!(stored(queue), 0);
+        assert_eq!(receive(queue, &[delivered]).await.new, 0);
     })
     .await;
 }
@@ -272,24 +480,16 @@ async fn receipt_without_a_message_is_deleted_in_the_end() {
             failure: None,
             at: None,
             part: None,
-            raw: "{}".to_owned(),
         };
         let mut now = after(6);
-        add(queue, &[foreign], now).await;
+        assert_eq!(add(queue, &[foreign], now).await.new, 1);
         let unmatched = async || queue.store.unmatched_receipts().await.expect("a count");
-        let raw = || queue.db.words("SELECT raw AS value FROM receipt");
-        assert_eq!(unmatched().await, 0);
-        let mut tries = 0;
-        while apply(queue, now).await.receipts > 0 {
+        let mut tries = 1;
+        while let Some(due) = queue.store.next_receipt_due().await.expect("an instant") {
+            assert_eq!(unmatched().await, 1);
+            now = due;
+            assert_eq!(apply(queue, now).await.receipts, 1);
             tries += 1;
-            if tries == 1 {
-                assert_eq!((unmatched().await, raw()), (1, vec![text("{}")]));
-            }
-            if tries == 5 {
-                assert_eq!((unmatched().await, raw()), (1, vec![text("")]));
-            }
-            let due = queue.store.next_receipt_due().await.expect("an instant");
-            now = due.unwrap_or(now);
         }
         assert_eq!(unmatched().await, 0);
         assert!((6..=8).contains(&tries), "{tries}");
@@ -546,7 +746,8 @@ async fn reused_message_id_belongs_to_each_reference() {
         assert_eq!(receive(queue, &[of(&all[1]), of(&all[1])]).await.matched, 1);
         let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
         assert_eq!(states, ["delivered", "delivered"]);
-        assert_eq!(add(queue, &[of(&all[0]), of(&all[1])], after(9)).await, 0);
+        let again = add(queue, &[of(&all[0]), of(&all[1])], after(9)).await;
+        assert_eq!(again.new, 0);
     })
     .await;
 }
@@ -658,14 +859,23 @@ async fn receipts_are_purged_with_their_message() {
             phone: Some(phone(2)[1..].to_owned()),
             ..receipt(&all[2], ReceiptState::Delivered)
         };
+        let part = Some(ReceiptPart {
+            number: 1,
+            total: 1,
+        });
         let receipts = [
-            receipt(&all[0], ReceiptState::Delivered),
-            undelivered(&all[1], Class::Recipient),
+            Receipt {
+                part,
+                ..receipt(&all[0], ReceiptState::Delivered)
+            },
+            Receipt {
+                part,
+                ..undelivered(&all[1], Class::Recipient)
+            },
             foreign,
         ];
         receive(queue, &receipts).await;
-        let kept = || queue.db.number("SELECT count(*) AS value FROM receipt");
-        assert_eq!(kept(), 3);
+        assert_eq!(stored(queue), 3);
         let delivery = async || {
             let totals = queue.store.totals(None).await.expect("totals");
             totals.delivery.expect("receipts are awaited")
@@ -677,7 +887,7 @@ async fn receipts_are_purged_with_their_message() {
         );
         let purged = queue.store.purge_person(&[phone(2)], NOW).await;
         assert_eq!(purged.expect("purged").sent, 1);
-        assert_eq!(kept(), 2);
+        assert_eq!(stored(queue), 2);
         let mut purge = Purge::before(after(1), None);
         while let Some(_step) = queue
             .store
@@ -685,7 +895,7 @@ async fn receipts_are_purged_with_their_message() {
             .await
             .expect("purged")
         {}
-        assert_eq!(kept(), 0);
+        assert_eq!(stored(queue), 0);
         // What was awaited when it was purged will never be known.
         let after = delivery().await;
         assert_eq!(

@@ -1,7 +1,6 @@
-//! Fetches delivery receipts, stores them, and applies them. One process of several does this for a provider, and
-//! another takes over when its lease ends.
+//! Fetches the receipts of one provider: which are due, page by page, and where a pass stopped.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +9,10 @@ use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use super::cadence::{ask_ages, due_spans, sweep_ages};
+use super::{PullMode, PullSummary, ReceiptPuller, sleep};
 use crate::metrics::Metrics;
 use crate::phone::Phone;
 use crate::provider::client::{Client, ClientError};
@@ -19,29 +20,16 @@ use crate::provider::{
     AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptQuery, ReceiptRoad,
     ReceiptSource, RequestContext, RequestResult,
 };
-use crate::queue::delivery::{ask_ages, due_spans, sweep_ages};
 use crate::receipt::Receipt;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 use crate::store::{AwaitingSms, ReceiptsApplied, Store, StoreError, TriedAt};
 
-/// Section `[receipts]`.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// How long `send` and `run` wait for receipts after everything is sent.
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub wait: Duration,
-    /// How long after it was sent a message without a receipt is `no_report`.
-    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
-    pub no_report_after: Duration,
-}
-
-/// The time between two drains, between the first two sweeps of a message, and between two looks at who is asked for.
+/// Interval of drains.
 const DRAIN_EVERY: Duration = Duration::from_secs(60);
+/// Interval of the first two sweeps of a message.
 const SWEEP_EVERY: Duration = Duration::from_secs(300);
+/// Interval at which messages are looked for that are due to be asked for.
 const ASK_EVERY: Duration = Duration::from_secs(20);
-/// The longest time between two looks at receipts that are due again.
-const APPLY_EVERY: Duration = Duration::from_secs(1);
 /// How long a lease lasts without being renewed, which happens also while a request runs.
 const LEASE: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(3);
@@ -67,43 +55,6 @@ const STORE_RETRY: Duration = Duration::from_secs(1);
 
 /// How receipts came that were fetched, in metrics.
 const PULLED: &str = "pull";
-
-/// Which receipts are fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PullMode {
-    /// What is due by the cadence of each provider.
-    Due,
-    /// All that is awaited.
-    Now,
-    /// All that is awaited, from the repeatable source of each provider.
-    Recheck,
-}
-
-/// What one pass over the providers did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PullSummary {
-    /// Receipts that the providers returned, and those that were not known yet.
-    pub fetched: u64,
-    pub new: u64,
-    pub applied: ReceiptsApplied,
-    /// Messages whose wait for a receipt ended without one.
-    pub no_report: u64,
-    /// Providers whose receipts another process fetches at this moment.
-    pub busy: Vec<String>,
-    /// Providers that could not be asked, and why.
-    pub failed: Vec<(String, Failure)>,
-}
-
-impl std::ops::AddAssign for PullSummary {
-    fn add_assign(&mut self, other: Self) {
-        self.fetched += other.fetched;
-        self.new += other.new;
-        self.applied += other.applied;
-        self.no_report += other.no_report;
-        self.busy = other.busy;
-        self.failed = other.failed;
-    }
-}
 
 /// Why a pass over one provider ended early.
 enum PullError {
@@ -148,29 +99,16 @@ enum PassPlace {
     },
 }
 
-/// Fetches and applies the receipts of several providers.
-pub struct ReceiptPuller {
-    store: Store,
-    providers: Vec<PulledProvider>,
-    /// That of campaigns that name none.
-    default_provider: Option<String>,
-    no_report_after: Duration,
-    /// A random number, which names this process in the leases.
-    holder: i64,
-    stop: watch::Receiver<bool>,
-    metrics: Arc<Metrics>,
-}
-
-struct PulledProvider {
-    provider: Arc<Provider>,
+pub(super) struct PulledProvider {
+    pub(super) provider: Arc<Provider>,
     client: Client,
     /// Not before this instant.
-    next_pass: Instant,
+    pub(super) next_pass: Instant,
     next_request: Instant,
     /// Passes in a row that failed.
     failures: u32,
     /// The last pass fetched everything that was due.
-    is_current: bool,
+    pub(super) is_current: bool,
 }
 
 /// One pass over one provider.
@@ -190,160 +128,30 @@ struct Pass<'a> {
     /// Requests that were answered.
     answered: u64,
     fetched: u64,
-    new: u64,
+    applied: ReceiptsApplied,
 }
 
-impl ReceiptPuller {
-    /// Uses the providers whose receipts can be fetched. Ends soon after `stop` is true.
-    pub fn new(
-        store: Store,
-        providers: &BTreeMap<String, Arc<Provider>>,
-        config: &Config,
-        stop: watch::Receiver<bool>,
-    ) -> Result<Self, ClientError> {
-        let mut pulled = Vec::new();
-        for provider in providers.values().filter(|one| one.pull().is_some()) {
-            pulled.push(PulledProvider {
-                client: Client::new(provider, 1)?,
-                provider: Arc::clone(provider),
-                next_pass: Instant::now(),
-                next_request: Instant::now(),
-                failures: 0,
-                is_current: false,
-            });
-        }
+impl PulledProvider {
+    pub(super) fn new(provider: &Arc<Provider>) -> Result<Self, ClientError> {
         Ok(Self {
-            store,
-            providers: pulled,
-            default_provider: None,
-            no_report_after: config.no_report_after,
-            holder: rand::random::<i64>(),
-            stop,
-            metrics: Arc::default(),
+            client: Client::new(provider, 1)?,
+            provider: Arc::clone(provider),
+            next_pass: Instant::now(),
+            next_request: Instant::now(),
+            failures: 0,
+            is_current: false,
         })
     }
 
-    /// The provider of campaigns that name none; without it, any provider may be theirs.
-    #[must_use]
-    pub fn with_default(mut self, provider: Option<String>) -> Self {
-        self.default_provider = provider;
-        self
+    /// Whether it is the provider with this name, and not all of its receipts that were due were fetched.
+    pub(super) fn is_behind(&self, name: &str) -> bool {
+        self.provider.name() == name && !self.is_current
     }
+}
 
-    /// Counts new receipts in these metrics.
-    #[must_use]
-    pub(super) fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
-        self.metrics = metrics;
-        self
-    }
-
-    /// Whether the receipts of any of the providers can be fetched.
-    pub fn can_pull(&self) -> bool {
-        !self.providers.is_empty()
-    }
-
-    /// Whether a message of this campaign, or of any, awaits a receipt of one of the providers: it is sent, or its outcome
-    /// is not known.
-    pub async fn is_awaiting(&self, campaign: Option<i64>) -> Result<bool, StoreError> {
-        for pulled in &self.providers {
-            if self.awaits(pulled.provider.name(), campaign).await? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    async fn awaits(&self, provider: &str, campaign: Option<i64>) -> Result<bool, StoreError> {
-        if self.store.is_awaiting(provider, campaign).await? {
-            return Ok(true);
-        }
-        let now = self.store.now().await?;
-        let recent = now.minus(self.no_report_after)..=now;
-        let tried = TriedAt {
-            provider,
-            is_default: self.is_default(provider),
-        };
-        let found = self.store.unknown_span(tried, campaign, &recent).await?;
-        Ok(found.is_some())
-    }
-
-    fn is_default(&self, provider: &str) -> bool {
-        let default = self.default_provider.as_deref();
-        default.is_none_or(|default| default == provider)
-    }
-
-    /// Fetches and applies receipts until it is stopped.
-    pub async fn run(mut self) {
-        while !*self.stop.borrow() {
-            match self.pass(PullMode::Due, true).await {
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "receipts could not be stored"),
-            }
-            self.wait(None).await;
-        }
-    }
-
-    /// Waits until something may be due, but not beyond `until`, or until it is stopped.
-    pub async fn wait(&mut self, until: Option<Instant>) {
-        let next = self.providers.iter().map(|pulled| pulled.next_pass);
-        // Receipts that came before their message are applied meanwhile.
-        let soon = Instant::now() + APPLY_EVERY;
-        let next = next.chain(until).chain([soon]).min();
-        sleep(next.unwrap_or(soon), &mut self.stop).await;
-    }
-
-    /// Fetches what `mode` says from each provider, applies it, and ends the wait for receipts that are too late.
-    /// `is_gentle`: leaves other processes and tasks half of the database's time.
-    pub async fn pass(
-        &mut self,
-        mode: PullMode,
-        is_gentle: bool,
-    ) -> Result<PullSummary, StoreError> {
-        let mut summary = PullSummary::default();
-        for index in 0..self.providers.len() {
-            if *self.stop.borrow() {
-                return Ok(summary);
-            }
-            let is_early = self.providers[index].next_pass > Instant::now();
-            if mode == PullMode::Due && is_early {
-                continue;
-            }
-            self.providers[index].is_current = self.pull(index, mode, &mut summary).await?;
-        }
-        summary.applied = self.apply(is_gentle).await?;
-        let before = self.store.now().await?.minus(self.no_report_after);
-        for name in self.store.awaiting_providers().await? {
-            // Receipts that came while nothing fetched them are fetched first.
-            let mut pulled = self.providers.iter();
-            let is_behind = pulled.any(|one| one.provider.name() == name && !one.is_current);
-            let old = Timestamp::from_millis(0)..=before;
-            if !is_behind && self.store.awaiting_span(&name, &old).await?.is_some() {
-                summary.no_report += self.store.end_awaiting(&name, before).await?;
-            }
-        }
-        Ok(summary)
-    }
-
-    /// Applies all receipts that are due.
-    async fn apply(&mut self, is_gentle: bool) -> Result<ReceiptsApplied, StoreError> {
-        let mut all = ReceiptsApplied::default();
-        loop {
-            let began = Instant::now();
-            let now = self.store.now().await?;
-            let due = self.store.next_receipt_due().await?;
-            if *self.stop.borrow() || due.is_none_or(|due| due > now) {
-                return Ok(all);
-            }
-            let applied = self.store.apply_receipts(self.no_report_after, now).await?;
-            all += applied;
-            if is_gentle {
-                tokio::time::sleep(began.elapsed()).await;
-            }
-        }
-    }
-
+impl ReceiptPuller {
     /// One pass over a provider. Returns whether it is up to date.
-    async fn pull(
+    pub(super) async fn pull(
         &mut self,
         index: usize,
         mode: PullMode,
@@ -385,11 +193,11 @@ impl ReceiptPuller {
             position: position(lease.position.as_deref(), road, now),
             answered: 0,
             fetched: 0,
-            new: 0,
+            applied: ReceiptsApplied::default(),
         };
         let done = pass.run(mode, lease.pulled_at, now).await;
         summary.fetched += pass.fetched;
-        summary.new += pass.new;
+        summary.applied += pass.applied;
         let has_progress = pass.answered > 0;
         let stopped_at = pass.position.as_ref().and_then(text_of);
         let pulled_at = done.as_ref().is_ok_and(|done| *done).then_some(now);
@@ -415,14 +223,13 @@ impl ReceiptPuller {
                 let failure =
                     failure.unwrap_or_else(|| Failure::new(Class::Unknown, "no receipts"));
                 let reason = &failure.reason;
-                tracing::warn!(provider = name, %reason, "receipts could not be fetched");
+                tracing::warn!(provider = name, %reason, "cannot fetch receipts");
                 summary.failed.push((name.to_owned(), failure));
                 Ok(false)
             }
         }
     }
 }
-
 /// Where the last pass stopped, if it was one over the same source, and not long ago.
 fn position(text: Option<&str>, road: ReceiptRoad, now: Timestamp) -> Option<PassPosition> {
     let position: PassPosition = serde_json::from_str(text?).ok()?;
@@ -458,15 +265,6 @@ fn retry_after(outcome: &Outcome) -> Option<Duration> {
         | Outcome::Deferred { retry_after, .. }
         | Outcome::Unavailable { retry_after, .. } => *retry_after,
         _ => None,
-    }
-}
-
-/// Sleeps until an instant or until it is stopped.
-async fn sleep(until: Instant, stop: &mut watch::Receiver<bool>) {
-    tokio::select! {
-        () = sleep_until(until) => {}
-        // An error says that no one can stop it any more.
-        _ = stop.wait_for(|stop| *stop) => {}
     }
 }
 
@@ -605,11 +403,15 @@ impl Pass<'_> {
             };
             let page = self.fetch(&query).await?;
             self.keep(&page.receipts).await?;
-            let receipts = page.receipts.iter();
-            let texts: Vec<_> = receipts
-                .map(|one| (&one.reference, &one.message_id, &one.phone, &one.raw))
+            let entries: Vec<_> = page
+                .receipts
+                .iter()
+                .map(|receipt| {
+                    let message = (&receipt.reference, &receipt.message_id, &receipt.phone);
+                    (message, receipt.state, receipt.part, receipt.at)
+                })
                 .collect();
-            let is_new = texts.is_empty() || seen.insert(hasher.hash_one(texts));
+            let is_new = entries.is_empty() || seen.insert(hasher.hash_one(entries));
             let Some(next) = page.next.filter(|_| is_new) else {
                 break;
             };
@@ -730,7 +532,7 @@ impl Pass<'_> {
                 response = &mut sending => break response,
                 () = tokio::time::sleep(RENEW_EVERY) => {
                     if self.renew().await.is_err() {
-                        tracing::debug!("the lease of receipts could not be renewed");
+                        tracing::debug!("cannot renew the lease of receipts");
                     }
                 }
             }
@@ -765,10 +567,10 @@ impl Pass<'_> {
                 Err(error) => Err(error),
             };
             let error = match stored {
-                Ok(new) => {
+                Ok(applied) => {
                     self.fetched += receipts.len() as u64;
-                    self.new += new;
-                    self.metrics.note_receipts(name, PULLED, new);
+                    self.applied += applied;
+                    self.metrics.note_receipts(name, PULLED, applied.new);
                     return Ok(());
                 }
                 Err(error) => error,
@@ -794,7 +596,7 @@ impl Pass<'_> {
             if !response.status().is_success() {
                 let (name, status) = (self.pulled.provider.name(), response.status());
                 // It returns them again, which changes nothing.
-                tracing::warn!(provider = name, %status, "stored receipts were not confirmed");
+                tracing::warn!(provider = name, %status, "the provider did not take the confirmation of stored receipts");
             }
         }
         Ok(())
