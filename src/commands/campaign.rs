@@ -2,12 +2,11 @@
 
 use serde_json::json;
 
-use super::Context;
 use super::values::CampaignName;
+use super::{Context, user_of};
 use crate::exit::Exit;
-use crate::operations::{Actor, CampaignAction, change_state};
-use crate::process::user_and_host;
-use crate::store::{Campaign, CampaignStatus, Store};
+use crate::operations::{self, CampaignAction, change_state};
+use crate::store::{Campaign, CampaignStatus};
 use crate::text::messages;
 
 #[derive(Debug, clap::Args)]
@@ -21,19 +20,15 @@ async fn change(
     args: &Args,
     context: &Context,
     action: CampaignAction,
-) -> anyhow::Result<(Store, Campaign, bool)> {
+) -> anyhow::Result<(Campaign, bool)> {
     let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
-    let actor = Actor {
-        who: &user_and_host(),
-        by: &format!("`smsq {}`", action.as_str()),
-    };
-    let changed = change_state(&store, &campaign, action, actor).await;
-    let changed = changed.map_err(super::refused)?;
-    Ok((store, campaign, changed))
+    let actor = user_of(action.as_str());
+    let changed = change_state(&store, &campaign, action, &actor).await?;
+    Ok((campaign, changed))
 }
 
 pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (_, campaign, changed) = change(args, context, CampaignAction::Pause).await?;
+    let (campaign, changed) = change(args, context, CampaignAction::Pause).await?;
     let name = &campaign.name;
     let message = if changed {
         format!("paused campaign `{name}`; running workers stop within seconds")
@@ -45,7 +40,7 @@ pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit
 }
 
 pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (_, campaign, changed) = change(args, context, CampaignAction::Resume).await?;
+    let (campaign, changed) = change(args, context, CampaignAction::Resume).await?;
     let name = &campaign.name;
     let message = match campaign.state {
         _ if !changed => format!("campaign `{name}` was already active"),
@@ -63,10 +58,9 @@ pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exi
 }
 
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    // The state first: then running workers put no message back into the queue.
-    let (store, campaign, _) = change(args, context, CampaignAction::Cancel).await?;
+    let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
+    let cancelled = operations::cancel(&store, &campaign, &user_of("cancel")).await?;
     let (name, state) = (&campaign.name, CampaignStatus::Cancelled.as_str());
-    let cancelled = store.cancel_rows(campaign.id, store.now().await?).await?;
     let message = format!(
         "cancelled campaign `{name}`: {} will not be sent; requests in flight are still settled",
         messages(cancelled)

@@ -37,7 +37,7 @@ use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::import::ImportError;
-use crate::operations::ChangeError;
+use crate::operations::{Actor, OperationError};
 use crate::phone::{Phone, Region};
 use crate::process;
 use crate::provider::Provider;
@@ -45,7 +45,7 @@ use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::serve::{receipt_token, receipt_url};
 use crate::store::{self, Access, Campaign, Store, StoreError, StoreErrorKind};
-use crate::text::{did_you_mean, printable, printable_json};
+use crate::text::{Hinted, did_you_mean, printable, printable_json};
 use signals::SignalWatch;
 
 pub use crate::report::Format;
@@ -70,20 +70,17 @@ pub struct Context {
     signals: SignalWatch,
 }
 
-/// The error of a change that was not made.
-fn refused(error: ChangeError) -> anyhow::Error {
-    match error {
-        ChangeError::Refused(refused) => match refused.hint() {
-            Some(hint) => with_hint(refused, hint),
-            None => refused.into(),
-        },
-        ChangeError::Store(error) => error.into(),
-    }
-}
-
 /// An error with what the user can do about it; it is printed on a `hint:` line.
 fn with_hint(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Error {
-    anyhow!("{message}\nhint: {hint}")
+    Hinted::new(message.to_string(), hint.to_string()).into()
+}
+
+/// The user who runs a command, such as `pause`.
+fn user_of(command: &str) -> Actor {
+    Actor {
+        who: process::user_and_host(),
+        by: format!("`smsq {command}`"),
+    }
 }
 
 /// Prints an error of the command line, with `is_json` also as an object on standard output, or the help that
@@ -143,23 +140,34 @@ fn json_text(value: &Value) -> String {
 /// The causes of an error joined by `: `, and its hint.
 fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
     let text = format!("{error:#}");
+    // Errors of provider sections.
     if let Some((message, hint)) = text.split_once("\nhint: ") {
         return (message.to_owned(), Some(hint.to_owned()));
     }
-    let hint = match error.downcast_ref::<ImportError>() {
-        Some(error) => error.hint(),
-        None => store_error(error)
-            .and_then(StoreError::hint)
-            .map(str::to_owned),
+    let hint = if let Some(hinted) = error.downcast_ref::<Hinted>() {
+        hinted.hint.clone()
+    } else if let Some(error) = error.downcast_ref::<OperationError>() {
+        error.hint()
+    } else if let Some(error) = error.downcast_ref::<ImportError>() {
+        error.hint()
+    } else {
+        let error = store_error(error);
+        error.and_then(StoreError::hint).map(str::to_owned)
     };
     (text, hint)
 }
 
 fn store_error(error: &anyhow::Error) -> Option<&StoreError> {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(SendError::Store(error)), _) | (_, Some(ReportError::Store(error))) => Some(error),
-        _ => error.downcast_ref(),
+    if let Some(SendError::Store(error)) = error.downcast_ref() {
+        return Some(error);
     }
+    if let Some(ReportError::Store(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(OperationError::Store(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    error.downcast_ref()
 }
 
 /// The error of a database that may be used again later.
@@ -249,23 +257,6 @@ impl Context {
             self.print_json(object)?;
         }
         Ok(Exit::Done)
-    }
-
-    /// Reports a change like [`Self::report`], and records the sentence, which contains no phone and no text, up to
-    /// what to do next. `what`: a verb; `campaign`: its name.
-    async fn report_change(
-        &self,
-        store: &Store,
-        what: &str,
-        campaign: Option<&str>,
-        message: &str,
-        object: &Value,
-    ) -> anyhow::Result<Exit> {
-        let exit = self.report(message, object)?;
-        let who = process::user_and_host();
-        let done = message.split("; ").next().unwrap_or(message);
-        store.record(&who, what, campaign, done).await?;
-        Ok(exit)
     }
 
     /// Opens the database, which must exist.

@@ -1,11 +1,14 @@
 //! `smsq purge`: deletes messages that were settled long ago, empty campaigns, or all data of one person. The counts
 //! stay.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use indicatif::HumanCount;
 use serde_json::json;
 
-use super::{Context, with_hint};
+use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
+use crate::operations;
 use crate::phone::Region;
 use crate::sms::Timestamp;
 use crate::store::{Age, Purge, Purged, Removal, Store};
@@ -38,9 +41,6 @@ works in small steps: it can be interrupted, and run again.";
 
 /// How long campaigns have been done that are removed, without another age.
 const DAY: &str = "1d";
-
-/// Steps of at most 1,000 messages that `import` and `send` purge before their own work.
-const RETENTION_STEPS: u32 = 100;
 
 /// Delete old messages, empty campaigns or one person's messages; the counts stay
 #[derive(Debug, clap::Args)]
@@ -95,7 +95,7 @@ async fn purge_older(args: &Args, context: &Context, store: &Store) -> anyhow::R
             Some(_) => format!("dry run: would purge {count} settled before {before}"),
             None => format!("dry run: would purge {count} done before {before}"),
         };
-        return report(args, context, store, &message, &found).await;
+        return report(args, context, &message, &found);
     }
     let question = format!("purge {count}? This cannot be undone");
     if found.total() + found.campaigns > 0 && !confirmed(args, context, &question)? {
@@ -103,33 +103,33 @@ async fn purge_older(args: &Args, context: &Context, store: &Store) -> anyhow::R
     }
     let mut signals = context.signals.listen();
     let progress = context.console.progress(Some(found.total()), "purging");
-    let mut purge = match args.older_than {
+    let purge = match args.older_than {
         Some(_) => Purge::before(before, args.campaigns.then_some(Removal::Asked)),
         None => Purge::of_campaigns(before),
     };
-    let mut done = Purged::default();
-    let mut signal = None;
-    while signal.is_none() {
-        let now = store.now().await?;
-        let step = store.next_purge(&mut purge, now);
-        tokio::pin!(step);
+    let is_stopped = AtomicBool::new(false);
+    let (actor, mut signal) = (user_of("purge"), None);
+    let done = {
+        let purging = operations::purge(store, purge, &actor, |done| {
+            progress.set(done.total());
+            is_stopped.load(Ordering::Relaxed)
+        });
+        tokio::pin!(purging);
         // A step that is interrupted may be committed: it is counted when it has returned.
-        let step = tokio::select! {
+        tokio::select! {
             biased;
-            step = &mut step => step?,
+            done = &mut purging => done?,
             exit = signals.next() => {
                 context.console.status("stopping: the current step is finished first");
                 signal = Some(exit);
-                step.await?
+                is_stopped.store(true, Ordering::Relaxed);
+                purging.await?
             }
-        };
-        let Some(step) = step else { break };
-        done += step;
-        progress.set(done.total());
-    }
+        }
+    };
     drop(progress);
     let message = format!("purged {}", subject(args, &done));
-    report(args, context, store, &message, &done).await?;
+    report(args, context, &message, &done)?;
     Ok(signal.unwrap_or(Exit::Done))
 }
 
@@ -168,16 +168,16 @@ async fn purge_phone(
     let count = messages(found.total());
     if args.dry_run {
         let message = format!("dry run: would purge {count}");
-        return report(args, context, store, &message, &found).await;
+        return report(args, context, &message, &found);
     }
     let question =
         format!("purge {count} to this phone, also those not yet sent? This cannot be undone");
     if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
-    let done = store.purge_person(&phones, store.now().await?).await?;
+    let done = operations::purge_person(store, &phones, &user_of("purge")).await?;
     let message = format!("purged {}", messages(done.total()));
-    report(args, context, store, &message, &done).await?;
+    report(args, context, &message, &done)?;
     context.console.status(
         "the suppression list is not purged: `smsq suppress add` keeps a phone from being texted again",
     );
@@ -235,13 +235,7 @@ fn parts(purged: &Purged) -> String {
     }
 }
 
-async fn report(
-    args: &Args,
-    context: &Context,
-    store: &Store,
-    message: &str,
-    purged: &Purged,
-) -> anyhow::Result<Exit> {
+fn report(args: &Args, context: &Context, message: &str, purged: &Purged) -> anyhow::Result<Exit> {
     let mut object = json!({
         "purged": purged.total(),
         "sent": purged.sent,
@@ -257,13 +251,7 @@ async fn report(
     if args.campaigns {
         object["campaigns"] = purged.campaigns.into();
     }
-    if args.dry_run || purged.total() + purged.campaigns == 0 {
-        context.report(&message, &object)?;
-    } else {
-        context
-            .report_change(store, "purge", None, &message, &object)
-            .await?;
-    }
+    context.report(&message, &object)?;
     if purged.sending > 0 {
         let are = if purged.sending == 1 { "is" } else { "are" };
         context.console.warn(&format!(
@@ -274,20 +262,9 @@ async fn report(
     Ok(Exit::Done)
 }
 
-/// Purges a limited number of messages that are older than `retention.older_than`, and campaigns that it emptied.
+/// Applies setting `retention.older_than`, and says what was purged.
 pub(super) async fn apply_retention(context: &Context, store: &Store) -> anyhow::Result<()> {
-    let Some(age) = context.config.retention.age() else {
-        return Ok(());
-    };
-    let now = store.now().await?;
-    let mut purge = Purge::before(age.before(now), Some(Removal::Retention));
-    let mut done = Purged::default();
-    for _ in 0..RETENTION_STEPS {
-        let Some(step) = store.next_purge(&mut purge, now).await? else {
-            break;
-        };
-        done += step;
-    }
+    let done = operations::apply_retention(store, &context.config.retention).await?;
     if done.total() > 0 {
         let count = counted(done.total(), "old message");
         context.console.status(&format!(

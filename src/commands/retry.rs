@@ -1,13 +1,12 @@
 //! `smsq retry`: puts failed or unknown messages back into the queue.
 
-use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
-use super::Context;
 use super::values::{TimeArg, campaign_name};
+use super::{Context, user_of};
 use crate::exit::Exit;
-use crate::operations::CampaignAction;
+use crate::operations::{retry_failed, retry_unknown};
 use crate::sms::Class;
 use crate::store::{CampaignStatus, RetryFilter};
 use crate::text::messages;
@@ -57,34 +56,26 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())
         .await?;
-    let action = if args.unknown {
-        CampaignAction::RetryUnknown
-    } else {
-        CampaignAction::Retry
-    };
-    if let Some(campaign) = &campaign {
-        let checked = action.check(campaign);
-        checked.map_err(|refused| super::refused(refused.into()))?;
-    }
-    let expires_at = args.expires.map(|time| time.after(now));
-    if expires_at.is_some_and(|at| at <= now) {
-        bail!("`--expires` is in the past");
-    }
     let filter = RetryFilter {
-        campaign_id: campaign.as_ref().map(|campaign| campaign.id),
+        campaign_id: None,
         class: args.class,
         code: args.code.clone(),
         phone: context.phone_flag(args.phone.as_deref())?,
-        expires_at,
+        expires_at: args.expires.map(|time| time.after(now)),
     };
+    let (actor, campaign) = (user_of("retry"), campaign.as_ref());
     let (retried, kind) = if args.unknown {
-        (store.retry_unknown(&filter, now).await?, "unknown")
+        let retried = retry_unknown(&store, campaign, filter, &actor).await?;
+        (retried, "unknown")
     } else {
-        (store.retry_failed(&filter, now).await?, "failed")
+        let retried = retry_failed(&store, campaign, filter, &actor).await?;
+        (retried, "failed")
     };
     let mut campaigns = store.campaigns().await?.into_iter();
     let message = match retried {
-        0 if campaign.is_none() && campaigns.any(|one| one.state == CampaignStatus::Cancelled) => {
+        0 if campaign.is_none()
+            && campaigns.any(|campaign| campaign.state == CampaignStatus::Cancelled) =>
+        {
             format!(
                 "no {kind} message matches in a campaign that is not cancelled: nothing was changed"
             )
@@ -95,18 +86,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             messages(retried)
         ),
     };
-    let campaign = campaign.map(|campaign| campaign.name);
+    let campaign = campaign.map(|campaign| &campaign.name);
     let object = json!({ "campaign": campaign, "retried": retried });
-    if retried == 0 {
-        return context.report(&message, &object);
-    }
-    context
-        .report_change(
-            &store,
-            action.as_str(),
-            campaign.as_deref(),
-            &message,
-            &object,
-        )
-        .await
+    context.report(&message, &object)
 }

@@ -2,12 +2,11 @@
 
 use serde_json::json;
 
-use super::Context;
-use super::values::{CampaignName, rates};
+use super::values::CampaignName;
 use super::window::WindowFlags;
+use super::{Context, user_of};
 use crate::exit::Exit;
-use crate::operations::{Actor, change_settings};
-use crate::process::user_and_host;
+use crate::operations::{change_settings, limit};
 use crate::rate::Rates;
 use crate::report::WindowStatus;
 use crate::store::{Campaign, CampaignChange};
@@ -27,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     campaign: CampaignName,
     /// Its own limit, in addition to the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
-    #[arg(long, value_name = "RATE", value_parser = rates, group = "change")]
+    #[arg(long, value_name = "RATE", value_parser = limit, group = "change")]
     rate: Option<Rates>,
     /// Campaigns with a higher priority are sent first [default of a new campaign: 0]
     #[arg(
@@ -60,26 +59,15 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         window: args.window.change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
-    let after = Campaign {
-        rate: change.rate.clone().unwrap_or_else(|| campaign.rate.clone()),
+    change_settings(&store, &campaign, &change, &user_of("set")).await?;
+    let campaign = Campaign {
+        rate: change.rate.unwrap_or(campaign.rate),
         priority: change.priority.unwrap_or(campaign.priority),
-        provider: change
-            .provider
-            .clone()
-            .or_else(|| campaign.provider.clone()),
-        sender: change.sender.clone().or_else(|| campaign.sender.clone()),
-        window: change.window.clone().applied_to(campaign.window.clone()),
-        ..campaign.clone()
+        provider: change.provider.or(campaign.provider),
+        sender: change.sender.or(campaign.sender),
+        window: change.window.applied_to(campaign.window),
+        ..campaign
     };
-    let message = describe(&after);
-    let actor = Actor {
-        who: &user_and_host(),
-        by: "`smsq set`",
-    };
-    change_settings(&store, &campaign, &change, actor, &message)
-        .await
-        .map_err(super::refused)?;
-    let campaign = after;
     let object = json!({
         "campaign": campaign.name,
         "state": campaign.state.as_str(),
@@ -89,7 +77,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         "from": campaign.sender,
         "window": campaign.window.as_ref().map(WindowStatus::of),
     });
-    context.report(&message, &object)
+    context.report(&describe(&campaign), &object)
 }
 
 /// The settings of a campaign in a sentence.

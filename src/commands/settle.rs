@@ -3,9 +3,10 @@
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::Context;
 use super::values::campaign_name;
+use super::{Context, user_of};
 use crate::exit::Exit;
+use crate::operations::{self, SettledAs};
 use crate::text::messages;
 
 const EXAMPLES: &str = "\
@@ -31,7 +32,7 @@ pub struct Args {
     phone: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum SettleAs {
     /// The provider accepted them
     Sent,
@@ -42,23 +43,17 @@ enum SettleAs {
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
     let phone = context.phone_flag(args.phone.as_deref())?;
-    let (as_sent, outcome) = match args.unknown {
-        SettleAs::Sent => (true, "sent"),
-        SettleAs::Failed => (false, "failed"),
+    let outcome = match args.unknown {
+        SettleAs::Sent => SettledAs::Sent,
+        SettleAs::Failed => SettledAs::Failed,
     };
-    let now = store.now().await?;
-    let settled = store
-        .settle_unknown(campaign.id, as_sent, phone.as_deref(), now)
-        .await?;
+    let actor = user_of("settle");
+    let settled = operations::settle(&store, &campaign, outcome, phone.as_deref(), &actor).await?;
+    let outcome = outcome.as_str();
     let message = match settled {
         0 => "no unknown message matches: nothing was changed".to_owned(),
         _ => format!("settled {} as {outcome}", messages(settled)),
     };
     let object = json!({ "campaign": campaign.name, "settled": settled, "as": outcome });
-    if settled == 0 {
-        return context.report(&message, &object);
-    }
-    context
-        .report_change(&store, "settle", Some(&campaign.name), &message, &object)
-        .await
+    context.report(&message, &object)
 }

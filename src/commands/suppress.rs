@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use indicatif::HumanCount;
 use serde_json::json;
+use tokio::sync::OnceCell;
 
 use super::import::{FileFormat, NumberFlags, print_interpretation};
 use super::values::assignment;
-use super::{Context, with_hint};
+use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::{Options, ParsedBatch, PhoneList, formats};
+use crate::operations::{Suppressing, unsuppress};
 use crate::phone::{Phone, Region};
-use crate::store::{Access, Store};
+use crate::store::Access;
 use crate::text::{counted, printable_line};
 
 const EXAMPLES: &str = "\
@@ -85,24 +87,18 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Action::Add { phones, reason } => {
             let phones = phones.parsed(context)?;
             let store = context.open(Access::Create).await?;
-            let given = phones.len() as u64;
-            let added = suppress(&store, phones, reason.as_deref()).await?;
-            report_added(context, &store, added, given - added, None).await
+            let mut suppressing = Suppressing::new(&store, reason.as_deref());
+            suppressing.add(phones).await?;
+            report_added(context, suppressing, None).await
         }
         Action::Remove(phones) => {
             let phones = phones.parsed(context)?;
             let store = context.store().await?;
-            let phones = phones.into_iter().map(Phone::into_string).collect();
-            let removed = store.unsuppress(phones).await?;
+            let actor = user_of("suppress");
+            let removed = unsuppress(&store, phones, &actor).await?;
             let count = counted(removed, "number");
             let message = format!("removed {count} from the suppression list");
-            let object = json!({ "removed": removed });
-            if removed == 0 {
-                return context.report(&message, &object);
-            }
-            context
-                .report_change(&store, "unsuppress", None, &message, &object)
-                .await
+            context.report(&message, &json!({ "removed": removed }))
         }
         Action::Import(args) => import(context, args).await,
         Action::List => list(context).await,
@@ -118,23 +114,13 @@ impl Phones {
     }
 }
 
-/// Adds phones; returns how many were new.
-async fn suppress(store: &Store, phones: Vec<Phone>, reason: Option<&str>) -> anyhow::Result<u64> {
-    let rows = phones
-        .into_iter()
-        .map(|phone| (phone.into_string(), reason.map(str::to_owned)))
-        .collect();
-    Ok(store.suppress(rows, store.now().await?).await?)
-}
-
 /// `rejected`: the rows of a file without a valid phone.
 async fn report_added(
     context: &Context,
-    store: &Store,
-    added: u64,
-    known: u64,
+    suppressing: Suppressing<'_>,
     rejected: Option<u64>,
 ) -> anyhow::Result<Exit> {
+    let (added, known) = suppressing.finish(&user_of("suppress")).await?;
     let mut message = format!("added {} to the suppression list", counted(added, "number"));
     if known > 0 {
         let were = if known == 1 { "was" } else { "were" };
@@ -144,12 +130,7 @@ async fn report_added(
     if let Some(rejected) = rejected {
         object["rejected"] = rejected.into();
     }
-    if added == 0 {
-        return context.report(&message, &object);
-    }
-    context
-        .report_change(store, "suppress", None, &message, &object)
-        .await
+    context.report(&message, &object)
 }
 
 /// Adds the phones of a file. Rows without a valid phone are shown and written to the rejects file. Fails if no
@@ -172,8 +153,9 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
     let list = PhoneList::open(&options)?;
     let file = args.file.display();
     print_interpretation(console, &file.to_string(), &list.interpretation());
-    let mut store: Option<Store> = None;
-    let (mut rows, mut given, mut added, mut rejected) = (0, 0, 0, 0);
+    let store = OnceCell::new();
+    let mut suppressing: Option<Suppressing<'_>> = None;
+    let (mut rows, mut rejected) = (0, 0);
     let progress = console.progress(None, "suppressing");
     let rejects = list
         .read(async |batch: ParsedBatch<Vec<Phone>>| {
@@ -186,12 +168,14 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
             rows += batch.rows.len() as u64;
             let phones: Vec<Phone> = batch.rows.into_iter().flatten().collect();
             if !phones.is_empty() {
-                let store = match &mut store {
-                    Some(store) => store,
-                    none => none.insert(context.open(Access::Create).await?),
-                };
-                given += phones.len() as u64;
-                added += suppress(store, phones, args.reason.as_deref()).await?;
+                // A list without a phone creates no database.
+                let store = store
+                    .get_or_try_init(|| context.open(Access::Create))
+                    .await?;
+                suppressing
+                    .get_or_insert_with(|| Suppressing::new(store, args.reason.as_deref()))
+                    .add(phones)
+                    .await?;
             }
             progress.set(rows + rejected);
             anyhow::Ok(())
@@ -209,13 +193,13 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
             rejects.display()
         ));
     }
-    let Some(store) = store else {
+    let Some(suppressing) = suppressing else {
         return Err(with_hint(
             format!("`{file}` contains no valid phone"),
             "`--column phone=COLUMN` names the column; `--region GB` is for numbers without a country code",
         ));
     };
-    report_added(context, &store, added, given - added, Some(rejected)).await
+    report_added(context, suppressing, Some(rejected)).await
 }
 
 async fn list(context: &Context) -> anyhow::Result<Exit> {

@@ -7,18 +7,8 @@ use jiff::civil::DateTime;
 use jiff::fmt::friendly::SpanParser;
 use jiff::tz::TimeZone;
 
-use crate::rate::{RateError, Rates};
 use crate::sms::Timestamp;
 use crate::text::is_printable;
-
-/// A limit of a campaign or a worker; `none` removes it.
-pub(crate) fn rates(text: &str) -> Result<Rates, String> {
-    match text {
-        "none" => Ok(Rates::default()),
-        _ if text.trim().is_empty() => Err("write a limit such as `100/s`, or `none`".to_owned()),
-        _ => text.parse().map_err(|error: RateError| error.to_string()),
-    }
-}
 
 /// A duration such as `30min`.
 pub(crate) fn span(text: &str) -> Result<Duration, &'static str> {
@@ -123,17 +113,6 @@ impl FromStr for TimeArg {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_reads_limits_and_none() {
-        assert_eq!(
-            rates("100/s,2000/day").expect("rates").to_string(),
-            "100/s,2000/day"
-        );
-        assert_eq!(rates("none").expect("no limit"), Rates::default());
-        assert!(rates(" ").is_err());
-        assert!(rates("fast").is_err());
-    }
 
     #[test]
     fn campaign_name_is_printable_and_short() {

@@ -1,9 +1,9 @@
 //! Changes of a campaign: what is possible in which state, and the only way in which people change its state and
 //! settings.
 
-use crate::store::{
-    AuditEntry, Campaign, CampaignChange, CampaignStatus, Store, StoreError, WindowChange,
-};
+use super::{Actor, OperationError};
+use crate::rate::{RateError, Rates};
+use crate::store::{Campaign, CampaignChange, CampaignStatus, Store, WindowChange};
 use crate::window::SendWindow;
 
 /// How often a change is tried again after another change of the same campaign came in between.
@@ -66,12 +66,12 @@ impl CampaignAction {
     }
 
     /// Fails if it is not possible for `campaign` in the state in which it was read.
-    pub fn check(self, campaign: &Campaign) -> Result<(), Refused> {
+    pub fn check(self, campaign: &Campaign) -> Result<(), OperationError> {
         match permit(self, campaign.state) {
-            Permitted::No(reason) => Err(Refused::Cancelled {
+            Permitted::No(reason) => Err(OperationError::Refused(Refused::Cancelled {
                 campaign: campaign.name.clone(),
                 reason,
-            }),
+            })),
             Permitted::Yes | Permitted::Already => Ok(()),
         }
     }
@@ -92,15 +92,6 @@ impl CampaignAction {
             Self::Set | Self::Retry | Self::RetryUnknown | Self::Settle => None,
         }
     }
-}
-
-/// Who makes a change.
-#[derive(Clone, Copy, Debug)]
-pub struct Actor<'a> {
-    /// The name in the audit log.
-    pub who: &'a str,
-    /// Who or what did it, as a campaign's state explains it.
-    pub by: &'a str,
 }
 
 /// Why a change is refused.
@@ -129,6 +120,14 @@ pub enum Refused {
 }
 
 impl Refused {
+    /// New messages of a cancelled campaign.
+    pub fn takes_no_messages(campaign: &str) -> Self {
+        Self::Cancelled {
+            campaign: campaign.to_owned(),
+            reason: "it takes no messages",
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -140,64 +139,73 @@ impl Refused {
     }
 }
 
-/// Why a change was not made.
-#[derive(Debug, thiserror::Error)]
-pub enum ChangeError {
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
 /// Pauses, resumes or cancels `campaign`, with its entry in the audit log; returns whether its state changed. If it
-/// was changed since it was read, its present state decides.
+/// was changed since it was read, its present state decides. [`cancel`] also cancels the messages.
 pub async fn change_state(
     store: &Store,
     campaign: &Campaign,
     action: CampaignAction,
-    actor: Actor<'_>,
-) -> Result<bool, ChangeError> {
+    actor: &Actor,
+) -> Result<bool, OperationError> {
     let Some((target, done)) = action.target() else {
         return Ok(false);
     };
-    let by = actor.by;
-    let reason = (target != CampaignStatus::Active).then(|| format!("{done} by {by}"));
-    let detail = format!("{done} campaign `{}`", campaign.name);
+    let reason = (target != CampaignStatus::Active).then(|| format!("{done} by {}", actor.by));
     let mut campaign = campaign.clone();
     for _ in 0..TRIES {
         action.check(&campaign)?;
         if permit(action, campaign.state) == Permitted::Already {
             return Ok(false);
         }
-        let entry = entry(store, &campaign, action, actor, &detail).await?;
-        let (id, from) = (campaign.id, action.states());
-        let reason = reason.as_deref();
+        let (id, name, verb) = (campaign.id, campaign.name.as_str(), action.as_str());
+        let detail = format!("{done} campaign `{name}`");
+        let entry = actor.entry(store, verb, Some(name), detail).await?;
+        let (from, reason) = (action.states(), reason.as_deref());
         if store
             .change_campaign_state(id, &from, target, reason, Some(&entry))
             .await?
         {
             return Ok(true);
         }
-        if let Some(present) = store.campaign(&campaign.name).await? {
+        if let Some(present) = store.campaign(name).await? {
             campaign = present;
         }
     }
     let reason = campaign.state_reason.map(|reason| format!(": {reason}"));
-    Err(ChangeError::Refused(Refused::Unchangeable {
+    Err(OperationError::Refused(Refused::Unchangeable {
         campaign: campaign.name,
         state: campaign.state.as_str(),
         reason: reason.unwrap_or_default(),
     }))
 }
 
-/// Changes settings of `campaign`, with its entry in the audit log, whose text is `detail`.
+/// Cancels `campaign` and its queued messages; returns how many will not be sent.
+pub async fn cancel(
+    store: &Store,
+    campaign: &Campaign,
+    actor: &Actor,
+) -> Result<u64, OperationError> {
+    // The state first: then running workers put no message back into the queue.
+    change_state(store, campaign, CampaignAction::Cancel, actor).await?;
+    Ok(store.cancel_rows(campaign.id, store.now().await?).await?)
+}
+
+/// Reads the limit of a campaign or worker, such as `100/s,5000/day`; `none` is no limit.
+pub fn limit(text: &str) -> Result<Rates, String> {
+    match text.trim() {
+        "none" => Ok(Rates::default()),
+        "" => Err("write a limit such as `100/s`, or `none`".to_owned()),
+        text => text.parse().map_err(|error: RateError| error.to_string()),
+    }
+}
+
+/// Changes settings of `campaign`, with its entry in the audit log.
 pub async fn change_settings(
     store: &Store,
     campaign: &Campaign,
     change: &CampaignChange,
-    actor: Actor<'_>,
-    detail: &str,
-) -> Result<(), ChangeError> {
+    actor: &Actor,
+) -> Result<(), OperationError> {
     if *change == CampaignChange::default() {
         return Ok(());
     }
@@ -206,37 +214,48 @@ pub async fn change_settings(
     if let WindowChange::Set(window) = &change.window {
         check_queued(store, campaign, window).await?;
     }
-    let entry = entry(store, campaign, action, actor, detail).await?;
+    let (name, verb) = (campaign.name.as_str(), action.as_str());
+    let detail = format!("changed campaign `{name}`: {}", describe(change));
+    let entry = actor.entry(store, verb, Some(name), detail).await?;
     if store
         .change_campaign_in(campaign.id, &action.states(), change, &entry)
         .await?
     {
         return Ok(());
     }
-    if let Some(present) = store.campaign(&campaign.name).await? {
+    if let Some(present) = store.campaign(name).await? {
         action.check(&present)?;
     }
-    Err(ChangeError::Refused(Refused::Unchangeable {
+    Err(OperationError::Refused(Refused::Unchangeable {
         campaign: campaign.name.clone(),
         state: campaign.state.as_str(),
         reason: String::new(),
     }))
 }
 
-async fn entry(
-    store: &Store,
-    campaign: &Campaign,
-    action: CampaignAction,
-    actor: Actor<'_>,
-    detail: &str,
-) -> Result<AuditEntry, StoreError> {
-    Ok(AuditEntry {
-        at: store.now().await?,
-        who: actor.who.to_owned(),
-        what: action.as_str().to_owned(),
-        campaign: Some(campaign.name.clone()),
-        detail: detail.to_owned(),
-    })
+/// The new settings, such as `at most 5/s, priority 3`.
+fn describe(change: &CampaignChange) -> String {
+    let rate = change.rate.as_ref().map(|rate| match rate.0.as_slice() {
+        [] => "no limit of its own".to_owned(),
+        _ => format!("at most {rate}"),
+    });
+    let priority = change
+        .priority
+        .map(|priority| format!("priority {priority}"));
+    let provider = change.provider.as_ref();
+    let provider = provider.map(|provider| format!("sent by `{provider}`"));
+    let sender = change.sender.as_ref().map(|_| "another sender".to_owned());
+    let window = match &change.window {
+        WindowChange::Keep => None,
+        WindowChange::Lift => Some("no window".to_owned()),
+        WindowChange::Set(window) => Some(window.describe()),
+    };
+    let settings = [rate, priority, provider, sender, window];
+    settings
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Fails if all queued messages expire before the window opens.
@@ -244,7 +263,7 @@ async fn check_queued(
     store: &Store,
     campaign: &Campaign,
     window: &SendWindow,
-) -> Result<(), ChangeError> {
+) -> Result<(), OperationError> {
     let Some(span) = window.for_all(store.now().await?) else {
         return Ok(());
     };
@@ -253,7 +272,7 @@ async fn check_queued(
     if !is_queued || store.has_unexpired_after(campaign.id, opens_at).await? {
         return Ok(());
     }
-    Err(ChangeError::Refused(Refused::OpensTooLate {
+    Err(OperationError::Refused(Refused::OpensTooLate {
         campaign: campaign.name.clone(),
         window: window.describe(),
         opens_at: window.format_local(opens_at),
@@ -275,6 +294,15 @@ mod tests {
             assert!(matches!(cancelled(action), Permitted::No(_)), "{action:?}");
             assert!(!action.states().contains(&CampaignStatus::Cancelled));
         }
+    }
+
+    #[test]
+    fn limit_is_a_list_of_rates_or_none() {
+        let read = |text| limit(text).map(|rates| rates.to_string());
+        assert_eq!(read("100/s,2000/day").as_deref(), Ok("100/s,2000/day"));
+        assert_eq!(limit(" none "), Ok(Rates::default()));
+        assert!(limit(" ").is_err());
+        assert!(limit("fast").is_err());
     }
 
     #[test]

@@ -1,7 +1,91 @@
-//! What people change, whichever way they ask for it: the command line, the page and the API are doors to it.
+//! What people change, whichever way they ask for it: the command line, the page and the API are doors to it. Nothing
+//! here prints, parses flags or knows HTTP.
 
 mod campaign;
+mod messages;
+mod provider;
+mod purge;
+mod suppression;
+
+use crate::store::{AuditEntry, Store, StoreError};
+use crate::text::Hinted;
 
 pub use campaign::{
-    Actor, CampaignAction, ChangeError, Permitted, Refused, change_settings, change_state, permit,
+    CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
 };
+pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
+pub use provider::resume_provider;
+pub use purge::{apply_retention, purge, purge_person};
+pub use suppression::{Suppressing, suppress, unsuppress};
+
+/// Who makes a change.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    /// The name in the audit log.
+    pub who: String,
+    /// Who or what did it, as a campaign's state explains it.
+    pub by: String,
+}
+
+impl Actor {
+    /// The owner of a token.
+    pub fn of_token(name: &str) -> Self {
+        Self {
+            who: name.to_owned(),
+            by: name.to_owned(),
+        }
+    }
+
+    /// The entry in the audit log for a change that this actor makes now. `what`: a verb; `detail`: without phones and
+    /// texts.
+    async fn entry(
+        &self,
+        store: &Store,
+        what: &str,
+        campaign: Option<&str>,
+        detail: String,
+    ) -> Result<AuditEntry, StoreError> {
+        Ok(AuditEntry {
+            at: store.now().await?,
+            who: self.who.clone(),
+            what: what.to_owned(),
+            campaign: campaign.map(str::to_owned),
+            detail,
+        })
+    }
+
+    /// Records a change that was made.
+    async fn record(
+        &self,
+        store: &Store,
+        what: &str,
+        campaign: Option<&str>,
+        detail: String,
+    ) -> Result<(), StoreError> {
+        store.record(&self.who, what, campaign, &detail).await
+    }
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// The state of the campaign does not allow it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// What was asked for is invalid.
+    #[error(transparent)]
+    Invalid(#[from] Hinted),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl OperationError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Refused(refused) => refused.hint(),
+            Self::Invalid(invalid) => invalid.hint.clone(),
+            Self::Store(error) => error.hint().map(str::to_owned),
+        }
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::access::AccessError;
 use super::tokens::{Permission, Role};
-use crate::operations::{ChangeError, Refused};
+use crate::operations::OperationError;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What a client may wait before it tries again, in seconds.
@@ -89,20 +89,15 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
-        let hint = refused.hint().map(|hint| format!("; {hint}"));
-        let detail = refused.to_string() + &hint.unwrap_or_default();
-        Self::new(StatusCode::CONFLICT, detail)
-    }
-}
-
-impl From<ChangeError> for Problem {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::Refused(refused) => refused.into(),
-            ChangeError::Store(error) => error.into(),
-        }
+impl From<OperationError> for Problem {
+    fn from(error: OperationError) -> Self {
+        let status = match error {
+            OperationError::Refused(_) => StatusCode::CONFLICT,
+            OperationError::Invalid(_) => StatusCode::BAD_REQUEST,
+            OperationError::Store(error) => return error.into(),
+        };
+        let hint = error.hint().map(|hint| format!("; {hint}"));
+        Self::new(status, error.to_string() + &hint.unwrap_or_default())
     }
 }
 

@@ -3,6 +3,7 @@
 mod bounds;
 pub mod content;
 mod display;
+mod hinted;
 pub mod segments;
 pub mod smart;
 pub mod spreadsheet;
@@ -12,4 +13,5 @@ pub mod template;
 pub use display::{
     counted, duration, is_printable, listed, messages, printable, printable_json, printable_line,
 };
+pub use hinted::Hinted;
 pub use suggest::{closest, did_you_mean};

@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use super::signals::Signals;
 use super::window::check_opens;
-use super::{Context, purge, with_hint};
+use super::{Context, purge, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::{ImportError, Options, Plan, Schedule, Target};
 use crate::operations::{
-    Actor, CampaignAction, ChangeError, Refused, change_settings, change_state,
+    Actor, CampaignAction, OperationError, Refused, change_settings, change_state,
 };
-use crate::process::user_and_host;
 use crate::serve::{UploadField, UploadRequest};
 use crate::sms::Timestamp;
 use crate::store::{
@@ -288,27 +287,16 @@ async fn open_campaign(
         ..NewCampaign::default()
     };
     let mut campaign = store.open_campaign(&new, store.now().await?).await?;
-    let user = user_and_host();
     let actor = match &list.upload {
-        Some(upload) => Actor {
-            who: &upload.posted_by,
-            by: &upload.posted_by,
-        },
-        None => Actor {
-            who: &user,
-            by: "`smsq import`",
-        },
+        Some(upload) => Actor::of_token(&upload.posted_by),
+        None => user_of("import"),
     };
     if campaign.state == CampaignStatus::Cancelled {
         if list.upload.is_some() {
-            return Err(super::refused(ChangeError::Refused(Refused::Cancelled {
-                campaign: campaign.name,
-                reason: "it takes no messages",
-            })));
+            let refused = Refused::takes_no_messages(name);
+            return Err(OperationError::Refused(refused).into());
         }
-        change_state(store, &campaign, CampaignAction::Resume, actor)
-            .await
-            .map_err(super::refused)?;
+        change_state(store, &campaign, CampaignAction::Resume, &actor).await?;
         let message = format!("campaign `{name}` was cancelled: it is active again");
         context.console.status(&message);
         campaign = context.campaign(store, name).await?;
@@ -338,25 +326,8 @@ async fn open_campaign(
         let message = format!("campaign `{name}` is sent by `{provider}` from now on");
         context.console.status(&message);
     }
-    let detail = describe(name, &change);
-    change_settings(store, &campaign, &change, actor, &detail)
-        .await
-        .map_err(super::refused)?;
+    change_settings(store, &campaign, &change, &actor).await?;
     context.campaign(store, name).await
-}
-
-/// What an import changes of a campaign, for the audit log.
-fn describe(campaign: &str, change: &CampaignChange) -> String {
-    let provider = change.provider.as_ref();
-    let provider = provider.map(|provider| format!("provider `{provider}`"));
-    let sender = change.sender.as_ref().map(|_| "another sender".to_owned());
-    let window = match &change.window {
-        WindowChange::Keep => None,
-        WindowChange::Lift => Some("no window".to_owned()),
-        WindowChange::Set(window) => Some(format!("window `{window}`")),
-    };
-    let changes: Vec<String> = [provider, sender, window].into_iter().flatten().collect();
-    format!("import into campaign `{campaign}`: {}", changes.join(", "))
 }
 
 fn local_now() -> Timestamp {

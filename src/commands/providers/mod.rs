@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 use comfy_table::{ContentArrangement, Table};
 use serde_json::json;
 
-use super::{Context, with_hint};
+use super::{Context, user_of, with_hint};
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::operations;
 use crate::provider::{Capabilities, ContentMode, Provider, PullShape, Reference, Webhook};
 use crate::report::shell_word;
 use crate::sender::OnUnknown;
@@ -375,14 +376,12 @@ fn receipts(capabilities: &Capabilities) -> String {
 async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
     context.provider_section(name)?;
     let store = context.store().await?;
-    let resumed = store.end_provider_pause(name, store.now().await?).await?;
-    let object = json!({ "provider": name, "resumed": resumed });
-    if !resumed {
-        let message = format!("`{name}` did not ask to wait: nothing was changed");
-        return context.report(&message, &object);
-    }
-    let message = format!("`{name}` is called again; running workers see it within seconds");
-    context
-        .report_change(&store, "resume", None, &message, &object)
-        .await
+    let actor = user_of("providers resume");
+    let resumed = operations::resume_provider(&store, name, &actor).await?;
+    let message = if resumed {
+        format!("`{name}` is called again; running workers see it within seconds")
+    } else {
+        format!("`{name}` did not ask to wait: nothing was changed")
+    };
+    context.report(&message, &json!({ "provider": name, "resumed": resumed }))
 }

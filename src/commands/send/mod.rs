@@ -17,12 +17,13 @@ use tokio::time::Instant;
 use self::progress::run_with_progress;
 use super::receipts::{self, Waiting};
 use super::signals::Signals;
-use super::values::{campaign_name, positive, rates, span};
+use super::values::{campaign_name, positive, span};
 use super::{Context, check, providers, purge, status, temporary, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::metrics::Metrics;
+use crate::operations::limit;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, rate, shell_word};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
@@ -71,7 +72,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SendFlags {
     /// A limit in addition to the provider's and the campaign's: 100/s, 300/min, 20000/day; several with commas
-    #[arg(long, value_name = "RATE", value_parser = rates)]
+    #[arg(long, value_name = "RATE", value_parser = limit)]
     pub(crate) rate: Option<Rates>,
     /// Requests in flight at once [default: setting `sender.concurrency`, 64]
     #[arg(long, value_name = "N")]

@@ -21,9 +21,10 @@ use super::message::{
 };
 use super::uploads::{ImportField, UploadField, UploadRequest};
 use super::writer::NewMessages;
-use crate::operations::{Actor, CampaignAction, Refused, change_settings, change_state};
+use crate::operations::{
+    Actor, CampaignAction, OperationError, Refused, change_settings, change_state, limit,
+};
 use crate::phone::{Phone, mask};
-use crate::rate::Rates;
 use crate::report::CampaignSummary;
 use crate::serve::ServerState;
 use crate::serve::downloads::{rejected_rows, report_csv};
@@ -191,10 +192,7 @@ async fn post_message(
 fn refusal(shared: &ServerState, campaign: &Campaign, result: PostResult) -> Problem {
     let name = &campaign.name;
     match result {
-        PostResult::Cancelled => Problem::from(Refused::Cancelled {
-            campaign: name.clone(),
-            reason: "it takes no messages",
-        }),
+        PostResult::Cancelled => OperationError::from(Refused::takes_no_messages(name)).into(),
         PostResult::NoCampaign => {
             shared.intake.campaigns.forget(name);
             Problem::unavailable(format!(
@@ -701,16 +699,37 @@ struct CampaignPatch {
 }
 
 impl CampaignPatch {
-    /// The settings that it changes, for the audit log.
-    fn describe(&self, campaign: &str) -> String {
-        let rate = self.rate.as_ref().map(|rate| format!("rate `{rate}`"));
-        let priority = self.priority.map(|priority| format!("priority {priority}"));
-        let window = self
-            .window
-            .as_ref()
-            .map(|window| format!("window `{window}`"));
-        let changes: Vec<String> = [rate, priority, window].into_iter().flatten().collect();
-        format!("changed campaign `{campaign}`: {}", changes.join(", "))
+    /// The settings that it changes.
+    fn change(&self) -> Result<CampaignChange, Problem> {
+        let invalid = |name: &'static str| {
+            move |problem: String| Problem::invalid(format!("invalid `{name}`: {problem}"))
+        };
+        // An empty text was `none` in earlier versions.
+        let rate = self.rate.as_deref().map(|rate| match rate.trim() {
+            "" => limit("none"),
+            rate => limit(rate),
+        });
+        Ok(CampaignChange {
+            rate: rate.transpose().map_err(invalid("rate"))?,
+            priority: self.priority,
+            window: match self.window.as_deref() {
+                None => WindowChange::Keep,
+                Some("") => WindowChange::Lift,
+                Some(window) => WindowChange::Set(window.parse().map_err(invalid("window"))?),
+            },
+            ..CampaignChange::default()
+        })
+    }
+
+    /// The change of the state that it asks for.
+    fn action(&self) -> Option<CampaignAction> {
+        self.paused.map(|paused| {
+            if paused {
+                CampaignAction::Pause
+            } else {
+                CampaignAction::Resume
+            }
+        })
     }
 }
 
@@ -733,46 +752,19 @@ async fn change_campaign(
             format!("invalid `{field}`: {error}")
         })
     })?;
-    let campaign = shared.store.campaign(&name).await?;
-    let campaign = campaign.ok_or_else(|| unknown_campaign(&name))?;
-    let rate = patch.rate.as_deref().map(|rate| match rate.trim() {
-        "none" | "" => Ok(Rates::default()),
-        rate => rate.parse::<Rates>(),
-    });
-    let rate = rate.transpose();
-    let window = match patch.window.as_deref() {
-        None => WindowChange::Keep,
-        Some("") => WindowChange::Lift,
-        Some(window) => WindowChange::Set(
-            window
-                .parse()
-                .map_err(|error| Problem::invalid(format!("invalid `window`: {error}")))?,
-        ),
+    let read = async || {
+        let campaign = shared.store.campaign(&name).await?;
+        campaign.ok_or_else(|| unknown_campaign(&name))
     };
-    let change = CampaignChange {
-        rate: rate.map_err(|error| Problem::invalid(format!("invalid `rate`: {error}")))?,
-        priority: patch.priority,
-        window,
-        ..CampaignChange::default()
-    };
-    let who = program.0.name.as_str();
-    let actor = Actor { who, by: who };
+    let mut campaign = read().await?;
+    let change = patch.change()?;
+    let actor = Actor::of_token(&program.0.name);
     // The state first: a cancelled campaign takes settings when it is resumed.
-    let campaign = match patch.paused {
-        None => campaign,
-        Some(paused) => {
-            let action = if paused {
-                CampaignAction::Pause
-            } else {
-                CampaignAction::Resume
-            };
-            change_state(&shared.store, &campaign, action, actor).await?;
-            let campaign = shared.store.campaign(&name).await?;
-            campaign.ok_or_else(|| unknown_campaign(&name))?
-        }
-    };
-    let detail = patch.describe(&name);
-    change_settings(&shared.store, &campaign, &change, actor, &detail).await?;
+    if let Some(action) = patch.action() {
+        change_state(&shared.store, &campaign, action, &actor).await?;
+        campaign = read().await?;
+    }
+    change_settings(&shared.store, &campaign, &change, &actor).await?;
     let object = campaign_json(&shared, &name).await?;
     Ok(respond(StatusCode::OK, &object))
 }

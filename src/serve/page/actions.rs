@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::operations::{
-    Actor, CampaignAction, ChangeError, Permitted, Refused, change_settings, change_state, permit,
+    Actor, CampaignAction, OperationError, Permitted, SettledAs, cancel, change_settings,
+    change_state, limit, permit, retry_failed, retry_unknown, settle,
 };
-use crate::rate::{RateError, Rates};
 use crate::sms::Class;
 use crate::store::report::Totals;
 use crate::store::{
@@ -41,22 +41,12 @@ pub(super) enum ActionError {
     Invalid(String),
     /// More messages than the question named.
     Grown(String),
-    Refused(Refused),
-    Store(StoreError),
+    Operation(OperationError),
 }
 
-impl From<ChangeError> for ActionError {
-    fn from(error: ChangeError) -> Self {
-        match error {
-            ChangeError::Refused(refused) => Self::Refused(refused),
-            ChangeError::Store(error) => Self::Store(error),
-        }
-    }
-}
-
-impl From<StoreError> for ActionError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
+impl<E: Into<OperationError>> From<E> for ActionError {
+    fn from(error: E) -> Self {
+        Self::Operation(error.into())
     }
 }
 
@@ -278,49 +268,38 @@ impl Action {
         given: &BTreeMap<String, String>,
         who: &str,
     ) -> Result<String, ActionError> {
-        self.operation()
-            .check(campaign)
-            .map_err(ActionError::Refused)?;
+        self.operation().check(campaign)?;
         self.check_named(store, campaign, given).await?;
-        let now = store.now().await?;
-        let actor = Actor { who, by: who };
-        let (id, name) = (campaign.id, &campaign.name);
+        let actor = Actor::of_token(who);
+        let name = &campaign.name;
         let text = |key: &str| given.get(key).map_or("", |text| text.trim());
-        let code = printable_line(text("code")).into_owned();
-        let done = match self {
+        Ok(match self {
             Self::Pause => {
-                change_state(store, campaign, self.operation(), actor).await?;
-                return Ok(format!(
-                    "Paused `{name}`. Running workers stop within seconds."
-                ));
+                change_state(store, campaign, self.operation(), &actor).await?;
+                format!("Paused `{name}`. Running workers stop within seconds.")
             }
             Self::Resume => {
-                change_state(store, campaign, self.operation(), actor).await?;
-                return Ok(match campaign.state {
+                change_state(store, campaign, self.operation(), &actor).await?;
+                match campaign.state {
                     CampaignStatus::Cancelled => {
                         format!("Resumed `{name}`. Its cancelled messages stay cancelled.")
                     }
                     _ => format!("Resumed `{name}`."),
-                });
+                }
             }
             Self::Rate => {
-                let rate = match text("rate") {
-                    "none" => Rates::default(),
-                    rate => rate
-                        .parse()
-                        .map_err(|error: RateError| ActionError::Invalid(error.to_string()))?,
-                };
-                let change = CampaignChange {
-                    rate: Some(rate.clone()),
-                    ..CampaignChange::default()
-                };
+                let rate = limit(text("rate")).map_err(ActionError::Invalid)?;
                 let done = if rate.0.is_empty() {
                     format!("Removed the rate limit of `{name}`.")
                 } else {
                     format!("Limited `{name}` to at most {rate}.")
                 };
-                change_settings(store, campaign, &change, actor, &done).await?;
-                return Ok(done);
+                let change = CampaignChange {
+                    rate: Some(rate),
+                    ..CampaignChange::default()
+                };
+                change_settings(store, campaign, &change, &actor).await?;
+                done
             }
             Self::Retry => {
                 let class = match text("class") {
@@ -330,42 +309,37 @@ impl Action {
                             .map_err(|_| ActionError::Invalid(format!("unknown class `{word}`")))?,
                     ),
                 };
+                let code = printable_line(text("code")).into_owned();
                 let filter = RetryFilter {
-                    campaign_id: Some(id),
                     class,
                     code: Some(code).filter(|code| !code.is_empty()),
                     ..RetryFilter::default()
                 };
-                let moved = store.retry_failed(&filter, now).await?;
+                let moved = retry_failed(store, Some(campaign), filter, &actor).await?;
                 format!("Queued {} of `{name}` again.", messages(moved))
             }
             Self::RetryUnknown => {
-                let filter = RetryFilter {
-                    campaign_id: Some(id),
-                    ..RetryFilter::default()
-                };
-                let moved = store.retry_unknown(&filter, now).await?;
+                let filter = RetryFilter::default();
+                let moved = retry_unknown(store, Some(campaign), filter, &actor).await?;
                 format!("Queued {} of `{name}` again.", messages(moved))
             }
             Self::SettleSent | Self::SettleFailed => {
-                let as_sent = self == Self::SettleSent;
-                let settled = store.settle_unknown(id, as_sent, None, now).await?;
-                let outcome = if as_sent { "sent" } else { "failed" };
-                format!("Marked {} of `{name}` as {outcome}.", messages(settled))
+                let settled = match self {
+                    Self::SettleSent => SettledAs::Sent,
+                    _ => SettledAs::Failed,
+                };
+                let count = settle(store, campaign, settled, None, &actor).await?;
+                let (count, outcome) = (messages(count), settled.as_str());
+                format!("Marked {count} of `{name}` as {outcome}.")
             }
             Self::Cancel => {
                 if text("name") != name {
                     let problem = format!("Enter `{name}` to confirm that it is cancelled.");
                     return Err(ActionError::Invalid(problem));
                 }
-                change_state(store, campaign, self.operation(), actor).await?;
-                let cancelled = store.cancel_rows(id, now).await?;
-                let cancelled = messages(cancelled);
-                return Ok(format!("Cancelled `{name}`: {cancelled} will not be sent."));
+                let cancelled = messages(cancel(store, campaign, &actor).await?);
+                format!("Cancelled `{name}`: {cancelled} will not be sent.")
             }
-        };
-        let verb = self.operation().as_str();
-        store.record(who, verb, Some(name), &done).await?;
-        Ok(done)
+        })
     }
 }

@@ -37,7 +37,8 @@ use super::guard::{self, ClientAddress, Form, Path, Query, SameSite, Visitor};
 use super::problem::{Problem, unknown_campaign};
 use super::tokens::Permission;
 use super::{ServerState, until_stopped};
-use crate::phone::{Phone, PhoneError, mask};
+use crate::operations::{self, Actor};
+use crate::phone::{Phone, PhoneError};
 use crate::report::{self, CampaignSummary, LocalTime};
 use crate::sms::Timestamp;
 use crate::store::{Campaign, SmsFilter};
@@ -479,7 +480,7 @@ async fn change(
                 tracing::info!(who, campaign, action = action.as_str(), "changed");
                 state.page.show_change(&state.store, campaign).await;
             }
-            Err(ActionError::Store(error)) => {
+            Err(ActionError::Operation(error)) => {
                 tracing::warn!(who, campaign, action = action.as_str(), %error, "not changed");
             }
             Err(_) => {}
@@ -511,8 +512,7 @@ async fn change(
             let problem = Some((StatusCode::CONFLICT, problem.as_str()));
             question(shared, visitor, name, action_name, given, problem).await
         }
-        Err(ActionError::Refused(refused)) => Err(refused.into()),
-        Err(ActionError::Store(error)) => Err(error.into()),
+        Err(ActionError::Operation(error)) => Err(error.into()),
     }
 }
 
@@ -696,20 +696,18 @@ async fn add_suppressed(
             return suppression_page(shared, visitor, None, entered).await;
         }
     };
-    let store = &shared.store;
-    let at = store.now().await?;
-    let reason = printable_line(form.reason.trim()).into_owned();
-    let reason = Some(reason).filter(|reason| !reason.is_empty());
-    let reason = reason.or_else(|| Some(format!("added by {}", visitor.0.name)));
-    let phones = vec![(phone.as_str().to_owned(), reason)];
-    let added = store.suppress(phones, at).await?;
-    let detail = mask(phone.as_str());
-    store
-        .record(&visitor.0.name, "suppress", None, &detail)
-        .await?;
-    let message = match added {
-        0 => format!("{} was on the list already.", phone.as_str()),
-        _ => format!("Added {}.", phone.as_str()),
+    let who = &visitor.0.name;
+    let reason = match printable_line(form.reason.trim()) {
+        reason if reason.is_empty() => format!("added by {who}"),
+        reason => reason.into_owned(),
+    };
+    let actor = Actor::of_token(who);
+    let is_new = operations::suppress(&shared.store, &phone, &reason, &actor).await?;
+    let phone = phone.as_str();
+    let message = if is_new {
+        format!("Added {phone}.")
+    } else {
+        format!("{phone} was on the list already.")
     };
     suppression_page(shared, visitor, None, context! { message }).await
 }
