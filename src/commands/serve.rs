@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use url::Url;
 
-use super::import::import_upload;
+use super::import::{List, import_upload};
 use super::{Context, temporary, with_hint};
 use crate::config::user_folder;
 use crate::exit::Exit;
@@ -277,7 +277,7 @@ struct UploadImporter {
 
 impl FileImporter for UploadImporter {
     fn check(&self, request: &UploadRequest) -> Result<(), String> {
-        super::import::upload_flags(Path::new("list.csv"), request, None).map(drop)
+        List::of_upload(Path::new("list.csv"), request, None).map(drop)
     }
 
     fn import(
@@ -287,10 +287,10 @@ impl FileImporter for UploadImporter {
         rejects: &Path,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<Value>, String> {
-        let args = super::import::upload_flags(file, request, Some(rejects))?;
+        let list = List::of_upload(file, request, Some(rejects))?;
         let importing = async {
             loop {
-                let imported = import_upload(&args, &self.context).await;
+                let imported = import_upload(&list, &self.context).await;
                 let Some(error) = imported.as_ref().err().and_then(temporary) else {
                     return imported.map(Some);
                 };

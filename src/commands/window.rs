@@ -53,6 +53,18 @@ fn zone(text: &str) -> Result<ZoneArg, String> {
 }
 
 impl WindowFlags {
+    /// Sets the flag of that name; returns whether there is one.
+    pub(super) fn set(&mut self, name: &str, value: &str) -> Result<bool, String> {
+        match name {
+            "window" => self.window = Some(hours(value)?),
+            "days" => self.days = Some(value.parse()?),
+            "timezone" => self.timezone = Some(zone(value)?),
+            "fallback-timezone" => self.fallback_timezone = Some(value.parse()?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// Whether each row has its own time zone.
     pub(super) fn is_by_column(&self) -> bool {
         matches!(self.timezone, Some(ZoneArg::Column))

@@ -40,7 +40,7 @@ use intake::{Intake, IntakeLimits};
 use page::Page;
 use tokens::Texts;
 
-pub use intake::{FileImporter, ImportField, UploadField, UploadRequest};
+pub use intake::{FileImporter, ImportField, UploadRequest};
 pub use receipts::{receipt_token, receipt_url};
 pub use tokens::{AccessToken, AccessTokens, Role};
 

@@ -17,17 +17,17 @@ use crate::store::Campaign;
 use crate::window::{Days, SendWindow, ZoneSource};
 
 /// How to read a file, where that is not detected.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(in crate::commands) struct FileFormat {
     /// The character between fields [default: detected]
     #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
-    delimiter: Option<u8>,
+    pub(super) delimiter: Option<u8>,
     /// The encoding, such as gb18030, utf-16 or windows-1252 [default: detected]
     #[arg(long, value_name = "NAME")]
-    encoding: Option<Encoding>,
+    pub(super) encoding: Option<Encoding>,
     /// The sheet of a workbook, by name or number [default: the first]
     #[arg(long, value_name = "NAME")]
-    sheet: Option<String>,
+    pub(super) sheet: Option<String>,
 }
 
 impl FileFormat {
@@ -42,17 +42,17 @@ impl FileFormat {
 }
 
 /// How to read numbers that do not begin with `+`.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(in crate::commands) struct NumberFlags {
     /// The country of numbers without a country code, such as GB [default: setting `default_region`]
     #[arg(long)]
-    region: Option<Region>,
+    pub(super) region: Option<Region>,
     /// Numbers without `+` begin with a country code [default: setting `import.numbers`]
     #[arg(long, conflicts_with = "national")]
-    international: bool,
+    pub(super) international: bool,
     /// Numbers without `+` that can be mobiles of the region are, also if they can be of another country
     #[arg(long)]
-    national: bool,
+    pub(super) national: bool,
 }
 
 impl NumberFlags {
@@ -77,7 +77,7 @@ pub(super) struct Upload {
     pub(super) may_change: bool,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(in crate::commands) struct List {
     #[arg(required = true, value_name = "FILE", help = format!(
         "{}, also as .gz or .zip; `-` is standard input", formats()
@@ -94,18 +94,18 @@ pub(in crate::commands) struct List {
     pub(super) campaign: Option<String>,
     /// The text, in which {{ name }} is replaced by column `name` [default: column `content`]
     #[arg(long, value_name = "TEXT", conflicts_with = "template")]
-    text: Option<String>,
+    pub(super) text: Option<String>,
     /// A file with the text
     #[arg(long, value_name = "FILE")]
-    template: Option<PathBuf>,
+    pub(super) template: Option<PathBuf>,
     /// Map a field to a column of the list: `phone=手机号`, `phone=mobile,home` or `name=first_name`; repeatable
     #[arg(long, value_name = "NAME=COLUMN", value_parser = assignment)]
-    column: Vec<(String, String)>,
+    pub(super) column: Vec<(String, String)>,
     #[command(flatten)]
-    format: FileFormat,
+    pub(super) format: FileFormat,
     /// Replace typographic quotes, dashes and spaces where that saves segments
     #[arg(long)]
-    smart: bool,
+    pub(super) smart: bool,
     #[command(flatten)]
     pub(super) numbers: NumberFlags,
     /// Columns that identify a duplicate row, with commas, or `none` [default: phone]
@@ -265,7 +265,7 @@ impl List {
 }
 
 /// Providers accept different senders; any text is allowed here.
-fn sender(text: &str) -> Result<String, &'static str> {
+pub(super) fn sender(text: &str) -> Result<String, &'static str> {
     match text.trim() {
         "" => Err("the sender is empty: omit `--from` to use the provider's"),
         sender if sender.chars().any(char::is_control) => {
@@ -275,7 +275,7 @@ fn sender(text: &str) -> Result<String, &'static str> {
     }
 }
 
-fn delimiter(text: &str) -> Result<u8, &'static str> {
+pub(super) fn delimiter(text: &str) -> Result<u8, &'static str> {
     match (text, text.as_bytes()) {
         ("tab" | "\\t", _) => Ok(b'\t'),
         (_, [byte]) if byte.is_ascii_punctuation() || *byte == b'\t' => Ok(*byte),

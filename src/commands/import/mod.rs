@@ -6,8 +6,8 @@ mod consumer;
 mod estimate;
 mod output;
 mod preflight;
+mod upload;
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::signals::Signals;
@@ -18,16 +18,13 @@ use crate::import::{ImportError, Options, Plan, Schedule, Target};
 use crate::operations::{
     Actor, CampaignAction, OperationError, Refused, change_settings, change_state,
 };
-use crate::serve::{UploadField, UploadRequest};
 use crate::sms::Timestamp;
 use crate::store::{
     Access, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreErrorKind,
     WindowChange,
 };
-use crate::text::printable_line;
 use crate::window::local_and_utc;
 
-use self::args::Upload;
 pub(super) use self::args::{FileFormat, List, NumberFlags};
 pub(super) use self::estimate::{SAMPLES, confirm, limits};
 pub(super) use self::output::{
@@ -370,61 +367,11 @@ impl List {
     }
 }
 
-/// The flags of an upload.
-#[derive(clap::Parser)]
-#[command(name = "upload", no_binary_name = true, disable_help_flag = true)]
-pub(in crate::commands) struct UploadArgs {
-    #[command(flatten)]
-    list: List,
-}
-
-/// Flags without a value.
-const SWITCHES: [&str; 4] = ["again", "smart", "international", "national"];
-
-/// Reads the fields of an upload as flags of `smsq import`.
-pub(in crate::commands) fn upload_flags(
-    file: &Path,
-    request: &UploadRequest,
-    rejects: Option<&Path>,
-) -> Result<UploadArgs, String> {
-    let mut words = vec![file.as_os_str().to_owned()];
-    for field in &request.fields {
-        let name = field.name.as_str();
-        if UploadField::named(name).is_none() {
-            return Err(format!("unknown field `{}`", name.escape_debug()));
-        }
-        match (field.value.trim(), name) {
-            ("true" | "1", name) if SWITCHES.contains(&name) => {
-                words.push(format!("--{name}").into());
-            }
-            ("false" | "0" | "", name) if SWITCHES.contains(&name) => {}
-            _ => words.push(format!("--{name}={}", field.value).into()),
-        }
-    }
-    if let Some(rejects) = rejects {
-        words.push("--rejects".into());
-        words.push(rejects.as_os_str().to_owned());
-    }
-    let parsed = <UploadArgs as clap::Parser>::try_parse_from(words);
-    let mut args = parsed.map_err(|error| {
-        let (message, hint) = super::usage_message_and_hint(&error);
-        format!("{}; {hint}", message.replace("--", ""))
-    })?;
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    args.list.name = Some(printable_line(&name).into_owned());
-    args.list.upload = Some(Upload {
-        posted_by: request.posted_by.clone(),
-        may_change: request.may_change,
-    });
-    Ok(args)
-}
-
 /// Imports an uploaded file; returns what `--format json` prints.
 pub(in crate::commands) async fn import_upload(
-    args: &UploadArgs,
+    list: &List,
     context: &Context,
 ) -> anyhow::Result<serde_json::Value> {
-    let list = &args.list;
     let plans = prepare(list, context, Access::Existing).await?;
     let may_replace = list.upload.as_ref().is_none_or(|upload| upload.may_change);
     if let Some(plan) = plans.iter().find(|plan| plan.names_failed_messages())

@@ -19,7 +19,7 @@ use writer::IntakeWriter;
 pub(super) use api::{routes, unlimited_routes};
 pub(super) use campaigns::IntakeLimits;
 pub(super) use uploads::RejectedRows;
-pub use uploads::{FileImporter, ImportField, UploadField, UploadRequest};
+pub use uploads::{FileImporter, ImportField, UploadRequest};
 
 /// What the endpoints share.
 pub(super) struct Intake {

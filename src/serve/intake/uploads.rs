@@ -46,7 +46,7 @@ pub struct ImportField {
 
 /// What a field of an upload concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadField {
+pub(super) enum UploadField {
     /// The list and its messages: role `send` is enough.
     List,
     /// The settings of the campaign, or a check that protects from mistakes: needs role `operate` too.
@@ -79,7 +79,7 @@ const UPLOAD_FIELDS: [(&str, UploadField); 21] = [
 ];
 
 impl UploadField {
-    pub fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         let mut fields = UPLOAD_FIELDS.iter();
         fields
             .find(|(known, _)| *known == name)
@@ -87,7 +87,7 @@ impl UploadField {
     }
 
     /// The names of all fields, as an error lists them.
-    pub fn names() -> String {
+    pub(super) fn names() -> String {
         listed(UPLOAD_FIELDS.iter().map(|(name, _)| *name))
     }
 }
