@@ -7,6 +7,7 @@ mod commits;
 #[path = "../setup/engine.rs"]
 mod engine;
 mod gateway;
+mod idle_campaigns;
 mod in_flight;
 #[path = "../setup/list.rs"]
 mod list;
@@ -55,6 +56,7 @@ fn main() -> anyhow::Result<()> {
             Part::InFlight => in_flight::measure(&plan)?,
             Part::Workers => workers::measure(&plan)?,
             Part::StartAndEnd => start_and_end::measure(&plan)?,
+            Part::IdleCampaigns => idle_campaigns::measure(&plan)?,
         };
         writeln!(std::io::stdout(), "{}\n", report.table)?;
         results::save(part.name(), report.json)?;

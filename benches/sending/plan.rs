@@ -29,15 +29,17 @@ pub(crate) enum Part {
     InFlight,
     Workers,
     StartAndEnd,
+    IdleCampaigns,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Matrix,
         Self::Commits,
         Self::InFlight,
         Self::Workers,
         Self::StartAndEnd,
+        Self::IdleCampaigns,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -47,6 +49,7 @@ impl Part {
             Self::InFlight => "in-flight",
             Self::Workers => "workers",
             Self::StartAndEnd => "start-and-end",
+            Self::IdleCampaigns => "idle-campaigns",
         }
     }
 }

@@ -1,9 +1,11 @@
-//! A proxy to a database server that counts round trips: how often a client writes after the server has.
+//! A proxy to a database server that counts round trips: how often a client writes after the server has. It can also
+//! put a distance between them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use url::Url;
@@ -18,6 +20,11 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Starts a proxy to the server of a database.
     pub(crate) fn start(url: &str) -> anyhow::Result<Self> {
+        Self::start_away(url, Duration::ZERO)
+    }
+
+    /// The same, with a round trip that takes longer by `distance`.
+    pub(crate) fn start_away(url: &str, distance: Duration) -> anyhow::Result<Self> {
         let mut url = Url::parse(url)?;
         let host = url.host_str().context("a URL without a host")?;
         let server = format!("{host}:{}", url.port().context("a URL without a port")?);
@@ -31,7 +38,7 @@ impl Proxy {
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 // The client sees that its connection is closed.
-                let _ = client.and_then(|client| join(&client, &server, &counter));
+                let _ = client.and_then(|client| join(&client, &server, &counter, distance / 2));
             }
         });
         Ok(Self {
@@ -46,7 +53,12 @@ impl Proxy {
 }
 
 /// Copies in both directions until one side disconnects.
-fn join(client: &TcpStream, server: &str, round_trips: &Arc<AtomicU32>) -> std::io::Result<()> {
+fn join(
+    client: &TcpStream,
+    server: &str,
+    round_trips: &Arc<AtomicU32>,
+    one_way: Duration,
+) -> std::io::Result<()> {
     let server = TcpStream::connect(server)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -56,9 +68,11 @@ fn join(client: &TcpStream, server: &str, round_trips: &Arc<AtomicU32>) -> std::
         if was_last.swap(false, Ordering::SeqCst) {
             round_trips.fetch_add(1, Ordering::Relaxed);
         }
+        std::thread::sleep(one_way);
     });
     carry(server, client.try_clone()?, move || {
         server_was_last.store(true, Ordering::SeqCst);
+        std::thread::sleep(one_way);
     });
     Ok(())
 }

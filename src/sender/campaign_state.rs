@@ -1,5 +1,5 @@
-//! One campaign in a running worker: when it is asked for messages, how many go in one request, and
-//! whether it has to pause or stop.
+//! One campaign in a running worker: when messages are claimed from it, how many go in one request, and whether it has
+//! to pause or stop. Only campaigns with messages have a state.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use super::request::InFlight;
 use super::window::WindowState;
 use crate::provider::Provider;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, CampaignStop, Shortfall};
+use crate::store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign};
 
-/// A campaign without due messages is asked again after this, because others may add some.
-const POLL: Duration = Duration::from_secs(1);
 /// Requests in flight before the first acceptance. Where everything is rejected, the automatic pause
 /// comes at most this much too late.
 const UNPROVEN: u32 = 8;
+/// How long a campaign without messages is remembered, with what is known about its outcomes.
+const REMEMBERED: Duration = Duration::from_secs(600);
 
 pub(super) struct CampaignState {
     campaign: Campaign,
     auto_pause: AutoPause,
-    /// It is not asked for messages before this.
-    next_at: Timestamp,
-    /// When its next message is due, as far as is known.
+    /// When its next message is due, as far as is known; `None`: it has no ready message.
     due_at: Option<Timestamp>,
+    /// Its window or its limit allows nothing before this.
+    not_before: Timestamp,
+    /// When it had messages last.
+    seen_at: Timestamp,
     window: WindowState,
-    /// It had no message when it was asked last.
-    is_empty: bool,
     /// A message of the last request, if the provider refused the account for it.
     refused: Option<i64>,
     /// A message was accepted in this run. Until then messages go alone, so that a mistake which
@@ -41,14 +41,14 @@ pub(super) struct CampaignState {
 pub(super) type Halt = (CampaignStatus, String);
 
 impl CampaignState {
-    pub(super) fn new(campaign: Campaign, config: auto_pause::Config) -> Self {
+    pub(super) fn new(queued: QueuedCampaign, config: auto_pause::Config, now: Timestamp) -> Self {
         Self {
-            campaign,
+            campaign: queued.campaign,
             auto_pause: AutoPause::new(config),
-            next_at: Timestamp::default(),
-            due_at: None,
+            due_at: queued.ready_at,
+            not_before: Timestamp::default(),
+            seen_at: now,
             window: WindowState::default(),
-            is_empty: false,
             refused: None,
             is_proven: false,
             max_batch: 1,
@@ -92,29 +92,38 @@ impl CampaignState {
         self.campaign.state == CampaignStatus::Active
     }
 
-    /// Whether it may have something to send now.
+    /// Whether it has something to send now.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         self.next_at().is_some_and(|at| at <= now)
     }
 
-    /// When to ask it for messages; `None`: not before a request has ended.
+    /// When to claim messages from it; `None`: not before a request has ended or messages are added.
     pub(super) fn next_at(&self) -> Option<Timestamp> {
-        (self.is_active() && self.room() > 0).then_some(self.next_at)
+        let due_at = self
+            .due_at
+            .filter(|_| self.is_active() && self.room() > 0)?;
+        Some(due_at.max(self.not_before))
     }
 
-    /// Whether it had no message when it was asked last.
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_empty
-    }
-
-    /// Notes that it has messages.
-    pub(super) fn note_messages(&mut self) {
-        self.is_empty = false;
-    }
-
-    /// Whether it had something to send when it was asked last.
+    /// Whether it has ready messages.
     pub(super) fn has_work(&self) -> bool {
-        self.is_active() && !self.is_empty
+        self.is_active() && self.due_at.is_some()
+    }
+
+    /// A message goes back into its queue in the next commit.
+    pub(super) fn expect_message(&mut self, due_at: Timestamp) {
+        self.due_at = Some(self.due_at.map_or(due_at, |known| known.min(due_at)));
+    }
+
+    /// No message of it is due.
+    pub(super) fn exhaust(&mut self) {
+        self.due_at = None;
+    }
+
+    /// It has no messages. Whether to remember it.
+    pub(super) fn is_remembered(&mut self, now: Timestamp) -> bool {
+        self.due_at = None;
+        self.claimed > 0 || now.since(self.seen_at) < REMEMBERED
     }
 
     /// Stops or pauses it here, and in the next commit.
@@ -133,17 +142,22 @@ impl CampaignState {
     }
 
     /// Takes over what the database says of the campaign now.
-    pub(super) fn refresh(&mut self, campaign: Campaign) {
+    pub(super) fn refresh(&mut self, queued: QueuedCampaign, now: Timestamp) {
+        let QueuedCampaign {
+            campaign, ready_at, ..
+        } = queued;
         let is_active_again = campaign.state == CampaignStatus::Active && !self.is_active();
         if is_active_again || campaign.window != self.campaign.window {
             self.forget_times();
         }
         self.campaign = campaign;
+        self.due_at = ready_at;
+        self.seen_at = now;
     }
 
     /// Checks everything again that depends on the time.
     pub(super) fn forget_times(&mut self) {
-        self.next_at = Timestamp::default();
+        self.not_before = Timestamp::default();
         self.window = WindowState::default();
     }
 
@@ -154,14 +168,9 @@ impl CampaignState {
         }
     }
 
-    /// Asks it for messages at this instant.
-    pub(super) fn ask_at(&mut self, at: Timestamp) {
-        self.next_at = at;
-    }
-
-    /// Does not ask it for messages before this instant.
+    /// Claims nothing from it before this instant.
     pub(super) fn wait_until(&mut self, until: Timestamp) {
-        self.next_at = self.next_at.max(until);
+        self.not_before = self.not_before.max(until);
     }
 
     /// Whether its window is closed.
@@ -190,26 +199,6 @@ impl CampaignState {
             1
         };
         self.max_batch = next.min(max).max(1);
-    }
-
-    /// Notes why it gave fewer messages than it was asked for.
-    pub(super) fn note_shortfall(&mut self, shortfall: Shortfall, now: Timestamp) {
-        self.due_at = None;
-        match shortfall {
-            Shortfall::Halted(state, reason) => self.halt(state, reason),
-            // Maintenance moves it to its new provider.
-            Shortfall::Moved => self.next_at = now.plus(POLL),
-            Shortfall::Until(Some(due_at)) => {
-                self.due_at = Some(due_at);
-                self.is_empty = false;
-                let soon = now.plus(Duration::from_millis(1));
-                self.next_at = due_at.min(now.plus(POLL)).max(soon);
-            }
-            Shortfall::Until(None) => {
-                self.is_empty = true;
-                self.next_at = now.plus(POLL);
-            }
-        }
     }
 
     /// Checks whether the account is refused: by a code that the provider's table lists, or by two

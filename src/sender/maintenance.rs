@@ -1,12 +1,12 @@
-//! What a worker does once a second, in a task of its own: reads what others changed, reclaims the
-//! messages of dead workers, and fails what expires before its window opens.
+//! What a worker does once a second, in a task of its own: reads which campaigns have messages and what others changed,
+//! reclaims the messages of dead workers, and fails what expires before its window opens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::context::WorkerContext;
@@ -16,13 +16,15 @@ use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
 use crate::queue::resend::ResendRule;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, CampaignStatus, ProviderPause, QueuePosition, StoreError};
+use crate::store::{CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError};
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
 use crate::window::SendWindow;
 
 /// How often campaigns and workers are read.
 pub(super) const TICK: Duration = Duration::from_secs(1);
+/// How soon again, at the earliest.
+const SHORTEST_TICK: Duration = Duration::from_millis(100);
 /// How many chunks of old starts per recipient are removed at a time.
 const PRUNED_CHUNKS: u32 = 10;
 /// How many chunks of expiring messages are looked through at a time.
@@ -35,6 +37,8 @@ pub(super) struct Maintenance {
     /// The active campaigns with a window.
     windows: HashMap<i64, Expiry>,
     tidy_at: Instant,
+    /// The worker seems to have nothing left to do.
+    quiet: watch::Receiver<bool>,
     /// The last round failed.
     is_failing: bool,
 }
@@ -52,13 +56,15 @@ pub(super) enum MaintenanceEvent {
     /// because they say more about them.
     Journal(Vec<JournalFile>, oneshot::Sender<()>),
     Read(Reading),
+    /// Nothing could be read.
+    Failed(StoreError),
 }
 
 /// What others may have changed.
 pub(super) struct Reading {
     pub(super) read_at: Instant,
-    /// All campaigns that this run is to send.
-    pub(super) campaigns: Vec<Campaign>,
+    /// The campaigns with messages that this run is to send.
+    pub(super) queued: Vec<QueuedCampaign>,
     pub(super) pauses: Vec<ProviderPause>,
     /// There are more messages to fail that expire.
     pub(super) is_expiring: bool,
@@ -69,6 +75,7 @@ impl Maintenance {
         context: Arc<WorkerContext>,
         providers: Vec<Arc<Provider>>,
         journal: Journal,
+        quiet: watch::Receiver<bool>,
     ) -> Self {
         let tidy_at = Instant::now() + context.lease.length();
         Self {
@@ -77,22 +84,31 @@ impl Maintenance {
             journal,
             windows: HashMap::new(),
             tidy_at,
+            quiet,
             is_failing: false,
         }
     }
 
-    /// Works until the task is aborted.
+    /// Works until the task is aborted. Reads at once where the worker has become quiet, because its run may be over.
     pub(super) async fn run(mut self, events: mpsc::UnboundedSender<MaintenanceEvent>) {
         loop {
-            tokio::time::sleep(TICK).await;
-            let done = self.round(&events).await;
-            match &done {
-                Err(error) if !self.is_failing => {
+            let began = Instant::now();
+            let was_quiet = *self.quiet.borrow_and_update();
+            tokio::select! {
+                () = tokio::time::sleep(TICK) => {}
+                Ok(()) = self.quiet.changed(), if !was_quiet => {
+                    tokio::time::sleep_until(began + SHORTEST_TICK).await;
+                }
+            }
+            let failed = self.round(&events).await.err();
+            let was_failing = std::mem::replace(&mut self.is_failing, failed.is_some());
+            if let Some(error) = failed {
+                if !was_failing {
                     tracing::warn!(%error, "campaigns and workers could not be read");
                 }
-                _ => {}
+                // Without a dispatcher no one needs to know.
+                drop(events.send(MaintenanceEvent::Failed(error)));
             }
-            self.is_failing = done.is_err();
         }
     }
 
@@ -108,40 +124,51 @@ impl Maintenance {
                 return Ok(());
             }
         }
-        let reading = self.read(false).await?;
-        let campaigns = reading.campaigns.clone();
+        let is_quiet = *self.quiet.borrow();
+        let reading = self.read(is_quiet).await?;
+        let queued = reading.queued.clone();
         // Without a dispatcher no one needs the reading.
         drop(events.send(MaintenanceEvent::Read(reading)));
-        self.tidy(&campaigns).await
+        self.tidy(&queued).await
     }
 
-    /// Reclaims the messages of dead workers, and reads what others changed.
-    pub(super) async fn read(&mut self, is_first: bool) -> Result<Reading, StoreError> {
+    /// Reclaims the messages of dead workers, and reads what others changed. Where it `requeues`, unknown messages that
+    /// may be sent again are queued first: a worker may have died after it reclaimed another's messages.
+    pub(super) async fn read(&mut self, requeues: bool) -> Result<Reading, StoreError> {
         let context = Arc::clone(&self.context);
         let reclaimed = context.lease.reclaim_dead().await?;
-        let read_at = Instant::now();
-        let mut campaigns = context.database.reach().await?.campaigns().await?;
-        let wanted = context.settings.campaign.as_ref();
-        campaigns.retain(|campaign| wanted.is_none_or(|name| *name == campaign.name));
+        let mut read_at = Instant::now();
+        let mut queued = self.queued().await?;
+        if (requeues || reclaimed > 0) && self.requeue_unknown(&queued).await? > 0 {
+            read_at = Instant::now();
+            queued = self.queued().await?;
+        }
         let store = context.database.reach().await?;
         let pauses = store.provider_pauses(context.clock.now()).await?;
-        let is_expiring = self.expire(&campaigns).await?;
-        if is_first || reclaimed > 0 {
-            self.requeue_unknown(&campaigns).await?;
-        }
+        let is_expiring = self.expire(&queued).await?;
         Ok(Reading {
             read_at,
-            campaigns,
+            queued,
             pauses,
             is_expiring,
         })
     }
 
+    /// The campaigns with messages that this run is to send.
+    async fn queued(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
+        let store = self.context.database.reach().await?;
+        let mut queued = store.queued_campaigns().await?;
+        if let Some(name) = &self.context.settings.campaign {
+            queued.retain(|queued| queued.campaign.name == *name);
+        }
+        Ok(queued)
+    }
+
     /// Fails messages that expire before their window opens again. Returns whether there may be more.
-    async fn expire(&mut self, campaigns: &[Campaign]) -> Result<bool, StoreError> {
+    async fn expire(&mut self, queued: &[QueuedCampaign]) -> Result<bool, StoreError> {
         let now = self.context.clock.now();
         let mut known = std::mem::take(&mut self.windows);
-        for campaign in campaigns {
+        for QueuedCampaign { campaign, .. } in queued {
             let (CampaignStatus::Active, Some(window)) = (campaign.state, &campaign.window) else {
                 continue;
             };
@@ -178,7 +205,7 @@ impl Maintenance {
 
     /// Once a lease: reclaims the messages of workers on no list, because one that was suspended while it was declared
     /// dead may have claimed them afterwards, and ended. Removes old starts per recipient.
-    async fn tidy(&mut self, campaigns: &[Campaign]) -> Result<(), StoreError> {
+    async fn tidy(&mut self, queued: &[QueuedCampaign]) -> Result<(), StoreError> {
         let context = Arc::clone(&self.context);
         let lease = &context.lease;
         if Instant::now() < self.tidy_at {
@@ -205,7 +232,7 @@ impl Maintenance {
             let orphans = Orphans {
                 known: context.claimed.ids(),
                 claimed_before: now.minus(lease.length()),
-                campaigns: campaigns.iter().map(|campaign| campaign.id).collect(),
+                campaigns: queued.iter().map(|queued| queued.campaign.id).collect(),
             };
             let batch = CommitBatch {
                 orphans: Some(orphans),
@@ -213,47 +240,39 @@ impl Maintenance {
             };
             context.database.reach().await?.commit(&batch).await?;
         }
-        self.requeue_unknown(campaigns).await
-    }
-
-    async fn requeue_unknown(&self, campaigns: &[Campaign]) -> Result<(), StoreError> {
-        for campaign in campaigns {
-            if let Some(provider) = self.provider_of(campaign) {
-                requeue_unknown(&self.context, provider, campaign).await?;
-            }
-        }
+        self.requeue_unknown(queued).await?;
         Ok(())
     }
 
-    fn provider_of(&self, campaign: &Campaign) -> Option<&Provider> {
-        let name = self.context.settings.provider_of(campaign)?;
-        let mut providers = self.providers.iter();
-        let found = providers.find(|provider| provider.name() == name);
-        found.map(Arc::as_ref)
+    /// Queues unknown messages of active campaigns that may be sent again. Returns how many.
+    async fn requeue_unknown(&self, queued: &[QueuedCampaign]) -> Result<u64, StoreError> {
+        let context = &self.context;
+        let mut requeued = 0;
+        for QueuedCampaign { campaign, .. } in queued.iter().filter(|queued| queued.has_unknown) {
+            let Some(provider) = context.settings.provider_of(campaign) else {
+                continue;
+            };
+            let mut providers = self.providers.iter();
+            let Some(provider) = providers.find(|known| known.name() == provider) else {
+                continue;
+            };
+            // A provider that can be asked is asked first.
+            let can_lookup = provider.capabilities().lookup.is_some();
+            if can_lookup || campaign.state != CampaignStatus::Active {
+                continue;
+            }
+            let now = context.clock.now();
+            let honoured = match context.resend_rule(provider) {
+                ResendRule::Never => continue,
+                ResendRule::Within(span) => Some((provider.name(), now.minus(span))),
+                ResendRule::Always => None,
+            };
+            let max_attempts = context.settings.retry.max_attempts;
+            let store = context.database.reach().await?;
+            requeued += store
+                .requeue_unknown(campaign.id, honoured, max_attempts, now)
+                .await?;
+        }
+        Ok(requeued)
     }
-}
-
-/// Queues unknown messages of an active campaign again that may be sent again.
-pub(super) async fn requeue_unknown(
-    context: &WorkerContext,
-    provider: &Provider,
-    campaign: &Campaign,
-) -> Result<(), StoreError> {
-    // A provider that can be asked is asked first.
-    let can_lookup = provider.capabilities().lookup.is_some();
-    if can_lookup || campaign.state != CampaignStatus::Active {
-        return Ok(());
-    }
-    let now = context.clock.now();
-    let honoured = match context.resend_rule(provider) {
-        ResendRule::Never => return Ok(()),
-        ResendRule::Within(span) => Some((provider.name(), now.minus(span))),
-        ResendRule::Always => None,
-    };
-    let max_attempts = context.settings.retry.max_attempts;
-    let store = context.database.reach().await?;
-    store
-        .requeue_unknown(campaign.id, honoured, max_attempts, now)
-        .await?;
-    Ok(())
 }

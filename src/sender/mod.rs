@@ -406,18 +406,18 @@ impl Sender {
 
     /// Checks that every campaign with something to send has a configured provider.
     async fn check_providers(&self) -> Result<(), SendError> {
-        for campaign in self.campaigns().await? {
-            let unfinished = self.store.unfinished(campaign.id).await?;
-            if campaign.state != CampaignStatus::Active || !(unfinished.ready || unfinished.sending)
-            {
+        for queued in self.store.queued_campaigns().await? {
+            let (campaign, wanted) = (&queued.campaign, self.settings.campaign.as_ref());
+            let is_wanted = wanted.is_none_or(|name| *name == campaign.name);
+            if !is_wanted || !queued.is_unfinished() || campaign.state != CampaignStatus::Active {
                 continue;
             }
-            match self.settings.provider_of(&campaign) {
-                None => return Err(SendError::NoProvider(campaign.name)),
+            match self.settings.provider_of(campaign) {
+                None => return Err(SendError::NoProvider(queued.campaign.name)),
                 Some(provider) if !self.providers.contains_key(provider) => {
                     return Err(SendError::UnknownProvider {
                         provider: provider.to_owned(),
-                        campaign: campaign.name,
+                        campaign: campaign.name.clone(),
                     });
                 }
                 Some(_) => {}

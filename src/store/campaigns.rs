@@ -7,7 +7,8 @@ use diesel::deserialize::FromSqlRow;
 
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, insert_all, load_locked, querying, reading, transaction, with_conn,
+    Connection, Prepared, ROWS, in_list, insert_all, load_locked, querying, reading, transaction,
+    with_conn,
 };
 use super::schema::campaign;
 use super::{AuditEntry, Store, StoreError, StoreErrorKind, positive};
@@ -161,6 +162,25 @@ impl From<CampaignRow> for Campaign {
             created_at: row.created_at,
         }
     }
+}
+
+/// The campaigns with these ids, as far as they exist.
+pub(super) async fn by_id(
+    connection: &mut Connection,
+    ids: &[i64],
+) -> QueryResult<BTreeMap<i64, Campaign>> {
+    let mut campaigns = BTreeMap::new();
+    for ids in ids.chunks(ROWS) {
+        let ids = in_list(ids.iter().copied());
+        let rows: Vec<CampaignRow> = with_conn!(connection, |conn| Prepared(
+            campaign::table
+                .filter(campaign::id.eq_any(&ids))
+                .select(CampaignRow::as_select())
+        )
+        .load(conn))?;
+        campaigns.extend(rows.into_iter().map(|row| (row.id, Campaign::from(row))));
+    }
+    Ok(campaigns)
 }
 
 /// The ids of all campaigns, oldest first.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use diesel::QueryResult;
 
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
-use super::commit_batch::{ClaimedCampaign, CommitBatch, Shortfall};
+use super::commit_batch::{ClaimedCampaign, CommitBatch};
 use super::connection::Connection;
 use super::limits::PermitEstimate;
 use super::recipients::Recipients;
@@ -22,7 +22,8 @@ const MAX_NOT_SENT: usize = 1_000;
 #[derive(Default)]
 pub(super) struct Candidates {
     pub(super) of_campaigns: Vec<CampaignCandidates>,
-    pub(super) shortfalls: Vec<(i64, Shortfall)>,
+    /// Campaigns that are not active, or that another provider sends.
+    pub(super) exhausted: Vec<i64>,
     pub(super) refused: u64,
 }
 
@@ -65,15 +66,8 @@ impl Search<'_> {
             let Some(row) = self.campaigns.get(&campaign.campaign_id) else {
                 continue;
             };
-            if let Some((status, reason)) = row.halted() {
-                let halted = Shortfall::Halted(status, reason);
-                found.shortfalls.push((campaign.campaign_id, halted));
-                continue;
-            }
-            if !claim.serves(row.provider.as_deref()) {
-                found
-                    .shortfalls
-                    .push((campaign.campaign_id, Shortfall::Moved));
+            if !row.is_active() || !claim.serves(row.provider.as_deref()) {
+                found.exhausted.push(campaign.campaign_id);
                 continue;
             }
             let mut of_campaign = CampaignCandidates {

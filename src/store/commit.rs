@@ -1,15 +1,15 @@
 //! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages
 //! first and shared limits last, so that workers wait for each other only while permits are allocated and committed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use diesel::{QueryResult, update};
 
 use super::audit::AuditEntry;
 use super::candidates::{Candidates, Search};
-use super::claim::{self, ClaimCursors, ClaimKey, ClaimWrites};
+use super::claim::{ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{
-    CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed, Shortfall,
+    CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed,
 };
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
@@ -103,12 +103,6 @@ async fn commit(
         |connection| found.writes.write(connection, batch),
     )?;
     recipients::note_claimed(connection, batch, &result.claims).await?;
-    let shortfalls = result.claims.iter_mut();
-    for (campaign_id, shortfall) in shortfalls.flat_map(|claim| &mut claim.shortfalls) {
-        if let Shortfall::Until(next) = shortfall {
-            *next = claim::next_due(connection, *campaign_id).await?;
-        }
-    }
     Ok((result, reached))
 }
 
@@ -249,12 +243,19 @@ async fn campaigns(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
-    type Row = (i64, CampaignStatus, Option<String>, String, Option<String>);
+    type Row = (i64, CampaignStatus, String, Option<String>);
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
         let held = claim.held.iter().chain(&claim.released);
         ids.extend(held.map(|held| held.campaign_id));
         ids.extend(claim.campaigns.iter().map(|campaign| campaign.campaign_id));
+    }
+    if batch.fill_limits {
+        let limited: Vec<i64> = with_conn!(connection, |conn| campaign::table
+            .filter(campaign::rate.ne(""))
+            .select(campaign::id)
+            .load(conn))?;
+        ids.extend(limited);
     }
     let ids: Vec<i64> = ids.into_iter().collect();
     let mut rows: Vec<Row> = Vec::with_capacity(ids.len());
@@ -264,7 +265,6 @@ async fn campaigns(
             campaign::table.filter(campaign::id.eq_any(&ids)).select((
                 campaign::id,
                 campaign::state,
-                campaign::state_reason,
                 campaign::rate,
                 campaign::provider,
             ))
@@ -272,10 +272,9 @@ async fn campaigns(
         .load(conn))?;
         rows.extend(found);
     }
-    let of = |(id, status, reason, rate, provider): Row| {
+    let of = |(id, status, rate, provider): Row| {
         let campaign = ClaimedCampaign {
             status,
-            reason,
             provider,
             limits: rate.parse(),
         };
@@ -301,7 +300,7 @@ fn permit(
         account,
     };
     let mut claimed = ProviderClaimed {
-        shortfalls: candidates.shortfalls,
+        exhausted: candidates.exhausted,
         refused: candidates.refused,
         ..ProviderClaimed::default()
     };
@@ -323,6 +322,7 @@ fn permit(
             .limited
             .extend(next_us.map(|next_us| (held.campaign_id, next_us)));
     }
+    let mut unclaimed = HashSet::new();
     for found in candidates.of_campaigns {
         let campaign_id = found.campaign.campaign_id;
         let own = locked.campaigns.entry(campaign_id).or_default();
@@ -332,6 +332,7 @@ fn permit(
         let left = claim.max_requests.saturating_sub(begun);
         let max_cost = allocator.max_request_cost(own);
         let mut batches = Batches::new(claim, found.campaign, left, max_cost);
+        let candidates = found.items.len();
         let mut not_claimed = Vec::new();
         for item in found.items.into_iter().take(available as usize) {
             not_claimed.extend(batches.place(item, &batch.batch_keys));
@@ -343,6 +344,7 @@ fn permit(
             writes.note_phone(sms, phone);
         });
         claimed.rows.extend(rows);
+        let claims = keys.len();
         // Candidates that are not claimed must be found again, so the cursor stays before them.
         let first_left = not_claimed
             .iter()
@@ -358,11 +360,12 @@ fn permit(
         }
         let next_us = own.next_us.take().map(|next_us| (campaign_id, next_us));
         claimed.limited.extend(next_us);
-        if found.is_short {
-            // The instant is read after all claims are written.
-            claimed
-                .shortfalls
-                .push((campaign_id, Shortfall::Until(None)));
+        // It may be asked twice, and what is left the first time is not found again.
+        if claims < candidates {
+            unclaimed.insert(campaign_id);
+        }
+        if found.is_short && !unclaimed.contains(&campaign_id) {
+            claimed.exhausted.push(campaign_id);
         }
     }
     claimed.next_us = allocator.account.next_us.take();

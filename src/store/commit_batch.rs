@@ -23,7 +23,7 @@ pub struct CommitBatch {
     pub orphans: Option<Orphans>,
     pub campaign_stops: Vec<CampaignStop>,
     pub pauses: Vec<ProviderPause>,
-    /// The clock jumped: all windows of the limits count as full.
+    /// The clock jumped: all windows of all limits count as full.
     pub fill_limits: bool,
     pub claims: Vec<ProviderClaim>,
     /// How many messages of all campaigns one recipient may get; empty: any number.
@@ -78,23 +78,14 @@ pub struct CampaignStop {
     pub reason: String,
 }
 
-/// Why a campaign gave fewer messages than wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shortfall {
-    /// Nothing is due before this instant; `None`: nothing is ready.
-    Until(Option<Timestamp>),
-    /// It is not active.
-    Halted(CampaignStatus, Option<String>),
-    /// Another provider sends it now.
-    Moved,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ProviderClaimed {
     /// The new permit of each held request; `None` if there is none before `until_us`.
     pub held: Vec<Option<Permit>>,
     pub rows: Vec<ClaimedSms>,
-    pub shortfalls: Vec<(i64, Shortfall)>,
+    /// The campaigns that have no more messages for this provider now: none is due, they are not active, or another
+    /// provider sends them.
+    pub exhausted: Vec<i64>,
     /// When the limits of the account give the next permit, if they ended the claim.
     pub next_us: Option<i64>,
     /// The campaigns whose own limit ended their claim, and when it gives the next permit.
@@ -119,19 +110,14 @@ pub struct CommitResult {
 /// The columns of a campaign that a claim needs.
 pub(super) struct ClaimedCampaign {
     pub(super) status: CampaignStatus,
-    pub(super) reason: Option<String>,
     pub(super) provider: Option<String>,
     /// Without limits that can be read, nothing of it may start.
     pub(super) limits: Result<Rates, RateError>,
 }
 
 impl ClaimedCampaign {
-    /// Why nothing of it may start.
-    pub(super) fn halted(&self) -> Option<(CampaignStatus, Option<String>)> {
-        match &self.limits {
-            _ if self.status != CampaignStatus::Active => Some((self.status, self.reason.clone())),
-            Ok(_) => None,
-            Err(error) => Some((CampaignStatus::Paused, Some(error.to_string()))),
-        }
+    /// Whether its messages may start.
+    pub(super) fn is_active(&self) -> bool {
+        self.status == CampaignStatus::Active && self.limits.is_ok()
     }
 }

@@ -56,7 +56,7 @@ pub use awaiting::{AwaitingSms, PullLease, TriedAt};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
 pub use commit_batch::{
-    CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause, Shortfall,
+    CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
 };
 pub use connection::{Probe, SkipLocked, all_closed};
 pub use dedupe::Decision;
@@ -68,7 +68,7 @@ pub use intake::{
 };
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
-pub use queue_state::Unfinished;
+pub use queue_state::QueuedCampaign;
 pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
 pub use suppression::Suppressed;

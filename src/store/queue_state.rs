@@ -1,18 +1,47 @@
-//! What waits in the queue: due, unexpired and unfinished messages, and when rows were created.
+//! What waits in the queue, and in which campaigns: the cost of the question depends on the number of campaigns with
+//! messages, not on the number of messages, and hardly on the number of other campaigns.
 
 use std::collections::HashSet;
 
+use diesel::QueryableByName;
+use diesel::sql_types::{BigInt, Nullable};
+
 use super::connection::prelude::*;
-use super::connection::{ROWS, querying, reading};
+use super::connection::{ROWS, querying, reading, with_conn};
 use super::schema::{campaign, sms, sms_failed, sms_sent};
-use super::{Store, StoreError, claim};
+use super::{Campaign, Store, StoreError, campaigns, claim};
 use crate::sms::{State, Timestamp};
 
-/// Whether a campaign has messages in these states.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unfinished {
-    pub ready: bool,
-    pub sending: bool,
+/// A campaign with messages in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedCampaign {
+    pub campaign: Campaign,
+    /// When its first ready message is due; `None`: none is ready.
+    pub ready_at: Option<Timestamp>,
+    /// A worker is sending some of its messages.
+    pub is_sending: bool,
+    /// Some of its messages are unknown.
+    pub has_unknown: bool,
+}
+
+impl QueuedCampaign {
+    /// Whether any message is not settled yet.
+    pub fn is_unfinished(&self) -> bool {
+        self.ready_at.is_some() || self.is_sending
+    }
+}
+
+#[derive(QueryableByName)]
+struct QueueRow {
+    #[diesel(sql_type = BigInt)]
+    campaign_id: i64,
+    /// When the first message of each state is due.
+    #[diesel(sql_type = Nullable<BigInt>)]
+    ready_at: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    sending: Option<i64>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    unknown: Option<i64>,
 }
 
 impl Store {
@@ -74,33 +103,41 @@ impl Store {
         Ok(!first.is_empty())
     }
 
-    /// Whether a campaign has messages that are ready or being sent.
-    pub async fn unfinished(&self, campaign_id: i64) -> Result<Unfinished, StoreError> {
-        // In one statement, because a message may change its state meanwhile. Without `EXISTS`, which is false on
-        // MariaDB if the query is killed.
-        let states = [State::Ready.code(), State::Sending.code()];
-        let first: Vec<i32> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq_any(states))
-            .order((sms::state, sms::due_at))
-            .limit(1)
-            .select(sms::state)
-            .load(conn))?;
-        if first != [State::Ready.code()] {
-            return Ok(Unfinished {
-                ready: false,
-                sending: !first.is_empty(),
-            });
-        }
-        let last: Vec<i32> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Sending.code()))
-            .limit(1)
-            .select(sms::state)
-            .load(conn))?;
-        Ok(Unfinished {
-            ready: true,
-            sending: !last.is_empty(),
+    /// The campaigns with messages in the queue, oldest first. Their messages are read by one statement, so that one
+    /// which changes its state meanwhile is not overlooked.
+    pub async fn queued_campaigns(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
+        querying!(self, Read, |connection| async {
+            let first = |state: State| {
+                format!(
+                    "(SELECT sms.due_at FROM sms WHERE sms.campaign_id = queue.campaign_id AND sms.state = {} \
+                     ORDER BY sms.due_at LIMIT 1)",
+                    state.code()
+                )
+            };
+            let sql = format!(
+                "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown FROM {}",
+                first(State::Ready),
+                first(State::Sending),
+                first(State::Unknown),
+                connection.campaigns_in_queue()
+            );
+            let rows: Vec<QueueRow> =
+                with_conn!(connection, |conn| diesel::sql_query(sql).load(conn))?;
+            let ids: Vec<i64> = rows.iter().map(|row| row.campaign_id).collect();
+            let mut campaigns = campaigns::by_id(connection, &ids).await?;
+            let mut queued: Vec<QueuedCampaign> = rows
+                .into_iter()
+                .filter_map(|row| {
+                    Some(QueuedCampaign {
+                        campaign: campaigns.remove(&row.campaign_id)?,
+                        ready_at: row.ready_at.map(Timestamp::from_millis),
+                        is_sending: row.sending.is_some(),
+                        has_unknown: row.unknown.is_some(),
+                    })
+                })
+                .collect();
+            queued.sort_unstable_by_key(|queued| queued.campaign.id);
+            Ok(queued)
         })
     }
 }

@@ -5,38 +5,27 @@ use tokio::time::Instant;
 use super::Dispatcher;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::commit::DATABASE_PATIENCE;
-use crate::sender::maintenance::{TICK, requeue_unknown};
+use crate::sender::maintenance::Reading;
 use crate::sender::provider_state::ProviderState;
 use crate::sender::{Ended, SendError};
-use crate::store::{Campaign, CampaignStatus};
+use crate::store::{Campaign, CampaignStatus, QueuedCampaign, StoreError};
+
+/// A worker that seems to have nothing left to do: it is over where the database says the same.
+#[derive(Default)]
+pub(super) struct Quiet {
+    since: Option<Instant>,
+    /// How the run ends, by the last reading since then; `None`: there is something left, or nothing was read.
+    ended: Option<Ended>,
+    /// Since when the database could not be read, and why.
+    failing: Option<(Instant, StoreError)>,
+}
 
 impl Dispatcher {
     /// Whether everything is done, and how it ended. Waits for an unreachable database.
     pub(super) async fn check_finished(&mut self) -> Result<Option<Ended>, SendError> {
-        match self.is_finished().await {
-            Err(SendError::Store(error)) if error.is_temporary() => {
-                let since = *self.away_since.get_or_insert_with(Instant::now);
-                if since.elapsed() >= DATABASE_PATIENCE {
-                    return Err(error.into());
-                }
-                tracing::warn!(%error, "cannot check whether messages are left");
-                self.context
-                    .progress
-                    .set_note(Some(format!("{error}; waiting")));
-                Ok(None)
-            }
-            finished => {
-                if self.away_since.take().is_some() {
-                    self.context.progress.set_note(None);
-                }
-                finished
-            }
-        }
-    }
-
-    async fn is_finished(&mut self) -> Result<Option<Ended>, SendError> {
         let is_busy = self.providers.iter().any(|state| state.claimed() > 0);
         if is_busy || !self.committer.is_all_stored() || !self.finished.is_empty() {
+            self.end_quiet();
             return Ok(None);
         }
         if self.context.is_stopping() {
@@ -45,13 +34,76 @@ impl Dispatcher {
         if self.left() == 0 {
             return Ok(Some(Ended::Limit));
         }
-        let (now, patience) = (
-            self.context.clock.now(),
-            self.context.settings.retry.max_wait,
-        );
-        if self.is_expiring {
+        if self.is_working() {
+            self.lookups.stop_waiting();
+            self.end_quiet();
             return Ok(None);
         }
+        if self.is_expiring || self.context.settings.follow {
+            return Ok(None);
+        }
+        if self.quiet.since.is_none() {
+            self.quiet.since = Some(Instant::now());
+            self.announce_quiet.send_replace(true);
+        }
+        if let Some((since, error)) = &self.quiet.failing
+            && (!error.is_temporary() || since.elapsed() >= DATABASE_PATIENCE)
+        {
+            return Err(error.clone().into());
+        }
+        let Some(ended) = self.quiet.ended.take() else {
+            return Ok(None);
+        };
+        match self.lookups.is_awaited(&self.providers).await {
+            Ok(true) => Ok(None),
+            Ok(false) => Ok(Some(ended)),
+            Err(error) => {
+                self.note_unread(error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes over a reading of the database while the worker is quiet.
+    pub(super) fn check_reading(&mut self, reading: &Reading) {
+        if self.quiet.failing.take().is_some() {
+            self.context.progress.set_note(None);
+        }
+        if self
+            .quiet
+            .since
+            .is_some_and(|since| reading.read_at >= since)
+        {
+            self.quiet.ended = self.end_of_run(&reading.queued);
+            if self.quiet.ended.is_none() {
+                self.lookups.stop_waiting();
+            }
+        }
+    }
+
+    /// The database could not be read.
+    pub(super) fn note_unread(&mut self, error: StoreError) {
+        if self.quiet.since.is_none() {
+            return;
+        }
+        tracing::warn!(%error, "cannot check whether messages are left");
+        let note = format!("{error}; waiting");
+        self.context.progress.set_note(Some(note));
+        let since = self.quiet.failing.take().map(|(since, _)| since);
+        self.quiet.failing = Some((since.unwrap_or_else(Instant::now), error));
+    }
+
+    fn end_quiet(&mut self) {
+        if self.quiet.since.is_some() {
+            self.quiet = Quiet::default();
+            self.announce_quiet.send_replace(false);
+        }
+    }
+
+    /// Whether any campaign has messages that this run will send.
+    fn is_working(&self) -> bool {
+        let now = self.context.clock.now();
+        let patience = self.context.settings.retry.max_wait;
         let is_resting = |provider: &ProviderState, state: &CampaignState| {
             if self.context.settings.wait {
                 return state.is_closed(now);
@@ -59,91 +111,45 @@ impl Dispatcher {
             state.rests_until(now, patience).is_some()
                 || provider.paused_beyond(now, patience).is_some()
         };
-        let is_working = |provider: &ProviderState| {
+        self.providers.iter().any(|provider| {
             let mut campaigns = provider.campaigns().iter();
             campaigns.any(|state| state.has_work() && !is_resting(provider, state))
-        };
-        if self.providers.iter().any(is_working) {
-            self.lookups.stop_waiting();
-            return Ok(None);
-        }
-        if self.context.settings.follow {
-            return Ok(None);
-        }
-        self.confirm_finished().await
+        })
     }
 
-    /// Asks the database about each campaign, because none seemed to have anything left.
-    async fn confirm_finished(&mut self) -> Result<Option<Ended>, SendError> {
-        let mut halted = Vec::new();
-        let mut waiting = Vec::new();
-        let mut is_unfinished = false;
-        let patience = self.context.settings.retry.max_wait;
-        // A worker may have died after it reclaimed another's messages, before it queued them again.
-        for provider in &self.providers {
-            for state in provider.campaigns() {
-                requeue_unknown(&self.context, provider.provider(), state.campaign()).await?;
-            }
-        }
+    /// How the run ends where these are all campaigns with messages; `None`: some are still to be sent.
+    fn end_of_run(&self, queued: &[QueuedCampaign]) -> Option<Ended> {
         let now = self.context.clock.now();
-        for provider in &mut self.providers {
-            let paused = provider.paused_beyond(now, patience);
-            for state in provider.campaigns_mut() {
-                let store = self.context.database.reach().await?;
-                let unfinished = store.unfinished(state.id()).await?;
-                if !unfinished.ready && !unfinished.sending {
-                    continue;
-                }
-                if !state.is_active() {
-                    halted.extend(halt_of(state.campaign()));
-                    continue;
-                }
-                state.note_messages();
-                let rests_until = state.rests_until(now, patience);
-                let until = rests_until.map(|until| state.shown(until));
-                if let Some(until) = until.or_else(|| paused.clone())
-                    && !self.context.settings.wait
-                    && !unfinished.sending
-                {
-                    waiting.push((state.campaign().name.clone(), until));
-                    continue;
-                }
-                state.ask_at(if unfinished.ready {
-                    now
-                } else {
-                    now.plus(TICK / 4)
-                });
-                state.check_window(now, self.tolerance);
-                is_unfinished = true;
-            }
-        }
-        if is_unfinished {
-            self.lookups.stop_waiting();
-            return Ok(None);
-        }
-        for campaign in &self.unserved {
-            let store = self.context.database.reach().await?;
-            let unfinished = store.unfinished(campaign.id).await?;
-            if !unfinished.ready && !unfinished.sending {
+        let patience = self.context.settings.retry.max_wait;
+        let (mut halted, mut waiting) = (Vec::new(), Vec::new());
+        for queued in queued.iter().filter(|queued| queued.is_unfinished()) {
+            let campaign = &queued.campaign;
+            if campaign.state != CampaignStatus::Active {
+                halted.extend(halt_of(campaign));
                 continue;
             }
-            halted.extend(match campaign.state {
-                CampaignStatus::Active => {
-                    Some((campaign.name.clone(), self.why_unserved(campaign)))
-                }
-                _ => halt_of(campaign),
-            });
+            let provider = self.context.settings.provider_of(campaign);
+            let Some(index) = provider.and_then(|name| self.provider_index(name)) else {
+                halted.push((campaign.name.clone(), self.why_unserved(campaign)));
+                continue;
+            };
+            let provider = &self.providers[index];
+            let mut states = provider.campaigns().iter();
+            let state = states.find(|state| state.id() == campaign.id)?;
+            let until = state
+                .rests_until(now, patience)
+                .map(|until| state.shown(until))
+                .or_else(|| provider.paused_beyond(now, patience))
+                .filter(|_| !self.context.settings.wait && !queued.is_sending)?;
+            waiting.push((campaign.name.clone(), until));
         }
-        if self.lookups.is_awaited(&self.providers).await? {
-            return Ok(None);
-        }
-        Ok(Some(if !halted.is_empty() {
+        Some(if !halted.is_empty() {
             Ended::Halted(halted)
         } else if !waiting.is_empty() {
             Ended::Waiting(waiting)
         } else {
             Ended::Done
-        }))
+        })
     }
 }
 

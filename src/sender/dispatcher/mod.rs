@@ -33,7 +33,8 @@ use crate::limit::{MIN_TOLERANCE, Tolerance};
 use crate::metrics::Metrics;
 use crate::provider::{ContentMode, Provider};
 use crate::queue::admission::AdmissionRules;
-use crate::store::{Campaign, CampaignStatus, CommitBatch, Orphans};
+use crate::store::{Campaign, CampaignStatus, CommitBatch, Orphans, QueuedCampaign};
+use finish::Quiet;
 
 /// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);
@@ -104,8 +105,9 @@ pub(super) struct Dispatcher {
     fill_limits: bool,
     /// When a commit last changed what a [`Reading`] reads: older ones do not count.
     changed_at: Instant,
-    /// Since when the database could not say whether everything is done.
-    away_since: Option<Instant>,
+    quiet: Quiet,
+    /// Tells maintenance that the worker is quiet.
+    announce_quiet: watch::Sender<bool>,
     admission: Arc<AdmissionRules>,
     /// Maintenance has more messages to fail that expire.
     is_expiring: bool,
@@ -154,8 +156,13 @@ impl Dispatcher {
             claimed: Claimed::default(),
         });
         let of_states = providers.iter().map(|state| Arc::clone(state.provider()));
-        let mut maintenance =
-            Maintenance::new(Arc::clone(&context), of_states.collect(), journal.clone());
+        let (announce_quiet, quiet) = watch::channel(false);
+        let mut maintenance = Maintenance::new(
+            Arc::clone(&context),
+            of_states.collect(),
+            journal.clone(),
+            quiet,
+        );
         let (stop_publishing, publishing_stopped) = watch::channel(false);
         let mut dispatcher = Self {
             publisher: JoinSet::new(),
@@ -181,7 +188,8 @@ impl Dispatcher {
             set_by_us: 0,
             fill_limits: false,
             changed_at: Instant::now(),
-            away_since: None,
+            quiet: Quiet::default(),
+            announce_quiet,
             admission: Arc::default(),
             is_expiring: false,
             is_waiting_noted: false,
@@ -192,7 +200,7 @@ impl Dispatcher {
         let store = context.database.reach().await?;
         store.reclaim_without_worker(context.clock.now()).await?;
         let reading = maintenance.read(true).await?;
-        dispatcher.take_reading(reading);
+        dispatcher.take_reading(&reading);
         dispatcher.tasks.spawn(maintenance.run(maintenance_events));
         let publisher = Publisher::new(context);
         dispatcher
@@ -366,10 +374,11 @@ impl Dispatcher {
         match event {
             MaintenanceEvent::Journal(files, done) => self.journals.push((files, done)),
             MaintenanceEvent::Read(reading) if self.is_current(&reading) => {
-                self.take_reading(reading);
+                self.take_reading(&reading);
                 self.lookups.start(&self.providers, &mut self.tasks);
             }
             MaintenanceEvent::Read(_) => {}
+            MaintenanceEvent::Failed(error) => self.note_unread(error),
         }
     }
 
@@ -399,27 +408,31 @@ impl Dispatcher {
     }
 
     /// Takes over what the database says of campaigns and providers.
-    fn take_reading(&mut self, reading: Reading) {
-        let mut served = vec![HashSet::new(); self.providers.len()];
-        let mut unserved = Vec::new();
-        for campaign in reading.campaigns {
-            let provider = self.context.settings.provider_of(&campaign);
-            let Some(index) = provider.and_then(|name| self.provider_index(name)) else {
-                unserved.push(campaign);
-                continue;
-            };
-            served[index].insert(campaign.id);
-            let auto_pause = self.context.settings.auto_pause;
-            self.providers[index].refresh_campaign(campaign, auto_pause);
-        }
-        self.note_unserved(unserved);
+    fn take_reading(&mut self, reading: &Reading) {
         let (now, tolerance) = (self.context.clock.now(), self.tolerance);
+        let mut served: Vec<Vec<QueuedCampaign>> = vec![Vec::new(); self.providers.len()];
+        let mut unserved = Vec::new();
+        for queued in &reading.queued {
+            let provider = self.context.settings.provider_of(&queued.campaign);
+            match provider.and_then(|name| self.provider_index(name)) {
+                Some(index) => served[index].push(queued.clone()),
+                None if queued.is_unfinished() => unserved.push(queued.campaign.clone()),
+                None => {}
+            }
+        }
+        let all: HashSet<i64> = reading
+            .queued
+            .iter()
+            .map(|queued| queued.campaign.id)
+            .collect();
+        self.note_unserved(unserved);
         let mut admission = AdmissionRules {
             region: self.context.settings.default_region,
             ..AdmissionRules::default()
         };
         for (state, served) in self.providers.iter_mut().zip(served) {
-            state.keep_campaigns(&served);
+            let ids: Vec<i64> = served.iter().map(|queued| queued.campaign.id).collect();
+            state.refresh_campaigns(served, &all, self.context.settings.auto_pause, now);
             for campaign in state.campaigns_mut() {
                 campaign.check_window(now, tolerance);
                 if let Some(window) = &campaign.campaign().window {
@@ -429,9 +442,9 @@ impl Dispatcher {
             let resends = self.context.resend_rule(state.provider());
             admission
                 .resends
-                .extend(served.iter().map(|id| (*id, resends)));
+                .extend(ids.iter().map(|id| (*id, resends)));
             if state.provider().capabilities().sends == ContentMode::Template {
-                admission.by_template.extend(served);
+                admission.by_template.extend(ids);
             }
             let name = state.provider().name();
             let pause = reading.pauses.iter().find(|pause| pause.provider == name);
@@ -443,6 +456,7 @@ impl Dispatcher {
         }
         self.admission = Arc::new(admission);
         self.is_expiring = reading.is_expiring;
+        self.check_reading(reading);
         self.note_waiting();
     }
 

@@ -51,16 +51,12 @@ impl Dispatcher {
         self.set_batch_keys(batch);
     }
 
-    /// Tells all limits that their windows are full: the clock was set, so what they hold is not known.
-    pub(super) fn plan_full_limits(&mut self, batch: &mut CommitBatch) {
+    /// After a clock jump: marks all windows of all limits as full, because their contents are unknown.
+    pub(super) fn plan_full_limits(&self, batch: &mut CommitBatch) {
         batch.fill_limits = true;
         let now_us = self.context.clock.now_us();
-        let mut free = self.free().min(saturated(self.left()));
-        for state in &self.providers {
-            let claim = state.plan_one_of_each(free, now_us);
-            free -= claim.max_messages;
-            batch.claims.push(claim);
-        }
+        let claims = self.providers.iter().map(|state| state.empty_claim(now_us));
+        batch.claims.extend(claims);
     }
 
     pub(super) fn plan_returns(&mut self, batch: &mut CommitBatch) {

@@ -11,7 +11,6 @@ use crate::queue::{Settlement, Transition, retry};
 use crate::sender::MessageEvent;
 use crate::sender::breaker::FailedRequest;
 use crate::sender::campaign_state::CampaignState;
-use crate::sender::context::Results;
 use crate::sender::lookup::LookupEvent;
 use crate::sender::request::{Finished, InFlight, RequestEnd};
 use crate::sms::{Outcome, Sms, Timestamp};
@@ -37,7 +36,7 @@ impl Dispatcher {
             RequestEnd::Late => return state.hold(request),
             RequestEnd::Released => {
                 state.release(&request);
-                return requeue(&request, &mut self.results);
+                return self.requeue(&request);
             }
             RequestEnd::Outcomes(outcomes) => outcomes,
             RequestEnd::Unreached(mut outcomes) => {
@@ -73,9 +72,15 @@ impl Dispatcher {
             let config = &self.context.settings.retry;
             let transition = retry::decide(outcome, &attempt, config, now, rand::random());
             self.count(&transition, &mut counts);
-            if !matches!(transition, Transition::Ready { .. } | Transition::Refunded) {
-                self.done += 1;
-                self.providers[request.index].forget(sms.id);
+            match transition {
+                Transition::Ready { due_at, .. } => {
+                    self.expect_message(request.index, request.campaign_id, due_at);
+                }
+                Transition::Refunded => {}
+                _ => {
+                    self.done += 1;
+                    self.providers[request.index].forget(sms.id);
+                }
             }
             self.emit_event(&request, sms, &transition, now);
             self.lookups.note(&request.provider, sms, &transition, now);
@@ -89,10 +94,29 @@ impl Dispatcher {
 
     /// Puts held requests back into the queue that must not be started.
     pub(super) fn release_held(&mut self) {
-        for state in &mut self.providers {
-            for request in state.release_held(&self.context, self.results.now) {
-                requeue(&request, &mut self.results);
+        for index in 0..self.providers.len() {
+            let released = self.providers[index].release_held(&self.context, self.results.now);
+            for request in released {
+                self.requeue(&request);
             }
+        }
+    }
+
+    /// Puts the messages of a request that was not started back into the queue.
+    fn requeue(&mut self, request: &InFlight) {
+        let now = self.results.now;
+        self.expect_message(request.index, request.campaign_id, now);
+        let transition = Transition::wait_until(now);
+        let settlements = request
+            .rows
+            .iter()
+            .map(|sms| settlement(request, sms, transition.clone()));
+        self.results.settlements.extend(settlements);
+    }
+
+    fn expect_message(&mut self, index: usize, campaign_id: i64, due_at: Timestamp) {
+        if let Some(campaign) = self.providers[index].campaign(campaign_id) {
+            campaign.expect_message(due_at);
         }
     }
 
@@ -239,14 +263,6 @@ fn describe(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp
         }
         Transition::Refunded => "attempt not counted".to_owned(),
     }
-}
-
-/// Puts the messages of a request that was not started back into the queue.
-fn requeue(request: &InFlight, results: &mut Results) {
-    let transition = Transition::wait_until(results.now);
-    let rows = request.rows.iter();
-    let settlements = rows.map(|sms| settlement(request, sms, transition.clone()));
-    results.settlements.extend(settlements);
 }
 
 fn settlement(request: &InFlight, sms: &Sms, transition: Transition) -> Settlement {

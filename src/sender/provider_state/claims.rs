@@ -79,10 +79,6 @@ impl ProviderState {
         if self.limits.is_empty() && !due().any(is_limited) {
             return usable;
         }
-        // A campaign that had no message is asked again, but no connection is opened for it.
-        if due().all(CampaignState::is_empty) && self.held.is_empty() {
-            return self.transport.prepare(0, None, ahead).clamp(1, usable);
-        }
         let rates = per_second(&self.limits).into_iter().chain(own);
         self.transport
             .prepare(usable, rates.reduce(f64::min), ahead)
@@ -141,24 +137,6 @@ impl ProviderState {
         })
     }
 
-    /// Claims a message of each campaign, at most `max`. Only limits that are claimed from are written
-    /// as full, and campaigns without a limit may have messages to give.
-    pub(in crate::sender) fn plan_one_of_each(&self, max: u32, now_us: i64) -> ProviderClaim {
-        let claim = |state: &CampaignState| CampaignClaim {
-            campaign_id: state.id(),
-            max_messages: 1,
-            max_batch: 1,
-        };
-        let campaigns: Vec<CampaignClaim> = self.campaigns.iter().map(claim).collect();
-        let messages = u32::try_from(campaigns.len()).unwrap_or(max).min(max);
-        ProviderClaim {
-            max_messages: messages,
-            max_requests: messages,
-            campaigns,
-            ..self.empty_claim(now_us)
-        }
-    }
-
     /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
     /// what it allows for an hour.
     pub(in crate::sender) fn plan_return(&mut self, now_us: i64) -> Option<ProviderClaim> {
@@ -171,7 +149,7 @@ impl ProviderState {
     }
 
     /// A claim of nothing.
-    fn empty_claim(&self, from_us: i64) -> ProviderClaim {
+    pub(in crate::sender) fn empty_claim(&self, from_us: i64) -> ProviderClaim {
         ProviderClaim {
             provider: self.provider.name().to_owned(),
             is_default: self.is_default,
@@ -202,7 +180,7 @@ impl ProviderState {
         early: Duration,
         clock: &Clock,
     ) -> Vec<InFlight> {
-        let (now, now_us) = (clock.now(), clock.now_us());
+        let now_us = clock.now_us();
         // Soon enough to notice that a limit was changed.
         let ask_at =
             |next_us: i64| (next_us - micros(early)).clamp(now_us + 1_000, now_us + micros(TICK));
@@ -227,9 +205,9 @@ impl ProviderState {
         let cost = cost.fold(PermitCost::default(), PermitCost::plus);
         self.limiter.note_started(cost, now_us);
         self.note_sizes(&requests);
-        for (campaign_id, shortfall) in claimed.shortfalls {
+        for campaign_id in claimed.exhausted {
             if let Some(campaign) = self.campaign(campaign_id) {
-                campaign.note_shortfall(shortfall, now);
+                campaign.exhaust();
             }
         }
         let permits = requests.iter().filter_map(|one| one.permit.start_at_us);
@@ -288,7 +266,6 @@ impl ProviderState {
         let (campaign_id, permit) = (first.sms.campaign_id, first.permit);
         let (mut from, mut window) = (None, None);
         if let Some(state) = self.campaign(campaign_id) {
-            state.note_messages();
             from.clone_from(&state.campaign().sender);
             window.clone_from(&state.campaign().window);
         }

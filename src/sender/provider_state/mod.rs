@@ -20,7 +20,7 @@ use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::Rate;
 use crate::sms::{Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, ProviderPause};
+use crate::store::{CampaignStatus, ProviderPause, QueuedCampaign};
 use crate::text::duration;
 
 use claims::per_second;
@@ -133,17 +133,26 @@ impl ProviderState {
         campaigns.find(|state| state.id() == campaign_id)
     }
 
-    /// Takes over a campaign as the database has it.
-    pub(super) fn refresh_campaign(&mut self, campaign: Campaign, config: auto_pause::Config) {
-        match self.campaign(campaign.id) {
-            Some(known) => known.refresh(campaign),
-            None => self.campaigns.push(CampaignState::new(campaign, config)),
+    /// Takes over the campaigns with messages that it sends. Others are remembered for a time, unless another provider
+    /// sends them now: `elsewhere`.
+    pub(super) fn refresh_campaigns(
+        &mut self,
+        queued: Vec<QueuedCampaign>,
+        elsewhere: &HashSet<i64>,
+        config: auto_pause::Config,
+        now: Timestamp,
+    ) {
+        let served: HashSet<i64> = queued.iter().map(|queued| queued.campaign.id).collect();
+        for queued in queued {
+            match self.campaign(queued.campaign.id) {
+                Some(known) => known.refresh(queued, now),
+                None => self.campaigns.push(CampaignState::new(queued, config, now)),
+            }
         }
-    }
-
-    /// Forgets the other campaigns: those that were moved to another provider.
-    pub(super) fn keep_campaigns(&mut self, ids: &HashSet<i64>) {
-        self.campaigns.retain(|state| ids.contains(&state.id()));
+        self.campaigns.retain_mut(|state| {
+            let id = state.id();
+            served.contains(&id) || (!elsewhere.contains(&id) && state.is_remembered(now))
+        });
     }
 
     pub(super) fn has_work(&self) -> bool {

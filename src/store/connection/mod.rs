@@ -443,6 +443,27 @@ impl Connection {
         }
     }
 
+    /// A table `queue` of the ids of the campaigns that table `sms` has, without reading each of its rows.
+    pub(super) fn campaigns_in_queue(&self) -> &'static str {
+        match self {
+            // From each id to the next one in the index.
+            Self::Sqlite(_) | Self::Postgres(_) => {
+                "(WITH RECURSIVE next (campaign_id) AS (\
+                 SELECT (SELECT sms.campaign_id FROM sms ORDER BY sms.campaign_id LIMIT 1) \
+                 UNION ALL \
+                 SELECT (SELECT sms.campaign_id FROM sms WHERE sms.campaign_id > next.campaign_id \
+                 ORDER BY sms.campaign_id LIMIT 1) FROM next WHERE next.campaign_id IS NOT NULL) \
+                 SELECT campaign_id FROM next WHERE campaign_id IS NOT NULL) AS queue"
+            }
+            // A range of the index cannot depend on another row, and a grouped query reads the whole index where there
+            // are no statistics. This reads the first message of each campaign.
+            Self::Mysql(_) => {
+                "(SELECT STRAIGHT_JOIN DISTINCT campaign.id AS campaign_id FROM campaign \
+                 JOIN sms ON sms.campaign_id = campaign.id) AS queue"
+            }
+        }
+    }
+
     pub(super) fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }

@@ -8,7 +8,7 @@ use smsq::queue::ProviderClaim;
 use smsq::sms::{Class, Timestamp};
 use smsq::store::{
     Access, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ImportBatch, ProviderPause,
-    Shortfall, Store,
+    Store,
 };
 
 use super::test_queue::{
@@ -65,7 +65,7 @@ async fn claim_takes_no_more_messages_than_wanted() {
                 .count()
         };
         assert_eq!((of(spring), of(autumn)), (3, 2));
-        assert!(claimed.shortfalls.is_empty());
+        assert!(claimed.exhausted.is_empty());
         assert!(queue.claim(worker.id, spring, 0).await.is_empty());
         assert_eq!(queue.count("sending"), 5);
     })
@@ -81,13 +81,12 @@ async fn message_is_not_claimed_before_it_is_due() {
         let claim = || claim_of(&[(spring, 5)]);
         let early = queue.claim_with(worker.id, after(59), claim()).await;
         assert!(early.rows.is_empty());
-        assert_eq!(
-            early.shortfalls,
-            [(spring, Shortfall::Until(Some(after(60))))]
-        );
+        assert_eq!(early.exhausted, [spring]);
+        assert_eq!(queue.ready_at(spring).await, Some(after(60)));
         let due = queue.claim_with(worker.id, after(60), claim()).await;
         assert_eq!(due.rows.len(), 1);
-        assert_eq!(due.shortfalls, [(spring, Shortfall::Until(None))]);
+        assert_eq!(due.exhausted, [spring]);
+        assert_eq!(queue.ready_at(spring).await, None);
     })
     .await;
 }
@@ -201,8 +200,7 @@ async fn inactive_campaign_is_not_claimed() {
                 .claim_with(worker.id, NOW, claim_of(&[(spring, 2)]))
                 .await;
             assert!(claimed.rows.is_empty());
-            let halted = Shortfall::Halted(state, Some("why".to_owned()));
-            assert_eq!(claimed.shortfalls, [(spring, halted)]);
+            assert_eq!(claimed.exhausted, [spring]);
         }
     })
     .await;
@@ -363,8 +361,9 @@ async fn concurrent_workers_never_claim_the_same_message() {
                     };
                     let done = store.commit(&commit).await.expect("a commit");
                     // Two claims at once can skip each other's rows, so finding none is not the end.
-                    let left = store.unfinished(spring).await.expect("it is counted");
-                    if done.claims[0].rows.is_empty() && !left.ready {
+                    let left = store.queued_campaigns().await.expect("read");
+                    let is_left = left.iter().any(|queued| queued.ready_at.is_some());
+                    if done.claims[0].rows.is_empty() && !is_left {
                         return ids;
                     }
                     ids.extend(done.claims[0].rows.iter().map(|row| row.sms.id));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use smsq::queue::{Settled, Settlement};
-use smsq::store::{Access, CommitBatch, Shortfall, Store};
+use smsq::store::{Access, CommitBatch, Store};
 
 use super::test_queue::{NOW, PROVIDER, TestQueue, claim_of, commit_batch, on_every_engine, sent};
 use crate::support::databases::Kind;
@@ -40,8 +40,11 @@ async fn claim_and_settle(store: Store, worker_id: i64, campaign_id: i64) -> Vec
             });
         }
         // Messages that other workers have locked but not marked yet are still ready.
-        if claimed.rows.is_empty() && claimed.shortfalls == [(campaign_id, Shortfall::Until(None))]
-        {
+        let is_empty = async || {
+            let queued = store.queued_campaigns().await.expect("read");
+            queued.iter().all(|queued| queued.ready_at.is_none())
+        };
+        if claimed.rows.is_empty() && is_empty().await {
             return ids;
         }
     }

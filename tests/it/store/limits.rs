@@ -4,9 +4,7 @@ use smsq::limit::{PermitCost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
 use smsq::sms::Timestamp;
-use smsq::store::{
-    CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, ProviderPause, Shortfall,
-};
+use smsq::store::{CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, ProviderPause};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, on_every_engine, rows, sent,
@@ -253,9 +251,9 @@ async fn campaign_of_another_provider_is_not_claimed() {
                 ..claim_of(&[(spring, 1)])
             };
             let claimed = queue.claim_with(worker.id, NOW, claim).await;
-            (claimed.rows.len(), claimed.shortfalls)
+            (claimed.rows.len(), claimed.exhausted)
         };
-        let moved = || (0, vec![(spring, Shortfall::Moved)]);
+        let moved = || (0, vec![spring]);
         assert_eq!(claimed("cellar", false).await, moved());
         let provider = Some("attic".to_owned());
         let changes = CampaignChange {
@@ -292,15 +290,12 @@ async fn campaign_with_unreadable_limit_sends_nothing() {
         };
         let claimed = queue.claim_with(worker.id, after(60), claim).await;
         assert_eq!((claimed.rows.len(), claimed.held), (0, vec![None]));
-        let [(id, Shortfall::Halted(status, Some(reason)))] = claimed.shortfalls.as_slice() else {
-            panic!("{:?}", claimed.shortfalls);
-        };
-        assert_eq!((*id, *status), (spring, CampaignStatus::Paused));
-        assert!(reason.contains("20/fortnight"), "{reason}");
+        assert_eq!(claimed.exhausted, [spring]);
         let campaign = queue.store.campaign("spring").await.expect("read");
         let campaign = campaign.expect("the campaign");
         assert_eq!(campaign.state, CampaignStatus::Paused);
-        assert_eq!(campaign.state_reason.as_ref(), Some(reason));
+        let reason = campaign.state_reason.expect("a reason");
+        assert!(reason.contains("20/fortnight"), "{reason}");
         limit(queue, spring, "5/s").await;
         let claim = claim_at(after(120), spring, 1, "");
         let claimed = queue.claim_with(worker.id, after(120), claim).await;
@@ -336,6 +331,34 @@ async fn unreadable_limit_of_a_worker_stops_its_provider_only() {
         let removed = queue.store.remove_worker(newer.id).await;
         removed.expect("removed");
         assert_eq!(claim(after(10)).await.rows.len(), 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clock_jump_fills_limits_of_campaigns_without_messages_too() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        limit(queue, spring, "5/min").await;
+        let worker = queue.worker().await;
+        // The worker claims nothing from it.
+        let of_nothing = ProviderClaim {
+            campaigns: Vec::new(),
+            ..claim_at(NOW, spring, 0, "")
+        };
+        let jumped = CommitBatch {
+            fill_limits: true,
+            claims: vec![of_nothing],
+            ..commit_batch(worker.id, NOW)
+        };
+        queue.store.commit(&jumped).await.expect("filled");
+        queue.import(spring, rows(0..20)).await;
+        let claimed = async |now| {
+            let claim = claim_at(now, spring, 20, "");
+            queue.claim_with(worker.id, now, claim).await.rows.len()
+        };
+        assert_eq!(claimed(after(1)).await, 0);
+        assert_eq!(claimed(after(120)).await, 1);
     })
     .await;
 }

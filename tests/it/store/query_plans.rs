@@ -326,6 +326,77 @@ async fn receipts_find_unknown_messages_by_an_index() {
     .await;
 }
 
+/// Neither the messages nor the campaigns without messages are read one by one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn queued_campaigns_are_found_by_an_index() {
+    const IDLE: usize = 500;
+    recording(async || {
+        on_every_engine(async |queue| {
+            let spring = many_unknown(queue).await;
+            let mut client = queue.db.client();
+            client.run(&format!(
+                "INSERT INTO campaign (name) SELECT DISTINCT CAST(id % {IDLE} AS CHAR(9)) FROM sms"
+            ));
+            let autumn = queue.campaign("autumn").await;
+            queue.import(autumn, rows(0..20)).await;
+            let store = recorded_store(queue).await;
+            let queued = store.queued_campaigns().await.expect("read");
+            let queued: Vec<(i64, bool, bool)> = queued
+                .iter()
+                .map(|queued| {
+                    (
+                        queued.campaign.id,
+                        queued.is_unfinished(),
+                        queued.has_unknown,
+                    )
+                })
+                .collect();
+            assert_eq!(queued, [(spring, true, true), (autumn, true, false)]);
+            let ran = recorded();
+            let [run] = ran
+                .iter()
+                .filter(|run| run.sql.contains("AS queue"))
+                .collect::<Vec<_>>()[..]
+            else {
+                panic!("{ran:?}");
+            };
+            match queue.db.kind {
+                Kind::Sqlite => {
+                    let found = plan(queue, run);
+                    for line in found.lines().filter(|line| line.contains("sms")) {
+                        assert!(line.contains("USING COVERING INDEX sms_due"), "{found}");
+                    }
+                }
+                Kind::Postgres => {
+                    let explain =
+                        "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF)";
+                    let found = client.run(&format!("{explain} {}", run.with_values()));
+                    let found = found.join("\n");
+                    assert!(!found.contains("Seq Scan on sms"), "{found}");
+                    let most: f64 = numbers(&found, "rows=").into_iter().fold(0.0, f64::max);
+                    assert!((1.0..=3.0).contains(&most), "{found}");
+                    let passed_over: f64 = numbers(&found, "Rows Removed by Filter: ").iter().sum();
+                    assert!(passed_over <= 1.0, "{found}");
+                }
+                Kind::Mysql => {
+                    let lines = client.run(&format!(
+                        "FLUSH STATUS; {}; SHOW SESSION STATUS LIKE 'Handler_read%'",
+                        run.with_values()
+                    ));
+                    let reads = lines.iter().filter(|line| line.starts_with("Handler_read"));
+                    let reads = reads.filter_map(|line| line.rsplit_once('\t'));
+                    let read: usize = reads
+                        .map(|(_, value)| value.parse::<usize>().expect("a count"))
+                        .sum();
+                    assert!(read < 3 * IDLE, "{read} rows: {}", run.sql);
+                }
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn late_acceptance_searches_no_queue_for_its_key() {
     recording(async || {

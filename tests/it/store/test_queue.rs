@@ -10,7 +10,7 @@ use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition}
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
     CampaignStatus, CommitBatch, Enqueued, ImportBatch, NewCampaign, NewWorker, Orphans,
-    ProviderClaimed, Store, Worker,
+    ProviderClaimed, QueuedCampaign, Store, Worker,
 };
 
 use crate::support::databases::{Database, on_every_database};
@@ -186,6 +186,19 @@ impl TestQueue {
         let finished = self.store.finish_import(import_id, NOW);
         finished.await.expect("finished");
         done
+    }
+
+    /// What the queue has of a campaign.
+    pub(super) async fn queued_campaign(&self, campaign_id: i64) -> Option<QueuedCampaign> {
+        let queued = self.store.queued_campaigns().await.expect("read");
+        queued
+            .into_iter()
+            .find(|queued| queued.campaign.id == campaign_id)
+    }
+
+    /// When the first ready message of a campaign is due.
+    pub(super) async fn ready_at(&self, campaign_id: i64) -> Option<Timestamp> {
+        self.queued_campaign(campaign_id).await?.ready_at
     }
 
     /// Queues rows of an unfinished import that expire.

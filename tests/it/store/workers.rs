@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smsq::queue::Settlement;
-use smsq::store::{CampaignStatus, CommitBatch, Due, ResendReason, Unfinished};
+use smsq::store::{CampaignStatus, CommitBatch, Due, QueuedCampaign, ResendReason};
 
 use super::test_queue::{
     NOW, PROVIDER, after, again, claim_of, commit_batch, on_every_engine, released, row, rows,
@@ -257,23 +257,28 @@ async fn campaign_is_finished_without_ready_or_sending_messages() {
     on_every_engine(async |queue| {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
-        let unfinished = async || queue.store.unfinished(spring).await.expect("read");
-        let ready = Unfinished {
-            ready: true,
-            sending: false,
+        // Whether it has ready, sending and unknown messages.
+        let states = async || {
+            let queued = queue.queued_campaign(spring).await?;
+            assert_eq!(queued.campaign.name, "spring");
+            Some((
+                queued.ready_at.is_some(),
+                queued.is_sending,
+                queued.has_unknown,
+            ))
         };
-        let sending = Unfinished {
-            ready: false,
-            sending: true,
-        };
-        assert_eq!(unfinished().await, ready);
+        assert_eq!(states().await, Some((true, false, false)));
         let sms = queue.claim_one(worker.id, spring).await;
-        assert_eq!(unfinished().await, sending);
+        assert_eq!(states().await, Some((false, true, false)));
         queue.settle(&sms, again()).await;
-        assert_eq!(unfinished().await, ready);
+        assert_eq!(states().await, Some((true, false, false)));
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
-        assert_eq!(unfinished().await, Unfinished::default());
+        assert_eq!(states().await, Some((false, false, true)));
+        assert_eq!(
+            queue.queued_campaign(queue.campaign("idle").await).await,
+            None
+        );
     })
     .await;
 }
@@ -350,15 +355,18 @@ async fn orphans_are_released_among_many_known_messages() {
 
 /// A message that another worker claims and releases is always ready or sending.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_sees_a_message_that_changes_its_state() {
+async fn message_that_changes_its_state_is_never_overlooked() {
     on_every_engine(async |queue| {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
         let (store, peer) = (queue.store.clone(), queue.db.open().await.expect("a store"));
         let looking = tokio::spawn(async move {
             for _ in 0..400 {
-                let found = store.unfinished(spring).await.expect("read");
-                assert!(found.ready || found.sending, "it is nowhere");
+                let found = store.queued_campaigns().await.expect("read");
+                assert!(
+                    found.iter().any(QueuedCampaign::is_unfinished),
+                    "it is nowhere"
+                );
             }
         });
         while !looking.is_finished() {
