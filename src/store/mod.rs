@@ -63,14 +63,13 @@ pub use dedupe::Decision;
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, TextNote};
-pub use intake::{
-    FINGERPRINT, FoundSms, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, SmsFilter,
-};
+pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use queue_state::QueuedCampaign;
 pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
+pub use report::{FoundSms, SmsFilter};
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
 pub use workers::{NewWorker, Worker};

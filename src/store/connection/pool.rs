@@ -12,7 +12,8 @@ use super::sqlite::SqliteFile;
 use super::{ConnectError, Connection, ServerKind, ServerUrl, mysql, postgres, sqlite};
 use crate::store::{StoreError, StoreErrorKind};
 
-/// Connections to a server: for the dispatcher, its heartbeat, maintenance, the publisher, and reports.
+/// Connections to a server. All tasks of the process share them: the dispatcher, the heartbeat, maintenance, the
+/// publisher, receipts, lookups of each provider, and reports. None is reserved.
 const SERVER_CONNECTIONS: usize = 5;
 /// How long to wait for the answer of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,8 +1,9 @@
 //! Queries for reports, `smsq status` and `smsq check`, which only read. Counts use indexes and never read texts, so
 //! they are fast for campaigns of any size.
 
-mod audit;
 mod counts;
+mod integrity;
+mod messages;
 mod pages;
 
 use std::cmp::Reverse;
@@ -18,8 +19,9 @@ use super::{Campaign, CampaignFilter, REMOVED_CAMPAIGNS, Store, StoreError, posi
 use crate::sms::{Class, State};
 use crate::store::connection::prelude::*;
 
-pub use audit::{Audit, ImportCount};
 pub use counts::{ClassCount, ImportedRows, ListCount, Outcomes, Sent, SentCount, SentFacts};
+pub use integrity::{ImportCount, IntegrityCheck};
+pub use messages::{FoundSms, SmsFilter};
 pub use pages::{
     FailureRecord, FailureState, Failures, FirstDue, Pages, Queued, SentMessage, Undelivered,
 };

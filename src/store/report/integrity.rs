@@ -28,7 +28,7 @@ pub struct ImportCount {
 
 /// The result of comparing tables and imports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Audit {
+pub struct IntegrityCheck {
     pub imports: Vec<ImportCount>,
     /// Messages that another program inserted.
     pub plain: u64,
@@ -38,7 +38,7 @@ pub struct Audit {
     pub without_campaign: Vec<(i64, u64)>,
 }
 
-impl Audit {
+impl IntegrityCheck {
     /// Whether no message is lost and none is counted twice.
     pub fn is_sound(&self) -> bool {
         let is_complete = |import: &ImportCount| import.expected == import.found;
@@ -66,7 +66,7 @@ macro_rules! counted {
 
 impl Store {
     /// Compares the tables with the imports. Reads all rows, so it is slow for millions of messages.
-    pub async fn check_counts(&self) -> Result<Audit, StoreError> {
+    pub async fn check_counts(&self) -> Result<IntegrityCheck, StoreError> {
         // In one statement, because workers may be moving messages.
         let counts: Vec<(Option<i64>, i32, i64)> = reading!(self, |conn| import::table
             .select((
@@ -92,7 +92,7 @@ impl Store {
             .select(ImportRow::as_select())
             .load(conn))?;
         let campaigns = self.campaign_ids().await?;
-        Ok(audit(counts, imports, &campaigns.into_iter().collect()))
+        Ok(compare(counts, imports, &campaigns.into_iter().collect()))
     }
 
     /// Counts queued messages of campaigns that do not exist, by `campaign_id`. Reads an index once for each campaign
@@ -148,11 +148,11 @@ struct ImportRow {
     finished_at: Option<i64>,
 }
 
-fn audit(
+fn compare(
     counts: Vec<(Option<i64>, i32, i64)>,
     imports: Vec<ImportRow>,
     campaigns: &HashSet<i64>,
-) -> Audit {
+) -> IntegrityCheck {
     let mut expected = BTreeMap::new();
     let mut found: BTreeMap<Option<i64>, u64> = BTreeMap::new();
     let mut without_campaign: BTreeMap<i64, u64> = BTreeMap::new();
@@ -192,7 +192,7 @@ fn audit(
     });
     let mut imports: Vec<ImportCount> = imports.collect();
     imports.reverse();
-    Audit {
+    IntegrityCheck {
         imports,
         plain,
         without_import: found.into_values().sum(),
