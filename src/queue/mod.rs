@@ -3,10 +3,12 @@
 
 pub mod admission;
 pub mod batch;
+pub mod dedupe;
 pub mod delivery;
 pub mod recipient_cap;
 pub mod resend;
 pub mod retry;
+pub mod schedule;
 pub mod transition;
 
 use serde::{Deserialize, Serialize};

@@ -12,11 +12,13 @@ use super::connection::{
     Connection, ROWS, conflict, delete_all, insert_all, insert_with_ids, load_locked, transaction,
     with_conn,
 };
-use super::dedupe::{Decision, ExistingRows, decide};
+use super::dedupe::read_existing;
 use super::imports::ImportBatch;
 use super::schema::{import, sms, sms_failed, sms_sent};
 use super::transitions;
 use super::{Store, StoreError, StoreErrorKind, signed};
+use crate::queue::dedupe::{Decision, ExistingRows, decide};
+use crate::queue::schedule;
 use crate::sms::{NewSms, Timestamp};
 
 /// The most bytes of texts in one statement: less than the smallest common `max_allowed_packet`, 1 MiB.
@@ -108,7 +110,7 @@ pub(super) async fn enqueue(
     mut ids: Option<&mut Vec<(u64, i64)>>,
 ) -> QueryResult<Enqueued> {
     let rows: Vec<&NewSms> = batch.rows.iter().collect();
-    let existing = ExistingRows::read(connection, batch.campaign_id, &rows, true).await?;
+    let existing = read_existing(connection, batch.campaign_id, &rows, true).await?;
     let mut done = Enqueued::default();
     let mut accepted: Vec<&NewSms> = Vec::new();
     let mut keys: Vec<String> = Vec::new();
@@ -230,7 +232,7 @@ async fn insert(
                 sms::content.eq(&row.content),
                 sms::params.eq(&row.params),
                 sms::segments.eq(row.segments),
-                sms::due_at.eq(batch.due_at_of(row)),
+                sms::due_at.eq(schedule::due_at(row, batch.window.as_ref(), batch.due_at)),
                 sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
                 sms::dedupe_key.eq(&row.dedupe_key),
                 sms::created_at.eq(batch.now),

@@ -5,7 +5,7 @@ use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{Store, StoreError, StoreErrorKind, positive, settle, signed};
 use crate::sms::{NewSms, Timestamp};
-use crate::window::{Recipient, SendWindow};
+use crate::window::SendWindow;
 
 /// The texts of an import, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,23 +35,6 @@ pub struct ImportBatch {
     pub rejected: u64,
     /// The last line of the file that this batch covers.
     pub last_line: u64,
-}
-
-impl ImportBatch {
-    /// When a row's message is due. A window that is the same for all recipients is ignored: the sender checks it for
-    /// the whole campaign, so a change takes effect at once.
-    pub(super) fn due_at_of(&self, row: &NewSms) -> i64 {
-        let own = self.window.as_ref();
-        let own = own.filter(|window| window.for_all(self.due_at).is_none());
-        let recipient = Recipient {
-            phone: &row.phone,
-            params: &row.params,
-        };
-        let opens_at = own.map(|window| window.for_one(recipient, self.due_at).opens_at);
-        opens_at
-            .map_or(self.due_at, |at| at.max(self.due_at))
-            .as_millis()
-    }
 }
 
 impl Store {

@@ -50,6 +50,7 @@ use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
 };
 
+pub use crate::queue::dedupe::Decision;
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::AuditEntry;
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
@@ -59,7 +60,6 @@ pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
 };
 pub use connection::{Probe, SkipLocked, all_closed};
-pub use dedupe::Decision;
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, TextNote};
