@@ -64,15 +64,16 @@ pub(super) fn read(
     let mut section = Section::new(name, kind, section, environment, &secret_keys);
     let shared: SharedSettings = section.take()?;
     let mut adapter = new(section, shared)?;
-    let webhook = webhook.map(|table| {
-        let receipts = receipts.as_ref();
-        WebhookReader::read(&root, adapter.config_mut(), receipts, &table)
-    });
-    let webhook = webhook.transpose()?;
-    let receipts = receipts.map(|table| Receipts::read(&root, adapter.config_mut(), &whole, table));
+    let config = adapter.config_mut();
+    let webhook = webhook
+        .map(|table| WebhookReader::read(&root, config, receipts.as_ref(), &table))
+        .transpose()?;
+    let receipts = receipts
+        .map(|table| Receipts::read(&root, config, &whole, table))
+        .transpose()?;
     Ok(ProviderParts {
         adapter,
-        receipts: receipts.transpose()?,
+        receipts,
         webhook,
         secret_keys: secret_keys.take(),
     })
@@ -92,40 +93,10 @@ fn kind_problem(section: &Table) -> String {
     }
 }
 
-/// The built-in sections by kind: TOML with comments, each with a table `[providers.KIND]`. `generic` is an example to
-/// copy; the others work once their secrets are set.
+/// The built-in sections by kind, which `build.rs` finds in `config/providers`: TOML with comments, each with a table
+/// `[providers.KIND]`. `generic` is an example to copy; the others work once their secrets are set.
 pub fn builtin() -> &'static [(&'static str, &'static str)] {
-    macro_rules! sections {
-        ($($name:literal),* $(,)?) => {
-            &[$((
-                $name,
-                include_str!(concat!("../../config/providers/", $name, ".toml")),
-            )),*]
-        };
-    }
-    sections![
-        "sandbox",
-        "generic",
-        "46elks",
-        "aliyun",
-        "aws-sms",
-        "aws-sns",
-        "clicksend",
-        "huawei",
-        "infobip",
-        "jasmin",
-        "kannel",
-        "messagebird",
-        "plivo",
-        "sinch",
-        "sms-gate",
-        "telnyx",
-        "tencent",
-        "twilio",
-        "vonage",
-        "vonage-messages",
-        "yunpian",
-    ]
+    include!(concat!(env!("OUT_DIR"), "/providers.rs"))
 }
 
 /// The built-in section of a kind; `generic` has none.

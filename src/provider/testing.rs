@@ -5,7 +5,8 @@ use http::{Request, Response};
 use jiff::fmt::rfc2822::DateTimePrinter;
 
 use super::{
-    AttemptSpan, LookupResponses, LookupResult, Message, Provider, ProviderError, RequestContext,
+    AttemptSpan, LookupResponses, LookupResult, Message, Provider, ProviderError, PullShape,
+    RequestContext, builtin,
 };
 use crate::phone::Phone;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
@@ -128,6 +129,46 @@ pub(super) fn vendor(kind: &str, more: &str) -> Provider {
     let environment = |name: &str| Some(name.to_owned());
     Provider::from_section("cellar", &section, &environment)
         .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What a vendor posts, and answers to requests for receipts: `config/providers/NAME.example.toml`.
+#[derive(serde::Deserialize)]
+pub(super) struct Example {
+    #[serde(default)]
+    pub(super) posted: Vec<PostedExample>,
+    #[serde(default)]
+    pub(super) fetched: Vec<FetchedExample>,
+}
+
+/// A request that is written like HTTP, and the receipts and replies in it.
+#[derive(serde::Deserialize)]
+pub(super) struct PostedExample {
+    pub(super) request: String,
+    pub(super) reads: Vec<String>,
+}
+
+/// The request for the first page of receipts, and the receipts in its answer.
+#[derive(serde::Deserialize)]
+pub(super) struct FetchedExample {
+    #[serde(default)]
+    pub(super) recheck: bool,
+    pub(super) shape: PullShape,
+    #[serde(default)]
+    pub(super) settings: String,
+    /// Method, URL and body.
+    pub(super) request: String,
+    pub(super) body: String,
+    pub(super) reads: Vec<String>,
+}
+
+/// The examples of all vendors that have a file of examples.
+pub(super) fn examples() -> impl Iterator<Item = (&'static str, Example)> {
+    builtin().iter().filter_map(|(kind, _)| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config/providers");
+        let text = std::fs::read_to_string(format!("{folder}/{kind}.example.toml")).ok()?;
+        let example = toml::from_str(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        Some((*kind, example))
+    })
 }
 
 /// Messages to `count` mainland numbers, each with its own reference.

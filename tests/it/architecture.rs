@@ -1,5 +1,5 @@
-//! Architecture rules: which module may use which other and which library, and that migrations, provider files and
-//! defaults fit the code. Tests may use everything.
+//! Architecture rules: which module may use which other and which library, and that migrations and defaults fit
+//! the code. Tests may use everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
-use smsq::provider::{Provider, builtin};
 
 /// Modules that every other may use.
 const COMMON: [&str; 9] = [
@@ -455,29 +454,6 @@ fn tables_have_the_same_columns_on_every_engine() {
     for database in ["mysql", "postgres"] {
         assert_eq!(tables(database), sqlite, "{database}");
     }
-}
-
-#[test]
-fn every_provider_file_is_a_built_in_provider() {
-    let mut shipped = BTreeSet::new();
-    for path in files(&root("config/providers")) {
-        let text = fs::read_to_string(&path).expect("a provider file");
-        let table: toml::Table = text.parse().expect("TOML");
-        let sections = table["providers"].as_table().expect("[providers.NAME]");
-        for (name, section) in sections {
-            let section = section.as_table().expect("a table");
-            let secret = |_: &str| Some("secret".to_owned());
-            let provider = Provider::from_section(name, section, &secret);
-            let provider = provider.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            assert_eq!(provider.name(), name);
-        }
-        shipped.insert(text);
-    }
-    let built_in: BTreeSet<String> = builtin()
-        .iter()
-        .map(|(_, text)| (*text).to_owned())
-        .collect();
-    assert_eq!(shipped, built_in);
 }
 
 /// The fields of a struct in its source, without those that are not read.

@@ -283,6 +283,7 @@ fn image_is_built_from_files_that_exist_as_the_readme_says() {
     for path in [
         "Cargo.toml",
         "Cargo.lock",
+        "build.rs",
         "src",
         "migrations",
         "config",

@@ -1,127 +1,105 @@
 //! Requests and responses of every built-in vendor: no response causes a panic, and none counts as accepted
 //! without proof.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::Response;
 use proptest::prelude::*;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use smsq::phone::Phone;
-use smsq::provider::{Message, Provider, RequestContext, builtin};
+use smsq::provider::{Message, Provider, PullShape, RequestContext, builtin, builtin_section};
 use smsq::sms::{Outcome, Timestamp};
 
-/// The response of each vendor to a message that it accepts, with `@phone`, `@digits` and `@reference` of the message.
-const ACCEPTED: [(&str, u16, &str); 20] = [
-    (
-        "46elks",
-        200,
-        r#"{"id":"s1","status":"created","to":"@phone","cost":3500,"parts":1}"#,
-    ),
-    (
-        "aliyun",
-        200,
-        r#"{"Code":"OK","Message":"OK","BizId":"900619746936498440^0","RequestId":"r"}"#,
-    ),
-    ("aws-sms", 200, r#"{"MessageId":"m1"}"#),
-    (
-        "aws-sns",
-        200,
-        "<PublishResponse><PublishResult><MessageId>m1</MessageId></PublishResult></PublishResponse>",
-    ),
-    (
-        "clicksend",
-        200,
-        r#"{"http_code":200,"response_code":"SUCCESS","data":{"messages":[{"to":"@phone","message_id":"m1","message_parts":1,"custom_string":"@reference","status":"SUCCESS"}]}}"#,
-    ),
-    (
-        "huawei",
-        200,
-        r#"{"code":"000000","description":"Success","result":[{"originTo":"@phone","smsMsgId":"m1","status":"000000"}]}"#,
-    ),
-    (
-        "infobip",
-        200,
-        r#"{"bulkId":"b","messages":[{"messageId":"@reference","destination":"@digits","status":{"groupId":1,"id":26,"name":"PENDING_ACCEPTED"},"details":{"messageCount":1}}]}"#,
-    ),
-    (
-        "jasmin",
-        200,
-        r#"Success "07033084-5cfd-4812-90a4-e4d24ffb6e3d""#,
-    ),
-    ("kannel", 202, "0: Accepted for delivery"),
-    (
-        "messagebird",
-        201,
-        r#"{"id":"m1","recipients":{"items":[{"recipient":8613812345678,"status":"sent"}]}}"#,
-    ),
-    (
-        "plivo",
-        202,
-        r#"{"message":"message(s) queued","message_uuid":["m1"],"api_id":"a"}"#,
-    ),
-    ("sandbox", 201, r#"{"id":"SB000001","segments":1}"#),
-    (
-        "sinch",
-        201,
-        r#"{"id":"b1","to":["@digits"],"canceled":false}"#,
-    ),
-    (
-        "sms-gate",
-        202,
-        r#"{"id":"@reference","state":"Pending","recipients":[]}"#,
-    ),
-    (
-        "telnyx",
-        200,
-        r#"{"data":{"id":"t1","parts":1,"to":[{"phone_number":"@phone","status":"queued"}]}}"#,
-    ),
-    (
-        "tencent",
-        200,
-        r#"{"Response":{"SendStatusSet":[{"SerialNo":"s1","PhoneNumber":"@phone","Fee":1,"Code":"Ok"}],"RequestId":"r"}}"#,
-    ),
-    (
-        "twilio",
-        201,
-        r#"{"sid":"SM1","to":"@phone","status":"queued","num_segments":"1"}"#,
-    ),
-    (
-        "vonage",
-        200,
-        r#"{"message-count":"1","messages":[{"to":"@digits","message-id":"m1","status":"0","client-ref":"@reference"}]}"#,
-    ),
-    ("vonage-messages", 202, r#"{"message_uuid":"m1"}"#),
-    (
-        "yunpian",
-        200,
-        r#"{"code":0,"msg":"ok","count":1,"fee":0.05,"unit":"RMB","mobile":"@phone","sid":3310228982}"#,
-    ),
-];
+use crate::support::repository;
 
-/// What a template vendor needs to send at all.
-const SETTINGS: &str = "from = 'SHOP'\n";
+/// What `config/providers/NAME.example.toml` says about a vendor.
+#[derive(Deserialize)]
+pub(crate) struct Example {
+    /// What a section of this vendor needs to send.
+    settings: String,
+    accepted: Option<Accepted>,
+    pub(crate) batch: Option<AcceptedBatch>,
+    #[serde(default)]
+    posted: Vec<toml::Table>,
+    #[serde(default)]
+    fetched: Vec<toml::Table>,
+}
+
+/// The response to a message that the vendor accepts, with `@phone`, `@digits` and `@reference` of the message.
+#[derive(Deserialize)]
+struct Accepted {
+    status: u16,
+    body: String,
+}
+
+/// The response to three messages that the vendor accepts.
+#[derive(Deserialize)]
+pub(crate) struct AcceptedBatch {
+    #[serde(default)]
+    settings: String,
+    pub(crate) status: u16,
+    /// The list of results; without one the result is that of all messages.
+    pub(crate) list: Option<String>,
+    /// What surrounds the list `@list`.
+    pub(crate) whole: String,
+    /// One result, with `@phone`, `@digits`, `@bare` (without `86`), `@reference` and `@id` of its message.
+    #[serde(default)]
+    pub(crate) entry: String,
+}
+
+/// The examples of all vendors by name; one without an example file is not among them.
+pub(crate) static EXAMPLES: LazyLock<BTreeMap<&str, Example>> = LazyLock::new(|| {
+    let read = |kind: &'static str| {
+        let path = repository(&format!("config/providers/{kind}.example.toml"));
+        let text = fs::read_to_string(&path).ok()?;
+        let example = toml::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
+        Some((kind, example))
+    };
+    builtin()
+        .iter()
+        .filter_map(|(kind, _)| read(kind))
+        .collect()
+});
+
+/// Name, provider, and the accepted response of each vendor.
+fn accepted() -> impl Iterator<Item = (&'static str, Provider, u16, &'static str)> {
+    EXAMPLES.iter().filter_map(|(kind, example)| {
+        let Accepted { status, body } = example.accepted.as_ref()?;
+        Some((*kind, provider(kind), *status, body.trim_end()))
+    })
+}
 
 pub(crate) fn provider(kind: &str) -> Provider {
-    let more = match kind {
-        "aliyun" => "template = 'SMS_1'\nparams = { code = 'order' }",
-        "tencent" => "template = '1'\nparams = ['order']\nsdk_app_id = '1400'",
-        "huawei" => "template = '1'\nparams = ['order']\nchannel = '88'",
-        "infobip" => "url = 'https://x1.api.infobip.com'",
-        "sandbox" => "url = 'http://127.0.0.1:8025'",
-        _ => "",
-    };
-    let from = if kind == "sandbox" { "" } else { SETTINGS };
-    let section = format!("kind = '{kind}'\n{from}{more}");
-    let section: toml::Table = section.parse().expect("TOML");
+    section(
+        kind,
+        &format!("kind = '{kind}'\n{}", EXAMPLES[kind].settings),
+    )
+}
+
+/// A provider that takes several messages per request.
+pub(crate) fn batch_provider(kind: &str) -> Provider {
+    let example = &EXAMPLES[kind];
+    let more = example.batch.as_ref().map_or("", |batch| &batch.settings);
+    section(
+        kind,
+        &format!("kind = '{kind}'\n{}\n{more}", example.settings),
+    )
+}
+
+fn section(kind: &str, source: &str) -> Provider {
+    let section: toml::Table = source.parse().expect("TOML");
     let provider = Provider::from_section(kind, &section, &|name| Some(name.to_lowercase()));
     provider.unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) static PROVIDERS: LazyLock<Vec<(&str, Provider)>> = LazyLock::new(|| {
-    ACCEPTED
-        .iter()
-        .map(|(kind, ..)| (*kind, provider(kind)))
+    accepted()
+        .map(|(kind, provider, ..)| (kind, provider))
         .collect()
 });
 
@@ -164,12 +142,7 @@ fn is_accepted(outcome: &Outcome) -> bool {
 
 #[test]
 fn every_vendor_builds_a_request_and_accepts_its_response() {
-    let listed: Vec<&str> = ACCEPTED.iter().map(|(kind, ..)| *kind).collect();
-    for (kind, _) in builtin() {
-        assert!(*kind == "generic" || listed.contains(kind), "{kind}");
-    }
-    for (kind, status, body) in ACCEPTED {
-        let provider = provider(kind);
+    for (kind, provider, status, body) in accepted() {
         let request = provider.request(&[message()], &context());
         let request = request.unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
         let again = provider
@@ -188,8 +161,7 @@ fn every_vendor_builds_a_request_and_accepts_its_response() {
 
 #[test]
 fn cut_response_is_never_accepted() {
-    for (kind, status, body) in ACCEPTED {
-        let provider = provider(kind);
+    for (kind, provider, status, body) in accepted() {
         let body = filled(body);
         for end in 0..body.len() {
             let outcome = answered(
@@ -210,8 +182,7 @@ fn response_of_a_proxy_is_never_accepted() {
     let html = "<html><body><h1>200 OK</h1>Success, message accepted, id 4711</body></html>";
     let large = format!("[{}0]", "0,".repeat(1 << 16));
     let deep = "[".repeat(100_000);
-    for (kind, status, _) in ACCEPTED {
-        let provider = provider(kind);
+    for (kind, provider, status, _) in accepted() {
         for body in [
             html,
             "",
@@ -245,11 +216,11 @@ fn response_of_a_proxy_is_never_accepted() {
 fn places(json: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match json {
-        Value::Object(map) => map.iter().for_each(|(key, one)| {
-            places(one, &format!("{at}/{key}"), all);
+        Value::Object(map) => map.iter().for_each(|(key, value)| {
+            places(value, &format!("{at}/{key}"), all);
         }),
-        Value::Array(list) => list.iter().enumerate().for_each(|(index, one)| {
-            places(one, &format!("{at}/{index}"), all);
+        Value::Array(list) => list.iter().enumerate().for_each(|(index, value)| {
+            places(value, &format!("{at}/{index}"), all);
         }),
         _ => {}
     }
@@ -265,8 +236,7 @@ fn wrong_type_is_accepted_only_with_a_message_id() {
         json!({ "a": 1 }),
         json!(""),
     ];
-    for (kind, status, body) in ACCEPTED {
-        let provider = provider(kind);
+    for (kind, provider, status, body) in accepted() {
         let Ok(whole) = serde_json::from_str::<Value>(&filled(body)) else {
             continue;
         };
@@ -296,8 +266,7 @@ fn wrong_type_is_accepted_only_with_a_message_id() {
 
 #[test]
 fn long_message_id_is_truncated() {
-    for (kind, status, body) in ACCEPTED {
-        let provider = provider(kind);
+    for (kind, provider, status, body) in accepted() {
         let id = "x".repeat(10_000);
         let long = [r#""m1""#, r#""s1""#, r#""t1""#, r#""b1""#, r#""SM1""#]
             .iter()
@@ -313,6 +282,137 @@ fn long_message_id_is_truncated() {
             "{kind}"
         );
     }
+}
+
+/// The tables of vendors in docs/receipts.md, by the heading above each.
+fn tables() -> [(&'static str, String); 2] {
+    let mut fetched = String::from(
+        "| provider | fetched | switched on | repaired | note |\n| --- | --- | --- | --- | --- |\n",
+    );
+    let mut posted = String::from(
+        "| provider | signature | secret of the webhook | note |\n| --- | --- | --- | --- |\n",
+    );
+    for (kind, _) in builtin()
+        .iter()
+        .filter(|(kind, _)| !["generic", "sandbox"].contains(kind))
+    {
+        let Some(section) = builtin_section(kind) else {
+            continue;
+        };
+        let Ok(provider) = Provider::from_section(kind, &section, &|name| Some(name.to_owned()))
+        else {
+            continue;
+        };
+        let capabilities = provider.capabilities();
+        if let Some(pull) = &capabilities.pull {
+            let note = pull.requires.as_deref().unwrap_or_default();
+            let shape = pull.source.shape.as_str();
+            let is_on = if pull.is_enabled { "yes" } else { "no" };
+            let repaired = if pull.recheck.is_some() { "yes" } else { "" };
+            let _ = writeln!(
+                fetched,
+                "| `{kind}` | {shape} | {is_on} | {repaired} | {note} |"
+            );
+        } else {
+            let note = if capabilities.receipts {
+                "only [posted](#posted-receipts)"
+            } else {
+                "no receipts"
+            };
+            let _ = writeln!(fetched, "| `{kind}` | | | | {note} |");
+        }
+        if let Some(webhook) = &capabilities.webhook {
+            let scheme = webhook
+                .signature
+                .map_or_else(|| "none".to_owned(), |scheme| format!("`{scheme}`"));
+            let secret = section["webhook"]
+                .get("secret")
+                .map_or_else(String::new, |secret| {
+                    let name = secret.get("env").unwrap_or(secret).as_str();
+                    format!("`{}`", name.unwrap_or_default())
+                });
+            let note = webhook.requires.as_deref().unwrap_or_default();
+            let _ = writeln!(posted, "| `{kind}` | {scheme} | {secret} | {note} |");
+        }
+    }
+    [("Providers", fetched), ("Posted receipts", posted)]
+}
+
+/// The page with `table` in place of the first table below the heading.
+fn with_table(page: &str, heading: &str, table: &str) -> String {
+    let below = page.find(&format!("\n## {heading}\n")).expect(heading);
+    let start = below + page[below..].find("\n| ").expect("a table") + 1;
+    let length = page[start..].find("\n\n").expect("its end") + 1;
+    format!("{}{table}{}", &page[..start], &page[start + length..])
+}
+
+/// What is missing of a vendor. A new file in `config/providers` needs nothing else.
+#[test]
+fn every_vendor_has_its_examples_and_its_documentation() {
+    let mut missing = String::new();
+    for (kind, source) in builtin().iter().filter(|(kind, _)| *kind != "generic") {
+        let file = format!("config/providers/{kind}.example.toml");
+        let Some(example) = EXAMPLES.get(kind) else {
+            let _ = writeln!(
+                missing,
+                "- {file}: what it answers; config/providers/plivo.example.toml shows how"
+            );
+            continue;
+        };
+        let sections: toml::Table = source.parse().expect("TOML");
+        let names: Vec<&String> = sections["providers"]
+            .as_table()
+            .expect("a table")
+            .keys()
+            .collect();
+        if names != [kind] {
+            let _ = writeln!(
+                missing,
+                "- config/providers/{kind}.toml: only the section [providers.{kind}]"
+            );
+        }
+        let provider = provider(kind);
+        let capabilities = provider.capabilities();
+        let pull = capabilities.pull.as_ref();
+        let is_listed = pull.is_some_and(|pull| pull.source.shape != PullShape::Ask);
+        for (is_missing, part) in [
+            (
+                example.accepted.is_none(),
+                "[accepted]: its answer to a message that it accepts",
+            ),
+            (
+                capabilities.max_batch > 1 && *kind != "sandbox" && example.batch.is_none(),
+                "[batch]: its answer to several messages",
+            ),
+            (
+                capabilities.webhook.is_some() && example.posted.is_empty(),
+                "[[posted]]: receipts and replies that it posts",
+            ),
+            (
+                is_listed && *kind != "sandbox" && example.fetched.is_empty(),
+                "[[fetched]]: its answer to the request for receipts",
+            ),
+        ] {
+            if is_missing {
+                let _ = writeln!(missing, "- {file}: {part}");
+            }
+        }
+    }
+    let path = repository("docs/receipts.md");
+    let page = fs::read_to_string(&path).expect("a page");
+    let written = tables()
+        .iter()
+        .fold(page.clone(), |page, (heading, table)| {
+            with_table(&page, heading, table)
+        });
+    if std::env::var_os("SMSQ_DOCS").is_some_and(|value| value == "update") {
+        fs::write(&path, written).expect("the page is written");
+    } else if written != page {
+        missing.push_str(
+            "- docs/receipts.md: `SMSQ_DOCS=update cargo test --test it vendors::every_vendor` writes its tables\n",
+        );
+    }
+    assert!(missing.is_empty(), "missing for vendors:\n{missing}");
 }
 
 pub(crate) fn documents() -> impl Strategy<Value = Value> {

@@ -7,101 +7,42 @@ use http::{Response, StatusCode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use smsq::phone::Phone;
-use smsq::provider::{Message, Provider, RequestContext, builtin};
+use smsq::provider::{Message, Provider, RequestContext};
 use smsq::sms::{Outcome, Timestamp};
 
+use crate::vendors::{AcceptedBatch, EXAMPLES, Example, batch_provider};
+
 /// A vendor's response to three messages that it accepts.
-struct Accepted {
+struct Case {
     kind: &'static str,
-    settings: &'static str,
+    example: &'static AcceptedBatch,
     status: u16,
-    /// The list of results; Alibaba has one result for all messages.
     list: Option<&'static str>,
-    /// What surrounds the list `@list`.
-    whole: &'static str,
-    /// One result, with `@phone`, `@digits`, `@bare` (without `86`), `@reference` and `@id` of its message.
-    entry: &'static str,
 }
 
-const ACCEPTED: [Accepted; 8] = [
-    Accepted {
-        kind: "aliyun",
-        settings: "template = 'SMS_1'\nparams = { code = 'order' }",
-        status: 200,
-        list: None,
-        whole: r#"{"Code":"OK","Message":"OK","BizId":"m","RequestId":"r"}"#,
-        entry: "",
-    },
-    Accepted {
-        kind: "clicksend",
-        settings: "",
-        status: 200,
-        list: Some("/data/messages"),
-        whole: r#"{"http_code":200,"response_code":"SUCCESS","data":{"messages":@list}}"#,
-        entry: r#"{"to":"@phone","message_id":"@id","message_parts":1,"custom_string":"@reference","status":"SUCCESS"}"#,
-    },
-    Accepted {
-        kind: "huawei",
-        settings: "template = '1'\nparams = ['order']\nchannel = '88'",
-        status: 200,
-        list: Some("/result"),
-        whole: r#"{"code":"000000","description":"Success","result":@list}"#,
-        entry: r#"{"originTo":"@phone","smsMsgId":"@id","status":"000000"}"#,
-    },
-    Accepted {
-        kind: "infobip",
-        settings: "url = 'https://x1.api.infobip.com'",
-        status: 200,
-        list: Some("/messages"),
-        whole: r#"{"bulkId":"b","messages":@list}"#,
-        entry: r#"{"messageId":"@reference","destination":"@digits","status":{"groupId":1,"id":26},"details":{"messageCount":1}}"#,
-    },
-    Accepted {
-        kind: "messagebird",
-        settings: "",
-        status: 201,
-        list: Some("/recipients/items"),
-        whole: r#"{"id":"m","recipients":{"items":@list}}"#,
-        entry: r#"{"recipient":@digits,"status":"sent"}"#,
-    },
-    Accepted {
-        kind: "sinch",
-        settings: "batch = { per_call = 100 }",
-        status: 201,
-        list: Some("/to"),
-        whole: r#"{"id":"m","to":@list,"canceled":false}"#,
-        entry: r#""@digits""#,
-    },
-    Accepted {
-        kind: "tencent",
-        settings: "template = '1'\nparams = ['order']\nsdk_app_id = '1400'",
-        status: 200,
-        list: Some("/Response/SendStatusSet"),
-        whole: r#"{"Response":{"SendStatusSet":@list,"RequestId":"r"}}"#,
-        entry: r#"{"SerialNo":"@id","PhoneNumber":"@phone","Fee":1,"Code":"Ok"}"#,
-    },
-    Accepted {
-        kind: "yunpian",
-        settings: "",
-        status: 200,
-        list: Some("/data"),
-        whole: r#"{"total_count":3,"data":@list}"#,
-        entry: r#"{"code":0,"msg":"ok","count":1,"mobile":"@bare","sid":"@id"}"#,
-    },
-];
+static ACCEPTED: LazyLock<Vec<Case>> = LazyLock::new(|| {
+    let case = |(kind, example): (&&'static str, &'static Example)| {
+        let example = example.batch.as_ref()?;
+        Some(Case {
+            kind,
+            example,
+            status: example.status,
+            list: example.list.as_deref(),
+        })
+    };
+    EXAMPLES.iter().filter_map(case).collect()
+});
 
-impl Accepted {
+impl Case {
     fn provider(&self) -> Provider {
-        let section = format!("kind = '{}'\nfrom = 'SHOP'\n{}", self.kind, self.settings);
-        let section: toml::Table = section.parse().expect("TOML");
-        let read = Provider::from_section(self.kind, &section, &|name| Some(name.to_lowercase()));
-        read.unwrap_or_else(|error| panic!("{error}"))
+        batch_provider(self.kind)
     }
 
     fn body(&self) -> Value {
         let entry = |message: &Message| {
             let digits = message.phone.digits();
-            self.entry
+            self.example
+                .entry
                 .replace("@phone", message.phone.as_str())
                 .replace("@digits", digits)
                 .replace("@bare", &digits[2..])
@@ -110,6 +51,7 @@ impl Accepted {
         };
         let list: Vec<String> = messages().iter().map(entry).collect();
         let body = self
+            .example
             .whole
             .replace("@list", &format!("[{}]", list.join(",")));
         serde_json::from_str(&body).expect(self.kind)
@@ -165,17 +107,8 @@ fn marks(outcomes: &[Outcome]) -> String {
 }
 
 #[test]
-fn table_has_every_vendor_with_batches() {
-    for (kind, _) in builtin() {
-        let section: toml::Table = format!("kind = '{kind}'\nurl = 'https://h.example'")
-            .parse()
-            .expect("TOML");
-        let provider = Provider::from_section(kind, &section, &|_| Some("s".to_owned()));
-        let takes_several = provider.is_ok_and(|provider| provider.max_batch() > 1);
-        let is_listed = ACCEPTED.iter().any(|case| case.kind == *kind);
-        assert!(is_listed || !takes_several, "{kind}");
-    }
-    for case in &ACCEPTED {
+fn accepted_batch_is_read() {
+    for case in ACCEPTED.iter() {
         let (kind, provider) = (case.kind, case.provider());
         let all = messages();
         assert!(
@@ -198,7 +131,7 @@ fn table_has_every_vendor_with_batches() {
 
 #[test]
 fn message_without_own_result_is_unknown() {
-    for case in &ACCEPTED {
+    for case in ACCEPTED.iter() {
         let (kind, provider) = (case.kind, case.provider());
         let marks_of = |body: Option<String>| Some(marks(&answered(&provider, case.status, body?)));
         // One vendor matches results by position.
@@ -251,7 +184,7 @@ fn message_without_own_result_is_unknown() {
 fn cut_or_unrelated_batch_response_accepts_nothing() {
     let deep = "[".repeat(100_000);
     let html = "<html><h1>200 OK</h1>accepted</html>";
-    for case in &ACCEPTED {
+    for case in ACCEPTED.iter() {
         let (kind, provider) = (case.kind, case.provider());
         let body = case.body().to_string();
         for end in 0..body.len() {
@@ -271,7 +204,7 @@ fn cut_or_unrelated_batch_response_accepts_nothing() {
 
 #[test]
 fn error_status_with_accepted_entries_resends_none() {
-    for case in &ACCEPTED {
+    for case in ACCEPTED.iter() {
         let (kind, provider) = (case.kind, case.provider());
         for status in [400, 401, 404, 422, 429, 500, 502, 503] {
             let all = marks(&answered(&provider, status, case.body().to_string()));
@@ -289,11 +222,11 @@ fn places(json: &Value, at: &str, all: &mut Vec<String>) {
     match json {
         Value::Object(map) => map
             .iter()
-            .for_each(|(key, one)| places(one, &format!("{at}/{key}"), all)),
+            .for_each(|(key, value)| places(value, &format!("{at}/{key}"), all)),
         Value::Array(list) => list
             .iter()
             .enumerate()
-            .for_each(|(index, one)| places(one, &format!("{at}/{index}"), all)),
+            .for_each(|(index, value)| places(value, &format!("{at}/{index}"), all)),
         _ => {}
     }
 }
@@ -302,7 +235,7 @@ fn places(json: &Value, at: &str, all: &mut Vec<String>) {
 fn malformed_result_changes_no_other_message() {
     let long = json!("x".repeat(10_000));
     let wrong = [json!(null), json!({}), json!([[7]]), json!(""), long];
-    for case in &ACCEPTED {
+    for case in ACCEPTED.iter() {
         let (kind, provider, whole) = (case.kind, case.provider(), case.body());
         let right = answered(&provider, case.status, whole.to_string());
         let mut all = Vec::new();
@@ -329,7 +262,7 @@ fn malformed_result_changes_no_other_message() {
     }
 }
 
-static PROVIDERS: LazyLock<Vec<(&Accepted, Provider)>> = LazyLock::new(|| {
+static PROVIDERS: LazyLock<Vec<(&Case, Provider)>> = LazyLock::new(|| {
     let all = ACCEPTED.iter();
     all.map(|case| (case, case.provider())).collect()
 });

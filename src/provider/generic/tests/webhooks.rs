@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::receipts::{UNTIL as NOW, words};
 use crate::phone::Phone;
-use crate::provider::testing::{assert_request, message, read, vendor};
+use crate::provider::testing::{PostedExample, assert_request, examples, message, read, vendor};
 use crate::provider::{Posted, PostedRequest, Provider, WebhookError};
 use crate::sms::Timestamp;
 
@@ -68,204 +68,19 @@ fn unsigned(vendor: &str) -> &'static str {
     }
 }
 
-/// The vendors' examples, shortened: what is posted, and what it says.
-#[expect(clippy::too_many_lines, reason = "it is a table")]
-fn documented() -> Vec<(&'static str, String, &'static [&'static str])> {
-    let json = |body: &str| {
-        format!("POST https://e.example/r/x/t\ncontent-type: application/json\n\n{body}")
-    };
-    let form =
-        |query: &str, body: &str| format!("POST https://e.example/r/x/t{query}\n{FORM}\n\n{body}");
-    let get = |query: &str| format!("GET https://e.example/r/x/t?{query}");
-    vec![
-        (
-            "twilio",
-            form("?reference=ref-1", "SmsSid=SM1&SmsStatus=sent&MessageStatus=sent&To=%2B15558675310&MessageSid=SM1&AccountSid=AC1&From=%2B15005550006&ApiVersion=2010-04-01"),
-            &["ref-1 SM1 +15558675310: accepted"],
-        ),
-        (
-            "twilio",
-            form("?reference=ref-1", "MessageStatus=undelivered&ErrorCode=30005&To=%2B15558675310&MessageSid=SM1&RawDlrDoneDate=2511210803"),
-            &["ref-1 SM1 +15558675310: undelivered (recipient 30005: the number is not in use)"],
-        ),
-        ("twilio", get("MessageStatus=delivered&To=%2B15558675310&MessageSid=SM1&reference=ref-1"), &["ref-1 SM1 +15558675310: delivered"]),
-        (
-            "twilio",
-            form("", "ToCountry=US&SmsMessageSid=SM2&NumMedia=0&SmsSid=SM2&SmsStatus=received&Body=Stop&To=%2B15005550006&MessageSid=SM2&From=%2B15558675310"),
-            &["+15558675310> Stop"],
-        ),
-        // A reply without a text is not a receipt.
-        ("twilio", form("", "SmsStatus=received&Body=&MessageSid=SM2&From=%2B1555"), &[]),
-        (
-            "vonage",
-            get("msisdn=447700900000&to=AcmeInc&network-code=12345&messageId=0A0000001234567B&price=0.03330000&status=delivered&scts=2001011400&err-code=0&api-key=abcd1234&client-ref=ref-1&message-timestamp=2020-01-01+12%3A00%3A00+%2B0000"),
-            &["ref-1 0A0000001234567B 447700900000: delivered at 2020-01-01T12:00:00Z part 0/0"],
-        ),
-        (
-            "vonage",
-            json(r#"{"msisdn":"447700900000","messageId":"0B","status":"failed","scts":"2001011400","err-code":"9","client-ref":"ref-1"}"#),
-            &["ref-1 0B 447700900000: undelivered (opted_out 9: the recipient asked for no more messages) at 2020-01-01T14:00:00Z part 0/0"],
-        ),
-        ("vonage", form("", "msisdn=447700900000&messageId=0B&status=expired&err-code=2"), &["- 0B 447700900000: expired (expired 2: the phone was off or without a network) part 0/0"]),
-        ("vonage", json(r#"{"msisdn":"447700900001","to":"447700900000","messageId":"0A","text":"Nexmo SMS: stop","type":"text","keyword":"NEXMO"}"#), &["447700900001> Nexmo SMS: stop"]),
-        (
-            "vonage-messages",
-            json(r#"{"message_uuid":"aaaaaaaa","to":"447700900000","from":"447700900001","timestamp":"2025-02-03T12:14:25.000Z","status":"rejected",
-                "error":{"type":"https://developer.vonage.com/api-errors/messages#1050","title":1050,"detail":"Number barred"},"client_ref":"ref-1","channel":"sms","sms":{"count_total":"2"}}"#),
-            &["ref-1 aaaaaaaa 447700900000: undelivered (recipient 1050: the number is barred) at 2025-02-03T12:14:25Z"],
-        ),
-        ("vonage-messages", json(r#"{"channel":"sms","message_uuid":"b","to":"447700900000","from":"447700900001","text":"STOP","message_type":"text"}"#), &["447700900001> STOP"]),
-        (
-            "infobip",
-            json(r#"{"results":[
-                {"bulkId":"b","messageId":"ref-1","to":"41793026727","sentAt":"2025-11-21T09:00:00.000+0000","doneAt":"2025-11-21T09:00:01.000+0000","messageCount":1,
-                 "status":{"groupId":3,"groupName":"DELIVERED","id":5},"error":{"groupId":0,"id":0,"name":"NO_ERROR"}},
-                {"messageId":"ref-2","to":"41793026728","status":{"groupId":2,"id":9},"error":{"name":"EC_UNKNOWN_SUBSCRIBER"}}]}"#),
-            &[
-                "ref-1 ref-1 41793026727: delivered at 2025-11-21T09:00:01Z",
-                "ref-2 ref-2 41793026728: undelivered (recipient EC_UNKNOWN_SUBSCRIBER: the number is not in use)",
-            ],
-        ),
-        ("infobip", json(r#"{"results":[{"messageId":"817","from":"385916242493","to":"385921004026","text":"QUIZ Stop","cleanText":"Stop","keyword":"QUIZ","smsCount":1}],"messageCount":1}"#), &["385916242493> QUIZ Stop"]),
-        (
-            "sinch",
-            json(r#"{"type":"recipient_delivery_report_sms","batch_id":"01FC","recipient":"15551231234","code":0,"status":"Delivered","at":"2025-08-30T08:16:08.930Z","client_reference":"ref-1"}"#),
-            &["ref-1 01FC 15551231234: delivered at 2025-08-30T08:16:08Z"],
-        ),
-        ("sinch", json(r#"{"body":"This is a test message.","from":"16051234567","id":"01XX","to":"11203494390","type":"mo_text"}"#), &["16051234567> This is a test message."]),
-        (
-            "telnyx",
-            "POST https://e.example/r/x/t?reference=ref-1\n\n{\"data\":{\"event_type\":\"message.finalized\",\"id\":\"e\",\"occurred_at\":\"2025-11-21T09:00:00.000+00:00\",\"payload\":{\"id\":\"834f\",\
-             \"from\":{\"phone_number\":\"+13125550000\"},\"text\":\"Hello\",\"to\":[{\"phone_number\":\"+13125550001\",\"status\":\"delivery_failed\"}],\
-             \"errors\":[{\"code\":\"40300\",\"title\":\"Blocked due to STOP message\",\"detail\":\"d\"}],\"completed_at\":null}},\"meta\":{\"attempt\":1}}".to_owned(),
-            &["ref-1 834f +13125550001: undelivered (opted_out 40300 Blocked due to STOP message: the recipient asked for no more messages) at 2025-11-21T09:00:00Z"],
-        ),
-        ("telnyx", json(r#"{"data":{"event_type":"message.received","payload":{"id":"84","from":{"phone_number":"+13125550001"},"to":[{"phone_number":"+13125550000","status":"webhook_delivered"}],"text":"stop"}}}"#), &["+13125550001> stop"]),
-        (
-            "messagebird",
-            get("id=e8077d80&reference=ref-1&recipient=31612345678&status=delivery_failed&statusReason=unknown+subscriber&statusErrorCode=1&statusDatetime=2025-11-21T09%3A00%3A00%2B00%3A00&messagePartCount=1&price%5Bamount%5D=0.01"),
-            &["ref-1 e8077d80 31612345678: undelivered (recipient 1: the number is not in use) at 2025-11-21T09:00:00Z"],
-        ),
-        ("messagebird", form("", "id=1&recipient=31600000000&originator=31612345678&body=stop&createdDatetime=2025-11-21T09%3A00%3A00%2B00%3A00"), &["31612345678> stop"]),
-        (
-            "plivo",
-            form("", "TotalRate=0.0025&PartInfo=2+of+3&Status=undelivered&ErrorCode=200&ParentMessageUUID=83876&MessageUUID=83877&To=14155550101&From=14155550100&Units=1"),
-            &["- 83876 14155550101: undelivered (opted_out 200: the recipient asked for no more messages) part 2/3"],
-        ),
-        ("plivo", form("", "From=14155550101&To=14155550100&Text=STOP&Type=sms&MessageUUID=9"), &["14155550101> STOP"]),
-        (
-            "clicksend",
-            form("", "timestamp_send=1763712000&timestamp=1763712060&message_id=A1&status=201&status_code=201&status_text=Success&error_code=&error_text=&custom_string=ref-1&user_id=1&message_type=sms"),
-            &["ref-1 A1 -: delivered at 2025-11-21T08:01:00Z"],
-        ),
-        (
-            "aliyun",
-            json(r#"[{"phone_number":"13900000001","send_time":"2025-11-21 17:00:00","report_time":"2025-11-21 17:00:01","success":true,"err_code":"DELIVERED","err_msg":"用户接收成功","sms_size":"1","biz_id":"12345","out_id":"ref-1"},
-                {"phone_number":"13900000002","success":false,"err_code":"MOBILE_NOT_ON_SERVICE","err_msg":"停机","biz_id":"12345","out_id":"ref-2"},
-                {"phone_number":"13900000002","success":false,"err_code":"EXPIRED","biz_id":"12345"}]"#),
-            &[
-                "ref-1 12345 13900000001: delivered at 2025-11-21T09:00:01Z",
-                "ref-2 12345 13900000002: undelivered (recipient MOBILE_NOT_ON_SERVICE: the number is not in use)",
-                "- 12345 13900000002: expired (expired EXPIRED: false EXPIRED)",
-            ],
-        ),
-        (
-            "aliyun",
-            json(r#"[{"To":"60123456789","Status":"1","MessageId":"900","SmsSize":"1","ReceiveDate":"Fri, 21 Nov 2025 17:00:00 +0800","ErrorCode":"DELIVRD","ErrorDescription":"ok"},
-                {"To":"60123456780","Status":2,"MessageId":"901","ErrorCode":"UNDELIV"}]"#),
-            &[
-                "- 900 60123456789: delivered at 2025-11-21T09:00:00Z",
-                "- 901 60123456780: undelivered (recipient UNDELIV: the phone was not reached)",
-            ],
-        ),
-        ("aliyun", json(r#"[{"phone_number":"13900000001","content":"退订","send_time":"2025-11-21 17:00:00","sign_name":"s","dest_code":"1","sequence_id":1}]"#), &["+8613900000001> 退订"]),
-        (
-            "tencent",
-            json(r#"[{"user_receive_time":"2025-11-21 17:00:00","nationcode":"86","mobile":"13811112222","report_status":"SUCCESS","errmsg":"DELIVRD","description":"用户短信送达成功","sid":"2019:1","ext":"ref-1"},
-                {"nationcode":"86","mobile":"13811112223","report_status":"FAIL","errmsg":"MK:0001","description":"空号","sid":"2019:2"}]"#),
-            &[
-                "ref-1 2019:1 13811112222: delivered at 2025-11-21T09:00:00Z",
-                "- 2019:2 13811112223: undelivered (recipient MK:0001: 空号)",
-            ],
-        ),
-        ("tencent", json(r#"[{"extend":"1","mobile":"13811112222","nationcode":"86","text":"T","sign":"s","time":1763715600}]"#), &["+8613811112222> T"]),
-        ("tencent", json(r#"[{"extend":"1","mobile":"13811112222","text":"T"},{"nationcode":"1","mobile":"3015550100","text":"T"}]"#), &["+8613811112222> T", "+13015550100> T"]),
-        (
-            "yunpian",
-            form("", "sms_status=%5B%7B%22error_detail%22%3A%22x%22%2C%22sid%22%3A9527%2C%22uid%22%3A%22ref-1%22%2C%22user_receive_time%22%3A%222025-11-21+17%3A00%3A00%22%2C%22error_msg%22%3A%22%22%2C%22mobile%22%3A%2215205201314%22%2C%22report_status%22%3A%22SUCCESS%22%7D%2C%7B%22sid%22%3A9528%2C%22uid%22%3Anull%2C%22mobile%22%3A%2215205201315%22%2C%22report_status%22%3A%22FAIL%22%2C%22error_msg%22%3A%22UNDELIV%22%7D%5D"),
-            &[
-                "ref-1 9527 15205201314: delivered at 2025-11-21T09:00:00Z",
-                "- 9528 15205201315: undelivered (recipient UNDELIV: the phone was not reached)",
-            ],
-        ),
-        ("yunpian", form("", "sms_reply=%7B%22base_extend%22%3A%228888%22%2C%22id%22%3A%222a70%22%2C%22mobile%22%3A%2215205201314%22%2C%22text%22%3A%22td%22%7D"), &["+8615205201314> td"]),
-        (
-            "huawei",
-            form("", "orgCode=E200027&sequence=2&smsMsgId=a1&source=2&status=DELIVRD&statusDesc=ok&total=2&updateTime=2025-11-21T09%3A00%3A00Z&extend=ref-9&to=%2B8613812345678"),
-            &["- a1 +8613812345678: delivered at 2025-11-21T09:00:00Z part 2/2"],
-        ),
-        ("huawei", form("", "smsMsgId=a1&status=MK%3A0001&to=1&sequence=1&total=1"), &["- a1 1: undelivered (recipient MK:0001: MK:0001) part 1/1"]),
-        (
-            "aws-sms",
-            json(r#"{"Type":"Notification","MessageId":"n","Message":"{\"eventType\":\"TEXT_DELIVERED\",\"isFinal\":true,\"eventTimestamp\":1763715600000,\"destinationPhoneNumber\":\"+447700900000\",\"messageId\":\"m-1\",\"messageStatus\":\"DELIVERED\",\"context\":{\"reference\":\"ref-1\"}}","Signature":"x"}"#),
-            &["ref-1 m-1 +447700900000: delivered at 2025-11-21T09:00:00Z"],
-        ),
-        // Raw delivery: no envelope.
-        ("aws-sms", json(r#"{"eventType":"TEXT_CARRIER_UNREACHABLE","isFinal":false,"messageId":"m-1","messageStatus":"CARRIER_UNREACHABLE"}"#), &["- m-1 -: accepted"]),
-        (
-            "aws-sms",
-            json(r#"{"eventType":"TEXT_CARRIER_UNREACHABLE","isFinal":true,"messageId":"m-1","messageStatus":"CARRIER_UNREACHABLE","messageStatusDescription":"d"}"#),
-            &["- m-1 -: undelivered (unavailable TEXT_CARRIER_UNREACHABLE: the network failed)"],
-        ),
-        ("aws-sms", json(r#"{"Message":"{\"originationNumber\":\"+14255550182\",\"destinationNumber\":\"+12125550101\",\"messageKeyword\":\"k\",\"messageBody\":\"STOP\"}"}"#), &["+14255550182> STOP"]),
-        ("kannel", get("reference=ref-1&type=1"), &["ref-1 - -: delivered"]),
-        ("kannel", get("reference=ref-1&type=2"), &["ref-1 - -: undelivered (recipient 2: the phone was not reached)"]),
-        ("kannel", get("reference=ref-1&type=8"), &["ref-1 - -: accepted"]),
-        ("kannel", get("reference=ref-1&type=16"), &["ref-1 - -: rejected (recipient 16: the SMS centre rejected it)"]),
-        ("kannel", get("from=%2B447700900000&text=STOP"), &["+447700900000> STOP"]),
-        (
-            "jasmin",
-            form("?reference=ref-1", "id=3f693f2d&level=1&message_status=ESME_ROK&connector=c"),
-            &["ref-1 3f693f2d -: accepted"],
-        ),
-        (
-            "jasmin",
-            form("?reference=ref-1", "id=3f693f2d&level=2&message_status=UNDELIV&id_smsc=1&subdate=2511210900&donedate=2511210901&sub=001&dlvrd=000&err=012&text=-"),
-            &["ref-1 3f693f2d -: undelivered (recipient UNDELIV: the phone was not reached)"],
-        ),
-        ("jasmin", get("id=3f693f2d&level=2&message_status=DELIVRD&reference=ref-1"), &["ref-1 3f693f2d -: delivered"]),
-        ("46elks", form("", "id=sf8425555e&status=delivered&delivered=2025-11-21T09%3A00%3A00.000000"), &["- sf8425555e -: delivered at 2025-11-21T09:00:00Z"]),
-        ("46elks", form("", "direction=incoming&id=s1&from=%2B46706860000&to=%2B46766861004&created=2025-11-21T09%3A00%3A00&message=stopp"), &["+46706860000> stopp"]),
-        (
-            "sms-gate",
-            json(r#"{"deviceId":"f","event":"sms:failed","id":"E","payload":{"messageId":"ref-1","phoneNumber":"+447700900000","simNumber":1,"failedAt":"2025-11-21T09:00:00.000+00:00","reason":"Network error"},"webhookId":"w"}"#),
-            &["ref-1 ref-1 +447700900000: undelivered (recipient -: Network error) at 2025-11-21T09:00:00Z"],
-        ),
-        ("sms-gate", json(r#"{"event":"sms:received","payload":{"messageId":"abc","message":"stop","phoneNumber":"6505551212","receivedAt":"2025-11-21T09:00:00Z"}}"#), &["6505551212> stop"]),
-        ("sms-gate", json(r#"{"event":"system:ping","payload":{"health":{}}}"#), &[]),
-        (
-            "sandbox",
-            json(r#"[{"id":"SB1","reference":"ref-1","to":"+447700900000","state":"delivered","at":"2025-11-21T09:00:00Z","part":1,"parts":2},
-                {"id":"SB1","reference":"ref-1","to":"+447700900000","state":"undelivered","code":"opted_out","part":2,"parts":2}]"#),
-            &[
-                "ref-1 SB1 +447700900000: delivered at 2025-11-21T09:00:00Z part 1/2",
-                "ref-1 SB1 +447700900000: undelivered (opted_out opted_out: the recipient asked for no more messages) part 2/2",
-            ],
-        ),
-    ]
-}
-
 #[test]
 fn vendors_documented_requests_are_read() {
     let mut wrong = Vec::new();
-    for (name, request, expected) in documented() {
-        let provider = vendor(name, unsigned(name));
-        match post(&provider, &request) {
-            Ok(posted) if found(&posted) == expected => {}
-            other => wrong.push(format!(
-                "{name}: {request}\n{:?}",
-                other.map(|text| found(&text))
-            )),
+    for (name, example) in examples() {
+        for PostedExample { request, reads } in example.posted {
+            let provider = vendor(name, unsigned(name));
+            match post(&provider, &request) {
+                Ok(posted) if found(&posted) == reads => {}
+                other => wrong.push(format!(
+                    "{name}: {request}\n{:?}",
+                    other.map(|text| found(&text))
+                )),
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -294,20 +109,18 @@ fn long_query_is_not_copied_for_each_entry() {
 }
 
 #[test]
-fn every_vendor_with_receipts_has_a_webhook() {
-    let documented: Vec<&str> = documented().into_iter().map(|(name, ..)| name).collect();
-    for (name, _) in crate::provider::builtin() {
-        if ["generic", "aws-sns"].contains(name) {
-            continue;
-        }
+fn webhook_of_vendor_checks_signature_and_reads_replies() {
+    for (name, example) in examples() {
         let settings = unsigned(name).replace("webhook = { signature = 'none' }", "");
         let provider = vendor(name, &settings);
-        let webhook = provider.webhook().unwrap_or_else(|| panic!("{name}"));
+        let Some(webhook) = provider.webhook() else {
+            assert!(example.posted.is_empty(), "{name}");
+            continue;
+        };
         assert_eq!(webhook.is_checked, webhook.signature.is_some(), "{name}");
-        assert_eq!(webhook.has_replies, *name != "sandbox", "{name}");
+        assert_eq!(webhook.has_replies, name != "sandbox", "{name}");
         let is_explained = webhook.requires.is_some() || webhook.url_setting.is_some();
-        assert!(is_explained || *name == "sandbox", "{name}");
-        assert!(documented.contains(name), "{name} has no example");
+        assert!(is_explained || name == "sandbox", "{name}");
     }
     assert!(vendor("aws-sns", "").webhook().is_none());
 }
@@ -957,15 +770,24 @@ fn webhook_reads_entries_like_receipts() {
 
 /// Every vendor, with and without the check of its signature.
 static WEBHOOKS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
-    let names = crate::provider::builtin().iter().map(|(name, _)| *name);
-    let names = names.filter(|name| !["generic", "aws-sns"].contains(name));
+    let names = examples().filter(|(_, example)| !example.posted.is_empty());
     let both = |name| {
         let settings = unsigned(name);
         let signed = settings.replace("webhook = { signature = 'none' }", "");
         [vendor(name, settings), vendor(name, &signed)]
     };
-    names.flat_map(both).collect()
+    names.flat_map(|(name, _)| both(name)).collect()
 });
+
+fn posted_bodies() -> Vec<Vec<u8>> {
+    examples()
+        .flat_map(|(_, example)| example.posted)
+        .map(|posted| match posted.request.split_once("\n\n") {
+            Some((_, body)) => body.as_bytes().to_vec(),
+            None => Vec::new(),
+        })
+        .collect()
+}
 
 proptest! {
     #[test]
@@ -977,10 +799,7 @@ proptest! {
         body in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..200),
             "[\\[\\]{}\":,a-z0-9=&%/]{0,200}".prop_map(String::into_bytes),
-            prop::sample::select(documented()).prop_map(|(_, request, _)| {
-                let body = request.split_once("\n\n");
-                body.map_or_else(Vec::new, |(_, body)| body.as_bytes().to_vec())
-            }),
+            prop::sample::select(posted_bodies()),
         ],
     ) {
         let method = if is_get { "GET" } else { "POST" };
