@@ -180,7 +180,7 @@ impl Client {
         if self.connections.is_ready(&host) {
             return Ok(true);
         }
-        self.connections.note_opening(&host);
+        self.connections.record_opening(&host);
         let client = self.clone();
         // In a task, so that a caller that stops waiting leaves an open connection for the next one.
         match tokio::spawn(async move { client.open(&host).await }).await {
@@ -201,7 +201,7 @@ impl Client {
         drop(slot);
         let failed = failed.filter(|error| cause::<Opened>(error).is_none());
         let took = failed.is_none().then(|| began.elapsed());
-        self.connections.note_opened(host, took);
+        self.connections.record_opened(host, took);
         let Some(error) = failed else {
             let (connections, host) = (Arc::clone(&self.connections), Arc::clone(host));
             tokio::spawn(async move { connections.close_unused(&host).await });
@@ -236,7 +236,7 @@ impl Client {
         *request.headers_mut() = parts.headers;
         *request.body_mut() = Some(body.into());
         let host = target.host.clone().unwrap_or_default();
-        self.connections.note_start(&host);
+        self.connections.record_start(&host);
         let target = Destination {
             host: Arc::clone(&host),
             until,
@@ -245,8 +245,8 @@ impl Client {
             .scope(target, self.exchange_within_limit(request))
             .await;
         match &exchanged {
-            Ok((_, true)) => self.connections.note_idle(&host),
-            Err(Unanswered::NotConnected) => self.connections.note_none(&host),
+            Ok((_, true)) => self.connections.record_idle(&host),
+            Err(Unanswered::NotConnected) => self.connections.record_none(&host),
             _ => {}
         }
         exchanged.map(|(response, _)| response)

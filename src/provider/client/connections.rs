@@ -1,5 +1,43 @@
-//! The connections of one provider's client. They are opened before the last check of a request, so that only writing
-//! the request comes between that check and its start.
+//! The connections of one provider's client. A request starts when its first byte is written, so its connection must
+//! be ready (DNS, TCP, TLS) before the last check of permit, lease, window and expiry:
+//!
+//! ```text
+//!   planner             request (a task)          opener                    sender
+//!   ───────             ────────────────          ──────                    ──────
+//!   prepare(n, rate) ─────────────────────────►  opens what is missing
+//!     │                                            │
+//!     │ ready: only as many                        ▼
+//!     │ permits are asked for                    ┌───────────────┐
+//!     ▼                                          │ Host.ready    │ opened, never used; closed after `KEPT`
+//!   claim + permit ──► reserve()                 │ Host.idle     │ in the sender's pool, used before
+//!                      connect() ── none open ─► └───────────────┘
+//!                        │  waits until one is     ▲    │
+//!                        ▼                         │    │
+//!                      waits for its permit        │    │
+//!                      last check                  │    ▼
+//!                      exchange(until) ────────────┼─► takes a connection, writes, reads
+//!                        ▲                         │    │    │
+//!                        └── NotConnected:         └────│────┘ kept open: idle again
+//!                            none was left              │
+//!                            (nothing was sent)         └─ none within `HANDOVER` or by `until`
+//! ```
+//!
+//! - There are two `reqwest` clients, because a client can neither open a connection without a request nor say whether
+//!   it has one. The **opener** asks its connector for a connection and gets the error [`Opened`]: the connector has
+//!   put the connection into `Host.ready`, and the request is not sent. The **sender**'s connector opens none: where
+//!   the pool of the client is empty it takes a connection from `Host.ready`, else it fails with [`NotReady`], which
+//!   proves that nothing was sent.
+//! - A connector sees only the URL, so the task-local [`TARGET`] tells it the host by which connections are counted, and
+//!   the instant after which a request must not start.
+//! - [`IdleConnections::reserve`] only counts: [`IdleConnections::prepare`] does not offer reserved connections to
+//!   further requests. A reservation ends when its request starts, and then the count of open connections falls instead.
+//!   It is not tied to a connection: whichever is free at the start is used, and a request that finds none repeats from
+//!   `connect`.
+//! - `Host.idle` is an estimate of the pool, which cannot be asked: it grows with each response whose connection stays
+//!   open, shrinks with each start, and is set to nothing when the sender finds none. A wrong estimate costs a repeated
+//!   `connect`, never a late start.
+//! - How many connections are opened ahead follows the rate and the time that opening took, and grows by [`MORE`] with
+//!   each success, so that a server with a small limit is not flooded. While connecting fails, none are.
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
@@ -151,7 +189,7 @@ impl IdleConnections {
         self.with(host, |host| host.open() > 0)
     }
 
-    pub(super) fn note_opening(&self, host: &str) {
+    pub(super) fn record_opening(&self, host: &str) {
         self.with(host, |host| host.opening += 1);
     }
 
@@ -162,7 +200,7 @@ impl IdleConnections {
     }
 
     /// A connection was opened in this time; `None`: it could not be opened.
-    pub(super) fn note_opened(&self, host: &str, took: Option<Duration>) {
+    pub(super) fn record_opened(&self, host: &str, took: Option<Duration>) {
         self.with(host, |host| {
             host.opening = host.opening.saturating_sub(1);
             host.is_failing = took.is_none();
@@ -177,17 +215,17 @@ impl IdleConnections {
     }
 
     /// A request starts on the most recently used connection, if there is one.
-    pub(super) fn note_start(&self, host: &str) {
+    pub(super) fn record_start(&self, host: &str) {
         self.with(host, |host| host.idle.pop_back());
     }
 
     /// A response was read to its end, and its connection stays open.
-    pub(super) fn note_idle(&self, host: &str) {
+    pub(super) fn record_idle(&self, host: &str) {
         self.with(host, |host| host.idle.push_back(Instant::now()));
     }
 
     /// The client has no open connection.
-    pub(super) fn note_none(&self, host: &str) {
+    pub(super) fn record_none(&self, host: &str) {
         self.with(host, |host| host.idle.clear());
     }
 
