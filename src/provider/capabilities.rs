@@ -254,9 +254,8 @@ impl Lookup {
         let Some(started_before) = attempt.started_before else {
             return unclear("it is not known when its last attempt was made");
         };
-        let dates: Option<Vec<Timestamp>> = dates.iter().copied().collect();
-        let dates = dates.unwrap_or_default();
-        let (Some(first), Some(last)) = (dates.iter().min(), dates.iter().max()) else {
+        // `None` is less than any date.
+        let (Some(Some(first)), Some(Some(last))) = (dates.iter().min(), dates.iter().max()) else {
             return unclear("the provider's response has no date");
         };
         let skew = asked_at.since(*first).max(last.since(asked_at));

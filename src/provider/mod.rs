@@ -333,8 +333,10 @@ impl Provider {
     pub fn lookup_ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
         let redactor = self.redactor(&[]);
         let view = |response| ResponseView::new(response, &redactor, Timestamp::default());
-        let ids = |response| self.adapter.lookup_ids(&view(response));
-        responses.iter().flat_map(ids).collect()
+        responses
+            .iter()
+            .flat_map(|response| self.adapter.lookup_ids(&view(response)))
+            .collect()
     }
 
     /// What the responses to [`Provider::lookup`] say about the message.
@@ -383,9 +385,8 @@ impl Provider {
         if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }
-        let receipts = self.receipts.as_ref();
-        let receipts = receipts.ok_or_else(|| rejected("has no list of receipts"))?;
-        self.adapter.sign(receipts.request(road, query)?, context)
+        let request = self.listed_receipts()?.request(road, query)?;
+        self.adapter.sign(request, context)
     }
 
     /// The receipts in the response to [`Provider::receipts`]; its outcome where it has none to read.
@@ -398,13 +399,17 @@ impl Provider {
     ) -> Result<ReceiptPage, Outcome> {
         let redactor = self.redactor(&[]);
         let view = ResponseView::new(response, &redactor, context.now);
+        self.listed_receipts()?
+            .parse(road, query, self.config(), &view)
+            .map_err(|mut outcome| {
+                response::remove_secrets(&mut outcome, &self.config().secrets.forms);
+                outcome
+            })
+    }
+
+    fn listed_receipts(&self) -> Result<&Receipts, Outcome> {
         let receipts = self.receipts.as_ref();
-        let receipts = receipts.ok_or_else(|| rejected("has no list of receipts"))?;
-        let parsed = receipts.parse(road, query, self.config(), &view);
-        parsed.map_err(|mut outcome| {
-            response::remove_secrets(&mut outcome, &self.config().secrets.forms);
-            outcome
-        })
+        receipts.ok_or_else(|| rejected("has no list of receipts"))
     }
 
     /// The request that tells the vendor that all receipts which it returned until `fetched_at` were stored; `None`

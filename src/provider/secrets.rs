@@ -52,13 +52,14 @@ impl Secrets {
             text = text.replace(secret, &format!("[{name}]"));
         }
         let is_hidden = |text: &str| self.forms.occur_in(text);
-        let lines = text.lines();
-        let lines = lines.map(|line| if is_hidden(line) { HIDDEN } else { line });
-        let text = lines.collect::<Vec<&str>>().join("\n");
-        if is_hidden(&text) {
-            return HIDDEN.to_owned();
+        let lines: Vec<&str> = text
+            .lines()
+            .map(|line| if is_hidden(line) { HIDDEN } else { line })
+            .collect();
+        match lines.join("\n") {
+            text if is_hidden(&text) => HIDDEN.to_owned(),
+            text => text,
         }
-        text
     }
 
     /// Names and secrets in plain text, for templates.

@@ -45,13 +45,13 @@ pub(super) fn percent_encoded(text: &str) -> String {
 
 /// A query such as `a=1&b=2`, sorted by name, as signatures require.
 pub(super) fn sorted_query(pairs: &[(&str, &str)]) -> String {
-    let mut pairs: Vec<_> = pairs.iter().collect();
-    pairs.sort_unstable();
-    let pairs: Vec<String> = pairs
+    let mut sorted: Vec<_> = pairs.iter().collect();
+    sorted.sort_unstable();
+    let encoded: Vec<String> = sorted
         .into_iter()
         .map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)))
         .collect();
-    pairs.join("&")
+    encoded.join("&")
 }
 
 /// An access key of a cloud provider.

@@ -16,7 +16,8 @@ mod webhook;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode, header::RETRY_AFTER};
+use http::header::{HeaderValue, RETRY_AFTER};
+use http::{Method, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -81,7 +82,7 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     sending.url.clone_from(&shared.url);
     let rules: ResponseRules = section.take()?;
     let settings: GenericSettings = section.rest()?;
-    let lookup = shared.lookup.take();
+    let shared_lookup = shared.lookup.take();
     let (honours_reference, can_honour) = match &settings.honours_reference {
         None => (false, false),
         Some(Value::Boolean(honours)) => (*honours, *honours),
@@ -101,11 +102,13 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     let mut templates = Templates::new(&config, own, setting_names);
     let mut request = RequestTemplate::read(&section, &mut templates, &sending, Method::POST)?;
     config.url = request.base.clone();
-    let batch = settings.batch.map(|table| {
-        let section = section.nested("batch", table);
-        BatchResults::read(section, &mut templates, &mut request)
-    });
-    let batch = batch.transpose()?;
+    let batch = settings
+        .batch
+        .map(|table| {
+            let section = section.nested("batch", table);
+            BatchResults::read(section, &mut templates, &mut request)
+        })
+        .transpose()?;
     if !request.uses("phone", Scope::Anywhere) {
         return Err(section.invalid(
             "phone",
@@ -123,11 +126,13 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
              hint: put `{{ reference }}` into what `batch` repeats";
         return Err(section.invalid("honours_reference", problem));
     }
-    let lookup = lookup.map(|table| {
-        let section = section.nested("lookup", table);
-        StatusLookup::read(section, &mut templates, &sending)
-    });
-    let (plan, lookup) = lookup.transpose()?.unzip();
+    let (plan, lookup) = shared_lookup
+        .map(|table| {
+            let section = section.nested("lookup", table);
+            StatusLookup::read(section, &mut templates, &sending)
+        })
+        .transpose()?
+        .unzip();
     let capabilities = &mut config.capabilities;
     capabilities.lookup = plan;
     // A message that shared its reference with others is not found by its own.
@@ -195,8 +200,11 @@ impl Adapter for Generic {
         outside.reference = "";
         let frame = self.request.fill(&outside, &[])?;
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let headers = frame.headers().values();
-        let headers = headers.map(|value| lossy(value.as_bytes()));
+        let headers = frame
+            .headers()
+            .values()
+            .map(HeaderValue::as_bytes)
+            .map(lossy);
         let rest = [frame.uri().to_string(), lossy(frame.body())];
         Ok(BatchKey(headers.chain(rest).collect()))
     }
@@ -254,15 +262,17 @@ impl Adapter for Generic {
     }
 
     fn lookup(&self, message: &Message, attempt: AttemptSpan, _: &RequestContext) -> Requests {
-        let lookup = self.lookup.iter();
-        lookup
+        self.lookup
+            .iter()
             .map(|lookup| lookup.request(&self.templates, message, attempt))
             .collect()
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
-        let lookup = self.lookup.iter();
-        lookup.flat_map(|lookup| lookup.ids(response)).collect()
+        self.lookup
+            .iter()
+            .flat_map(|lookup| lookup.ids(response))
+            .collect()
     }
 
     fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {

@@ -70,10 +70,14 @@ impl RequestTemplate {
         if settings.json.is_some() && settings.form.is_some() {
             return Err(section.invalid("form", "choose either `json` or `form`"));
         }
-        let json = settings.json.as_ref();
-        let json = json.map(|value| Document::read(section, templates, "json", value.expose()));
-        let form = settings.form.as_ref();
-        let form = form.map(|table| read_pairs(section, templates, "form", table.expose()));
+        let json = match &settings.json {
+            Some(value) => Document::read(section, templates, "json", value.expose())?,
+            None => None,
+        };
+        let form = match &settings.form {
+            Some(table) => Some(read_pairs(section, templates, "form", table.expose())?),
+            None => None,
+        };
         let mut request = Self {
             method: read_method(section, settings, method)?,
             constant: if url.is_none() && settings.query.expose().is_empty() {
@@ -85,8 +89,8 @@ impl RequestTemplate {
             url,
             constant_headers: HeaderMap::new(),
             headers: Vec::new(),
-            json: json.transpose()?.flatten(),
-            form: form.transpose()?,
+            json,
+            form,
             query: read_pairs(section, templates, "query", settings.query.expose())?,
         };
         for (name, value) in settings.headers.expose() {
@@ -108,8 +112,9 @@ impl RequestTemplate {
         if [CONTENT_LENGTH, TRANSFER_ENCODING].contains(&header) {
             return Err(section.invalid(&key, "is set by smsq"));
         }
-        let source = value.as_str();
-        let source = source.ok_or_else(|| section.invalid(&key, "must be a text"))?;
+        let source = value
+            .as_str()
+            .ok_or_else(|| section.invalid(&key, "must be a text"))?;
         match templates.add(section, &key, source)? {
             None => {}
             Some(text) if text.is_constant() => {
@@ -141,8 +146,9 @@ impl RequestTemplate {
             Some("query") => Some(&mut self.query),
             _ => None,
         };
-        let part = document.and_then(|document| path.try_fold(document, Document::entry));
-        let part = part.ok_or("is not in the request")?;
+        let part = document
+            .and_then(|document| path.try_fold(document, Document::entry))
+            .ok_or("is not in the request")?;
         *part = match (&mut *part, separator) {
             (Document::List(items), None) if items.len() == 1 => Document::Repeated {
                 entry: Box::new(items.remove(0)),
@@ -161,9 +167,10 @@ impl RequestTemplate {
     }
 
     pub(super) fn uses(&self, root: &str, scope: Scope) -> bool {
-        let documents = [Some(&self.query), self.json.as_ref(), self.form.as_ref()];
-        let mut documents = documents.into_iter().flatten();
-        documents.any(|document| document.uses(root, scope))
+        [Some(&self.query), self.json.as_ref(), self.form.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|document| document.uses(root, scope))
             || self.url.as_ref().is_some_and(|url| url.uses(root))
             || self.headers.iter().any(|(_, text)| text.uses(root))
     }
@@ -343,11 +350,13 @@ impl Document {
                 None => return Ok(templates.add(section, key, text)?.map(Self::Text)),
             },
             Value::Array(items) => {
-                let items = items.iter().enumerate().map(|(index, item)| {
+                let read = items.iter().enumerate().map(|(index, item)| {
                     Self::read(section, templates, &format!("{key}[{index}]"), item)
                 });
-                let items = items.filter_map(Result::transpose);
-                Self::List(items.collect::<Result<_, _>>()?)
+                Self::List(
+                    read.filter_map(Result::transpose)
+                        .collect::<Result<_, _>>()?,
+                )
             }
             Value::Table(table) => {
                 let mut entries = Vec::new();
@@ -383,9 +392,11 @@ impl Document {
             Self::Text(text) => return Ok(outside.fill(text)?.map(Json::String)),
             Self::Plain(json) => json.clone(),
             Self::List(items) => {
-                let items = items.iter().map(|item| item.fill(outside, each));
-                let items = items.filter_map(Result::transpose);
-                items.collect::<Result<Vec<_>, _>>()?.into()
+                let filled = items.iter().map(|item| item.fill(outside, each));
+                filled
+                    .filter_map(Result::transpose)
+                    .collect::<Result<Vec<_>, _>>()?
+                    .into()
             }
             Self::Table(entries) => {
                 let mut map = serde_json::Map::new();
@@ -402,13 +413,17 @@ impl Document {
                 unwraps_single: true,
             } if each.len() == 1 => return entry.fill(&each[0], &[]),
             Self::Repeated { entry, .. } => {
-                let entries = each.iter().map(|values| entry.fill(values, &[]));
-                let entries = entries.filter_map(Result::transpose);
-                entries.collect::<Result<Vec<_>, _>>()?.into()
+                let filled = each.iter().map(|values| entry.fill(values, &[]));
+                filled
+                    .filter_map(Result::transpose)
+                    .collect::<Result<Vec<_>, _>>()?
+                    .into()
             }
             Self::Joined { text, separator } => {
-                let texts = each.iter().map(|values| values.fill_required(text));
-                let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
+                let texts: Vec<String> = each
+                    .iter()
+                    .map(|values| values.fill_required(text))
+                    .collect::<Result<_, _>>()?;
                 if texts.iter().any(|text| text.contains(separator)) {
                     let reason = format!("a value contains the separator `{separator}`");
                     return Err(rejected(reason));

@@ -226,8 +226,10 @@ impl Templates {
     #[expect(clippy::option_option, reason = "an optional setting may be unset")]
     pub(super) fn setting(&self, source: &str) -> Option<Option<Json>> {
         let (name, is_optional) = single_placeholder(source)?;
-        let value = self.settings.get(name.strip_prefix("setting.")?);
-        let value = value.and_then(|value| serde_json::to_value(value).ok());
+        let value = self
+            .settings
+            .get(name.strip_prefix("setting.")?)
+            .and_then(|value| serde_json::to_value(value).ok());
         (value.is_some() || is_optional).then_some(value)
     }
 
@@ -387,8 +389,9 @@ fn context(
     params: Option<Value>,
     extra: &[Extra],
 ) -> Value {
-    let extra = extra.iter();
-    let extra = extra.map(|(name, value)| (*name, Value::from(value.as_str())));
+    let extra = extra
+        .iter()
+        .map(|(name, value)| (*name, Value::from(value.as_str())));
     let of_message = [
         ("phone", Value::from(phone)),
         ("content", Value::from(content)),

@@ -106,10 +106,13 @@ impl WebhookReader {
         table: &Table,
     ) -> Result<Self, ProviderError> {
         let reading = field_names::<ReadingRules>();
-        let shared = receipts.into_iter().flatten();
-        let shared = shared.filter(|(key, _)| reading.contains(&key.as_str()));
-        let shared = shared.map(|(key, value)| (key.clone(), value.clone()));
-        let mut section = root.nested("webhook", over(shared.collect(), table));
+        let shared: Table = receipts
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| reading.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        let mut section = root.nested("webhook", over(shared, table));
         let reader = ReceiptReader::read(&mut section)?;
         let mut settings: WebhookSettings = section.rest()?;
         match (&settings.reply_phone, &settings.reply_text) {
@@ -295,11 +298,11 @@ fn scheme(
         return Ok(None);
     };
     let scheme = SCHEMES.into_iter().find(|(name, _)| *name == word);
-    let scheme = scheme.ok_or_else(|| {
+    if scheme.is_none() {
         let hint = units::hint(word, &SCHEMES.map(|(name, _)| name));
-        section.invalid("signature", format!("unknown value `{word}`{hint}"))
-    });
-    scheme.map(Some)
+        return Err(section.invalid("signature", format!("unknown value `{word}`{hint}")));
+    }
+    Ok(scheme)
 }
 
 /// The secret of a signature; `Err` says why there is none.

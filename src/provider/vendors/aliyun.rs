@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::{FORM, Vendor, form, request};
+use super::{FORM, Vendor, form, header, request};
 use crate::phone::Phone;
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
@@ -59,8 +59,8 @@ impl Aliyun {
     ) -> RequestResult {
         let config = &self.config;
         let query = sorted_query(query);
-        let url = Url::parse(&format!("{}?{query}", config.url.as_str()));
-        let url = url.map_err(|_| account_error("cannot build the request's URL"))?;
+        let url = Url::parse(&format!("{}?{query}", config.url.as_str()))
+            .map_err(|_| account_error("cannot build the request's URL"))?;
         let content_type = body.is_some().then_some(("content-type", FORM));
         let body = body.unwrap_or_default();
         let hash = sha256_hex(&body);
@@ -115,14 +115,14 @@ impl Adapter for Aliyun {
             }
             return self.signed(context, "SendSms", &query, None);
         }
-        let phones = messages
+        let phones: Vec<&str> = messages
             .iter()
-            .map(|message| national_number(&message.phone));
-        let phones: Vec<&str> = phones.collect();
-        let params = messages
+            .map(|message| national_number(&message.phone))
+            .collect();
+        let params: Vec<String> = messages
             .iter()
-            .map(|message| self.config.template.json(message));
-        let params: Vec<String> = params.collect::<Result<_, _>>()?;
+            .map(|message| self.config.template.json(message))
+            .collect::<Result<_, _>>()?;
         let list = |texts: Vec<&str>| serde_json::to_string(&texts).unwrap_or_default();
         let body = form([
             ("PhoneNumberJson", list(phones).as_str()),
@@ -145,8 +145,7 @@ impl Adapter for Aliyun {
     }
 
     fn sign(&self, request: Request<Bytes>, context: &RequestContext) -> RequestResult {
-        let action = request.headers().get("x-acs-action");
-        let action = action.and_then(|action| action.to_str().ok());
+        let action = header(&request, "x-acs-action");
         let query = request.uri().query().unwrap_or_default();
         let pairs: Vec<(String, String)> = url::form_urlencoded::parse(query.as_bytes())
             .map(|(name, value)| {
@@ -162,7 +161,7 @@ impl Adapter for Aliyun {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect();
-        self.signed(context, action.unwrap_or_default(), &pairs, None)
+        self.signed(context, action, &pairs, None)
     }
 
     fn lookup(
@@ -190,8 +189,11 @@ impl Adapter for Aliyun {
 
     /// The references of batches: a batch has a phone only once.
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
-        let ids = entries(response).iter().map(|entry| text(entry, "/OutId"));
-        ids.filter(|id| is_batch(id)).collect()
+        entries(response)
+            .iter()
+            .map(|entry| text(entry, "/OutId"))
+            .filter(|id| is_batch(id))
+            .collect()
     }
 
     /// A message of a batch has the batch's reference: then its time and its template identify it.

@@ -77,8 +77,9 @@ impl Adapter for AwsSms {
             Some(id) if response.status.is_success() => accepted(&id, None, None),
             _ if response.status.is_success() => response.unknown(" without a `MessageId`"),
             _ => {
-                let words = response.scalar("/message");
-                let words = words.or_else(|| response.scalar("/Message"));
+                let words = response
+                    .scalar("/message")
+                    .or_else(|| response.scalar("/Message"));
                 let code = sms_code(&self.config, response);
                 response.failed(&self.config.codes, code.as_deref(), words)
             }
@@ -128,13 +129,13 @@ impl Adapter for AwsSns {
             .append_pair("Version", "2010-03-31")
             .append_pair("PhoneNumber", message.phone.as_str())
             .append_pair("Message", &message.content);
-        let attributes = [
+        let set = [
             ("SMSType", "String", settings.sms_type.as_deref()),
             ("SenderID", "String", self.config.sender(message)),
             ("MaxPrice", "Number", settings.max_price.as_deref()),
-        ];
-        let attributes = attributes.into_iter();
-        let set = attributes.filter_map(|(name, kind, value)| Some((name, kind, value?)));
+        ]
+        .into_iter()
+        .filter_map(|(name, kind, value)| Some((name, kind, value?)));
         for (index, (name, kind, value)) in (1..).zip(set) {
             let entry = format!("MessageAttributes.entry.{index}");
             body.append_pair(&format!("{entry}.Name"), &format!("AWS.SNS.SMS.{name}"))

@@ -57,8 +57,9 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// A `POST` of a form; `authorization` is empty where the form has the secrets.
 fn post_form(url: &Url, authorization: &str, form: String) -> RequestResult {
-    let headers = [("content-type", FORM), ("authorization", authorization)];
-    let headers = headers.into_iter().filter(|(_, value)| !value.is_empty());
+    let headers = [("content-type", FORM), ("authorization", authorization)]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty());
     request(Method::POST, url, headers, form)
 }
 
@@ -76,8 +77,17 @@ fn request<'a>(
         value.set_sensitive(name == "authorization");
         request = request.header(name, value);
     }
-    let request = request.body(body.into());
-    request.map_err(|_| account_error("the request's URL is too long"))
+    request
+        .body(body.into())
+        .map_err(|_| account_error("the request's URL is too long"))
+}
+
+/// A header of a request that is signed; empty where it has none.
+fn header<'a>(request: &'a Request<Bytes>, name: &str) -> &'a str {
+    let value = request.headers().get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 /// Encodes the pairs of a form.

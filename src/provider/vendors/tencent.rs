@@ -9,7 +9,7 @@ use http::{Method, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Vendor, is_phone_of, names_another_phone, request};
+use super::{Vendor, header, is_phone_of, names_another_phone, request};
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference,
 };
@@ -163,14 +163,13 @@ impl Adapter for Tencent {
     }
 
     fn sign(&self, request: Request<Bytes>, context: &RequestContext) -> RequestResult {
-        let action = request.headers().get("x-tc-action");
-        let action = action.and_then(|action| action.to_str().ok());
+        let action = header(&request, "x-tc-action");
         let mut body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
         if let Some(begin) = scalar(&body, "/BeginTime").and_then(|at| at.parse::<i64>().ok()) {
             body["BeginTime"] = (begin - 60).into();
             body["EndTime"] = seconds(context.now).into();
         }
-        self.signed(context, action.unwrap_or_default(), &body)
+        self.signed(context, action, &body)
     }
 
     /// The vendor lists only messages with a delivery result, and our reference only for accounts with that enabled,

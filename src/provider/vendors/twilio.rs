@@ -54,8 +54,10 @@ pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> 
 impl Twilio {
     /// An API key replaces the account as the user, but not in the path.
     fn authorization(&self) -> String {
-        let user = self.config.secrets.get("api_key");
-        let user = user.unwrap_or_else(|| self.config.secret("account_sid"));
+        let user = match self.config.secrets.get("api_key") {
+            Some(key) => key,
+            None => self.config.secret("account_sid"),
+        };
         basic(user, self.config.secret("auth_token"))
     }
 
