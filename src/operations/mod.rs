@@ -1,5 +1,5 @@
-//! What people change, whichever way they ask for it: the command line, the page and the API are doors to it. Nothing
-//! here prints, parses flags or knows HTTP.
+//! What people change. The command line, the page and the API call the same functions, so all of them refuse the same
+//! in the same words. Nothing here prints, parses flags or knows HTTP.
 
 mod campaign;
 mod messages;
