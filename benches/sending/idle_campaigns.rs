@@ -34,7 +34,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let mut json = Vec::new();
     for &engine in &plan.engines {
         for distance in DISTANCES {
-            // There is no way to a file.
+            // A file cannot be reached through a proxy.
             if engine == Engine::Sqlite && !distance.is_zero() {
                 continue;
             }

@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             messages(retried)
         ),
     };
-    let campaign = campaign.map(|campaign| &campaign.name);
-    let object = json!({ "campaign": campaign, "retried": retried });
+    let name = campaign.map(|campaign| &campaign.name);
+    let object = json!({ "campaign": name, "retried": retried });
     context.report(&message, &object)
 }

@@ -49,11 +49,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let actor = user_of("settle");
     let settled = operations::settle(&store, &campaign, outcome, phone.as_deref(), &actor).await?;
-    let outcome = outcome.as_str();
     let message = match settled {
         0 => "no unknown message matches: nothing was changed".to_owned(),
-        _ => format!("settled {} as {outcome}", messages(settled)),
+        _ => format!("settled {} as {}", messages(settled), outcome.as_str()),
     };
-    let object = json!({ "campaign": campaign.name, "settled": settled, "as": outcome });
+    let object = json!({ "campaign": campaign.name, "settled": settled, "as": outcome.as_str() });
     context.report(&message, &object)
 }

@@ -190,7 +190,7 @@ pub async fn cancel(
     Ok(store.cancel_rows(campaign.id, store.now().await?).await?)
 }
 
-/// Reads the limit of a campaign or worker, such as `100/s,5000/day`; `none` is no limit.
+/// Reads the limit of a campaign or worker, such as `100/s,5000/day`; `none` removes it.
 pub fn limit(text: &str) -> Result<Rates, String> {
     match text.trim() {
         "none" => Ok(Rates::default()),
@@ -242,8 +242,10 @@ fn describe(change: &CampaignChange) -> String {
     let priority = change
         .priority
         .map(|priority| format!("priority {priority}"));
-    let provider = change.provider.as_ref();
-    let provider = provider.map(|provider| format!("sent by `{provider}`"));
+    let provider = change
+        .provider
+        .as_ref()
+        .map(|provider| format!("sent by `{provider}`"));
     let sender = change.sender.as_ref().map(|_| "another sender".to_owned());
     let window = match &change.window {
         WindowChange::Keep => None,

@@ -84,10 +84,8 @@ async fn record_retry(
 ) -> Result<u64, OperationError> {
     if moved > 0 {
         let detail = format!("put {} back into the queue", messages(moved));
-        let campaign = campaign.map(|campaign| campaign.name.as_str());
-        actor
-            .record(store, action.as_str(), campaign, detail)
-            .await?;
+        let name = campaign.map(|campaign| campaign.name.as_str());
+        actor.record(store, action.as_str(), name, detail).await?;
     }
     Ok(moved)
 }

@@ -21,8 +21,8 @@ const SESSION: Duration = Duration::from_secs(12 * 3600);
 const MAX_SESSIONS: usize = 10_000;
 /// Failed log-ins of one address that are answered and logged at once; then as many per minute.
 const MAX_FAILED: NonZeroU32 = NonZeroU32::new(5).expect("not zero");
-/// Addresses with failed log-ins that are remembered. While there are as many of the last minute, no other address has
-/// any: whoever has many addresses cannot make the server forget those that it has seen.
+/// Addresses with failed log-ins that are remembered. While as many failed within the last minute, log-ins from other
+/// addresses get 429, so that an attacker with many addresses cannot make the server forget any of them.
 const MAX_ADDRESSES: usize = 10_000;
 /// How long the printed link works.
 const ONE_TIME: Duration = Duration::from_secs(600);

@@ -59,9 +59,11 @@ pub(super) fn open(
 
 /// Reads a first line `sep=;`, which spreadsheets write.
 fn declared_delimiter(line: &[u8]) -> Option<u8> {
-    let line = line.trim_ascii_end();
-    let value = line.strip_prefix(b"sep=");
-    match value.or_else(|| line.strip_prefix(b"SEP="))? {
+    let text = line.trim_ascii_end();
+    match text
+        .strip_prefix(b"sep=")
+        .or_else(|| text.strip_prefix(b"SEP="))?
+    {
         [delimiter] => Some(*delimiter),
         [] => Some(b'\t'),
         _ => None,

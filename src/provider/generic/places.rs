@@ -137,7 +137,7 @@ impl<'a> Node<'a> {
         self.json
     }
 
-    /// The entries at `list`; without a list the document is the only entry. `None`: there is no list.
+    /// The entries at `list`; without a list the document is the only entry. `None`: the place has no list.
     pub(super) fn entries(self, list: Option<&Pointer>) -> Option<&'a [Json]> {
         match list {
             Some(list) => self.json.pointer(list)?.as_array().map(Vec::as_slice),
