@@ -11,7 +11,7 @@ pub enum ResendRule {
     /// Its provider may accept a reference twice.
     #[default]
     Never,
-    /// For as long as the provider remembers their references.
+    /// From the first doubt, while a request certainly arrives before the provider forgets its reference.
     Within(Duration),
     /// The operator takes the risk of a second message.
     Always,

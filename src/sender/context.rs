@@ -34,13 +34,16 @@ impl WorkerContext {
         *self.stop.borrow()
     }
 
-    /// When messages in doubt are sent to this provider again.
+    /// When messages in doubt are sent to this provider again. It may receive a request until it times out, so the
+    /// last one starts that much earlier.
     pub(super) fn resend_rule(&self, provider: &Provider) -> ResendRule {
         if self.settings.sender.on_unknown == OnUnknown::Resend {
             return ResendRule::Always;
         }
-        let remembered = provider.capabilities().honoured_for();
-        remembered.map_or(ResendRule::Never, ResendRule::Within)
+        let Some(remembered) = provider.capabilities().honoured_for() else {
+            return ResendRule::Never;
+        };
+        ResendRule::Within(remembered.saturating_sub(provider.timeout()))
     }
 }
 

@@ -145,6 +145,9 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     capabilities.max_batch = max_batch;
     capabilities.receipts = settings.receipts;
     let span = settings.honoured_for.unwrap_or(HONOURED_FOR);
+    if span <= config.timeout {
+        return Err(section.invalid("honoured_for", "must be longer than `timeout`"));
+    }
     describe(&mut config, &request, honours_reference.then_some(span));
     config.requires_sender = templates.requires_sender;
     templates.hide_derived_secrets(&mut config);

@@ -14,8 +14,10 @@ use crate::store::testing::server_databases;
 
 /// For how long the provider remembers a reference.
 const REMEMBERS: Duration = Duration::from_secs(60);
+/// On average, between 0.5 and 1.5 times as long. A request times out after 10 seconds.
+const LATENCY: Duration = Duration::from_secs(6);
 
-/// A provider that loses many answers.
+/// A provider that loses many answers, and that takes a request at any time until it would time out.
 fn forgetful(seed: u64) -> SimProvider {
     let faults = Faults {
         answer_lost: 0.3,
@@ -25,6 +27,7 @@ fn forgetful(seed: u64) -> SimProvider {
     let mut world = SimProvider::new(seed, faults);
     world.honours_reference = true;
     world.remembers = REMEMBERS;
+    world.latency = LATENCY;
     world
 }
 

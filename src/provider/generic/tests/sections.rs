@@ -76,6 +76,10 @@ fn error_names_the_provider_and_the_key() {
             "`headers.content-length`",
         ),
         ("honours_reference = 'yes'", "`honours_reference`"),
+        (
+            "honours_reference = true\nhonoured_for = '10s'\ntimeout = '10s'",
+            "`honoured_for`: must be longer than `timeout`",
+        ),
     ] {
         let error = with(more).map(|_| ()).expect_err(more);
         assert!(
