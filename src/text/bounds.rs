@@ -6,11 +6,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::thread;
 
-use minijinja::machinery::{Span, ast, parse};
+use minijinja::machinery::{Span, Token, ast, parse, tokenize};
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, StringInput, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
@@ -19,10 +18,8 @@ use ast::{CallArg, Expr, Stmt, UnaryOpKind};
 
 /// The longest template and the longest text of a row, in bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;
-/// The statements that are available, and the words that continue or end them.
-const STATEMENTS: [&str; 8] = [
-    "if", "elif", "else", "endif", "for", "endfor", "raw", "endraw",
-];
+/// The words of the available statements, less `raw`, which is text.
+const STATEMENTS: [&str; 6] = ["if", "elif", "else", "endif", "for", "endfor"];
 const FILTERS: &str = "abs, capitalize, count, d, default, first, float, format, int, join, last, length, lines, \
                        lower, replace, round, split, title, trim, upper";
 /// Filters that return a number or fail.
@@ -31,46 +28,67 @@ const NUMERIC_FILTERS: [&str; 6] = ["abs", "count", "float", "int", "length", "r
 const SPLITTING_FILTERS: [&str; 2] = ["lines", "split"];
 /// How many values `~`, `+` and lists may join in one template.
 const MAX_JOINED: usize = 64;
-const MAX_DEPTH: usize = 100;
-/// Stack for the parser, in bytes. It recurses once per sign of `- - - 1`, and a template has up to 64 KiB of them.
-const PARSER_STACK: usize = 128 << 20;
+/// How many statements may begin a branch or a loop in one template. Each can contain the next.
+const MAX_BRANCHES: usize = 100;
+/// How many names, values and operators a placeholder or a statement may have, and how many brackets. Each can be an
+/// operand of the next.
+const MAX_TOKENS: usize = 256;
+const MAX_BRACKETS: usize = 32;
 
 /// The line and what is not allowed there.
 type Checked = Result<(), String>;
 
-/// Checks a template on a thread with a stack that is large enough for the parser.
+/// Checks a template before it is compiled.
 pub(super) fn check(source: &str) -> Checked {
-    thread::scope(|scope| {
-        thread::Builder::new()
-            .stack_size(PARSER_STACK)
-            .spawn_scoped(scope, || check_syntax(source))
-            .map_err(|error| error.to_string())?
-            .join()
-            .unwrap_or_else(|panic| resume_unwind(panic))
-    })
-}
-
-fn check_syntax(source: &str) -> Checked {
-    let parsed = parse(source, "", minijinja::syntax::SyntaxConfig::default())
-        .map_err(|error| with_line(&error))?;
-    let mut checker = Checker {
-        source,
-        joined: 0,
-        depth: 0,
-    };
+    check_tokens(source)?;
+    let parsed = parse(source, "", SyntaxConfig::default()).map_err(|error| with_line(&error))?;
+    let mut checker = Checker { joined: 0 };
     match &parsed {
         Stmt::Template(template) => checker.statements(&template.children),
         other => checker.statement(other),
     }
 }
 
-struct Checker<'s> {
-    source: &'s str,
-    joined: usize,
-    depth: usize,
+/// Limits how deep the template nests: the parser and the compiler recurse, and are not called with more. What is not
+/// a token is left to the parser.
+fn check_tokens(source: &str) -> Checked {
+    let (mut branches, mut length, mut brackets, mut begins_statement) = (0, 0, 0, false);
+    for (token, span) in tokenize(source, false, SyntaxConfig::default()).map_while(Result::ok) {
+        match token {
+            Token::Ident(word) if begins_statement && !STATEMENTS.contains(&word) => {
+                return violation(
+                    span,
+                    format!("`{{% {word} %}}` is not available in a template"),
+                );
+            }
+            Token::Ident("if" | "elif" | "for") if begins_statement => branches += 1,
+            Token::VariableStart | Token::BlockStart => (length, brackets) = (0, 0),
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => brackets += 1,
+            _ => length += 1,
+        }
+        begins_statement = matches!(token, Token::BlockStart);
+        for (count, most, of) in [
+            (branches, MAX_BRANCHES, "`if`, `elif` and `for`"),
+            (
+                length,
+                MAX_TOKENS,
+                "names, values and operators in one place",
+            ),
+            (brackets, MAX_BRACKETS, "brackets in one place"),
+        ] {
+            if count > most {
+                return violation(span, format!("more than {most} {of}"));
+            }
+        }
+    }
+    Ok(())
 }
 
-impl Checker<'_> {
+struct Checker {
+    joined: usize,
+}
+
+impl Checker {
     fn statements(&mut self, statements: &[Stmt<'_>]) -> Checked {
         statements
             .iter()
@@ -87,27 +105,14 @@ impl Checker<'_> {
         match statement {
             Stmt::EmitRaw(_) => Ok(()),
             Stmt::EmitExpr(emit) => self.expression(&emit.expr),
-            Stmt::IfCond(condition) => self.nested(condition.span(), |checker| {
-                checker.expression(&condition.expr)?;
-                checker.statements(&condition.true_body)?;
-                checker.statements(&condition.false_body)
-            }),
-            Stmt::ForLoop(each) => self.nested(each.span(), |checker| checker.each(each)),
-            _ => Err(self.unavailable_statement()),
+            Stmt::IfCond(condition) => {
+                self.expression(&condition.expr)?;
+                self.statements(&condition.true_body)?;
+                self.statements(&condition.false_body)
+            }
+            Stmt::ForLoop(each) => self.each(each),
+            _ => Err("a statement is not available in a template".to_owned()),
         }
-    }
-
-    /// Describes the first statement that is not available.
-    fn unavailable_statement(&self) -> String {
-        let mut statements = self.source.match_indices("{%").map(|(at, _)| {
-            let rest = self.source[at + 2..].trim_start_matches(|c: char| !c.is_alphabetic());
-            let keyword = rest.split(|c: char| !c.is_alphabetic()).next();
-            (at, keyword.unwrap_or_default())
-        });
-        let found = statements.find(|(_, keyword)| !STATEMENTS.contains(keyword));
-        let (at, keyword) = found.unwrap_or_default();
-        let line = self.source[..at].matches('\n').count() + 1;
-        format!("line {line}: `{{% {keyword} %}}` is not available in a template")
     }
 
     /// Checks a loop. Its list must be a column or pieces of one: lists that are joined in the template would double
@@ -131,22 +136,22 @@ impl Checker<'_> {
     }
 
     fn expression(&mut self, expression: &Expr<'_>) -> Checked {
-        self.nested(expression.span(), |checker| match expression {
+        match expression {
             Expr::Var(_) | Expr::Const(_) => Ok(()),
             Expr::Slice(slice) => {
-                checker.expression(&slice.expr)?;
-                checker.expressions(
+                self.expression(&slice.expr)?;
+                self.expressions(
                     [&slice.start, &slice.stop, &slice.step]
                         .into_iter()
                         .flatten(),
                 )
             }
-            Expr::UnaryOp(operation) => checker.expression(&operation.expr),
+            Expr::UnaryOp(operation) => self.expression(&operation.expr),
             Expr::BinOp(operation) => {
-                checker.expressions([&operation.left, &operation.right])?;
+                self.expressions([&operation.left, &operation.right])?;
                 match operation.op {
-                    Concat => checker.join(1, expression.span()),
-                    Add if !is_number(expression) => checker.join(1, expression.span()),
+                    Concat => self.join(1, expression.span()),
+                    Add if !is_number(expression) => self.join(1, expression.span()),
                     Mul if !is_number(expression) => violation(
                         expression.span(),
                         "`*` needs a number on both sides: `price | float * 2`",
@@ -155,32 +160,32 @@ impl Checker<'_> {
                 }
             }
             Expr::Compare(comparison) => {
-                checker.expression(&comparison.expr)?;
-                checker.expressions(comparison.ops.iter().map(|operation| &operation.expr))
+                self.expression(&comparison.expr)?;
+                self.expressions(comparison.ops.iter().map(|operation| &operation.expr))
             }
             Expr::IfExpr(choice) => {
-                checker.expressions([&choice.test_expr, &choice.true_expr])?;
-                checker.expressions(&choice.false_expr)
+                self.expressions([&choice.test_expr, &choice.true_expr])?;
+                self.expressions(&choice.false_expr)
             }
             Expr::Filter(filter) => {
                 if FILTERS.split(", ").all(|known| known != filter.name) {
                     let detail = format!("unknown filter `{}`: known are {FILTERS}", filter.name);
                     return violation(filter.span(), detail);
                 }
-                checker.expressions(&filter.expr)?;
-                checker.expressions(filter.args.iter().map(argument))
+                self.expressions(&filter.expr)?;
+                self.expressions(filter.args.iter().map(argument))
             }
             Expr::Test(test) => {
-                checker.expression(&test.expr)?;
-                checker.expressions(test.args.iter().map(argument))
+                self.expression(&test.expr)?;
+                self.expressions(test.args.iter().map(argument))
             }
-            Expr::GetAttr(part) => checker.expression(&part.expr),
-            Expr::GetItem(item) => checker.expressions([&item.expr, &item.subscript_expr]),
-            Expr::List(list) => checker.list(&list.items, list.span()),
-            Expr::Tuple(tuple) => checker.list(&tuple.items, tuple.span()),
+            Expr::GetAttr(part) => self.expression(&part.expr),
+            Expr::GetItem(item) => self.expressions([&item.expr, &item.subscript_expr]),
+            Expr::List(list) => self.list(&list.items, list.span()),
+            Expr::Tuple(tuple) => self.list(&tuple.items, tuple.span()),
             Expr::Call(call) => violation(call.span(), "a template cannot call functions"),
             Expr::Map(map) => violation(map.span(), "`{…: …}` is not available in a template"),
-        })
+        }
     }
 
     fn list(&mut self, items: &[Expr<'_>], span: Span) -> Checked {
@@ -194,16 +199,6 @@ impl Checker<'_> {
             let detail = format!("more than {MAX_JOINED} values are joined by `~`, `+` and lists");
             return violation(span, detail);
         }
-        Ok(())
-    }
-
-    fn nested(&mut self, span: Span, check: impl FnOnce(&mut Self) -> Checked) -> Checked {
-        if self.depth == MAX_DEPTH {
-            return violation(span, "it is nested too deeply");
-        }
-        self.depth += 1;
-        check(self)?;
-        self.depth -= 1;
         Ok(())
     }
 }
@@ -249,9 +244,14 @@ fn is_number(expression: &Expr<'_>) -> bool {
 pub(super) fn add_filters(environment: &mut Environment<'static>) {
     environment.add_filter("format", format);
     environment.add_filter("join", join);
-    environment.add_filter("lines", lines);
+    environment.add_filter("lines", |text: &Value| filters::lines(short(text)?));
     environment.add_filter("replace", replace);
-    environment.add_filter("split", split);
+    environment.add_filter(
+        "split",
+        |text: &Value, separator: Option<Arc<str>>, limit: Option<i64>| {
+            filters::split(short(text)?, separator, limit)
+        },
+    );
 }
 
 fn replace(state: &State, text: &Value, from: &Value, to: &Value) -> Result<String, Error> {
@@ -265,17 +265,16 @@ fn replace(state: &State, text: &Value, from: &Value, to: &Value) -> Result<Stri
 }
 
 fn join(items: &Value, separator: Option<&str>) -> Result<String, Error> {
-    let separator = separator.unwrap_or_default();
     let mut text = String::new();
     for (at, item) in defined(items)?.try_iter()?.enumerate() {
         let item = match defined(&item)?.as_str() {
             Some(item) => Cow::Borrowed(item),
             None => Cow::Owned(item.to_string()),
         };
-        let separator = if at == 0 { "" } else { separator };
+        let separator = separator.filter(|_| at > 0).unwrap_or_default();
         check_length(text.len() + separator.len() + item.len())?;
-        text.push_str(separator);
-        text.push_str(&item);
+        text += separator;
+        text += &item;
     }
     Ok(text)
 }
@@ -300,14 +299,10 @@ fn format(
     filters::format(state, pattern, values)
 }
 
-fn split(text: &Value, separator: Option<Arc<str>>, limit: Option<i64>) -> Result<Value, Error> {
-    check_length(defined(text)?.as_str().map_or(0, str::len))?;
-    filters::split(text, separator, limit)
-}
-
-fn lines(text: &Value) -> Result<Value, Error> {
-    check_length(defined(text)?.as_str().map_or(0, str::len))?;
-    filters::lines(text)
+/// The value, unless it is undefined or a text that would be split into too many pieces.
+fn short(value: &Value) -> Result<&Value, Error> {
+    check_length(defined(value)?.as_str().map_or(0, str::len))?;
+    Ok(value)
 }
 
 fn defined(value: &Value) -> Result<&Value, Error> {

@@ -421,7 +421,7 @@ mod tests {
             ),
             (
                 &format!("{{{{ a{} }}}}", " or a".repeat(200)),
-                "it is nested too deeply",
+                "more than 256 names, values and operators",
             ),
         ] {
             let error = parse(&format!("Hi\n{source}")).expect_err(source);
@@ -451,6 +451,43 @@ mod tests {
                 "{source}: {refused:?}"
             );
         }
+    }
+
+    /// A text with `times` levels of nesting, in every way in which the language nests.
+    fn nested(times: usize) -> [String; 9] {
+        let around = |open: &str, inner: &str, close: &str| {
+            format!("{}{inner}{}", open.repeat(times), close.repeat(times))
+        };
+        [
+            format!("{{{{ {} }}}}", around("- ", "1", "")),
+            format!("{{{{ {} }}}}", around("not ", "a", "")),
+            format!("{{{{ {} }}}}", around("(", "a", ")")),
+            format!("{{{{ {} }}}}", around("[", "a", "]")),
+            format!("{{{{ {} }}}}", around("1 - ", "1", "")),
+            format!("{{{{ {} }}}}", around("1 if a else ", "1", "")),
+            format!("{{{{ {} }}}}", around("", "a", " | trim")),
+            around("{% if a %}", "b", "{% endif %}"),
+            format!(
+                "{{% if a %}}b{}{{% endif %}}",
+                "{% elif a %}c".repeat(times)
+            ),
+        ]
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error_and_fits_a_small_stack() {
+        let check = || {
+            for source in (1..=100).chain([100_usize.pow(2)]).flat_map(nested) {
+                let parsed = parse(&source);
+                if let (true, Ok(_)) = (source.len() > 9_000, &parsed) {
+                    panic!("{} is accepted", &source[..40]);
+                }
+            }
+        };
+        // Half of what threads of the server have.
+        let small = std::thread::Builder::new().stack_size(1 << 20);
+        let checked = small.spawn(check).expect("a thread").join();
+        assert!(checked.is_ok());
     }
 
     #[test]
