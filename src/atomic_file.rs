@@ -130,8 +130,9 @@ pub fn open_device(path: &Path) -> io::Result<File> {
 /// `list.csv`, `list-2.csv`, `list-3.csv` …
 fn names(path: &Path) -> impl Iterator<Item = PathBuf> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = path.extension().map(|end| format!(".{}", end.display()));
-    let extension = extension.unwrap_or_default();
+    let extension = path
+        .extension()
+        .map_or_else(String::new, |end| format!(".{}", end.display()));
     let numbered = (2_u32..).map(move |number| format!("{stem}-{number}{extension}"));
     std::iter::once(path.to_owned()).chain(numbered.map(|name| path.with_file_name(name)))
 }

@@ -278,8 +278,11 @@ mod tests {
     fn every_command_has_an_example() {
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
-            let examples = command.get_after_help().map(ToString::to_string);
-            let examples = examples.unwrap_or_default();
+            let examples = command
+                .get_after_help()
+                .cloned()
+                .unwrap_or_default()
+                .to_string();
             assert!(
                 examples.contains(&format!("smsq {name}")),
                 "{name} has no example"
@@ -295,8 +298,11 @@ mod tests {
     #[test]
     fn paragraphs_below_the_options_are_one_line() {
         fn check(command: &clap::Command) {
-            let help = command.get_after_help().map(ToString::to_string);
-            let help = help.unwrap_or_default();
+            let help = command
+                .get_after_help()
+                .cloned()
+                .unwrap_or_default()
+                .to_string();
             let is_prose = |line: &&str| !line.is_empty() && !line.starts_with("  ");
             for pair in help.lines().collect::<Vec<_>>().windows(2) {
                 let is_broken = pair.iter().all(is_prose);

@@ -178,8 +178,9 @@ impl Console {
 pub fn closed(error: &(dyn Error + 'static)) -> bool {
     let mut errors = std::iter::successors(Some(error), |&error| error.source());
     errors.any(|error| {
-        let error = error.downcast_ref::<io::Error>();
-        error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     })
 }
 

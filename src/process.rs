@@ -171,9 +171,11 @@ mod linux {
     /// Whether this process was started to ignore SIGHUP, as `nohup` does.
     pub(crate) fn ignores_hang_up() -> bool {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        ignored.is_some_and(|mask| mask & 1 == 1)
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & 1 == 1)
     }
 
     pub(super) fn inspect(pid: i64) -> Inspection {
@@ -197,9 +199,9 @@ mod linux {
     /// which may contain spaces and parentheses.
     pub(super) fn parse_stat(stat: &str) -> Option<(&str, i64)> {
         let (_, fields) = stat.rsplit_once(')')?;
-        let mut fields = fields.split_ascii_whitespace();
-        let state = fields.next()?;
-        let started = fields.nth(18)?.parse().ok()?;
+        let mut words = fields.split_ascii_whitespace();
+        let state = words.next()?;
+        let started = words.nth(18)?.parse().ok()?;
         Some((state, started))
     }
 }

@@ -30,8 +30,10 @@ impl FromStr for Hours {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let error = |problem| Err(format!("invalid hours `{text}`: {problem}"));
-        let parsed = text.trim().split_once(['-', '–']);
-        let parsed = parsed.map(|(opens, closes)| (time_of_day(opens), time_of_day(closes)));
+        let parsed = text
+            .trim()
+            .split_once(['-', '–'])
+            .map(|(opens, closes)| (time_of_day(opens), time_of_day(closes)));
         let Some((Some(opens), Some(closes))) = parsed else {
             return error("write them like `09:00-20:00`");
         };

@@ -21,8 +21,13 @@ static COUNTRIES: LazyLock<HashMap<&'static str, Vec<Zone>>> = LazyLock::new(|| 
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once(' '))
         .map(|(country, zones)| {
-            let zones = zones.split(' ').filter_map(|zone| zone.parse().ok());
-            (country, zones.collect())
+            (
+                country,
+                zones
+                    .split(' ')
+                    .filter_map(|zone| zone.parse().ok())
+                    .collect(),
+            )
         })
         .collect()
 });
@@ -107,8 +112,8 @@ impl FromStr for Zone {
             Ok(zone) if zone.iana_name().is_some() => Ok(Self(zone)),
             _ => {
                 let known: Vec<_> = ZONES.available().collect();
-                let known = known.iter().map(jiff::tz::TimeZoneName::as_str);
-                let hint = match closest(name, known) {
+                let names = known.iter().map(jiff::tz::TimeZoneName::as_str);
+                let hint = match closest(name, names) {
                     Some(closest) => format!("; did you mean `{closest}`?"),
                     None => ": write it like `Europe/Berlin` or `UTC`".to_owned(),
                 };
