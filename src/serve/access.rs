@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
+use super::config::Config;
 use super::tokens::{AccessTokens, Identity, LOCAL, Permission, Role, hash, random_token};
 
 /// How long a browser stays logged in.
@@ -63,7 +64,7 @@ struct Session {
 
 impl AccessControl {
     /// `port`: where the server listens.
-    pub(super) fn new(config: &super::Config, port: u16) -> Self {
+    pub(super) fn new(config: &Config, port: u16) -> Self {
         let public_url = config.public_url.clone();
         // Over HTTPS a browser accepts the name with `__Host-` only with `Secure`.
         let cookie_name = match &public_url {
@@ -292,7 +293,7 @@ mod tests {
 
     fn access(public_url: Option<&str>) -> (AccessControl, Vec<String>) {
         let (texts, tokens) = of_each_role();
-        let config = super::super::Config {
+        let config = Config {
             listen: ([127, 0, 0, 1], 8026).into(),
             public_url: public_url.map(|url| url.parse().expect("a URL")),
             trusted_proxies: vec!["192.0.2.0/24".parse().expect("a network")],

@@ -26,9 +26,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service as _;
 
-use super::ServerState;
 use super::guard::is_probe;
 use super::problem::Problem;
+use super::state::ServerState;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 512;

@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 
-use super::ServerState;
-use super::problem::{Problem, unknown_campaign};
+use super::problem::Problem;
+use super::state::ServerState;
 use super::tokens::{Identity, Permission};
 use crate::report::{Format, Listing, Report, ReportOptions};
 
@@ -80,9 +80,8 @@ async fn report_file(
     format: Format,
     listing: Listing,
 ) -> Result<Response, Problem> {
-    let campaign = shared.store.campaign(name).await?;
-    let campaign = campaign.ok_or_else(|| unknown_campaign(name))?;
-    let turn = shared.page.download_turn()?;
+    let campaign = shared.campaign(name).await?;
+    let turn = shared.download_turn()?;
     let is_whole = who.role.may(Permission::Operate);
     if is_whole && (format == Format::Html || listing != Listing::Figures) {
         let what = match listing {
@@ -100,7 +99,7 @@ async fn report_file(
         let store = &shared.patient_store;
         let options = ReportOptions {
             mask: !is_whole,
-            prices: shared.page.prices().clone(),
+            prices: shared.prices.clone(),
             ..ReportOptions::default()
         };
         let mut out = BodyWriter {

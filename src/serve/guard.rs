@@ -23,9 +23,9 @@ use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
 use hyper::body::{Frame, SizeHint};
 use tracing::Span;
 
-use super::ServerState;
 use super::access::AccessError;
 use super::problem::Problem;
+use super::state::ServerState;
 use super::tokens::{Identity, Permission};
 use crate::text::printable_line;
 

@@ -2,19 +2,24 @@
 //! over HTTP, and has metrics. Sending never needs it.
 
 mod access;
+mod api;
+mod config;
 mod connections;
+mod counts;
 mod downloads;
 mod guard;
 mod health;
 mod intake;
-mod page;
+mod pages;
 mod problem;
 mod receipts;
+mod server_metrics;
+mod state;
 mod tokens;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,98 +27,25 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
-use ipnet::IpNet;
-use serde::{Deserialize, Deserializer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower_http::trace::TraceLayer;
-use url::Url;
 
 use crate::metrics;
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::report::PriceTables;
-use crate::secret::Secret;
 use crate::store::Store;
 use access::AccessControl;
+use counts::Counts;
 use intake::{Intake, IntakeLimits};
-use page::Page;
-use tokens::Texts;
+use server_metrics::ServerMetrics;
+use state::{ServerState, Turns};
 
+pub use config::Config;
 pub use intake::{FileImporter, ImportField, UploadRequest};
 pub use receipts::{receipt_token, receipt_url};
 pub use tokens::{AccessToken, AccessTokens, Role};
-
-/// Section `[serve]`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {
-    /// The address to listen on.
-    pub listen: SocketAddr,
-    /// Where others reach the server, if it is behind a proxy.
-    #[serde(deserialize_with = "url")]
-    pub public_url: Option<Url>,
-    /// Proxies that tell the address of their client in `X-Forwarded-For`.
-    #[serde(deserialize_with = "networks")]
-    pub trusted_proxies: Vec<IpNet>,
-    pub tokens: Secret<AccessTokens>,
-    /// No more messages are taken for a campaign while this many of it are due.
-    pub max_waiting: u64,
-    /// No more campaigns are created for clients while there are this many.
-    pub max_campaigns: u64,
-    /// The secret from which the URLs for receipts are made.
-    pub receipt_key: Secret<String>,
-}
-
-fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let url = Url::parse(&text).ok();
-    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
-    url.map(Some)
-        .ok_or_else(|| serde::de::Error::custom("not a URL of http or https"))
-}
-
-/// A list, or a text with commas from the environment, of addresses and networks.
-fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
-    let texts = Texts::deserialize(deserializer)?.into_vec();
-    let network = |text: &String| {
-        let address = text.parse::<IpAddr>().map(IpNet::from);
-        address.or_else(|_| text.parse::<IpNet>())
-    };
-    let networks: Result<Vec<IpNet>, _> = texts.iter().map(network).collect();
-    networks.map_err(serde::de::Error::custom)
-}
-
-/// The shortest secret for the URLs of receipts, in characters: a vendor that knows its own URL could guess a shorter
-/// one, and post receipts of other vendors.
-const MIN_RECEIPT_KEY: usize = 16;
-
-impl Config {
-    /// What is wrong with the access tokens, as what is expected of them.
-    pub fn tokens_problem(&self) -> Option<String> {
-        self.tokens.expose().problem()
-    }
-
-    /// Whether the secret for the URLs of receipts is not set, or long enough.
-    pub fn is_receipt_key_valid(&self) -> bool {
-        let length = self.receipt_key.expose().chars().count();
-        length == 0 || length >= MIN_RECEIPT_KEY
-    }
-
-    /// Whether others than this machine can reach the server.
-    pub fn is_open(&self) -> bool {
-        !self.listen.ip().is_loopback() || self.public_url.is_some()
-    }
-
-    /// `None`: receipts are not taken.
-    pub fn receipt_key(&self) -> Option<&Secret<String>> {
-        let key = &self.receipt_key;
-        Some(key).filter(|key| !key.expose().is_empty())
-    }
-}
 
 /// What the server works with.
 pub struct ServerParts {
@@ -140,26 +72,6 @@ const REPORT_LIMIT: Duration = Duration::from_secs(600);
 /// How long a stopping server waits for its last commit, after its last request.
 const LAST_COMMIT: Duration = Duration::from_secs(5);
 
-/// What all requests share.
-struct ServerState {
-    config: Config,
-    access: AccessControl,
-    /// For requests.
-    store: Store,
-    /// For counts, reports, and what else is not done while a client waits.
-    patient_store: Store,
-    /// Becomes true when the server stops.
-    stop: watch::Receiver<bool>,
-    providers: BTreeMap<String, Arc<Provider>>,
-    no_report_after: Duration,
-    default_region: Option<Region>,
-    intake: Intake,
-    page: Page,
-    metrics: health::ServerMetrics,
-    metrics_config: metrics::Config,
-    default_provider: Option<String>,
-}
-
 /// A server that listens.
 pub struct Server {
     shared: Arc<ServerState>,
@@ -176,7 +88,13 @@ impl Server {
         let config = parts.config;
         let access = AccessControl::new(&config, address.port());
         let store = parts.store.limited(QUERY_LIMIT);
-        let page = Page::new(parts.prices);
+        let patient_store = parts.store.limited(REPORT_LIMIT);
+        let metrics = Arc::new(ServerMetrics::new(
+            store.clone(),
+            patient_store.clone(),
+            parts.metrics,
+            parts.default_provider.clone(),
+        ));
         let intake = Intake::new(
             store.clone(),
             parts.default_region,
@@ -184,19 +102,23 @@ impl Server {
                 max_waiting: config.max_waiting,
                 max_campaigns: config.max_campaigns,
             },
+            Arc::clone(&metrics),
             parts.uploads,
             parts.importer,
         );
+        let uploads = Arc::clone(&intake.uploads);
+        let counts = Counts::new(patient_store.clone(), parts.prices.clone(), uploads);
         let shared = Arc::new(ServerState {
             access,
             intake,
-            page,
-            metrics: health::ServerMetrics::default(),
-            metrics_config: parts.metrics,
+            counts: Arc::new(counts),
+            metrics,
+            turns: Turns::default(),
+            prices: parts.prices,
             default_provider: parts.default_provider,
             config,
             store,
-            patient_store: parts.store.limited(REPORT_LIMIT),
+            patient_store,
             stop,
             providers: parts.providers,
             no_report_after: parts.no_report_after,
@@ -223,8 +145,8 @@ impl Server {
     pub async fn run(self) {
         let shared = self.shared;
         let tasks = [
-            tokio::spawn(until_stopped(&shared, page::refresh(Arc::clone(&shared)))),
-            tokio::spawn(until_stopped(&shared, receipts::apply(Arc::clone(&shared)))),
+            tokio::spawn(shared.until_stopped(Arc::clone(&shared.counts).refresh())),
+            tokio::spawn(shared.until_stopped(receipts::apply(Arc::clone(&shared)))),
         ];
         let router = router(Arc::clone(&shared));
         let stop = shared.stop.clone();
@@ -240,32 +162,18 @@ impl Server {
     }
 }
 
-/// Runs `work` until the server stops: also while the database stands still.
-fn until_stopped<W: Future>(
-    shared: &ServerState,
-    work: W,
-) -> impl Future<Output = Option<W::Output>> + use<W> {
-    let mut stop = shared.stop.clone();
-    async move {
-        tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => None,
-            done = work => Some(done),
-        }
-    }
-}
-
 fn router(shared: Arc<ServerState>) -> Router {
     let limited = Router::new()
-        .merge(page::routes().layer(DefaultBodyLimit::max(guard::MAX_FORM)))
+        .merge(pages::routes().layer(DefaultBodyLimit::max(guard::MAX_FORM)))
         .merge(receipts::routes())
         .merge(health::routes())
-        .merge(intake::routes())
+        .merge(api::routes())
         .layer(DefaultBodyLimit::max(guard::MAX_BODY))
         .layer(from_fn(guard::limit_time));
     Router::new()
         .merge(limited)
-        .merge(intake::unlimited_routes())
-        .fallback(page::not_found)
+        .merge(api::unlimited_routes())
+        .fallback(pages::not_found)
         .method_not_allowed_fallback(guard::method_not_allowed)
         .layer(from_fn(guard::discard_body))
         .layer(from_fn_with_state(Arc::clone(&shared), guard::check))

@@ -10,6 +10,7 @@ use crate::operations::OperationError;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What a client may wait before it tries again, in seconds.
+const RETRY_NOW: u32 = 2;
 const RETRY_SOON: u32 = 5;
 const RETRY_LOGIN: u32 = 60;
 
@@ -55,6 +56,11 @@ impl Problem {
             role.as_str()
         );
         Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// Another request of the same kind is running.
+    pub(super) fn busy(detail: &str) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, detail).after(RETRY_NOW)
     }
 
     pub(super) fn stopping() -> Self {

@@ -15,9 +15,9 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
-use super::ServerState;
 use super::guard::WholeBody;
 use super::problem::Problem;
+use super::state::ServerState;
 use crate::phone::Phone;
 use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
 use crate::receipts::ReceiptPuller;

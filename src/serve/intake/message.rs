@@ -1,30 +1,24 @@
-//! A posted message: its JSON, and the message that is queued for it.
+//! A message as a program posts it in JSON.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::import::{JsonObject, cell, identifier, is_nested, own_key};
-use crate::phone::{Dialling, Phone, PhoneError, Region};
-use crate::sms::{NewSms, Timestamp};
-use crate::store::{FINGERPRINT, IntakeKey};
+use crate::import::{JsonObject, cell, identifier, is_nested};
+use crate::phone::Phone;
+use crate::sms::Timestamp;
+use crate::store::FINGERPRINT;
 use crate::text::template::{RenderError, Template};
-use crate::text::{content, listed, segments};
+use crate::text::{content, listed};
 
 /// The longest message, in bytes of its JSON.
-pub(super) const MAX_MESSAGE: usize = 64 << 10;
-/// Texts with placeholders that are remembered.
-const MAX_TEMPLATES: usize = 1_000;
+pub(in crate::serve) const MAX_MESSAGE: usize = 64 << 10;
 /// The longest `dedupe_key` and `Idempotency-Key`, in bytes.
-pub(super) const MAX_KEY: usize = 255;
+pub(in crate::serve) const MAX_KEY: usize = 255;
 const MAX_CAMPAIGN: usize = 100;
 const MAX_SENDER: usize = 100;
-/// The most characters of a phone that an error shows.
-const MAX_SHOWN: usize = 40;
 /// The start of the names of columns that smsq writes and reads.
 const RESERVED: &str = "smsq_";
 
@@ -44,19 +38,19 @@ const FIELDS: [&str; 9] = [
 /// A message as a program posted it.
 #[derive(Debug)]
 pub(super) struct PostedMessage {
-    phone: String,
-    text: PostedText,
+    pub(super) phone: String,
+    pub(super) text: PostedText,
     params: Vec<Param>,
     pub(super) campaign: String,
-    dedupe_key: Option<String>,
-    due_at: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
+    pub(super) dedupe_key: Option<String>,
+    pub(super) due_at: Option<Timestamp>,
+    pub(super) expires_at: Option<Timestamp>,
     /// The sender of the campaign.
     pub(super) from: Option<String>,
 }
 
 #[derive(Debug)]
-enum PostedText {
+pub(super) enum PostedText {
     /// The text as it is sent.
     Text(String),
     /// A text with placeholders, which `params` fill.
@@ -72,30 +66,8 @@ struct Param {
     is_nested: bool,
 }
 
-/// A message that can be queued.
-pub(super) struct MappedMessage {
-    pub(super) sms: NewSms,
-    pub(super) due_at: Option<Timestamp>,
-    pub(super) expires_at: Option<Timestamp>,
-    /// SHA-256 of its own key, if it has one.
-    pub(super) own_key: Option<String>,
-    /// Equal for messages whose fields are equal, however they are written.
-    pub(super) fingerprint: String,
-}
-
-impl MappedMessage {
-    /// The keys that a repeated request has too.
-    pub(super) fn keys(&self, campaign_id: i64, header: Option<&IntakeKey>) -> Vec<IntakeKey> {
-        let own = self.own_key.clone().map(|key| IntakeKey {
-            scope: format!("campaign/{campaign_id}"),
-            key,
-        });
-        own.into_iter().chain(header.cloned()).collect()
-    }
-}
-
 /// SHA-256 in hex.
-pub(super) fn digest(bytes: impl AsRef<[u8]>) -> String {
+pub(in crate::serve) fn digest(bytes: impl AsRef<[u8]>) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
@@ -266,16 +238,16 @@ impl PostedMessage {
 
     /// The value of a placeholder: a field of `params` by its name, or by its name as an identifier.
     fn value(&self, placeholder: &str) -> Option<&Param> {
-        let mut params = self.params.iter();
-        let exact = params.find(|param| param.name == placeholder);
+        let exact = self.params.iter().find(|param| param.name == placeholder);
         exact.or_else(|| {
-            let mut params = self.params.iter();
-            params.find(|param| identifier(param.name.trim()) == placeholder)
+            self.params
+                .iter()
+                .find(|param| identifier(param.name.trim()) == placeholder)
         })
     }
 
     /// The text that is sent.
-    fn render(&self, template: &Template) -> Result<String, String> {
+    pub(super) fn render(&self, template: &Template) -> Result<String, String> {
         let value = |name: &str| match name {
             "phone" => Some(self.phone.trim()),
             _ => self.value(name).map(|param| param.value.trim()),
@@ -302,16 +274,21 @@ impl PostedMessage {
     }
 
     /// The values that are stored with the message, as JSON.
-    fn stored(&self) -> String {
-        let own = self.dedupe_key.as_deref();
-        let own = own.map(|key| ("dedupe_key".to_owned(), json!(key)));
-        let params = self.params.iter();
-        let params = params.map(|param| (param.name.trim().to_owned(), json!(param.value)));
-        Value::Object(own.into_iter().chain(params).collect::<Map<_, _>>()).to_string()
+    pub(super) fn stored(&self) -> String {
+        let own = self.dedupe_key.iter().map(|key| ("dedupe_key", key));
+        let params = self
+            .params
+            .iter()
+            .map(|param| (param.name.trim(), &param.value));
+        let stored: Map<String, Value> = own
+            .chain(params)
+            .map(|(name, value)| (name.to_owned(), json!(value)))
+            .collect();
+        Value::Object(stored).to_string()
     }
 
     /// Does not depend on the order of fields, spaces, or how the phone is written.
-    fn fingerprint(&self, phone: &Phone) -> String {
+    pub(super) fn fingerprint(&self, phone: &Phone) -> String {
         let (kind, text) = match &self.text {
             PostedText::Text(text) => ("text", text),
             PostedText::Template(text) => ("template", text),
@@ -334,287 +311,5 @@ impl PostedMessage {
             self.from,
         ]);
         format!("{FINGERPRINT}{}", &digest(fields.to_string())[1..])
-    }
-}
-
-/// Makes messages of posted ones.
-pub(super) struct MessageMapper {
-    region: Option<Region>,
-    /// Makes messages without a key different from all others.
-    token: String,
-    count: AtomicU64,
-    /// By their source.
-    templates: Mutex<HashMap<String, Arc<Template>>>,
-}
-
-impl MessageMapper {
-    pub(super) fn new(region: Option<Region>) -> Self {
-        Self {
-            region,
-            token: format!("{:016x}", rand::random::<u64>()),
-            count: AtomicU64::new(0),
-            templates: Mutex::default(),
-        }
-    }
-
-    /// Maps a message. One without a `dedupe_key` is never a duplicate.
-    pub(super) fn map(&self, posted: &PostedMessage) -> Result<MappedMessage, String> {
-        let phone = Phone::parse(&posted.phone, Dialling::from(self.region))
-            .map_err(|error| invalid_phone(&posted.phone, &error))?;
-        let (name, content) = match &posted.text {
-            PostedText::Text(text) => ("text", text.trim().to_owned()),
-            PostedText::Template(source) => ("template", posted.render(&*self.template(source)?)?),
-        };
-        content::check(&content).map_err(|error| format!("invalid `{name}`: {error}"))?;
-        let dedupe_key = if let Some(key) = &posted.dedupe_key {
-            own_key(key)
-        } else {
-            let number = self.count.fetch_add(1, Ordering::Relaxed);
-            format!("{}:{number}", self.token)
-        };
-        Ok(MappedMessage {
-            fingerprint: posted.fingerprint(&phone),
-            own_key: posted.dedupe_key.as_ref().map(digest),
-            due_at: posted.due_at,
-            expires_at: posted.expires_at,
-            sms: NewSms {
-                line: 0,
-                segments: segments::count(&content).count,
-                phone: phone.into_string(),
-                content,
-                params: posted.stored(),
-                dedupe_key,
-                replaces: None,
-            },
-        })
-    }
-
-    fn template(&self, source: &str) -> Result<Arc<Template>, String> {
-        let templates = || {
-            self.templates
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        if let Some(known) = templates().get(source) {
-            return Ok(Arc::clone(known));
-        }
-        let parsed = Template::parse("template", source);
-        let parsed = Arc::new(parsed.map_err(|problem| format!("invalid {problem}"))?);
-        let mut templates = templates();
-        if templates.len() >= MAX_TEMPLATES {
-            templates.clear();
-        }
-        templates.insert(source.to_owned(), Arc::clone(&parsed));
-        Ok(parsed)
-    }
-}
-
-/// Shows a value only to the client that sent it.
-pub(super) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
-    let shown: String = raw.chars().take(MAX_SHOWN).collect();
-    let shown = shown.escape_debug();
-    let problem = match error {
-        PhoneError::Empty => return "invalid `phone`: it is empty".to_owned(),
-        PhoneError::NotANumber(_) => "is not a phone number".to_owned(),
-        PhoneError::Scientific(_) => {
-            "is in scientific notation: give the number as a text with all its digits".to_owned()
-        }
-        PhoneError::Several(_) => "seems to contain more than one number: keep one".to_owned(),
-        PhoneError::Invalid(_, why) => format!("is not a valid phone number: {why}"),
-        PhoneError::Unassigned(_, region) => format!(
-            "is not a valid phone number: neither a number of {region} nor one with a country code"
-        ),
-        PhoneError::AmbiguousMobile(_, region, other) | PhoneError::Ambiguous(_, region, other) => {
-            format!(
-                "can be a number of {region}, or one of {other} without its `+`: write it with `+` and \
-                 its country code"
-            )
-        }
-        PhoneError::NoRegion(_) | PhoneError::OtherCountry(..) | PhoneError::NoCountryCode(_) => {
-            "has no `+`: write it with `+` and its country code".to_owned()
-        }
-    };
-    format!("invalid `phone`: `{shown}` {problem}")
-}
-
-/// The messages of a JSON array, each as it was written.
-pub(super) fn array(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
-    serde_json::from_slice(json).map_err(|error| {
-        if error.is_data() {
-            "invalid list of messages: it is not a JSON array".to_owned()
-        } else {
-            let (line, column) = (error.line(), error.column());
-            format!("invalid list of messages: it is not JSON (line {line}, column {column})")
-        }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn map(json: &str) -> Result<MappedMessage, String> {
-        let mapper = MessageMapper::new("GB".parse().ok());
-        mapper.map(&PostedMessage::parse(json.as_bytes())?)
-    }
-
-    fn error(json: &str) -> String {
-        map(json).err().expect("not a message")
-    }
-
-    fn fingerprint(json: &str) -> String {
-        map(json).expect("a message").fingerprint
-    }
-
-    #[test]
-    fn message_has_a_text_or_a_filled_template() {
-        let sms = map(r#"{"phone":"07400 123456","text":"Hi 😀"}"#)
-            .expect("a message")
-            .sms;
-        assert_eq!(
-            (sms.phone.as_str(), sms.content.as_str()),
-            ("+447400123456", "Hi 😀")
-        );
-        let json = r#"{"phone":"+447400123456","template":"Hi {{ name }}, {{ n }}","params":{"name":"Ann","n":7}}"#;
-        let sms = map(json).expect("a message").sms;
-        assert_eq!(sms.content, "Hi Ann, 7");
-        assert_eq!(sms.params, r#"{"name":"Ann","n":"7"}"#);
-    }
-
-    #[test]
-    fn params_keep_numbers_as_written_and_any_name() {
-        let json = r#"{"phone":"+447400123456","text":"a","dedupe_key":"k",
-            "params":{"mobile":"1","tel":2,"First name":"Ann","n":1.10,"big":12345678901234567890123,"list":[1]}}"#;
-        let sms = map(json).expect("a message").sms;
-        let stored: Value = serde_json::from_str(&sms.params).expect("JSON");
-        let expected = json!({"dedupe_key": "k", "mobile": "1", "tel": "2", "First name": "Ann", "n": "1.10",
-            "big": "12345678901234567890123", "list": "[1]"});
-        assert_eq!(stored, expected);
-        let json = r#"{"phone":"+447400123456","template":"{{ First_name }} {{ phone }}","params":{"First name":"Ann"}}"#;
-        assert_eq!(
-            map(json).expect("a message").sms.content,
-            "Ann +447400123456"
-        );
-    }
-
-    #[test]
-    fn fingerprint_depends_on_fields_not_on_their_form() {
-        let one = r#"{"phone":"+447400123456","text":"a","params":{"x":"1","y":"2"},"campaign":"c","dedupe_key":"k"}"#;
-        for same in [
-            r#" {"dedupe_key":"k","campaign":"c","params":{"y":"2","x":"1"},"text":"a","phone":"+447400123456"}
-"#,
-            r#"{"phone":"07400 123456","text":"a","params":{"x":1,"y":"2"},"campaign":" c ","dedupe_key":"k","from":null}"#,
-        ] {
-            assert_eq!(fingerprint(one), fingerprint(same), "{same}");
-        }
-        for (before, after) in [
-            ("+447400123456", "+447400123457"),
-            ("text", "template"),
-            (":\"a\"", ":\"b\""),
-            ("\"x\":\"1\"", "\"x\":\"3\""),
-            ("\"c\"", "\"d\""),
-            ("\"k\"", "\"l\""),
-            ("{\"phone", "{\"from\":\"A\",\"phone"),
-            ("{\"phone", "{\"due_at\":\"2099-01-01T00:00:00Z\",\"phone"),
-            (
-                "{\"phone",
-                "{\"expires_at\":\"2099-01-01T00:00:00Z\",\"phone",
-            ),
-        ] {
-            let other = one.replacen(before, after, 1);
-            assert_ne!(fingerprint(one), fingerprint(&other), "{other}");
-        }
-        assert_eq!(fingerprint(one).len(), 64);
-    }
-
-    #[test]
-    fn errors_name_the_field_and_the_value_of_the_client() {
-        for (json, expected) in [
-            (r#"{"phone":"+447400123456"}"#, "missing field `text`"),
-            (
-                r#"{"phone":"+447400123456","text":"a","template":"b"}"#,
-                "both `text` and `template`",
-            ),
-            (r#"{"phone":"12","text":"a"}"#, "not a valid phone number"),
-            (r#"{"phone":"+447400123456","text":""}"#, "empty"),
-            (
-                r#"{"phone":"+447400123456","txt":"a"}"#,
-                "unknown field `txt`",
-            ),
-            (
-                r#"{"phone":"+447400123456","template":"{{ name }}"}"#,
-                "`name`",
-            ),
-            (
-                r#"{"phone":"+447400123456","template":"{{ name"}"#,
-                "template",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","params":{"phone":"1"}}"#,
-                "`phone` is a field",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","params":{" smsq_id":"1"}}"#,
-                "are reserved",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","params":[]}"#,
-                "invalid `params`: it is not a JSON object",
-            ),
-            (
-                r#"{"phone":"+447400123456","template":"{{ a }}","params":{"a":{}}}"#,
-                "`a` is an object or an array",
-            ),
-            (
-                r#"{"phone":"garbage 7","text":"a"}"#,
-                "invalid `phone`: `garbage 7`",
-            ),
-            (
-                r#"{"phone":447400123456,"text":"a"}"#,
-                "invalid `phone`: use a text in quotation marks",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","text":"b"}"#,
-                "duplicate field `text` in message",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","due_at":"tomorrow"}"#,
-                "invalid `due_at`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","dedupe_key":""}"#,
-                "invalid `dedupe_key`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","campaign":" "}"#,
-                "invalid `campaign`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","due_at":"2026-12-24T09:00:00Z","expires_at":"2026-12-24T08:00:00Z"}"#,
-                "not after `due_at`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","from":" "}"#,
-                "invalid `from`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","from":"SHOP\u0000"}"#,
-                "invalid `from`",
-            ),
-            ("[]", "invalid message: it is not a JSON object"),
-            ("{", "invalid message: it is not JSON (line 1, column 1)"),
-        ] {
-            let found = error(json);
-            assert!(found.contains(expected), "{json}: {found}");
-        }
-    }
-
-    #[test]
-    fn messages_without_a_key_are_different() {
-        let mapper = MessageMapper::new(None);
-        let json = r#"{"phone":"+447400123456","text":"a"}"#;
-        let posted = PostedMessage::parse(json.as_bytes()).expect("a message");
-        let key = || mapper.map(&posted).expect("a message").sms.dedupe_key;
-        assert_ne!(key(), key());
     }
 }

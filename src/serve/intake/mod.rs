@@ -1,32 +1,42 @@
-//! Takes messages over HTTP: one, a batch of lines, or a file. A message is answered after its commit.
+//! Takes messages and files. A message is answered after its commit.
 
-mod api;
 mod campaigns;
+mod mapper;
 mod message;
+mod upload_request;
 mod uploads;
 mod writer;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use http::StatusCode;
+
+use super::problem::Problem;
+use super::server_metrics::ServerMetrics;
+use crate::operations::{OperationError, Refused};
 use crate::phone::Region;
-use crate::store::Store;
+use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
-use message::MessageMapper;
-use uploads::Uploads;
+use mapper::MessageMapper;
+use message::PostedMessage;
 use writer::IntakeWriter;
 
-pub(super) use api::{routes, unlimited_routes};
 pub(super) use campaigns::IntakeLimits;
-pub(super) use uploads::RejectedRows;
-pub use uploads::{FileImporter, ImportField, UploadRequest};
+pub(super) use mapper::{MappedMessage, invalid_phone};
+pub(super) use message::{MAX_KEY, MAX_MESSAGE, digest};
+pub(super) use upload_request::UploadField;
+pub use upload_request::{FileImporter, ImportField, UploadRequest};
+pub(super) use uploads::{RejectedRows, Uploads};
+pub(super) use writer::NewMessages;
 
-/// What the endpoints share.
+/// What takes messages and files.
 pub(super) struct Intake {
     mapper: MessageMapper,
     campaigns: Campaigns,
     writer: IntakeWriter,
-    pub(super) uploads: Uploads,
+    metrics: Arc<ServerMetrics>,
+    pub(super) uploads: Arc<Uploads>,
 }
 
 impl Intake {
@@ -34,6 +44,7 @@ impl Intake {
         store: Store,
         region: Option<Region>,
         limits: IntakeLimits,
+        metrics: Arc<ServerMetrics>,
         uploads: PathBuf,
         importer: Arc<dyn FileImporter>,
     ) -> Self {
@@ -41,7 +52,75 @@ impl Intake {
             mapper: MessageMapper::new(region),
             campaigns: Campaigns::new(store.clone(), limits),
             writer: IntakeWriter::start(store),
-            uploads: Uploads::start(uploads, importer),
+            metrics,
+            uploads: Arc::new(Uploads::start(uploads, importer)),
+        }
+    }
+
+    /// Reads a message from its JSON, and opens its campaign.
+    pub(super) async fn read(
+        &self,
+        json: &[u8],
+    ) -> Result<(Arc<Campaign>, MappedMessage), Problem> {
+        let posted = PostedMessage::parse(json).map_err(Problem::invalid)?;
+        let mapped = self.mapper.map(&posted).map_err(Problem::invalid)?;
+        let campaign = self
+            .campaigns
+            .open(&posted.campaign, posted.from.as_deref())
+            .await?;
+        Ok((campaign, mapped))
+    }
+
+    /// Commits messages; returns what became of each, in their order.
+    pub(super) async fn commit(&self, new: NewMessages) -> Result<Vec<PostResult>, Problem> {
+        let results = self
+            .writer
+            .commit(new)
+            .await
+            .ok_or_else(Problem::stopping)??;
+        self.metrics.count_posted(&results);
+        Ok(results)
+    }
+
+    /// Fails if a list cannot be imported into the campaign of that name.
+    pub(super) async fn check_campaign(&self, name: &str) -> Result<(), Problem> {
+        match self.campaigns.find(name).await? {
+            Some(campaign) if campaign.state == CampaignStatus::Cancelled => {
+                Err(self.refusal(&campaign.name, PostResult::Cancelled))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Why a message was not queued.
+    pub(super) fn refusal(&self, campaign: &str, result: PostResult) -> Problem {
+        match result {
+            PostResult::Cancelled => {
+                OperationError::from(Refused::takes_no_messages(campaign)).into()
+            }
+            PostResult::NoCampaign => {
+                self.campaigns.forget(campaign);
+                Problem::unavailable(format!(
+                    "campaign `{campaign}` was removed just now; nothing was stored: post the message again"
+                ))
+            }
+            PostResult::Expired => Problem::invalid(
+                "invalid `expires_at`: it is in the past, so nothing would be sent",
+            ),
+            PostResult::Known => Problem::new(
+                StatusCode::CONFLICT,
+                format!(
+                    "duplicate `dedupe_key`: campaign `{campaign}` has a message with this key, which was imported \
+                     or posted more than a day ago; nothing was queued"
+                ),
+            ),
+            PostResult::Conflict
+            | PostResult::Queued(_)
+            | PostResult::Repeated(_)
+            | PostResult::Suppressed => Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "this `Idempotency-Key` or `dedupe_key` was already used for a different message",
+            ),
         }
     }
 

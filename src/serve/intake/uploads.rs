@@ -10,15 +10,15 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::upload_request::{FileImporter, UploadRequest};
 use crate::atomic_file::AtomicFile;
 use crate::serve::problem::Problem;
-use crate::text::listed;
 
 /// Results that are kept, and for how long.
 const MAX_KEPT: usize = 100;
@@ -37,112 +37,10 @@ const REQUEST: &str = "fields.json";
 const RESULT: &str = "result.json";
 const REJECTS: &str = "rejects.csv";
 
-/// A field of an upload: a flag of `smsq import` without `--`, and its value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImportField {
-    pub name: String,
-    pub value: String,
-}
-
-/// What a field of an upload concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum UploadField {
-    /// The list and its messages: role `send` is enough.
-    List,
-    /// The settings of the campaign, or a check that protects from mistakes: needs role `operate` too.
-    Change,
-}
-
-/// All fields of an upload besides `file`. Other flags of `smsq import` name files, or belong to a terminal.
-const UPLOAD_FIELDS: [(&str, UploadField); 21] = [
-    ("campaign", UploadField::List),
-    ("text", UploadField::List),
-    ("column", UploadField::List),
-    ("region", UploadField::List),
-    ("international", UploadField::List),
-    ("national", UploadField::List),
-    ("smart", UploadField::List),
-    ("unique", UploadField::List),
-    ("at", UploadField::List),
-    ("expires", UploadField::List),
-    ("delimiter", UploadField::List),
-    ("encoding", UploadField::List),
-    ("sheet", UploadField::List),
-    ("provider", UploadField::Change),
-    ("from", UploadField::Change),
-    ("window", UploadField::Change),
-    ("days", UploadField::Change),
-    ("timezone", UploadField::Change),
-    ("fallback-timezone", UploadField::Change),
-    ("max-rejects", UploadField::Change),
-    ("again", UploadField::Change),
-];
-
-impl UploadField {
-    pub(super) fn named(name: &str) -> Option<Self> {
-        let mut fields = UPLOAD_FIELDS.iter();
-        fields
-            .find(|(known, _)| *known == name)
-            .map(|(_, field)| *field)
-    }
-
-    /// The names of all fields, as an error lists them.
-    pub(super) fn names() -> String {
-        listed(UPLOAD_FIELDS.iter().map(|(name, _)| *name))
-    }
-}
-
-/// What was posted with a file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct UploadRequest {
-    pub fields: Vec<ImportField>,
-    /// The name of the token.
-    pub posted_by: String,
-    /// Its role may change campaigns and replace failed messages.
-    pub may_change: bool,
-}
-
-impl UploadRequest {
-    /// Reads what [`PartialUpload::accept`] wrote. An older smsq wrote only the fields.
-    fn read(file: &File) -> io::Result<Self> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Stored {
-            Request(UploadRequest),
-            Fields(Vec<ImportField>),
-        }
-        Ok(match serde_json::from_reader(file)? {
-            Stored::Request(request) => request,
-            Stored::Fields(fields) => Self {
-                fields,
-                posted_by: String::new(),
-                may_change: true,
-            },
-        })
-    }
-}
-
-/// Imports a file as `smsq import` does.
-pub trait FileImporter: Send + Sync {
-    /// Checks the fields before the file is taken. An error is a sentence that says what to do.
-    fn check(&self, request: &UploadRequest) -> Result<(), String>;
-
-    /// Blocks until the file is imported, also while the database is away; returns the object that
-    /// `smsq import --format json` prints, or `None` if `stop` became true before the end. Rejected rows are written to
-    /// `rejects`. Imported again, it adds what is missing.
-    fn import(
-        &self,
-        file: &Path,
-        request: &UploadRequest,
-        rejects: &Path,
-        stop: watch::Receiver<bool>,
-    ) -> Result<Option<Value>, String>;
-}
-
 /// A file that is being uploaded, in a folder that is deleted unless it is accepted.
-pub(super) struct PartialUpload {
+pub(in crate::serve) struct PartialUpload {
     folder: TempDir,
-    pub(super) path: PathBuf,
+    pub(in crate::serve) path: PathBuf,
 }
 
 impl PartialUpload {
@@ -207,7 +105,7 @@ impl Uploads {
     }
 
     /// A place for a file. `name` is what the client calls it; only its last part is used.
-    pub(super) fn create(&self, name: &str) -> io::Result<PartialUpload> {
+    pub(in crate::serve) fn create(&self, name: &str) -> io::Result<PartialUpload> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&self.folder)?;
         let folder = tempfile::Builder::new()
@@ -221,13 +119,13 @@ impl Uploads {
         Ok(PartialUpload { folder, path })
     }
 
-    pub(super) fn check(&self, request: &UploadRequest) -> Result<(), String> {
+    pub(in crate::serve) fn check(&self, request: &UploadRequest) -> Result<(), String> {
         self.importer.check(request)
     }
 
     /// Fails while many files wait for their import, or if the disk of the folder, which may be that of the database,
     /// is nearly full.
-    pub(super) fn check_room(&self) -> Result<(), Problem> {
+    pub(in crate::serve) fn check_room(&self) -> Result<(), Problem> {
         let ids = self.ids();
         let is_waiting = |id: &&String| !self.folder.join(id).join(RESULT).exists();
         if ids.iter().filter(is_waiting).count() >= MAX_WAITING {
@@ -251,7 +149,7 @@ impl Uploads {
     }
 
     /// Takes a file, and imports it in the background; returns the id of the upload.
-    pub(super) async fn accept(
+    pub(in crate::serve) async fn accept(
         &self,
         upload: PartialUpload,
         request: UploadRequest,
@@ -332,7 +230,7 @@ impl Uploads {
     }
 
     /// The state of an upload; `None` if it is unknown, or not of the token `posted_by`.
-    pub(super) fn state(&self, id: &str, posted_by: Option<&str>) -> Option<Value> {
+    pub(in crate::serve) fn state(&self, id: &str, posted_by: Option<&str>) -> Option<Value> {
         let folder = self.find(id)?;
         if let Some(token) = posted_by {
             let request = File::open(folder.join(REQUEST)).ok()?;
@@ -438,16 +336,6 @@ fn import(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn request_of_an_older_smsq_is_read() {
-        let mut file = tempfile::tempfile().expect("a file");
-        let old = br#"[{"name":"text","value":"Hi"}]"#;
-        file.write_all(old).expect("written");
-        io::Seek::rewind(&mut file).expect("rewound");
-        let request = UploadRequest::read(&file).expect("a request");
-        assert_eq!((request.fields.len(), request.posted_by.as_str()), (1, ""));
-    }
 
     #[test]
     fn uploads_leave_a_twentieth_of_a_small_disk_free() {

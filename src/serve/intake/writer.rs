@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::message::MappedMessage;
+use super::mapper::MappedMessage;
 use crate::serve::tokens::random_token;
 use crate::sms::Timestamp;
 use crate::store::{
@@ -42,14 +42,14 @@ pub(super) struct IntakeWriter {
 }
 
 /// Messages that are committed together and were posted by one request.
-pub(super) struct NewMessages {
-    pub(super) campaign: Arc<Campaign>,
+pub(in crate::serve) struct NewMessages {
+    pub(in crate::serve) campaign: Arc<Campaign>,
     /// The name of the token.
-    pub(super) posted_by: String,
-    pub(super) due_at: Option<Timestamp>,
-    pub(super) expires_at: Option<Timestamp>,
+    pub(in crate::serve) posted_by: String,
+    pub(in crate::serve) due_at: Option<Timestamp>,
+    pub(in crate::serve) expires_at: Option<Timestamp>,
     /// Each with the keys that a repeated request has too.
-    pub(super) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
+    pub(in crate::serve) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
 }
 
 impl NewMessages {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::snapshot::Snapshot;
 use crate::report::{CampaignSummary, LocalTime, plain_reason};
+use crate::serve::counts::Snapshot;
 use crate::sms::Timestamp;
 use crate::text::{duration, messages};
 

@@ -3,10 +3,10 @@
 use minijinja::context;
 use minijinja::value::Value;
 
-use super::ago;
-use super::snapshot::Snapshot;
+use super::live::ago;
 use crate::activity::{Bottleneck, ProviderActivity};
 use crate::report::{self, LocalTime};
+use crate::serve::counts::Snapshot;
 
 /// What the workers and the providers do.
 pub(super) fn activity_values(snapshot: &Snapshot) -> Value {

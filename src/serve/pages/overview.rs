@@ -12,11 +12,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::activity::activity_values;
-use super::snapshot::Snapshot;
-use super::{ago, alert_values, last_hour, now_facts, path_of, render, unchanged, visitor_values};
+use super::live::{ago, alert_values, last_hour, now_facts, unchanged};
+use super::render::{path_of, render, visitor_values};
 use crate::report::{CampaignSummary, delivery, rate, states};
-use crate::serve::ServerState;
+use crate::serve::counts::Snapshot;
 use crate::serve::guard::{Query, Visitor};
+use crate::serve::state::ServerState;
 
 /// Campaigns on a page.
 const PER_PAGE: usize = 50;
@@ -183,7 +184,7 @@ pub(super) async fn overview(
     visitor: Visitor,
     Query(query): Query<ListQuery>,
 ) -> Response {
-    let snapshot = shared.page.recent().await;
+    let snapshot = shared.counts.recent().await;
     if let Some(response) = unchanged(query.live, &snapshot) {
         return response;
     }

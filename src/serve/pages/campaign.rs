@@ -8,17 +8,15 @@ use http::StatusCode;
 use minijinja::context;
 use minijinja::value::{Serde, Value};
 
-use super::actions::Action;
+use super::action::Action;
 use super::activity::activity_values;
-use super::snapshot::{Details, Snapshot};
-use super::{
-    Live, ago, alert_values, last_hour, now_facts, path_of, problem_page, render, unchanged,
-    visitor_values,
-};
+use super::live::{Live, ago, alert_values, last_hour, now_facts, unchanged};
+use super::render::{path_of, problem_page, render, visitor_values};
 use crate::report::{self, CampaignSummary, delivery, hide, states};
-use crate::serve::ServerState;
+use crate::serve::counts::{Details, Snapshot};
 use crate::serve::guard::{Path, Query, Visitor};
 use crate::serve::problem::unknown_campaign;
+use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::report::FailureRecord;
 
@@ -28,11 +26,11 @@ pub(super) async fn campaign(
     Path(name): Path<String>,
     Query(live): Query<Live>,
 ) -> Response {
-    let snapshot = shared.page.recent().await;
+    let snapshot = shared.counts.recent().await;
     if snapshot.revision > 0 && snapshot.settings_of(&name).is_none() {
         return problem_page(&visitor, &unknown_campaign(&name), "/");
     }
-    let details = shared.page.details(&name).await;
+    let details = shared.counts.details(&name).await;
     if details.is_some()
         && let Some(response) = unchanged(live.live, &snapshot)
     {

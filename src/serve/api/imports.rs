@@ -1,0 +1,169 @@
+//! Takes files to import, and says what became of them.
+
+use std::sync::Arc;
+
+use axum::extract::multipart::{MultipartError, MultipartRejection};
+use axum::extract::{Multipart, State};
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+
+use super::{PART_TIMEOUT, posted_by, respond};
+use crate::serve::downloads::rejected_rows;
+use crate::serve::guard::{Path, Program};
+use crate::serve::intake::{ImportField, UploadField, UploadRequest};
+use crate::serve::problem::Problem;
+use crate::serve::state::ServerState;
+use crate::serve::tokens::Permission;
+
+/// The largest file that can be uploaded, in bytes.
+const MAX_FILE: u64 = 4 << 30;
+/// After how many bytes of a file the room on the disk is looked at again.
+const ROOM_EVERY: u64 = 16 << 20;
+/// The most bytes of the other fields of an upload.
+const MAX_FIELD: usize = 64 << 10;
+
+/// The next part of a form, within its time.
+async fn in_time<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Problem> {
+    let part = tokio::time::timeout(PART_TIMEOUT, part).await;
+    let part = part.map_err(|_| {
+        let detail = "the file did not arrive in time";
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    })?;
+    part.map_err(|error| Problem::new(error.status(), error.body_text()))
+}
+
+pub(super) async fn post_import(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    multipart: Result<Multipart, MultipartRejection>,
+) -> Result<Response, Problem> {
+    let mut multipart = multipart?;
+    program.0.need(Permission::Send)?;
+    let failed = |error: std::io::Error| {
+        tracing::warn!(%error, "an uploaded file cannot be kept");
+        Problem::unavailable("the file cannot be kept on the server")
+    };
+    let uploads = &shared.intake.uploads;
+    uploads.check_room()?;
+    let mut fields = Vec::new();
+    let mut file = None;
+    while let Some(mut field) = in_time(multipart.next_field()).await? {
+        let name = field.name().unwrap_or_default().to_owned();
+        if name != "file" {
+            check_field(&name, &program)?;
+            let mut value = Vec::new();
+            while let Some(part) = in_time(field.chunk()).await? {
+                if value.len() + part.len() > MAX_FIELD {
+                    let detail = format!("invalid `{name}`: it is longer than 64 KiB");
+                    return Err(Problem::invalid(detail));
+                }
+                value.extend_from_slice(&part);
+            }
+            let value = String::from_utf8(value);
+            let value = value
+                .map_err(|_| Problem::invalid(format!("invalid `{name}`: it is not UTF-8")))?;
+            fields.push(ImportField { name, value });
+            continue;
+        }
+        let name = field.file_name().unwrap_or("list.csv");
+        let uploaded = uploads.create(name).map_err(failed)?;
+        let mut output = tokio::fs::File::create(&uploaded.path)
+            .await
+            .map_err(failed)?;
+        let mut size = 0;
+        while let Some(part) = in_time(field.chunk()).await? {
+            size += part.len() as u64;
+            if size > MAX_FILE {
+                return Err(Problem::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the file is larger than 4 GiB",
+                ));
+            }
+            if size / ROOM_EVERY != (size - part.len() as u64) / ROOM_EVERY {
+                uploads.check_room()?;
+            }
+            output.write_all(&part).await.map_err(failed)?;
+        }
+        output.flush().await.map_err(failed)?;
+        file = Some(uploaded);
+    }
+    let Some(file) = file else {
+        return Err(Problem::invalid("missing field `file`: the list to import"));
+    };
+    let request = UploadRequest {
+        fields,
+        posted_by: program.0.name.clone(),
+        may_change: program.0.role.may(Permission::Operate),
+    };
+    uploads.check(&request).map_err(Problem::invalid)?;
+    let campaign = request
+        .fields
+        .iter()
+        .find(|field| field.name == "campaign")
+        .map(|field| field.value.clone());
+    if let Some(campaign) = &campaign {
+        shared.intake.check_campaign(campaign.trim()).await?;
+    }
+    let id = uploads.accept(file, request).await.map_err(failed)?;
+    let detail = format!("uploaded a list as `{id}`");
+    // The file is taken, whether or not that can be recorded.
+    let recorded = shared
+        .store
+        .record(&program.0.name, "upload", campaign.as_deref(), &detail);
+    if let Err(error) = recorded.await {
+        tracing::warn!(%error, who = program.0.name, id, "an upload was not recorded");
+    }
+    let mut response = respond(StatusCode::ACCEPTED, &json!({ "import": id }));
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/imports/{id}")) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// Fails if the field is unknown, or if the role may not use it.
+fn check_field(name: &str, program: &Program) -> Result<(), Problem> {
+    match UploadField::named(name) {
+        Some(UploadField::Change) if !program.0.role.may(Permission::Operate) => {
+            let needed = [Permission::Send, Permission::Operate];
+            let problem = Problem::forbidden(&needed, program.0.role);
+            let detail = format!("field `{name}`: {}", problem.detail);
+            Err(Problem::new(problem.status, detail))
+        }
+        Some(UploadField::List | UploadField::Change) => Ok(()),
+        None => Err(Problem::invalid(format!(
+            "unknown field `{}`: an upload has `file` and {}",
+            name.escape_debug(),
+            UploadField::names()
+        ))),
+    }
+}
+
+fn unknown_import() -> Problem {
+    Problem::not_found(
+        "import not found: results are kept for 7 days, at most 100, on the host that took the file",
+    )
+}
+
+pub(super) async fn get_import(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    program.0.need(Permission::Send)?;
+    let state = shared.intake.uploads.state(&id, posted_by(&program));
+    let state = state.ok_or_else(unknown_import)?;
+    Ok(respond(StatusCode::OK, &state))
+}
+
+pub(super) async fn get_rejects(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    program.0.need(Permission::Send)?;
+    let state = shared.intake.uploads.state(&id, posted_by(&program));
+    state.ok_or_else(unknown_import)?;
+    rejected_rows(&shared, &program.0, &id).await
+}

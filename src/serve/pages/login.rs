@@ -1,0 +1,52 @@
+//! Logs browsers in and out.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum_extra::extract::CookieJar;
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::render::log_in_page;
+use crate::serve::access::AccessError;
+use crate::serve::guard::{ClientAddress, Form, SameSite, Visitor};
+use crate::serve::state::ServerState;
+
+#[derive(Deserialize)]
+pub(super) struct LogIn {
+    token: String,
+}
+
+pub(super) async fn log_in(
+    State(shared): State<Arc<ServerState>>,
+    _: SameSite,
+    ClientAddress(address): ClientAddress,
+    cookies: CookieJar,
+    Form(form): Form<LogIn>,
+) -> Response {
+    match shared.access.log_in(&form.token, address, Instant::now()) {
+        Ok((who, cookie)) => {
+            tracing::info!(who = who.name, "logged in");
+            (cookies.add(cookie), Redirect::to("/")).into_response()
+        }
+        Err(AccessError::TooManyAttempts) => {
+            let mut response = log_in_page(Some("Too many attempts: try again in a minute."));
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response
+        }
+        Err(AccessError::Forbidden) => {
+            log_in_page(Some("This token only sends messages: it shows no pages."))
+        }
+        Err(_) => log_in_page(Some("Unknown token. The printed link works only once.")),
+    }
+}
+
+pub(super) async fn log_out(
+    State(shared): State<Arc<ServerState>>,
+    _: Visitor,
+    cookies: CookieJar,
+) -> impl IntoResponse {
+    (shared.access.log_out(cookies), Redirect::to("/"))
+}

@@ -1,0 +1,106 @@
+//! The pages. They work without JavaScript, on phones, in dark mode and by keyboard. The script of a live page asks for
+//! it again and changes what differs.
+
+mod action;
+mod actions;
+mod activity;
+mod alerts;
+mod assets;
+mod attempts;
+mod audit;
+mod campaign;
+mod events;
+mod files;
+mod live;
+mod login;
+mod overview;
+mod render;
+mod search;
+mod suppression;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::{HeaderMap, StatusCode, header};
+
+use super::guard::{self, Visitor};
+use super::problem::Problem;
+use super::state::ServerState;
+use render::{log_in_page, problem_page};
+
+/// Rows of lists on a page.
+const ROWS: i64 = 200;
+
+pub(super) fn routes() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/", get(overview::overview))
+        .route("/style.css", get(assets::style))
+        .route("/page.js", get(assets::script))
+        .route("/idiomorph.js", get(assets::morph))
+        .route("/robots.txt", get(assets::robots))
+        .route("/login", get(overview::overview).post(login::log_in))
+        .route("/logout", post(login::log_out))
+        .route("/search", get(search::search))
+        .route(
+            "/suppression",
+            get(suppression::suppression).post(suppression::suppress),
+        )
+        .route("/audit", get(audit::audit))
+        .route("/campaigns/{name}", get(campaign::campaign))
+        .route("/campaigns/{name}/report.html", get(files::report_page))
+        .route("/campaigns/{name}/failed.csv", files::csv("failed"))
+        .route(
+            "/campaigns/{name}/undelivered.csv",
+            files::csv("undelivered"),
+        )
+        .route("/campaigns/{name}/sent.csv", files::csv("sent"))
+        .route(
+            "/campaigns/{name}/{action}",
+            get(actions::ask).post(actions::act),
+        )
+        .route("/imports/{id}/rejects.csv", get(files::rejects_csv))
+        .method_not_allowed_fallback(guard::method_not_allowed)
+        .layer(from_fn(show_problems))
+}
+
+/// Shows problems as pages: the log-in to who is not logged in.
+async fn show_problems(request: Request, next: Next) -> Response {
+    let wants_html = wants_html(request.headers());
+    let response = next.run(request).await;
+    match response.extensions().get::<Problem>() {
+        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => log_in_page(None),
+        Some(problem) if wants_html => problem_response(problem, &response),
+        _ => response,
+    }
+}
+
+/// Whether it is a browser that asks.
+fn wants_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT);
+    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
+}
+
+fn problem_response(problem: &Problem, response: &Response) -> Response {
+    let mut page = problem_page(None, problem, "/");
+    for name in [header::RETRY_AFTER, header::ALLOW] {
+        if let Some(value) = response.headers().get(&name) {
+            page.headers_mut().insert(name, value.clone());
+        }
+    }
+    page
+}
+
+/// There is no such address.
+pub(super) async fn not_found(visitor: Result<Visitor, Problem>, headers: HeaderMap) -> Response {
+    let problem = Problem::not_found("there is nothing at this address");
+    if wants_html(&headers) {
+        problem_page(visitor.ok().as_ref(), &problem, "/")
+    } else {
+        problem.into_response()
+    }
+}

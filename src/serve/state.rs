@@ -1,0 +1,101 @@
+//! What all requests share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::access::AccessControl;
+use super::config::Config;
+use super::counts::Counts;
+use super::intake::Intake;
+use super::problem::{Problem, unknown_campaign};
+use super::server_metrics::ServerMetrics;
+use crate::phone::Region;
+use crate::provider::Provider;
+use crate::report::PriceTables;
+use crate::store::{Campaign, FoundSms, SmsFilter, Store};
+
+/// Files that are written to clients at once.
+const MAX_DOWNLOADS: usize = 8;
+
+/// What all requests share.
+pub(super) struct ServerState {
+    pub(super) config: Config,
+    pub(super) access: AccessControl,
+    /// For requests.
+    pub(super) store: Store,
+    /// For reports, and what else is not done while a client waits.
+    pub(super) patient_store: Store,
+    /// Becomes true when the server stops.
+    pub(super) stop: watch::Receiver<bool>,
+    pub(super) providers: BTreeMap<String, Arc<Provider>>,
+    pub(super) no_report_after: Duration,
+    pub(super) default_region: Option<Region>,
+    pub(super) default_provider: Option<String>,
+    pub(super) prices: PriceTables,
+    pub(super) intake: Intake,
+    pub(super) counts: Arc<Counts>,
+    pub(super) metrics: Arc<ServerMetrics>,
+    pub(super) turns: Turns,
+}
+
+/// Limits what reads much at the same time.
+pub(super) struct Turns {
+    searches: Semaphore,
+    downloads: Arc<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self {
+            searches: Semaphore::new(1),
+            downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
+        }
+    }
+}
+
+impl ServerState {
+    /// Runs `work` until the server stops: also while the database stands still.
+    pub(super) fn until_stopped<W: Future>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Option<W::Output>> + use<W> {
+        let mut stop = self.stop.clone();
+        async move {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => None,
+                done = work => Some(done),
+            }
+        }
+    }
+
+    /// The campaign of that name. Fails if it is unknown.
+    pub(super) async fn campaign(&self, name: &str) -> Result<Campaign, Problem> {
+        let campaign = self.store.campaign(name).await?;
+        campaign.ok_or_else(|| unknown_campaign(name))
+    }
+
+    /// Looks for messages. One search runs at a time, because it may read whole tables.
+    pub(super) async fn search(
+        &self,
+        filter: SmsFilter<'_>,
+        posted_by: Option<&str>,
+        most: i64,
+    ) -> Result<Vec<FoundSms>, Problem> {
+        let Ok(_turn) = self.turns.searches.try_acquire() else {
+            return Err(Problem::busy(
+                "another search is running: try again in a moment",
+            ));
+        };
+        Ok(self.store.find_sms(filter, posted_by, most).await?)
+    }
+
+    /// Held while a file is written to a client.
+    pub(super) fn download_turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.turns.downloads)
+            .try_acquire_owned()
+            .map_err(|_| Problem::busy("other files are being downloaded: try again in a moment"))
+    }
+}
