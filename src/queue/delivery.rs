@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::receipt::{ReceiptPart, ReceiptState};
+use crate::receipt::{Receipt, ReceiptState};
 use crate::sms::{Failure, Timestamp};
 
 /// What became of a sent message.
@@ -45,18 +45,6 @@ impl DeliveryState {
     }
 }
 
-/// A receipt of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reported {
-    pub state: ReceiptState,
-    pub failure: Option<Failure>,
-    /// When it was reported.
-    pub at: Timestamp,
-    pub part: Option<ReceiptPart>,
-    /// The provider's id, which is that of the part where parts have no numbers.
-    pub message_id: Option<String>,
-}
-
 /// What all receipts of a message say together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
@@ -68,7 +56,7 @@ pub struct Delivery {
     pub note: Option<String>,
 }
 
-impl Reported {
+impl Receipt {
     /// What it means for the message or for its part; `None` where it decides nothing.
     fn decides(&self) -> Option<DeliveryState> {
         match self.state {
@@ -86,7 +74,7 @@ impl Reported {
                 .failure
                 .clone()
                 .filter(|_| state != DeliveryState::Delivered),
-            at: Some(self.at),
+            at: self.at,
             note: None,
         }
     }
@@ -97,12 +85,15 @@ impl Reported {
 /// The first receipt that decides is final: a later one that contradicts it becomes a note. Of a message with several
 /// parts, one that failed makes the message undelivered, and it is delivered when all of them are. `segments`: how many
 /// parts the message has where its receipts do not say so; 0: not known.
-pub fn delivery(receipts: &[Reported], segments: u16) -> Delivery {
+pub fn delivery<'a>(
+    receipts: impl Iterator<Item = &'a Receipt> + Clone,
+    segments: u16,
+) -> Delivery {
     let mut whole: Option<Delivery> = None;
     let mut parts: BTreeMap<(u16, Option<&str>), Delivery> = BTreeMap::new();
     let mut total = 0;
     let mut note = None;
-    for receipt in receipts {
+    for receipt in receipts.clone() {
         let Some(state) = receipt.decides() else {
             continue;
         };
@@ -125,7 +116,7 @@ pub fn delivery(receipts: &[Reported], segments: u16) -> Delivery {
                 format!(
                     "reported as {} at {}, after that",
                     state.as_str(),
-                    receipt.at
+                    receipt.at.unwrap_or_default()
                 )
             });
         }
@@ -144,9 +135,8 @@ pub fn delivery(receipts: &[Reported], segments: u16) -> Delivery {
     if let Some(decided) = decided {
         return Delivery { note, ..decided };
     }
-    let unknown = receipts
-        .iter()
-        .find(|one| one.state == ReceiptState::NoReport);
+    let mut receipts = receipts;
+    let unknown = receipts.find(|receipt| receipt.state == ReceiptState::NoReport);
     unknown.map_or_else(Delivery::default, |receipt| {
         receipt.delivery(DeliveryState::NoReport)
     })
@@ -155,19 +145,22 @@ pub fn delivery(receipts: &[Reported], segments: u16) -> Delivery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::receipt::ReceiptPart;
     use crate::sms::Class;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn reported(state: ReceiptState, seconds: i64, part: Option<(u16, u16)>) -> Reported {
+    fn reported(state: ReceiptState, seconds: i64, part: Option<(u16, u16)>) -> Receipt {
         let failure = matches!(state, ReceiptState::Undelivered | ReceiptState::Expired)
             .then(|| Failure::new(Class::Recipient, format!("reason {seconds}")));
-        Reported {
+        Receipt {
             state,
             failure,
-            at: at(seconds),
+            at: Some(at(seconds)),
+            reference: None,
+            phone: None,
             part: part.map(|(number, total)| ReceiptPart { number, total }),
             message_id: None,
         }
@@ -215,12 +208,12 @@ mod tests {
             (&[R::Rejected], DeliveryState::Undelivered, false),
         ];
         for (states, expected, has_note) in cases {
-            let receipts: Vec<Reported> = states
+            let receipts: Vec<Receipt> = states
                 .iter()
                 .zip(1..)
                 .map(|(state, second)| reported(*state, second, None))
                 .collect();
-            let decided = delivery(&receipts, 0);
+            let decided = delivery(receipts.iter(), 0);
             assert_eq!(decided.state, expected, "{states:?}");
             assert_eq!(decided.note.is_some(), has_note, "{states:?}");
         }
@@ -233,23 +226,23 @@ mod tests {
         let two = reported(Delivered, 4, Some((2, 2)));
         let failed = reported(Undelivered, 4, Some((2, 2)));
         assert_eq!(
-            delivery(std::slice::from_ref(&one), 0).state,
+            delivery([&one].into_iter(), 0).state,
             DeliveryState::Awaiting
         );
-        let both = delivery(&[one.clone(), two], 0);
+        let both = delivery([&one, &two].into_iter(), 0);
         assert_eq!(
             (both.state, both.at),
             (DeliveryState::Delivered, Some(at(5)))
         );
         for receipts in [[one.clone(), failed.clone()], [failed.clone(), one]] {
-            let decided = delivery(&receipts, 0);
+            let decided = delivery(receipts.iter(), 0);
             assert_eq!(decided.state, DeliveryState::Undelivered);
             assert_eq!(decided.failure, failed.failure);
             assert_eq!(decided.note, None);
         }
         let whole = reported(Delivered, 3, None);
         assert_eq!(
-            delivery(&[whole, failed], 0).state,
+            delivery([&whole, &failed].into_iter(), 0).state,
             DeliveryState::Undelivered
         );
     }
@@ -257,16 +250,14 @@ mod tests {
     #[test]
     fn parts_with_ids_of_their_own_decide_together() {
         use ReceiptState::{Delivered, Undelivered};
-        let part = |state, id: &str, total| Reported {
+        let part = |state, id: &str, total| Receipt {
             message_id: Some(id.to_owned()),
             ..reported(state, 1, Some((0, total)))
         };
         let (one, two) = (part(Delivered, "a", 0), part(Delivered, "b", 0));
         let failed = part(Undelivered, "b", 0);
-        let state = |receipts: &[&Reported], segments| {
-            let receipts: Vec<Reported> = receipts.iter().map(|one| (*one).clone()).collect();
-            delivery(&receipts, segments).state
-        };
+        let state =
+            |receipts: &[&Receipt], segments| delivery(receipts.iter().copied(), segments).state;
         assert_eq!(state(&[&one], 1), DeliveryState::Delivered);
         assert_eq!(state(&[&one], 2), DeliveryState::Awaiting);
         assert_eq!(state(&[&one, &one], 2), DeliveryState::Awaiting);

@@ -44,6 +44,14 @@ extern "SQL" {
     fn joined(text: Text, number: BigInt) -> Text;
 }
 
+/// The length of the random beginning of a reference. The rest is the id of the message.
+const NONCE: usize = 16;
+
+/// The id of the message in a reference that this program wrote.
+pub(super) fn id_in_reference(reference: &str) -> Option<i64> {
+    reference.get(NONCE..)?.parse().ok()
+}
+
 /// A message's position in the order of claims: when it is due, and its id.
 pub(super) type ClaimKey = (i64, i64);
 
@@ -271,7 +279,7 @@ pub(super) struct ClaimWrites {
 impl ClaimWrites {
     pub(super) fn new() -> Self {
         Self {
-            nonce: format!("{:016x}", rand::rng().random::<u64>()),
+            nonce: format!("{:0NONCE$x}", rand::rng().random::<u64>()),
             ids: BTreeMap::new(),
             not_sent: Vec::new(),
             rewritten: Vec::new(),

@@ -32,6 +32,7 @@ macro_rules! migrations {
             ("0010", sql!("0010_posted_by.sql")),
             ("0011", sql!("0011_doubt_span.sql")),
             ("0012", sql!("0012_receipt_inbox.sql")),
+            ("0013", sql!("0013_receipt_writes.sql")),
         ];
         MIGRATIONS
     }};

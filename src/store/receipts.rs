@@ -13,10 +13,11 @@ use diesel::backend::Backend;
 use diesel::dsl::{min, sql};
 use diesel::query_builder::{AstPass, QueryFragment};
 use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
 use super::awaiting::is_unknown;
+use super::claim::id_in_reference;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -26,7 +27,7 @@ use super::connection::{
 use super::schema::{receipt, sms, sms_failed, sms_sent};
 use super::{Store, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
-use crate::queue::delivery::{Delivery, DeliveryState, Reported, delivery};
+use crate::queue::delivery::{Delivery, DeliveryState, delivery};
 use crate::queue::transition::{NOT_STORED, opt_out_reason};
 use crate::queue::{Settled, Settlement, Transition};
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
@@ -90,8 +91,18 @@ struct ReceiptRow {
     sms_id: Option<i64>,
 }
 
-/// A receipt that is tried, with the id of its row if it has one.
-type Tried = (Option<i64>, ReceiptRow);
+/// A receipt that is tried.
+#[derive(Clone, Debug)]
+struct Tried {
+    /// That of its row, if it has one.
+    id: Option<i64>,
+    provider: String,
+    receipt: Receipt,
+    received_at: Timestamp,
+    /// When it is tried next without a message; `None`: it is applied.
+    due_at: Option<Timestamp>,
+    sms_id: Option<i64>,
+}
 
 /// What a row of `sms_sent` says about its delivery.
 #[derive(Clone, Debug, Queryable, Selectable)]
@@ -127,7 +138,7 @@ struct OpenSms {
 struct DeliveryChange {
     id: i64,
     state: &'static str,
-    class: Option<&'static str>,
+    class: Option<String>,
     code: Option<String>,
     reason: Option<String>,
     at: Option<i64>,
@@ -195,102 +206,62 @@ where
     }
 }
 
-/// The key of a receipt together with its state and part. It has our reference, because some providers use their ids
-/// again.
-fn message_key(names: [Option<&str>; 3]) -> String {
-    let key = names.map(Option::unwrap_or_default).join(" ");
-    key.chars().take(MAX_KEY).collect()
-}
-
-impl ReceiptRow {
+impl Tried {
     fn new(provider: &str, receipt: &Receipt, now: Timestamp) -> Self {
-        let part = receipt.part;
-        let failure = receipt.failure.as_ref();
         Self {
+            id: None,
             provider: provider.to_owned(),
-            message_key: message_key([
-                receipt.reference.as_deref(),
-                receipt.message_id.as_deref(),
-                receipt.phone.as_deref(),
-            ]),
-            state: receipt.state.to_string(),
-            part: part.map_or(0, |part| match part.number {
-                0 => PART_WITH_ID,
-                number => number.into(),
-            }),
-            parts: part.map_or(0, |part| part.total.into()),
-            reference: receipt.reference.clone(),
-            message_id: receipt.message_id.clone(),
-            phone: receipt.phone.clone(),
-            class: failure.map(|failure| failure.class.to_string()),
-            code: failure.and_then(|failure| failure.code.clone()),
-            reason: failure.map(|failure| failure.reason.clone()),
-            at: receipt.at.map(Timestamp::as_millis),
-            received_at: now.as_millis(),
-            due_at: Some(now.plus(FIRST_AGE).as_millis()),
+            receipt: Receipt {
+                at: receipt.at.or(Some(now)),
+                ..receipt.clone()
+            },
+            received_at: now,
+            due_at: Some(now.plus(FIRST_AGE)),
             sms_id: None,
         }
     }
 
-    fn state(&self) -> ReceiptState {
-        self.state.parse().unwrap_or(ReceiptState::Unlisted)
-    }
-
-    fn failure(&self) -> Option<Failure> {
-        failure(
-            self.class.as_deref(),
-            self.code.as_ref(),
-            self.reason.as_ref(),
-        )
-    }
-
-    fn reported(&self) -> Reported {
-        let number = u16::try_from(self.part.max(0)).unwrap_or(0);
-        let total = u16::try_from(self.parts).unwrap_or(0);
-        Reported {
-            state: self.state(),
-            failure: self.failure(),
-            at: Timestamp::from_millis(self.at.unwrap_or(self.received_at)),
-            part: (self.part != 0).then_some(ReceiptPart { number, total }),
-            message_id: self.message_id.clone(),
-        }
-    }
-
-    /// Whether it repeats another receipt.
-    fn is_same(&self, other: &Self) -> bool {
-        let key = |row: &Self| (row.message_key.clone(), row.state.clone(), row.part);
-        key(self) == key(other)
+    /// What tells the receipts of a provider apart. It has our reference, because some providers use their ids again.
+    fn key(&self) -> (String, ReceiptState, i32) {
+        let receipt = &self.receipt;
+        let names = [&receipt.reference, &receipt.message_id, &receipt.phone];
+        let names = names.map(|name| name.as_deref().unwrap_or_default());
+        let part = receipt.part.map_or(0, |part| match part.number {
+            0 => PART_WITH_ID,
+            number => number.into(),
+        });
+        let key = names.join(" ").chars().take(MAX_KEY).collect();
+        (key, receipt.state, part)
     }
 
     /// Whether the message may have this phone. Only a number that is certainly another one does not fit, which tells
     /// the messages of a batch apart that share an id or the reference of one of them.
     fn fits_phone(&self, phone: &str) -> bool {
-        let written = self.phone.as_ref();
+        let written = self.receipt.phone.as_ref();
         written.is_none_or(|written| may_be_written_as(phone, written))
     }
 
     /// When it is tried next, without a message.
     fn next_due(&self, keep: Duration, now: Timestamp) -> Timestamp {
-        let received_at = Timestamp::from_millis(self.received_at);
-        let age = now.since(received_at);
+        let age = now.since(self.received_at);
         let mut next = FIRST_AGE;
         while next <= age {
             next *= NEXT_AGE;
         }
-        received_at.plus(next.min(keep))
+        self.received_at.plus(next.min(keep))
     }
 
     /// What it proves about a message that is not sent.
     fn proves(&self, open: &OpenSms) -> Option<Transition> {
-        match self.state() {
+        match self.receipt.state {
             ReceiptState::Rejected if open.is_only_doubt => {
                 let fallback = || Failure::new(Class::Recipient, "rejected before it was sent");
-                let failure = self.failure().unwrap_or_else(fallback);
+                let failure = self.receipt.failure.clone().unwrap_or_else(fallback);
                 Some(Transition::FoundRejected(failure))
             }
             ReceiptState::Rejected | ReceiptState::Unlisted => None,
             _ => Some(Transition::Sent(Acceptance {
-                message_id: self.message_id.clone(),
+                message_id: self.receipt.message_id.clone(),
                 awaits_receipt: true,
                 ..Acceptance::default()
             })),
@@ -298,30 +269,84 @@ impl ReceiptRow {
     }
 }
 
-fn failure(class: Option<&str>, code: Option<&String>, reason: Option<&String>) -> Option<Failure> {
+impl From<Tried> for ReceiptRow {
+    fn from(tried: Tried) -> Self {
+        let (message_key, state, part) = tried.key();
+        let receipt = tried.receipt;
+        let (class, code, reason) = columns(receipt.failure);
+        Self {
+            provider: tried.provider,
+            message_key,
+            state: state.to_string(),
+            part,
+            parts: receipt.part.map_or(0, |part| part.total.into()),
+            reference: receipt.reference,
+            message_id: receipt.message_id,
+            phone: receipt.phone,
+            class,
+            code,
+            reason,
+            at: receipt.at.map(Timestamp::as_millis),
+            received_at: tried.received_at.as_millis(),
+            due_at: tried.due_at.map(Timestamp::as_millis),
+            sms_id: tried.sms_id,
+        }
+    }
+}
+
+impl From<(i64, ReceiptRow)> for Tried {
+    fn from((id, row): (i64, ReceiptRow)) -> Self {
+        let number = u16::try_from(row.part.max(0)).unwrap_or(0);
+        let total = u16::try_from(row.parts).unwrap_or(0);
+        Self {
+            id: Some(id),
+            provider: row.provider,
+            receipt: Receipt {
+                reference: row.reference,
+                message_id: row.message_id,
+                phone: row.phone,
+                state: row.state.parse().unwrap_or(ReceiptState::Unlisted),
+                failure: failure(row.class, row.code, row.reason),
+                at: row.at.or(Some(row.received_at)).map(Timestamp::from_millis),
+                part: (row.part != 0).then_some(ReceiptPart { number, total }),
+            },
+            received_at: Timestamp::from_millis(row.received_at),
+            due_at: row.due_at.map(Timestamp::from_millis),
+            sms_id: row.sms_id,
+        }
+    }
+}
+
+/// The columns of a failure: class, code and reason.
+type FailureColumns = (Option<String>, Option<String>, Option<String>);
+
+fn columns(failure: Option<Failure>) -> FailureColumns {
+    failure.map_or((None, None, None), |failure| {
+        let class = failure.class.to_string();
+        (Some(class), failure.code, Some(failure.reason))
+    })
+}
+
+fn failure(class: Option<String>, code: Option<String>, reason: Option<String>) -> Option<Failure> {
     Some(Failure {
         class: class?.parse().unwrap_or(Class::Unknown),
-        code: code.cloned(),
-        reason: reason.cloned().unwrap_or_default(),
+        code,
+        reason: reason.unwrap_or_default(),
     })
 }
 
 impl DeliveryRow {
-    fn state(&self) -> DeliveryState {
+    fn delivery(&self) -> Delivery {
         let word = self.delivery_state.as_deref();
         let state = DeliveryState::ALL
             .into_iter()
             .find(|state| Some(state.as_str()) == word);
-        state.unwrap_or_default()
-    }
-
-    fn delivery(&self) -> Delivery {
         Delivery {
-            state: self.state(),
+            state: state.unwrap_or_default(),
             failure: failure(
-                self.delivery_class.as_deref(),
-                self.delivery_code.as_ref(),
-                self.delivery_reason.as_ref(),
+                self.delivery_class.clone(),
+                self.delivery_code.clone(),
+                self.delivery_reason.clone(),
             ),
             at: self.delivery_at,
             note: self.delivery_note.clone(),
@@ -330,48 +355,34 @@ impl DeliveryRow {
 
     /// The receipt that decided, if none of the message has a row of its own. A wait that ended without a receipt has
     /// no time.
-    fn receipt(&self) -> Option<ReceiptRow> {
-        let state = match self.state() {
-            DeliveryState::Awaiting => return None,
-            DeliveryState::Delivered => ReceiptState::Delivered,
-            DeliveryState::Undelivered => ReceiptState::Undelivered,
-            DeliveryState::Expired => ReceiptState::Expired,
-            DeliveryState::NoReport => ReceiptState::NoReport,
-        };
-        let at = self.delivery_at?.as_millis();
-        Some(ReceiptRow {
-            provider: self.provider.clone(),
-            message_key: message_key([
-                self.reference.as_deref(),
-                self.message_id.as_deref(),
-                Some(&self.phone),
-            ]),
-            state: state.to_string(),
-            part: 0,
-            parts: 0,
+    fn receipt(&self) -> Option<Tried> {
+        let delivery = self.delivery();
+        let at = delivery.at?;
+        let receipt = Receipt {
             reference: self.reference.clone(),
             message_id: self.message_id.clone(),
             phone: Some(self.phone.clone()),
-            class: self.delivery_class.clone(),
-            code: self.delivery_code.clone(),
-            reason: self.delivery_reason.clone(),
+            state: match delivery.state {
+                DeliveryState::Awaiting => return None,
+                DeliveryState::Delivered => ReceiptState::Delivered,
+                DeliveryState::Undelivered => ReceiptState::Undelivered,
+                DeliveryState::Expired => ReceiptState::Expired,
+                DeliveryState::NoReport => ReceiptState::NoReport,
+            },
+            failure: delivery.failure,
             at: Some(at),
-            received_at: at,
-            due_at: None,
+            part: None,
+        };
+        Some(Tried {
             sms_id: Some(self.id),
+            ..Tried::new(&self.provider, &receipt, at)
         })
     }
 }
 
 impl DeliveryChange {
     fn new(id: i64, delivery: Delivery) -> Self {
-        let (class, code, reason) = delivery.failure.map_or((None, None, None), |failure| {
-            (
-                Some(failure.class.as_str()),
-                failure.code,
-                Some(failure.reason),
-            )
-        });
+        let (class, code, reason) = columns(delivery.failure);
         Self {
             id,
             state: delivery.state.as_str(),
@@ -394,14 +405,19 @@ impl Store {
         now: Timestamp,
     ) -> Result<ReceiptsApplied, StoreError> {
         let mut known = HashSet::new();
-        let rows: Vec<ReceiptRow> = receipts
+        let new: Vec<Tried> = receipts
             .iter()
-            .map(|receipt| ReceiptRow::new(provider, receipt, now))
-            .filter(|row| known.insert((row.message_key.clone(), row.state.clone(), row.part)))
+            .map(|receipt| Tried::new(provider, receipt, now))
+            .filter(|tried| known.insert(tried.key()))
             .collect();
         let mut applied = ReceiptsApplied::default();
-        for rows in rows.chunks(BATCH.into()) {
-            applied += transaction!(self, |connection| add(connection, rows, now))?;
+        for new in new.chunks(BATCH.into()) {
+            applied += transaction!(self, |connection| apply(
+                connection,
+                new.to_vec(),
+                Duration::MAX,
+                now
+            ))?;
         }
         Ok(applied)
     }
@@ -422,8 +438,8 @@ impl Store {
                     .limit(BATCH.into())
                     .select((receipt::id, ReceiptRow::as_select()))
             )?;
-            let tried = with_earlier(connection, with_ids(due)).await?;
-            apply(connection, tried, keep, now).await
+            let due = due.into_iter().map(Tried::from).collect();
+            apply(connection, due, keep, now).await
         })
     }
 
@@ -445,69 +461,54 @@ impl Store {
     }
 }
 
-fn with_ids(rows: Vec<(i64, ReceiptRow)>) -> Vec<Tried> {
-    rows.into_iter().map(|(id, row)| (Some(id), row)).collect()
-}
-
-/// Applies new receipts.
-async fn add(
-    connection: &mut Connection,
-    rows: &[ReceiptRow],
-    now: Timestamp,
-) -> QueryResult<ReceiptsApplied> {
-    let new = rows.iter().map(|row| (None, row.clone())).collect();
-    let tried = with_earlier(connection, new).await?;
-    apply(connection, tried, Duration::MAX, now).await
-}
-
 /// Adds the stored receipts without a message that may have the same one: of two that contradict each other, the first
 /// that came counts.
 async fn with_earlier(
     connection: &mut Connection,
     mut tried: Vec<Tried>,
 ) -> QueryResult<Vec<Tried>> {
-    if tried.is_empty() {
-        return Ok(tried);
+    let mut earlier: BTreeMap<i64, ReceiptRow> = BTreeMap::new();
+    /// A query for each name, because SQLite uses no index with a condition for an `OR`.
+    macro_rules! find_by {
+        ($name:ident) => {
+            let names = tried.iter().map(|tried| tried.receipt.$name.clone());
+            let names = in_list(names.flatten());
+            let found: Vec<(i64, ReceiptRow)> = load_locked!(
+                connection,
+                prepared receipt::table
+                    .filter(receipt::due_at.is_not_null())
+                    .filter(receipt::$name.eq_any(&names).assume_not_null())
+                    .order(receipt::id)
+                    .select((receipt::id, ReceiptRow::as_select()))
+            )?;
+            earlier.extend(found);
+        };
     }
-    let references = in_list(tried.iter().filter_map(|(_, row)| row.reference.clone()));
-    let message_ids = in_list(tried.iter().filter_map(|(_, row)| row.message_id.clone()));
-    let earlier: Vec<(i64, ReceiptRow)> = load_locked!(
-        connection,
-        prepared receipt::table
-            .filter(receipt::due_at.is_not_null())
-            .filter(
-                receipt::reference.eq_any(&references)
-                    .or(receipt::message_id.eq_any(&message_ids))
-                    .assume_not_null()
-            )
-            .order(receipt::id)
-            .select((receipt::id, ReceiptRow::as_select()))
-    )?;
-    let known: HashSet<i64> = tried.iter().filter_map(|(id, _)| *id).collect();
-    let others = earlier.into_iter().filter(|(id, _)| !known.contains(id));
-    tried.extend(others.map(|(id, row)| (Some(id), row)));
-    tried.sort_by_key(|(id, _)| id.unwrap_or(i64::MAX));
+    find_by!(reference);
+    find_by!(message_id);
+    earlier.retain(|id, _| tried.iter().all(|tried| tried.id != Some(*id)));
+    tried.extend(earlier.into_iter().map(Tried::from));
+    tried.sort_by_key(|tried| tried.id.unwrap_or(i64::MAX));
     Ok(tried)
 }
 
 /// Applies receipts in the order in which they came.
 async fn apply(
     connection: &mut Connection,
-    mut tried: Vec<Tried>,
+    tried: Vec<Tried>,
     keep: Duration,
     now: Timestamp,
 ) -> QueryResult<ReceiptsApplied> {
-    let mut applied = ReceiptsApplied {
-        receipts: tried.len() as u64,
-        ..ReceiptsApplied::default()
-    };
+    let mut applied = ReceiptsApplied::default();
     if tried.is_empty() {
         return Ok(applied);
     }
+    let mut tried = with_earlier(connection, tried).await?;
+    applied.receipts = tried.len() as u64;
     match_sent(connection, &mut tried).await?;
     settle_open(connection, &mut tried, &mut applied, now).await?;
     let (matched, mut unmatched): (Vec<Tried>, Vec<Tried>) =
-        tried.into_iter().partition(|(_, row)| row.sms_id.is_some());
+        tried.into_iter().partition(|tried| tried.sms_id.is_some());
     let (new, early) = update_deliveries(connection, matched, now).await?;
     unmatched.extend(early);
     applied.matched = applied.receipts - unmatched.len() as u64;
@@ -515,56 +516,70 @@ async fn apply(
     Ok(applied)
 }
 
-/// Finds the sent messages of receipts: by our reference, else by the provider's id and the phone.
+/// The receipts without a message that have this name of one, and the names.
+fn unmatched<'a>(
+    tried: &'a mut [Tried],
+    name: impl Fn(&Receipt) -> Option<&String> + 'a,
+) -> impl Iterator<Item = (&'a mut Tried, String)> {
+    let unmatched = tried.iter_mut().filter(|tried| tried.sms_id.is_none());
+    unmatched.filter_map(move |tried| {
+        let name = name(&tried.receipt)?.clone();
+        Some((tried, name))
+    })
+}
+
+/// Finds the sent messages of receipts: by our reference, else by the provider's id and the phone. A reference names the
+/// id of its message, unless another program wrote it.
 async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryResult<()> {
-    /// Looks for the value of a receipt's field in the column of the same name.
+    let other_reference = connection.other_reference();
+    /// Looks for the name of the message, with the values of the names for the condition.
     macro_rules! match_by {
-        ($field:ident) => {{
-            let wanted = in_list(
-                tried
-                    .iter()
-                    .filter(|(_, row)| row.sms_id.is_none())
-                    .filter_map(|(_, row)| row.$field.clone()),
-            );
-            if !wanted.is_empty() {
+        ($name:ident, |$names:ident| $values:expr, |$wanted:ident| $condition:expr) => {{
+            let $names = unmatched(tried, |receipt| receipt.$name.as_ref()).map(|(_, name)| name);
+            let $wanted = in_list($values);
+            if !$wanted.is_empty() {
                 let found: Vec<(i64, Option<String>, LossyText, String)> =
                     with_conn!(connection, |conn| Prepared(
                         sms_sent::table
-                            .filter(sms_sent::$field.eq_any(&wanted))
+                            .filter($condition)
                             .filter(sms_sent::delivery_state.is_not_null())
                             .select((
                                 sms_sent::id,
-                                sms_sent::$field,
+                                sms_sent::$name,
                                 sms_sent::phone,
                                 sms_sent::provider,
                             ))
                     )
                     .load(conn))?;
-                let mut messages: HashMap<&str, Vec<_>> = HashMap::new();
-                for (id, name, phone, provider) in &found {
-                    let name = name.as_deref().unwrap_or_default();
-                    messages
-                        .entry(name)
-                        .or_default()
-                        .push((*id, phone, provider));
+                let mut messages: HashMap<String, Vec<_>> = HashMap::new();
+                for (id, name, phone, provider) in found {
+                    let messages = messages.entry(name.unwrap_or_default()).or_default();
+                    messages.push((id, phone.text, provider));
                 }
-                for (_, row) in tried.iter_mut().filter(|(_, row)| row.sms_id.is_none()) {
-                    let named = row.$field.as_deref().and_then(|name| messages.get(name));
-                    let mut fitting = named.into_iter().flatten().filter(|(_, phone, provider)| {
-                        **provider == row.provider && row.fits_phone(&phone.text)
+                for (tried, name) in unmatched(tried, |receipt| receipt.$name.as_ref()) {
+                    let named = messages.get(&name).into_iter().flatten();
+                    let mut fitting = named.filter(|(_, phone, provider)| {
+                        *provider == tried.provider && tried.fits_phone(phone)
                     });
                     // Of several messages with one id, none is certain.
-                    let matched = match (fitting.next(), fitting.next()) {
+                    tried.sms_id = match (fitting.next(), fitting.next()) {
                         (Some((id, ..)), None) => Some(*id),
                         _ => None,
                     };
-                    row.sms_id = matched;
                 }
             }
         }};
     }
-    match_by!(reference);
-    match_by!(message_id);
+    match_by!(
+        reference,
+        |names| names.filter_map(|name| id_in_reference(&name)),
+        |ids| sms_sent::id.eq_any(&ids).nullable()
+    );
+    match_by!(reference, |names| names, |names| sms_sent::reference
+        .eq_any(&names)
+        .and(sql::<Bool>(other_reference)));
+    match_by!(message_id, |names| names, |names| sms_sent::message_id
+        .eq_any(&names));
     Ok(())
 }
 
@@ -575,33 +590,28 @@ async fn settle_open(
     applied: &mut ReceiptsApplied,
     now: Timestamp,
 ) -> QueryResult<()> {
-    let references = in_list(
-        tried
-            .iter()
-            .filter(|(_, row)| row.sms_id.is_none())
-            .filter_map(|(_, row)| row.reference.clone()),
-    );
+    let references = unmatched(tried, |receipt| receipt.reference.as_ref());
+    let references = in_list(references.map(|(_, reference)| reference));
     if references.is_empty() {
         return Ok(());
     }
     let open = open_messages(connection, &references).await?;
     let mut settlements: BTreeMap<i64, Settlement> = BTreeMap::new();
-    for (_, row) in tried.iter_mut().filter(|(_, row)| row.sms_id.is_none()) {
+    for (tried, reference) in unmatched(tried, |receipt| receipt.reference.as_ref()) {
         // The messages of a batch may share the reference of one of them.
-        let message = row
-            .reference
-            .as_ref()
-            .and_then(|reference| open.get(reference))
-            .filter(|open| row.fits_phone(&open.phone));
-        let Some((message, transition)) = message.and_then(|open| Some((open, row.proves(open)?)))
+        let message = open
+            .get(&reference)
+            .filter(|open| tried.fits_phone(&open.phone));
+        let Some((message, transition)) =
+            message.and_then(|open| Some((open, tried.proves(open)?)))
         else {
             continue;
         };
-        row.sms_id = Some(message.id);
+        tried.sms_id = Some(message.id);
         let settlement = Settlement {
             id: message.id,
             claim: message.claim,
-            provider: row.provider.clone(),
+            provider: tried.provider.clone(),
             transition,
         };
         // Proof of acceptance is stronger than a rejection of what may have been another attempt.
@@ -622,9 +632,9 @@ async fn settle_open(
             _ => applied.failed += 1,
         }
     }
-    for (_, row) in tried {
-        if changed_meanwhile.contains(&row.sms_id) {
-            row.sms_id = None;
+    for tried in tried {
+        if changed_meanwhile.contains(&tried.sms_id) {
+            tried.sms_id = None;
         }
     }
     Ok(())
@@ -690,13 +700,13 @@ async fn keep_unmatched(
     let mut new = Vec::new();
     let mut expired = Vec::new();
     // Those that came together are due together again.
-    let mut due_again: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-    for (id, row) in unmatched {
-        let due = row.next_due(keep, now).as_millis();
-        match id {
-            None => new.push(row),
-            Some(id) if due <= now.as_millis() => expired.push(id),
-            Some(id) if row.due_at != Some(due) => due_again.entry(due).or_default().push(id),
+    let mut due_again: BTreeMap<Timestamp, Vec<i64>> = BTreeMap::new();
+    for tried in unmatched {
+        let due = tried.next_due(keep, now);
+        match tried.id {
+            None => new.push(ReceiptRow::from(tried)),
+            Some(id) if due <= now => expired.push(id),
+            Some(id) if tried.due_at != Some(due) => due_again.entry(due).or_default().push(id),
             Some(_) => {}
         }
     }
@@ -731,7 +741,7 @@ async fn update_deliveries(
     matched: Vec<Tried>,
     now: Timestamp,
 ) -> QueryResult<(u64, Vec<Tried>)> {
-    let ids: BTreeSet<i64> = matched.iter().filter_map(|(_, row)| row.sms_id).collect();
+    let ids: BTreeSet<i64> = matched.iter().filter_map(|tried| tried.sms_id).collect();
     if ids.is_empty() {
         return Ok((0, Vec::new()));
     }
@@ -750,41 +760,36 @@ async fn update_deliveries(
             .select((receipt::id, ReceiptRow::as_select()))
     )
     .load(conn))?;
-    let mut stored: Vec<i64> = matched.iter().filter_map(|(id, _)| *id).collect();
-    let (mut known, mut matched) = (by_message(with_ids(known)), by_message(matched));
+    let mut stored: Vec<i64> = matched.iter().filter_map(|tried| tried.id).collect();
+    let mut known = by_message(known.into_iter().map(Tried::from));
+    let mut matched = by_message(matched);
     let mut new = 0;
     let (mut changes, mut kept, mut opted_out) = (Vec::new(), Vec::new(), BTreeMap::new());
     for row in rows {
         let arrived = matched.remove(&row.id).unwrap_or_default();
-        let mut earlier: Vec<ReceiptRow> = known
-            .remove(&row.id)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(_, receipt)| receipt)
-            .collect();
-        let have_rows = !earlier.is_empty() || arrived.iter().any(|(_, one)| one.part != 0);
+        let mut earlier = known.remove(&row.id).unwrap_or_default();
+        let have_rows =
+            !earlier.is_empty() || arrived.iter().any(|tried| tried.receipt.part.is_some());
         if earlier.is_empty() {
             earlier.extend(row.receipt());
             kept.extend(earlier.iter().filter(|_| have_rows).cloned());
         }
         let segments = row.segments.and_then(|count| u16::try_from(count).ok());
-        let mut reported: Vec<Reported> = earlier.iter().map(ReceiptRow::reported).collect();
         let mut found = row.delivery();
-        for (id, receipt) in arrived {
-            if have_rows && earlier.iter().any(|one| one.is_same(&receipt)) {
+        for tried in arrived {
+            if have_rows && earlier.iter().any(|one| one.key() == tried.key()) {
                 continue;
             }
-            reported.push(receipt.reported());
-            let mut next = delivery(&reported, segments.unwrap_or(0));
+            let is_new = tried.id.is_none();
+            kept.extend(have_rows.then(|| tried.clone()));
+            earlier.push(tried);
+            let receipts = earlier.iter().map(|tried| &tried.receipt);
+            let mut next = delivery(receipts, segments.unwrap_or(0));
             next.note = found.note.clone().or(next.note);
             let is_change = next.state != DeliveryState::Awaiting && next != found;
-            new += u64::from(id.is_none() && (is_change || have_rows));
+            new += u64::from(is_new && (is_change || have_rows));
             if is_change {
                 found = next;
-            }
-            if have_rows {
-                earlier.push(receipt.clone());
-                kept.push(receipt);
             }
         }
         if found == row.delivery() {
@@ -798,20 +803,26 @@ async fn update_deliveries(
         changes.push(DeliveryChange::new(row.id, found));
     }
     let mut early = Vec::new();
-    for (id, mut receipt) in matched.into_values().flatten() {
-        if receipt.state() == ReceiptState::Rejected {
+    for mut tried in matched.into_values().flatten() {
+        if tried.receipt.state == ReceiptState::Rejected {
             // Its message failed with it, and may turn out to be sent.
-            new += u64::from(id.is_none());
-            kept.push(receipt);
+            new += u64::from(tried.id.is_none());
+            kept.push(tried);
         } else {
-            stored.retain(|stored| Some(*stored) != id);
-            receipt.sms_id = None;
-            early.push((id, receipt));
+            stored.retain(|stored| Some(*stored) != tried.id);
+            tried.sms_id = None;
+            early.push(tried);
         }
     }
-    for receipt in &mut kept {
-        receipt.due_at = None;
-    }
+    let applied = |tried| Tried {
+        due_at: None,
+        ..tried
+    };
+    let kept: Vec<ReceiptRow> = kept
+        .into_iter()
+        .map(applied)
+        .map(ReceiptRow::from)
+        .collect();
     delete_receipts(connection, &stored).await?;
     insert_new!(connection, receipt::table, &kept)?;
     if !changes.is_empty() {
@@ -826,11 +837,11 @@ async fn update_deliveries(
     Ok((new, early))
 }
 
-fn by_message(receipts: Vec<Tried>) -> BTreeMap<i64, Vec<Tried>> {
+fn by_message(receipts: impl IntoIterator<Item = Tried>) -> BTreeMap<i64, Vec<Tried>> {
     let mut messages: BTreeMap<i64, Vec<Tried>> = BTreeMap::new();
-    for (id, row) in receipts {
-        let message = row.sms_id.unwrap_or_default();
-        messages.entry(message).or_default().push((id, row));
+    for tried in receipts {
+        let message = tried.sms_id.unwrap_or_default();
+        messages.entry(message).or_default().push(tried);
     }
     messages
 }

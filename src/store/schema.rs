@@ -67,6 +67,8 @@ diesel::table! {
         late_accepted -> Integer,
         late_message_id -> Nullable<Text>,
         late_claims -> Nullable<Text>,
+        late_provider -> Nullable<Text>,
+        late_awaits_receipt -> Nullable<Bool>,
         refunded_claim -> Nullable<BigInt>,
         created_at -> BigInt,
         doubt_since -> Nullable<BigInt>,

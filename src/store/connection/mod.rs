@@ -443,6 +443,14 @@ impl Connection {
         }
     }
 
+    /// The condition of the index of references, for a condition on `reference` in `sms_sent`: another program wrote it.
+    pub(super) fn other_reference(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => "substr(reference, 17) <> CAST(id AS TEXT)",
+            Self::Mysql(_) => "TRUE",
+        }
+    }
+
     /// A table `queue` of the ids of the campaigns that table `sms` has, without reading each of its rows.
     pub(super) fn campaigns_in_queue(&self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use diesel::dsl::{count_star, sql};
-use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use serde::Serialize;
 
 use super::connection::reading;
@@ -329,7 +329,7 @@ impl Store {
         let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
             .filter(campaigns.on(sms_sent::campaign_id))
-            .filter(sms_sent::delivery_state.eq_any(pages::NOT_DELIVERED))
+            .filter(sql::<Bool>(pages::NOT_DELIVERED))
             .filter(sms_sent::resent_at.is_null())
             .group_by((
                 sms_sent::delivery_class,

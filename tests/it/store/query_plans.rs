@@ -9,7 +9,7 @@ use serde_json::Value;
 use smsq::queue::{Settled, Settlement};
 use smsq::receipt::{Receipt, ReceiptState};
 use smsq::sms::Timestamp;
-use smsq::store::{Access, CampaignStatus, CommitBatch, Store, TriedAt};
+use smsq::store::{Access, CampaignFilter, CampaignStatus, CommitBatch, Store, TriedAt};
 
 use super::server::on_every_server;
 use super::test_queue::{
@@ -250,18 +250,30 @@ fn plan(queue: &TestQueue, run: &Run) -> String {
     lines.join("\n")
 }
 
+/// Forty thousand rows with a number `n`.
+fn numbered(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mysql => "(SELECT seq AS n FROM seq_1_to_40000) AS n",
+        Kind::Postgres => "generate_series(1, 40000) AS n",
+        Kind::Sqlite => {
+            "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 40000) \
+             SELECT n FROM s) AS s"
+        }
+    }
+}
+
+/// Collects the statistics of a table.
+fn analyze(client: &mut Client, kind: Kind, table: &str) {
+    client.run(&match kind {
+        Kind::Mysql => format!("ANALYZE TABLE {table}"),
+        Kind::Sqlite | Kind::Postgres => format!("ANALYZE {table}"),
+    });
+}
+
 /// A campaign with twenty thousand ready and as many unknown messages.
 async fn many_unknown(queue: &TestQueue) -> i64 {
     let spring = queue.campaign("spring").await;
-    let rows = match queue.db.kind {
-        Kind::Mysql => "(SELECT seq AS n FROM seq_1_to_40000) AS n".to_owned(),
-        Kind::Postgres => "generate_series(1, 40000) AS n".to_owned(),
-        Kind::Sqlite => {
-            "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 40000) \
-                         SELECT n FROM s) AS s"
-                .to_owned()
-        }
-    };
+    let rows = numbered(queue.db.kind);
     let mut client = queue.db.client();
     client.run(&format!(
         "INSERT INTO sms (campaign_id, phone, content, state, in_doubt, claim, claimed_at, doubt_claim, claimed_provider, \
@@ -273,12 +285,112 @@ async fn many_unknown(queue: &TestQueue) -> i64 {
             Kind::Sqlite | Kind::Postgres => "'reference-' || n",
         },
     ));
-    let analyze = match queue.db.kind {
-        Kind::Mysql => "ANALYZE TABLE sms",
-        Kind::Sqlite | Kind::Postgres => "ANALYZE sms",
-    };
-    client.run(analyze);
+    analyze(&mut client, queue.db.kind, "sms");
     spring
+}
+
+/// Forty thousand sent messages that await a receipt, every second with a reference of another program, and as many
+/// receipts that came before their message.
+async fn many_awaiting(queue: &TestQueue) {
+    let spring = queue.campaign("spring").await;
+    let kind = queue.db.kind;
+    let rows = numbered(kind);
+    let joined = |name: &str| match kind {
+        Kind::Mysql => format!("concat('{name}', n + {OWN})"),
+        Kind::Sqlite | Kind::Postgres => format!("'{name}' || (n + {OWN})"),
+    };
+    let (own, other, sent, early) = (
+        joined("0123456789abcdef"),
+        joined("other-"),
+        joined("SM"),
+        joined("early-"),
+    );
+    let mut client = queue.db.client();
+    client.run(&format!(
+        "INSERT INTO sms_sent (id, campaign_id, phone, reference, provider, message_id, attempts, claim, delivery_state, \
+         created_at, sent_at) SELECT {OWN} + n, {spring}, '+447400123456', CASE WHEN n % 2 = 0 THEN {own} ELSE {other} END, \
+         '{PROVIDER}', {sent}, 1, 1, 'awaiting', n, n FROM {rows}"
+    ));
+    client.run(&format!(
+        "INSERT INTO receipt (provider, message_key, state, part, parts, reference, message_id, received_at, due_at) \
+         SELECT '{PROVIDER}', {early}, 'delivered', 0, 0, {early}, {early}, 0, {} FROM {rows}",
+        i64::MAX
+    ));
+    // SQLite has no statistics, unless another program collects them.
+    if kind != Kind::Sqlite {
+        analyze(&mut client, kind, "sms_sent");
+        analyze(&mut client, kind, "receipt");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn receipts_find_sent_messages_and_each_other_by_an_index() {
+    recording(async || {
+        on_every_engine(async |queue| {
+            many_awaiting(queue).await;
+            let store = recorded_store(queue).await;
+            let named = |reference: Option<&str>, message_id: Option<&str>, state| Receipt {
+                reference: reference.map(str::to_owned),
+                message_id: message_id.map(str::to_owned),
+                phone: None,
+                state,
+                failure: None,
+                at: None,
+                part: None,
+            };
+            let receipts = [
+                named(
+                    Some("0123456789abcdef5000008"),
+                    None,
+                    ReceiptState::Delivered,
+                ),
+                named(Some("other-5000009"), None, ReceiptState::Delivered),
+                named(None, Some("SM5000011"), ReceiptState::Undelivered),
+            ];
+            let added = store.add_receipts(PROVIDER, &receipts, NOW).await;
+            assert_eq!(added.expect("applied").matched, 3);
+            let mut pages = store.undelivered(CampaignFilter::All).await.expect("read");
+            let page = store.next_undelivered(&mut pages, 10).await.expect("read");
+            assert_eq!(page.len(), 1);
+            let is_own = |run: &Run| {
+                let values = format!("{:?}", run.values);
+                let has_value = ["5000008", "5000009", "5000011"]
+                    .iter()
+                    .any(|value| values.contains(value));
+                has_value || run.sql.contains("delivery_state = '")
+            };
+            // Other tests run statements at the same time.
+            let is_of_engine =
+                |run: &Run| run.sql.contains('"') == (queue.db.kind == Kind::Postgres);
+            let plans: Vec<String> = recorded()
+                .iter()
+                .filter(|run| run.sql.starts_with("SELECT") && is_own(run) && is_of_engine(run))
+                .map(|run| plan(queue, run))
+                .collect();
+            for found in &plans {
+                for slow in ["Seq Scan", "SCAN ", "\tALL\t"] {
+                    assert!(!found.contains(slow), "{plans:#?}");
+                }
+            }
+            let (other, undelivered) = match queue.db.kind {
+                Kind::Sqlite => ("sms_sent_other_reference", "sms_sent_delivery"),
+                Kind::Postgres => ("sms_sent_other_reference", "sms_sent_undelivered"),
+                Kind::Mysql => ("sms_sent_reference", "sms_sent_delivery"),
+            };
+            for index in [
+                other,
+                undelivered,
+                "sms_sent_message",
+                "receipt_due_reference",
+                "receipt_due_message_id",
+            ] {
+                let is_used = plans.iter().any(|found| found.contains(index));
+                assert!(is_used, "{index}: {plans:#?}");
+            }
+        })
+        .await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
