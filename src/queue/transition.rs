@@ -17,7 +17,9 @@ pub struct RowState {
     pub has_doubt_end: bool,
     /// The number of older claims that were accepted while this one was sending.
     pub late_accepted: i32,
-    pub late_message_id: Option<String>,
+    /// The last of these acceptances, and its provider.
+    pub late_acceptance: Acceptance,
+    pub late_provider: Option<String>,
     /// The numbers of those claims, separated by commas.
     pub late_claims: Option<String>,
 }
@@ -31,6 +33,7 @@ pub enum ResolvedTransition {
     /// them already.
     Noted(Option<String>),
     Sent {
+        provider: String,
         acceptance: Acceptance,
         counts: SentCounts,
         settled: Settled,
@@ -227,6 +230,7 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
         }
         let is_only = claims.len() == 1 && is_own;
         return ResolvedTransition::Sent {
+            provider: settlement.provider.clone(),
             acceptance: acceptance.clone(),
             counts: SentCounts {
                 // The attempt of an unknown or ready message was counted before.
@@ -265,11 +269,10 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
             settlement.transition,
             Transition::NotAdmitted(_) | Transition::Ready { counted: false, .. }
         );
+        let provider = row.late_provider.as_ref();
         return ResolvedTransition::Sent {
-            acceptance: Acceptance {
-                message_id: row.late_message_id.clone(),
-                ..Acceptance::default()
-            },
+            provider: provider.unwrap_or(&settlement.provider).clone(),
+            acceptance: row.late_acceptance.clone(),
             counts: SentCounts {
                 attempts: i32::from(was_attempted),
                 accepted: 0,
@@ -394,7 +397,8 @@ mod tests {
                 doubt_claim,
                 has_doubt_end,
                 late_accepted,
-                late_message_id: None,
+                late_acceptance: Acceptance::default(),
+                late_provider: None,
                 late_claims: (late_accepted > 0).then(|| "1".to_owned()),
             },
         )

@@ -141,8 +141,8 @@ pub(super) async fn lock_campaigns(
 #[derive(Default)]
 struct Changes {
     sent: Vec<SentRow>,
-    /// Late acceptances: message, the provider's id of it, and column `late_claims`.
-    noted: Vec<(i64, Option<String>, String)>,
+    /// Late acceptances: message, provider, and column `late_claims`.
+    noted: Vec<(i64, String, Acceptance, String)>,
     others: BTreeMap<RowChange, Vec<i64>>,
     attempts: Vec<NewAttempt>,
     /// Phones for the suppression list, and why.
@@ -177,21 +177,21 @@ impl Changes {
         match resolved {
             ResolvedTransition::Stale => Settled::Stale,
             ResolvedTransition::Noted(claims) => {
-                let message_id = match &settlement.transition {
-                    Transition::Sent(acceptance) => acceptance.message_id.clone(),
-                    _ => None,
-                };
-                self.noted
-                    .extend(claims.map(|claims| (id, message_id, claims)));
+                if let (Transition::Sent(acceptance), Some(claims)) =
+                    (&settlement.transition, claims)
+                {
+                    let provider = settlement.provider.clone();
+                    self.noted.push((id, provider, acceptance.clone(), claims));
+                }
                 Settled::Late
             }
             ResolvedTransition::Sent {
+                provider,
                 acceptance,
                 counts,
                 settled,
             } => {
-                let sent = row.sent(&settlement.provider, acceptance, counts, now);
-                self.sent.push(sent);
+                self.sent.push(row.sent(&provider, acceptance, counts, now));
                 settled
             }
             ResolvedTransition::Changed(change) => {
@@ -218,11 +218,13 @@ impl Changes {
         }
         attempts::store(connection, self.attempts, now).await?;
         transitions::to_sent(connection, self.sent).await?;
-        for (id, message_id, claims) in self.noted {
+        for (id, provider, acceptance, claims) in self.noted {
             with_conn!(connection, |conn| update(sms::table.find(id))
                 .set((
                     sms::late_accepted.eq(sms::late_accepted + 1),
-                    sms::late_message_id.eq(&message_id),
+                    sms::late_provider.eq(&provider),
+                    sms::late_message_id.eq(&acceptance.message_id),
+                    sms::late_awaits_receipt.eq(acceptance.awaits_receipt),
                     sms::late_claims.eq(&claims),
                 ))
                 .execute(conn))?;

@@ -40,6 +40,8 @@ pub(super) struct QueuedSms {
     late_accepted: i32,
     late_message_id: Option<LossyText>,
     late_claims: Option<LossyText>,
+    late_provider: Option<String>,
+    late_awaits_receipt: Option<bool>,
     unknown_at: Option<i64>,
     doubt_claim: Option<i64>,
     created_at: i64,
@@ -78,7 +80,12 @@ impl QueuedSms {
             doubt_claim: self.doubt_claim,
             has_doubt_end: self.unknown_at.is_some(),
             late_accepted: self.late_accepted,
-            late_message_id: self.late_message_id.clone().map(String::from),
+            late_acceptance: Acceptance {
+                message_id: self.late_message_id.clone().map(String::from),
+                awaits_receipt: self.late_awaits_receipt == Some(true),
+                ..Acceptance::default()
+            },
+            late_provider: self.late_provider.clone(),
             late_claims: self.late_claims.clone().map(String::from),
         }
     }

@@ -1,11 +1,12 @@
 //! Late results: results of a claim that is not the current one. A late acceptance always counts.
 
 use smsq::queue::{Settled, Transition};
-use smsq::sms::Sms;
+use smsq::sms::{Acceptance, Sms};
 use smsq::store::{CampaignFilter, CampaignStatus, RetryFilter};
 
 use super::test_queue::{
-    NOW, TestQueue, again, failed, failure, on_every_engine, released, rows, sent, unknown,
+    NOW, PROVIDER, TestQueue, again, failed, failure, on_every_engine, released, rows, sent,
+    unknown,
 };
 
 /// Reclaims the one message of the oldest worker.
@@ -370,4 +371,29 @@ async fn late_acceptance_of_failed_message_counts_once() {
         assert_eq!(accepted(queue), 1);
     })
     .await;
+}
+
+/// However the newer claim ends: it fails, or its worker dies.
+#[tokio::test]
+async fn late_acceptance_awaits_the_receipt_of_its_provider() {
+    for worker_dies in [false, true] {
+        on_every_engine(async |queue| {
+            let (old, new) = sending_again(queue).await;
+            let late = Transition::Sent(Acceptance {
+                awaits_receipt: true,
+                ..Acceptance::default()
+            });
+            assert_eq!(queue.settle(&old, late).await, Settled::Late);
+            if worker_dies {
+                reclaim(queue).await;
+            } else {
+                queue.settle(&new, failed()).await;
+            }
+            for (column, expected) in [("provider", PROVIDER), ("delivery_state", "awaiting")] {
+                let sql = format!("SELECT {column} AS value FROM sms_sent");
+                assert_eq!(queue.db.words(&sql), [Some(expected.to_owned())]);
+            }
+        })
+        .await;
+    }
 }
