@@ -223,35 +223,35 @@ impl Metrics {
         }
     }
 
-    pub fn note_commit(&self, took: Duration) {
+    pub fn record_commit(&self, took: Duration) {
         self.commit_duration.observe(took.as_secs_f64());
     }
 
     /// Counts a commit that waits for the database.
-    pub fn note_database_retry(&self) {
+    pub fn record_database_retry(&self) {
         self.database_retries.inc();
     }
 
     /// Counts new receipts; `via` is how they came, `pull` or `webhook`.
-    pub fn note_receipts(&self, provider: &str, via: &str, count: u64) {
+    pub fn record_receipts(&self, provider: &str, via: &str, count: u64) {
         let labels = [("provider", provider.to_owned()), ("via", via.to_owned())];
         self.receipts.get_or_create(&labels).inc_by(count);
     }
 
     /// Counts messages that were posted to the server; `result` is one of few words.
-    pub fn note_posted(&self, result: &str, count: u64) {
+    pub fn record_posted(&self, result: &str, count: u64) {
         let labels = [("result", result.to_owned())];
         self.posted.get_or_create(&labels).inc_by(count);
     }
 
     /// Counts phones that were suppressed because they replied so.
-    pub fn note_opt_outs(&self, provider: &str, count: u64) {
+    pub fn record_opt_outs(&self, provider: &str, count: u64) {
         let labels = [("provider", provider.to_owned())];
         self.opt_outs.get_or_create(&labels).inc_by(count);
     }
 
     /// Counts what was posted and could not be read.
-    pub fn note_unreadable_posts(&self, provider: &str, count: u64) {
+    pub fn record_unreadable_posts(&self, provider: &str, count: u64) {
         let labels = [("provider", provider.to_owned())];
         self.unreadable_posts.get_or_create(&labels).inc_by(count);
     }
@@ -334,7 +334,7 @@ impl RunState {
 
 impl ProviderMetrics {
     /// Counts the outcomes of one request.
-    pub fn note_outcomes(&self, outcomes: &[Outcome]) {
+    pub fn record_outcomes(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let index = match outcome {
                 Outcome::Accepted(_) => 0,
@@ -350,12 +350,12 @@ impl ProviderMetrics {
         }
     }
 
-    pub fn note_request(&self, took: Duration) {
+    pub fn record_request(&self, took: Duration) {
         self.request_duration.observe(took.as_secs_f64());
     }
 
     /// Counts an accepted message; `delay` is the time since it was due.
-    pub fn note_accepted(&self, segments: u64, delay: Duration) {
+    pub fn record_accepted(&self, segments: u64, delay: Duration) {
         self.segments.inc_by(segments);
         self.send_delay.observe(delay.as_secs_f64());
     }
@@ -387,18 +387,18 @@ mod tests {
         let metrics = Metrics::default();
         let limits = ["100/s", "5000/hour"].map(|rate| rate.parse().expect("a rate"));
         let provider = metrics.provider("cellar", &limits);
-        provider.note_outcomes(&[
+        provider.record_outcomes(&[
             Outcome::Accepted(Acceptance::default()),
             Outcome::Accepted(Acceptance::default()),
             Outcome::Rejected(Failure::new(Class::Recipient, "invalid")),
         ]);
-        provider.note_request(Duration::from_millis(300));
-        provider.note_accepted(2, Duration::from_secs(4));
+        provider.record_request(Duration::from_millis(300));
+        provider.record_accepted(2, Duration::from_secs(4));
         provider.set_state(true, Some(at(1_700_000_000)));
         metrics.set_requests(3, 61);
-        metrics.note_commit(Duration::from_millis(4));
-        metrics.note_database_retry();
-        metrics.note_receipts("cellar", "pull", 7);
+        metrics.record_commit(Duration::from_millis(4));
+        metrics.record_database_retry();
+        metrics.record_receipts("cellar", "pull", 7);
         let text = metrics.text(None);
         for line in [
             "# TYPE smsq_attempts_total counter",

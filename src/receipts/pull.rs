@@ -570,7 +570,7 @@ impl Pass<'_> {
                 Ok(applied) => {
                     self.fetched += receipts.len() as u64;
                     self.applied += applied;
-                    self.metrics.note_receipts(name, PULLED, applied.new);
+                    self.metrics.record_receipts(name, PULLED, applied.new);
                     return Ok(());
                 }
                 Err(error) => error,

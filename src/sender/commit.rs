@@ -106,6 +106,8 @@ struct Work {
     again_at: Option<Instant>,
     began: Instant,
     wait: Duration,
+    /// Why the last part could not be committed, while it waits for the database.
+    unavailable: Option<StoreError>,
     /// Settlements that failed alone.
     suspects: Vec<(Settlement, StoreError)>,
     is_any_stored: bool,
@@ -123,15 +125,12 @@ impl Work {
             again_at: None,
             began: now,
             wait: FIRST_WAIT,
+            unavailable: None,
             suspects: Vec::new(),
             is_any_stored: false,
             result: CommitResult::default(),
             lost_claims: false,
         }
-    }
-
-    fn has_waited(&self) -> bool {
-        self.wait != FIRST_WAIT
     }
 }
 
@@ -241,7 +240,10 @@ impl Committer {
         let error = match committed {
             Ok(committed) => {
                 work.is_any_stored |= !part.settlements.is_empty();
-                self.note_commit(work.part_began.elapsed(), work.has_waited());
+                if work.unavailable.take().is_some() {
+                    tracing::warn!("the database is available again");
+                }
+                self.record_commit(work.part_began.elapsed());
                 if !part.claims.is_empty() || part.orphans.is_some() {
                     work.result = committed;
                 }
@@ -303,24 +305,18 @@ impl Committer {
         if work.began.elapsed() >= patience {
             return Err(error);
         }
-        if !work.has_waited() {
-            tracing::warn!(%error, "the database is unreachable; results wait in memory");
-            self.context
-                .progress
-                .set_note(Some(format!("{error}; results wait in memory")));
+        if work.unavailable.is_none() {
+            tracing::warn!(%error, "the database is unavailable; results wait in memory");
         }
-        self.context.metrics.note_database_retry();
+        work.unavailable = Some(error);
+        self.context.metrics.record_database_retry();
         work.again_at = Some(Instant::now() + work.wait);
         work.wait = (work.wait * 2).min(LONGEST_WAIT);
         Ok(())
     }
 
-    fn note_commit(&mut self, took: Duration, was_away: bool) {
-        if was_away {
-            tracing::warn!("the database is back");
-            self.context.progress.set_note(None);
-        }
-        self.context.metrics.note_commit(took);
+    fn record_commit(&mut self, took: Duration) {
+        self.context.metrics.record_commit(took);
         self.stored_at = Some(Instant::now());
         self.expected = expected(self.expected, took);
     }
@@ -345,18 +341,24 @@ impl Committer {
     /// Records that claims were committed, `took` after their plan. Their requests start `within` after it, or go back
     /// into the queue.
     pub(super) fn record_claims(&mut self, has_messages: bool, took: Duration, within: Duration) {
-        let progress = &self.context.progress;
         if took < within {
-            if let Some(failing) = self.claims_fail.take()
-                && matches!(failing.fault, ClaimFault::Late { .. })
-            {
-                progress.set_note(None);
-            }
+            self.claims_fail = None;
         } else if has_messages {
-            let fault = ClaimFault::Late { took, within };
-            progress.set_note(Some(fault.error().to_string()));
-            self.record_failed_claims(fault);
+            self.record_failed_claims(ClaimFault::Late { took, within });
         }
+    }
+
+    /// Why results wait in memory, or nothing is claimed.
+    pub(super) fn note(&self) -> Option<String> {
+        if let Some(error) = self
+            .work
+            .as_ref()
+            .and_then(|work| work.unavailable.as_ref())
+        {
+            return Some(format!("{error}; results wait in memory"));
+        }
+        let failing = self.claims_fail.as_ref()?;
+        Some(failing.fault.error().to_string())
     }
 
     /// Ends the run where nothing could be claimed for long.

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::clock::Clock;
 use super::database::Database;
 use super::lease::Lease;
-use super::recorder::Recorder;
-use super::{OnUnknown, Progress, Settings};
+use super::telemetry::Progress;
+use super::{OnUnknown, Settings};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::Settlement;
@@ -25,7 +25,6 @@ pub(super) struct WorkerContext {
     pub(super) progress: Arc<Progress>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) claimed: Claimed,
-    pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
 }
 

@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::process::ProcessIdentity;
-use crate::sender::Progress;
 use crate::sender::clock::{Clock, micros};
 use crate::sender::database::Database;
+use crate::sender::telemetry::Progress;
 use crate::sms::{Timestamp, millis};
 use crate::store::{NewWorker, StoreError, Worker};
 

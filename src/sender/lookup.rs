@@ -134,6 +134,8 @@ pub(super) struct StatusLookups {
     events: mpsc::UnboundedReceiver<LookupEvent>,
     /// Since when nothing else is left to do, and no lookup was concluded.
     waits_since: Option<Timestamp>,
+    /// Whose answers the end of the run waits for, and for how long.
+    awaited: Option<(String, Timestamp)>,
 }
 
 impl StatusLookups {
@@ -147,6 +149,7 @@ impl StatusLookups {
             sender,
             events,
             waits_since: None,
+            awaited: None,
         }
     }
 
@@ -159,7 +162,7 @@ impl StatusLookups {
     }
 
     /// Remembers a message that became unknown, if its provider can be asked.
-    pub(super) fn note(
+    pub(super) fn add(
         &mut self,
         provider: &Provider,
         sms: &Sms,
@@ -240,12 +243,7 @@ impl StatusLookups {
                 };
                 let store = self.context.database.reach().await?;
                 if store.is_unknown_due(due).await? {
-                    let name = state.provider().name();
-                    let left = until.since(now).as_secs();
-                    self.context.progress.set_note(Some(format!(
-                        "asking `{name}` for the status of unknown messages, for up to {left} s (Ctrl-C leaves \
-                         them unknown)"
-                    )));
+                    self.awaited = Some((state.provider().name().to_owned(), until));
                     return Ok(true);
                 }
             }
@@ -256,9 +254,17 @@ impl StatusLookups {
 
     /// There is something else to do.
     pub(super) fn stop_waiting(&mut self) {
-        if self.waits_since.take().is_some() {
-            self.context.progress.set_note(None);
-        }
+        self.waits_since = None;
+        self.awaited = None;
+    }
+
+    /// Whose answers the end of the run waits for.
+    pub(super) fn note(&self, now: Timestamp) -> Option<String> {
+        let (name, until) = self.awaited.as_ref()?;
+        let left = until.since(now).as_secs();
+        Some(format!(
+            "asking `{name}` for the status of unknown messages, for up to {left} s (Ctrl-C leaves them unknown)"
+        ))
     }
 }
 
@@ -492,7 +498,6 @@ impl Series {
                 let progress = &self.context.progress;
                 self.forget(&question.unknown);
                 progress.sent.fetch_add(1, Ordering::Relaxed);
-                progress.set_trouble(None);
                 self.settle(&question.unknown, Transition::Sent(acceptance));
                 return Ok(NextLookup::Settled);
             }

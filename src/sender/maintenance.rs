@@ -55,13 +55,13 @@ pub(super) enum MaintenanceEvent {
     /// Results that an earlier worker left. They must be settled before its messages are reclaimed,
     /// because they say more about them.
     Journal(Vec<JournalFile>, oneshot::Sender<()>),
-    Read(Reading),
+    Read(DatabaseSnapshot),
     /// Nothing could be read.
     Failed(StoreError),
 }
 
-/// What others may have changed.
-pub(super) struct Reading {
+/// What the database says of the things that others may have changed.
+pub(super) struct DatabaseSnapshot {
     pub(super) read_at: Instant,
     /// The campaigns with messages that this run is to send.
     pub(super) queued: Vec<QueuedCampaign>,
@@ -125,16 +125,16 @@ impl Maintenance {
             }
         }
         let is_quiet = *self.quiet.borrow();
-        let reading = self.read(is_quiet).await?;
-        let queued = reading.queued.clone();
-        // Without a dispatcher no one needs the reading.
-        drop(events.send(MaintenanceEvent::Read(reading)));
+        let snapshot = self.read(is_quiet).await?;
+        let queued = snapshot.queued.clone();
+        // Without a dispatcher no one needs it.
+        drop(events.send(MaintenanceEvent::Read(snapshot)));
         self.tidy(&queued).await
     }
 
     /// Reclaims the messages of dead workers, and reads what others changed. Where it `requeues`, unknown messages that
     /// may be sent again are queued first: a worker may have died after it reclaimed another's messages.
-    pub(super) async fn read(&mut self, requeues: bool) -> Result<Reading, StoreError> {
+    pub(super) async fn read(&mut self, requeues: bool) -> Result<DatabaseSnapshot, StoreError> {
         let context = Arc::clone(&self.context);
         let reclaimed = context.lease.reclaim_dead().await?;
         let mut read_at = Instant::now();
@@ -146,7 +146,7 @@ impl Maintenance {
         let store = context.database.reach().await?;
         let pauses = store.provider_pauses(context.clock.now()).await?;
         let is_expiring = self.expire(&queued).await?;
-        Ok(Reading {
+        Ok(DatabaseSnapshot {
             read_at,
             queued,
             pauses,

@@ -3,7 +3,6 @@
 //! both for all requests at once: what has finished while one transaction commits goes into the next.
 
 pub mod auto_pause;
-mod bottleneck;
 pub mod breaker;
 mod campaign_state;
 mod clock;
@@ -12,14 +11,12 @@ mod context;
 mod database;
 mod dispatcher;
 mod journal;
-mod latency;
 mod lease;
 mod lookup;
 mod maintenance;
 mod provider_state;
-mod publisher;
-mod recorder;
 mod request;
+mod telemetry;
 mod window;
 
 #[cfg(test)]
@@ -28,8 +25,8 @@ mod simulation;
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -45,7 +42,6 @@ use crate::queue::retry;
 use crate::rate::Rates;
 use crate::receipts::{self, ReceiptPuller};
 use crate::store::{Campaign, CampaignStatus, Store, StoreError};
-use bottleneck::WaitTimes;
 use clock::Clock;
 use database::Database;
 use dispatcher::Dispatcher;
@@ -53,6 +49,7 @@ use request::Transport;
 
 pub use crate::activity::Bottleneck;
 pub use auto_pause::Config as AutoPauseConfig;
+pub use telemetry::{MessageEvent, Progress};
 
 /// Section `[sender]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -105,85 +102,8 @@ pub struct Settings {
     pub state_folder: Option<PathBuf>,
 }
 
-/// What a run has done so far.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Messages that their provider accepted.
-    pub sent: AtomicU64,
-    pub failed: AtomicU64,
-    pub unknown: AtomicU64,
-    /// Messages of requests that were started.
-    pub attempts: AtomicU64,
-    /// Messages queued for another attempt.
-    pub retried: AtomicU64,
-    pub in_flight: AtomicU64,
-    /// How often the worker has got or renewed its lease.
-    pub heartbeats: AtomicU64,
-    note: Mutex<Option<String>>,
-    trouble: Mutex<Option<String>>,
-    last_error: Mutex<Option<(std::time::Instant, String)>>,
-    waits: Mutex<WaitTimes>,
-}
-
-impl Progress {
-    /// What the operator should know now, such as a provider or a database that is down.
-    pub fn note(&self) -> Option<String> {
-        self.note.lock().map_or(None, |note| note.clone())
-    }
-
-    /// Why nothing was accepted in this run, until something is.
-    pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().map_or(None, |trouble| trouble.clone())
-    }
-
-    fn set_trouble(&self, trouble: Option<String>) {
-        if let Ok(mut held) = self.trouble.lock() {
-            *held = trouble;
-        }
-    }
-
-    /// The last reason why a message was not accepted, and when.
-    pub fn last_error(&self) -> Option<(std::time::Instant, String)> {
-        self.last_error.lock().map_or(None, |last| last.clone())
-    }
-
-    fn set_last_error(&self, reason: &str) {
-        if let Ok(mut held) = self.last_error.lock() {
-            *held = Some((std::time::Instant::now(), reason.to_owned()));
-        }
-    }
-
-    /// Adds to how long the dispatcher waited for a reason.
-    fn add_wait(&self, reason: Option<Bottleneck>, took: Duration) {
-        if let Ok(mut waits) = self.waits.lock() {
-            waits.add(reason, took);
-        }
-    }
-
-    fn waits(&self) -> WaitTimes {
-        let waits = self.waits.lock();
-        waits.map_or_else(|_| WaitTimes::default(), |waits| waits.clone())
-    }
-
-    fn set_note(&self, note: Option<String>) {
-        if let Ok(mut held) = self.note.lock() {
-            *held = note;
-        }
-    }
-}
-
 /// What limited a run is known after this time.
 const EXPLAINED_RUN: Duration = Duration::from_secs(5);
-
-/// What happened to one message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MessageEvent {
-    pub sms_id: i64,
-    /// Masked.
-    pub phone: String,
-    /// What happened and what happens next, for the operator.
-    pub what: String,
-}
 
 /// How a run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -299,10 +219,10 @@ impl Sender {
     ) -> Result<RunSummary, SendError> {
         process::allow_open_files();
         let concurrency = self.settings.sender.concurrency as usize;
-        let mut transports = BTreeMap::new();
-        for (name, provider) in &self.providers {
+        let mut providers = Vec::new();
+        for provider in self.providers.values() {
             let client = Client::new(provider, concurrency)?;
-            transports.insert(name.clone(), Transport::Http(Arc::new(client)));
+            providers.push((Arc::clone(provider), Transport::Http(Arc::new(client))));
         }
         let Some(clock) = unless_stopped(&stop, Clock::of(self.store.clone())).await? else {
             return Ok(RunSummary::stopped());
@@ -316,7 +236,7 @@ impl Sender {
         }
         let summary = self
             .run_with(
-                transports,
+                providers,
                 (database, Arc::new(clock)),
                 stop,
                 progress,
@@ -340,7 +260,7 @@ impl Sender {
 
     async fn run_with(
         &self,
-        transports: BTreeMap<String, Transport>,
+        providers: Vec<(Arc<Provider>, Transport)>,
         (database, clock): (Database, Arc<Clock>),
         stop: watch::Receiver<bool>,
         progress: Arc<Progress>,
@@ -350,8 +270,7 @@ impl Sender {
         let processors = process::processor_times();
         let parts = dispatcher::Parts {
             database,
-            providers: self.providers.clone(),
-            transports,
+            providers,
             settings: self.settings.clone(),
             clock,
             stop: stop.clone(),
@@ -376,8 +295,9 @@ impl Sender {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let elapsed = began.elapsed();
         let waits = (elapsed >= EXPLAINED_RUN).then(|| progress.waits());
-        let busy = process::processor_times().zip(processors);
-        let busy = busy.map(|(after, before)| after.busy_since(before));
+        let busy = process::processor_times()
+            .zip(processors)
+            .map(|(after, before)| after.busy_since(before));
         Ok(RunSummary {
             ended,
             elapsed,

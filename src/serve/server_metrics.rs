@@ -64,20 +64,20 @@ impl ServerMetrics {
                 | PostResult::NoCampaign => "rejected",
                 PostResult::Suppressed => "suppressed",
             };
-            self.counted.note_posted(result, 1);
+            self.counted.record_posted(result, 1);
         }
     }
 
     pub(super) fn count_receipts(&self, provider: &str, count: u64) {
-        self.counted.note_receipts(provider, "webhook", count);
+        self.counted.record_receipts(provider, "webhook", count);
     }
 
     pub(super) fn count_unreadable(&self, provider: &str, count: u64) {
-        self.counted.note_unreadable_posts(provider, count);
+        self.counted.record_unreadable_posts(provider, count);
     }
 
     pub(super) fn count_opt_outs(&self, provider: &str, count: u64) {
-        self.counted.note_opt_outs(provider, count);
+        self.counted.record_opt_outs(provider, count);
     }
 
     /// Whether the database can be written now, or could a moment ago.

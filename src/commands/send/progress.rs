@@ -133,11 +133,16 @@ fn show(progress: &Progress, bar: &console::ProgressDisplay, total: Option<u64>)
         bar.set_total(done);
     }
     bar.set(done);
-    bar.note(progress.note().or_else(|| last_error(progress)).as_deref());
+    bar.note(
+        progress
+            .note()
+            .or_else(|| last_failure(progress))
+            .as_deref(),
+    );
 }
 
-fn last_error(progress: &Progress) -> Option<String> {
-    let (at, reason) = progress.last_error()?;
+fn last_failure(progress: &Progress) -> Option<String> {
+    let (at, reason) = progress.last_failure()?;
     let age = Duration::from_secs(at.elapsed().as_secs());
     match age.as_secs() {
         0 => Some(format!("last error: {reason}")),
@@ -166,11 +171,10 @@ pub(in crate::commands) struct Aborted {
 
 impl Aborted {
     fn now(exit: Exit, progress: &Progress) -> Self {
-        // While the database cannot be reached, results wait in memory, and there is a note.
-        let has_unsaved_results = progress.note().is_some();
         Self {
             exit,
-            leaves_unknown: has_unsaved_results || progress.in_flight.load(Ordering::Relaxed) > 0,
+            leaves_unknown: progress.has_unstored_results()
+                || progress.in_flight.load(Ordering::Relaxed) > 0,
         }
     }
 }

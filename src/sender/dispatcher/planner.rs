@@ -5,31 +5,106 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::Dispatcher;
 use crate::limit::HORIZON;
 use crate::sender::campaign_state::CampaignState;
-use crate::sender::provider_state::{ClaimRoom, ProviderState};
+use crate::sender::clock::micros;
+use crate::sender::context::WorkerContext;
+use crate::sender::provider_state::{ClaimRoom, PlanTime, ProviderState};
 use crate::sender::request::{self, InFlight, take_message};
-use crate::store::{CommitBatch, CommitResult};
+use crate::store::{CommitBatch, CommitResult, Orphans};
 
-/// The longest that permits are asked for beyond a commit. With the longest expected commit it is less
-/// than what the limits allow.
+/// Upper bound of [`Dispatcher::horizon`]. With the longest expected commit it stays below the longest look-ahead that
+/// limits allow for.
 const LONGEST_HORIZON: Duration = Duration::from_secs(4);
 
 impl Dispatcher {
+    /// Decides what to settle and what to claim.
+    pub(super) fn plan(&mut self) -> CommitBatch {
+        self.follow_clock();
+        let planned_us = self.context.clock.steady_us();
+        let start_by_us = planned_us.saturating_add(micros(self.context.lease.claim_span()));
+        #[cfg(test)]
+        let start_by_us = if self.context.database.faults.starts_overdue {
+            i64::MAX
+        } else {
+            start_by_us
+        };
+        self.planned = PlanTime {
+            planned_us,
+            start_by_us,
+            jumps: self.timing.jumps,
+        };
+        self.release_held();
+        let mut batch = self.batch_of_results();
+        self.plan_returns(&mut batch);
+        self.plan_orphans(&mut batch);
+        if self.may_claim() {
+            if std::mem::take(&mut self.timing.fill_limits) {
+                self.plan_full_limits(&mut batch);
+            } else {
+                self.plan_claims(&mut batch);
+            }
+        }
+        batch
+    }
+
+    /// Releases once a lease what carries this worker's id and is not in its memory: the answer to the commit of its
+    /// claim was lost. No commit runs while the next one is planned, so none of its claims can be started later.
+    fn plan_orphans(&mut self, batch: &mut CommitBatch) {
+        if Instant::now() < self.orphans_at || !self.context.lease.holds() {
+            return;
+        }
+        let length = self.context.lease.length();
+        self.orphans_at = Instant::now() + length;
+        let served = self
+            .providers
+            .iter()
+            .flat_map(ProviderState::campaigns)
+            .map(CampaignState::id);
+        let unserved = self.unserved.iter().map(|campaign| campaign.id);
+        batch.orphans = Some(Orphans {
+            known: self.context.claimed.ids(),
+            claimed_before: batch.now.minus(length),
+            campaigns: served.chain(unserved).collect(),
+        });
+    }
+
+    fn may_claim(&self) -> bool {
+        let WorkerContext { lease, .. } = &*self.context;
+        !self.context.is_stopping() && lease.holds() && self.committer.claim_at().is_none()
+    }
+
+    fn follow_clock(&mut self) {
+        let working = self.providers.iter().filter(|state| state.has_work());
+        let has_slack = working
+            .filter_map(ProviderState::has_slack)
+            .reduce(|one, other| one && other);
+        if let Some(set_by_us) = self.timing.follow(&self.context.clock, has_slack) {
+            for state in &mut self.providers {
+                state.shift(set_by_us);
+            }
+        }
+    }
+
     /// Asks for as many requests as may start, and as many messages for them as there are permits.
-    pub(super) fn plan_claims(&mut self, batch: &mut CommitBatch) {
+    fn plan_claims(&mut self, batch: &mut CommitBatch) {
         let now_us = self.context.clock.now_us();
         let share = self.provider_share();
         // With slack, permits from before the end of the commit are good, and no request waits for its own.
-        let first_permit = self.committer.expected().saturating_sub(self.slack() / 2);
+        let first_permit = self
+            .committer
+            .expected()
+            .saturating_sub(self.timing.slack() / 2);
         // Together with the horizon it leaves permits that are good for these claims.
         let first_permit = first_permit.min(self.context.lease.claim_span() / 2);
         let horizon = self.horizon();
         let (mut free, mut left) = (self.free(), self.left());
         for state in &mut self.providers {
             for campaign in state.campaigns_mut() {
-                campaign.check_window(batch.now, self.tolerance);
+                campaign.check_window(batch.now, self.timing.tolerance);
             }
             let messages = saturated(left);
             let ahead = state.ahead().min(share);
@@ -52,14 +127,14 @@ impl Dispatcher {
     }
 
     /// After a clock jump: marks all windows of all limits as full, because their contents are unknown.
-    pub(super) fn plan_full_limits(&self, batch: &mut CommitBatch) {
+    fn plan_full_limits(&self, batch: &mut CommitBatch) {
         batch.fill_limits = true;
         let now_us = self.context.clock.now_us();
         let claims = self.providers.iter().map(|state| state.empty_claim(now_us));
         batch.claims.extend(claims);
     }
 
-    pub(super) fn plan_returns(&mut self, batch: &mut CommitBatch) {
+    fn plan_returns(&mut self, batch: &mut CommitBatch) {
         let now_us = self.context.clock.now_us();
         let returns = self.providers.iter_mut();
         batch
@@ -101,7 +176,7 @@ impl Dispatcher {
             let within = self.context.lease.claim_span();
             self.committer.record_claims(has_messages, took, within);
         }
-        for (claim, mut claimed) in batch.claims.iter().zip(result.claims) {
+        for (claim, claimed) in batch.claims.iter().zip(result.claims) {
             let failed = claimed.refused;
             self.context
                 .progress
@@ -114,10 +189,6 @@ impl Dispatcher {
             // Early enough that the next permit is still ahead when its claim is committed.
             let early = self.committer.expected() + self.horizon() / 2;
             let state = &mut self.providers[index];
-            if let Some(reason) = claimed.halted.take() {
-                let note = state.rest(reason, self.context.clock.now());
-                self.context.progress.set_note(Some(note));
-            }
             // What fills the limits was not granted.
             if !batch.fill_limits {
                 let claimed = saturated(claimed.rows.len() as u64);
@@ -181,8 +252,7 @@ impl Dispatcher {
         providers.position(|state| state.provider().name() == provider)
     }
 
-    /// How far past the commit permits are asked for: until more can be had, even when a commit that
-    /// only settles comes between.
+    /// The span of permits to request: it covers the next two commits.
     fn horizon(&self) -> Duration {
         HORIZON
             .max(self.committer.expected() * 4)

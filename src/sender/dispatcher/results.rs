@@ -6,11 +6,8 @@ use std::sync::atomic::Ordering;
 
 use super::Dispatcher;
 use crate::activity::ActivityCounts;
-use crate::phone::mask;
 use crate::queue::{Settlement, Transition, retry};
-use crate::sender::MessageEvent;
 use crate::sender::breaker::FailedRequest;
-use crate::sender::campaign_state::CampaignState;
 use crate::sender::lookup::LookupEvent;
 use crate::sender::request::{Finished, InFlight, RequestEnd};
 use crate::sms::{Outcome, Sms, Timestamp};
@@ -49,7 +46,8 @@ impl Dispatcher {
         let state = &mut self.providers[request.index];
         let took_us = ended_us.saturating_sub(started_us);
         let answered = is_reached.then_some((took_us, ended_us));
-        state.observe(&request.rows, &outcomes, answered, now);
+        let telemetry = state.telemetry();
+        telemetry.record(&request.rows, &outcomes, answered, now);
         let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resends = self.context.resend_rule(provider);
@@ -71,9 +69,13 @@ impl Dispatcher {
             };
             let config = &self.context.settings.retry;
             let transition = retry::decide(outcome, &attempt, config, now, rand::random());
-            self.count(&transition, &mut counts);
+            count(&transition, &mut counts);
             match transition {
                 Transition::Ready { due_at, .. } => {
+                    self.context
+                        .progress
+                        .retried
+                        .fetch_add(1, Ordering::Relaxed);
                     self.expect_message(request.index, request.campaign_id, due_at);
                 }
                 Transition::Refunded => {}
@@ -83,13 +85,13 @@ impl Dispatcher {
                 }
             }
             self.emit_event(&request, sms, &transition, now);
-            self.lookups.note(&request.provider, sms, &transition, now);
+            self.lookups.add(&request.provider, sms, &transition, now);
             self.results
                 .settlements
                 .push(settlement(&request, sms, transition));
         }
-        let recorder = &self.context.recorder;
-        recorder.add(now, request.campaign_id, request.index, counts);
+        let progress = &self.context.progress;
+        progress.record(now, request.campaign_id, provider.name(), counts);
     }
 
     /// Puts held requests back into the queue that must not be started.
@@ -160,9 +162,6 @@ impl Dispatcher {
         let Some(campaign) = self.providers[request.index].campaign(request.campaign_id) else {
             return;
         };
-        if let Some(failure) = outcomes.iter().rev().find_map(Outcome::failure) {
-            self.context.progress.set_last_error(&failure.reason);
-        }
         let refused = campaign.note_refusals(request, outcomes);
         let other = campaign.note_outcomes(&request.provider, outcomes);
         if let Some((state, reason)) = refused.or(other)
@@ -172,40 +171,6 @@ impl Dispatcher {
                 .campaign_stops
                 .push(campaign.stop(state, reason));
         }
-    }
-
-    fn count(&self, transition: &Transition, counts: &mut ActivityCounts) {
-        let progress = &self.context.progress;
-        let (counter, count) = match transition {
-            Transition::Sent(_) => (&progress.sent, &mut counts.sent),
-            Transition::Failed(_)
-            | Transition::FoundRejected(_)
-            | Transition::FoundAbsent(_)
-            | Transition::NotAdmitted(_) => (&progress.failed, &mut counts.failed),
-            Transition::Unknown(_) => (&progress.unknown, &mut counts.unknown),
-            Transition::Ready { .. } => {
-                progress.retried.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            Transition::Refunded => return,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        *count += 1;
-    }
-
-    fn emit_event(&self, request: &InFlight, sms: &Sms, transition: &Transition, now: Timestamp) {
-        let Some(events) = &self.events else { return };
-        let state = &self.providers[request.index];
-        let mut campaigns = state.campaigns().iter();
-        let campaign = campaigns.find(|state| state.id() == request.campaign_id);
-        let is_active = campaign.is_none_or(CampaignState::is_active);
-        let event = MessageEvent {
-            sms_id: sms.id,
-            phone: mask(&sms.phone),
-            what: describe(transition, is_active.then(|| state.rests_until(now)), now),
-        };
-        // Without a listener only the display is lost.
-        drop(events.send(event));
     }
 }
 
@@ -234,42 +199,23 @@ fn attempt(
     }
 }
 
-/// Says what happened and what happens next. Nothing is tried again before `again_at`; `None`: not in
-/// this run.
-fn describe(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp) -> String {
-    match transition {
-        Transition::Sent(acceptance) => match &acceptance.message_id {
-            Some(id) => format!("sent ({id})"),
-            None => "sent".to_owned(),
-        },
-        Transition::Failed(failure)
-        | Transition::FoundRejected(failure)
-        | Transition::FoundAbsent(failure)
-        | Transition::NotAdmitted(failure) => {
-            format!("failed: {}", failure.reason)
-        }
-        Transition::Unknown(failure) => format!("unknown: {}", failure.reason),
-        Transition::Ready {
-            due_at, failure, ..
-        } => {
-            let why = failure
-                .as_ref()
-                .map_or("not started", |failure| &failure.reason);
-            let Some(again_at) = again_at else {
-                return format!("stays queued, because its campaign has stopped: {why}");
-            };
-            let wait = (*due_at).max(again_at).since(now).as_secs_f32();
-            format!("will be tried again in {wait:.1} s: {why}")
-        }
-        Transition::Refunded => "attempt not counted".to_owned(),
-    }
-}
-
 fn settlement(request: &InFlight, sms: &Sms, transition: Transition) -> Settlement {
     Settlement {
         id: sms.id,
         claim: sms.claim,
         provider: request.provider.name().to_owned(),
         transition,
+    }
+}
+
+fn count(transition: &Transition, counts: &mut ActivityCounts) {
+    match transition {
+        Transition::Sent(_) => counts.sent += 1,
+        Transition::Failed(_)
+        | Transition::FoundRejected(_)
+        | Transition::FoundAbsent(_)
+        | Transition::NotAdmitted(_) => counts.failed += 1,
+        Transition::Unknown(_) => counts.unknown += 1,
+        Transition::Ready { .. } | Transition::Refunded => {}
     }
 }

@@ -181,6 +181,7 @@ impl ProviderState {
         clock: &Clock,
     ) -> Vec<InFlight> {
         let now_us = clock.now_us();
+        self.check_limit(claimed.halted, clock.now());
         // Soon enough to notice that a limit was changed.
         let ask_at =
             |next_us: i64| (next_us - micros(early)).clamp(now_us + 1_000, now_us + micros(TICK));

@@ -2,30 +2,32 @@
 //! say about it. Its fields are private to this module.
 
 mod claims;
-mod observed;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 use super::campaign_state::CampaignState;
 use super::clock::{Clock, micros};
 use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
+use super::telemetry::ProviderTelemetry;
 use super::{Settings, auto_pause};
+use crate::activity::ProviderActivity;
 use crate::limit::{LocalLimiter, Permit, Reservation};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
-use crate::rate::Rate;
+use crate::rate::{Rate, Rates};
 use crate::sms::{Failure, Outcome, Timestamp};
 use crate::store::{CampaignStatus, ProviderPause, QueuedCampaign};
 use crate::text::duration;
 
 use claims::per_second;
 pub(super) use claims::{ClaimRoom, PlanTime};
-use observed::Observed;
 
 /// A claimed request that did not start is released rather than held for longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
@@ -49,8 +51,10 @@ pub(super) struct ProviderState {
     pauses: u32,
     /// It accepted a message in this run.
     has_accepted: bool,
-    /// Since when every attempt has failed.
-    failing_since: Option<Timestamp>,
+    /// Since when every attempt has failed, and why the last one did.
+    failing: Option<(Timestamp, String)>,
+    /// Why its limits cannot be read.
+    no_limit: Option<String>,
     campaigns: Vec<CampaignState>,
     in_flight: u32,
     /// Claimed requests that have not started: most were claimed ahead, and start when others end.
@@ -69,8 +73,7 @@ pub(super) struct ProviderState {
     next_held_us: i64,
     /// The number of turns so far.
     turn: usize,
-    /// What the operator sees of its requests.
-    observed: Observed,
+    telemetry: ProviderTelemetry,
 }
 
 impl ProviderState {
@@ -86,7 +89,7 @@ impl ProviderState {
         let mut limits = provider.rates().0.clone();
         limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
         Self {
-            observed: Observed::new(metrics.provider(provider.name(), &limits)),
+            telemetry: ProviderTelemetry::new(metrics.provider(provider.name(), &limits)),
             index,
             is_default: settings.default_provider.as_deref() == Some(provider.name()),
             provider,
@@ -98,7 +101,8 @@ impl ProviderState {
             pause_reason: None,
             pauses: 0,
             has_accepted: false,
-            failing_since: None,
+            failing: None,
+            no_limit: None,
             campaigns: Vec::new(),
             in_flight: 0,
             ready: VecDeque::new(),
@@ -208,11 +212,11 @@ impl ProviderState {
         self.limiter.is_bound(now_us)
     }
 
-    pub(super) fn note_commit_begun(&mut self) {
+    pub(super) fn begin_commit(&mut self) {
         self.ended = 0;
     }
 
-    pub(super) fn note_commit_ended(&mut self) {
+    pub(super) fn end_commit(&mut self) {
         let fewer = self.ended_in_commit - self.ended_in_commit.div_ceil(8);
         self.ended_in_commit = self.ended.max(fewer);
     }
@@ -333,40 +337,26 @@ impl ProviderState {
         self.next_held_us = 0;
     }
 
-    /// Sends nothing for a time, because a limit cannot be read. Returns a note for the operator.
-    pub(super) fn rest(&mut self, reason: String, now: Timestamp) -> String {
-        let name = self.provider.name();
-        if self.pause_reason.as_ref() != Some(&reason) {
-            tracing::error!(provider = name, reason, "nothing is sent");
+    /// Sends nothing for a time if a limit cannot be read.
+    fn check_limit(&mut self, unreadable: Option<String>, now: Timestamp) {
+        if let Some(reason) = &unreadable {
+            if self.no_limit.is_none() {
+                tracing::error!(provider = self.provider.name(), reason, "nothing is sent");
+            }
+            self.paused_until = self.paused_until.max(now.plus(LONGEST_HOLD));
         }
-        let note = format!("nothing is sent to `{name}`: {reason}");
-        self.paused_until = self.paused_until.max(now.plus(LONGEST_HOLD));
-        self.pause_reason = Some(reason);
-        note
+        self.no_limit = unreadable;
     }
 
-    /// Takes over the pause in the database. Returns a note for the operator, empty where a pause has
-    /// ended early.
-    pub(super) fn take_pause(
-        &mut self,
-        pause: Option<&ProviderPause>,
-        now: Timestamp,
-    ) -> Option<String> {
+    /// Takes over the pause in the database; `None`: a pause has ended early.
+    pub(super) fn take_pause(&mut self, pause: Option<&ProviderPause>, now: Timestamp) {
         if let Some(pause) = pause {
             self.paused_until = pause.until;
             self.pause_reason = Some(pause.reason.clone());
-            return Some(pause_note(
-                &pause.provider,
-                &pause.reason,
-                pause.until.since(now),
-            ));
+        } else if self.paused_until > now {
+            self.paused_until = Timestamp::default();
+            self.wake();
         }
-        if self.paused_until <= now {
-            return None;
-        }
-        self.paused_until = Timestamp::default();
-        self.wake();
-        Some(String::new())
     }
 
     /// Until when it is paused, where that is longer than `patience`, and why.
@@ -392,7 +382,9 @@ impl ProviderState {
             |at: Timestamp| Timestamp::from_millis(at.as_millis().saturating_add(by_us / 1_000));
         self.wake();
         self.paused_until = shifted(self.paused_until);
-        self.failing_since = self.failing_since.map(shifted);
+        if let Some((since, _)) = &mut self.failing {
+            *since = shifted(*since);
+        }
         self.limiter.shift(by_us);
         self.breaker.shift(by_us);
         self.campaigns
@@ -442,7 +434,7 @@ impl ProviderState {
     pub(super) fn note_unreached(&self, outcomes: &mut [Outcome]) {
         if self.has_accepted {
             outcomes.iter_mut().for_each(make_unavailable);
-        } else if self.failing_since.is_none()
+        } else if self.failing.is_none()
             && let Some(Outcome::Unavailable { failure, .. }) = outcomes.first()
         {
             let (provider, reason) = (self.provider.name(), &failure.reason);
@@ -461,15 +453,14 @@ impl ProviderState {
     ) -> bool {
         let started_us = attempt.started_us;
         let ended_us = context.clock.steady_us();
-        let (now, progress) = (results.now, &context.progress);
+        let now = results.now;
         let name = self.provider.name().to_owned();
         let is_read = outcomes.iter().any(is_definitive);
         if is_read {
             self.has_accepted = true;
             self.pauses = 0;
-            self.failing_since = None;
+            self.failing = None;
             self.breaker.read(started_us, ended_us);
-            progress.set_trouble(None);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Throttled {
@@ -482,13 +473,12 @@ impl ProviderState {
             let longest = context.settings.retry.max_retry_after;
             let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
             if let Some(until) = self.throttled(retry_after, now, context.clock.now_us()) {
-                let why = &failure.reason;
-                progress.set_note(Some(pause_note(&name, why, until.since(now))));
-                self.pause_reason = Some(why.clone());
+                let reason = failure.reason.clone();
+                self.pause_reason = Some(reason.clone());
                 results.pauses.push(ProviderPause {
                     provider: name,
                     until,
-                    reason: why.clone(),
+                    reason,
                 });
             }
             self.breaker.answered(started_us);
@@ -505,10 +495,7 @@ impl ProviderState {
         let is_refused = outcomes.iter().any(is_refused);
         let Some(failure) = failed.filter(|_| !is_read && !is_refused) else {
             if self.breaker.answered(started_us) {
-                tracing::warn!(provider = name, "the provider is back");
-            }
-            if !self.breaker.is_open() && self.paused_until <= now {
-                progress.set_note(None);
+                tracing::warn!(provider = name, "the provider is available again");
             }
             return false;
         };
@@ -529,21 +516,9 @@ impl ProviderState {
 
     /// Notes that an attempt failed; stops the campaigns where all have failed for long.
     fn note_failing(&mut self, context: &WorkerContext, failure: &Failure, results: &mut Results) {
-        let (now, progress) = (results.now, &context.progress);
-        let (name, why) = (self.provider.name(), &failure.reason);
-        if let Some(probe_at) = self.breaker.probe_at() {
-            let wait = duration(probe_at.since(now));
-            let note = format!("`{name}` is unavailable ({why}): next attempt in {wait}");
-            progress.set_note(Some(note));
-        } else if self.paused_until <= now {
-            let note = format!("the last attempt at `{name}` failed: {why}");
-            progress.set_note(Some(note));
-        }
-        if !self.has_accepted {
-            let trouble = format!("`{name}` has not accepted a message yet; last error: {why}");
-            progress.set_trouble(Some(trouble));
-        }
-        let since = *self.failing_since.get_or_insert(now);
+        let (now, name, why) = (results.now, self.provider.name(), &failure.reason);
+        let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
+        self.failing = Some((since, why.clone()));
         if now.since(since) < context.settings.retry.give_up_after {
             return;
         }
@@ -551,6 +526,75 @@ impl ProviderState {
         let active = self.campaigns.iter_mut().filter(|state| state.is_active());
         let stops = active.map(|state| state.stop(CampaignStatus::Stopped, reason.clone()));
         results.campaign_stops.extend(stops);
+    }
+}
+
+impl ProviderState {
+    pub(super) fn telemetry(&mut self) -> &mut ProviderTelemetry {
+        &mut self.telemetry
+    }
+
+    /// In the metrics of a run that has ended, it is neither unavailable nor throttled.
+    pub(super) fn reset_metrics(&self) {
+        self.telemetry.metrics.set_state(false, None);
+    }
+
+    /// Its state for the operator, which the metrics get too. `steady_us` is now on the host's steady clock.
+    pub(super) fn activity(&self, now: Timestamp, steady_us: i64) -> ProviderActivity {
+        let throttled_until = Some(self.paused_until).filter(|until| *until > now);
+        let metrics = &self.telemetry.metrics;
+        metrics.set_state(self.breaker.is_open(), throttled_until);
+        ProviderActivity {
+            name: self.provider.name().to_owned(),
+            in_flight: self.in_flight,
+            breaker_open: self.breaker.is_open(),
+            unavailable_since: self.breaker.open_since(),
+            probing_at: self.breaker.probe_at(),
+            throttled_until,
+            last_success_at: self.telemetry.last_success_at,
+            last_error: self.telemetry.last_error.clone(),
+            latency_ms: self.telemetry.latency(steady_us),
+            rate_limit: Rates(self.limits.clone()).to_string(),
+        }
+    }
+
+    /// The last reason why it did not accept a message, and when.
+    pub(super) fn last_failure(&self) -> Option<&(Instant, String)> {
+        self.telemetry.last_failure.as_ref()
+    }
+
+    /// Why it accepted nothing in this run, although something was tried.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let (_, why) = self.failing.as_ref().filter(|_| !self.has_accepted)?;
+        let name = self.provider.name();
+        Some(format!(
+            "`{name}` has not accepted a message yet; last error: {why}"
+        ))
+    }
+
+    /// What keeps the messages of its campaigns from being sent.
+    pub(super) fn note(&self, now: Timestamp) -> Option<String> {
+        let (name, wait) = (self.provider.name(), |at: Timestamp| {
+            duration(at.since(now))
+        });
+        let failure = self.failing.as_ref().map(|(_, why)| why);
+        if !self.has_work() && self.claimed() == 0 {
+            None
+        } else if let Some(why) = &self.no_limit {
+            Some(format!("nothing is sent to `{name}`: {why}"))
+        } else if let (Some(why), Some(probe_at)) = (failure, self.breaker.probe_at()) {
+            let wait = wait(probe_at);
+            Some(format!(
+                "`{name}` is unavailable ({why}): next attempt in {wait}"
+            ))
+        } else if self.paused_until > now {
+            let (why, wait) = (self.pause_reason.as_deref()?, wait(self.paused_until));
+            Some(format!(
+                "`{name}` asked to slow down ({why}): next attempt in {wait}"
+            ))
+        } else {
+            failure.map(|why| format!("the last attempt at `{name}` failed: {why}"))
+        }
     }
 }
 
@@ -572,10 +616,4 @@ fn make_unavailable(outcome: &mut Outcome) {
             retry_after: None,
         };
     }
-}
-
-/// A provider's pause, for the operator.
-fn pause_note(provider: &str, why: &str, left: Duration) -> String {
-    let left = duration(left);
-    format!("`{provider}` asked to slow down ({why}): next attempt in {left}")
 }

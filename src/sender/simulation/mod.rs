@@ -166,11 +166,11 @@ impl Simulation {
 
     async fn try_work_as(&self, worker: WorkerSpec) -> Option<Result<RunSummary, SendError>> {
         let provider = self.provider(&worker.rate);
-        let providers = BTreeMap::from([("world".to_owned(), provider)]);
         let transport = Transport::Simulated(Arc::clone(&self.world));
-        let transports = BTreeMap::from([("world".to_owned(), transport)]);
+        let providers = BTreeMap::from([("world".to_owned(), provider)]);
         let lease = worker.settings.sender.lease;
         let sender = Sender::new(self.store.clone(), providers, worker.settings);
+        let served = vec![(Arc::clone(&sender.providers["world"]), transport)];
         let mut database = Database::new(self.store.clone());
         database.faults = worker.db_faults;
         database.log = ClaimLog {
@@ -181,13 +181,7 @@ impl Simulation {
         let run = async {
             let clock = Arc::new(Clock::simulated(worker.clock).await?);
             sender
-                .run_with(
-                    transports,
-                    (database, clock),
-                    worker.stopped,
-                    progress,
-                    None,
-                )
+                .run_with(served, (database, clock), worker.stopped, progress, None)
                 .await
         };
         let ended = tokio::time::timeout(worker.life.unwrap_or(LONGEST), run).await;

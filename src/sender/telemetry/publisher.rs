@@ -1,7 +1,7 @@
 //! Publishes in the database what this worker does, in a task of its own. While the database cannot be reached, counts
 //! wait in memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,10 +10,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::bottleneck::WaitTimes;
-use super::context::WorkerContext;
-use crate::activity::{ActivityCounts, ActivityRow, Bottleneck, WorkerActivity};
+use crate::activity::{Bottleneck, WorkerActivity};
 use crate::process::{ProcessorTimes, processor_times};
-use crate::sms::Timestamp;
+use crate::sender::context::WorkerContext;
 use crate::store::StoreError;
 
 /// How often a worker publishes.
@@ -29,8 +28,6 @@ pub(super) struct Publisher {
     context: Arc<WorkerContext>,
     /// Readings of the last [`RECENT`] time, and the last one before it.
     readings: VecDeque<ProgressReading>,
-    /// By span, campaign and provider.
-    unpublished: BTreeMap<(Timestamp, i64, String), ActivityCounts>,
     /// What was published last, and under which id.
     published: Option<(i64, WorkerActivity)>,
     prune_at: Instant,
@@ -51,7 +48,6 @@ impl Publisher {
         let mut publisher = Self {
             context,
             readings: VecDeque::new(),
-            unpublished: BTreeMap::new(),
             published: None,
             prune_at: Instant::now(),
             is_failing: false,
@@ -68,14 +64,11 @@ impl Publisher {
                 _ = stop.wait_for(|stop| *stop) => true,
                 () = tokio::time::sleep(EVERY) => false,
             };
-            let done = self.publish().await;
-            match &done {
-                Err(error) if !self.is_failing => {
-                    tracing::debug!(%error, "the activity could not be published");
-                }
-                _ => {}
+            let failed = self.publish().await.err();
+            let was_failing = std::mem::replace(&mut self.is_failing, failed.is_some());
+            if let Some(error) = failed.filter(|_| !was_failing) {
+                tracing::debug!(%error, "the activity could not be published");
             }
-            self.is_failing = done.is_err();
             if is_last {
                 return;
             }
@@ -86,32 +79,29 @@ impl Publisher {
     /// are counted twice.
     async fn publish(&mut self) -> Result<(), StoreError> {
         let context = Arc::clone(&self.context);
-        for row in context.recorder.take() {
-            let key = (row.at, row.campaign_id, row.provider);
-            *self.unpublished.entry(key).or_default() += row.counts;
-        }
         let kept_from = context.clock.now().minus(KEPT);
-        self.unpublished.retain(|(at, _, _), _| *at >= kept_from);
-        let rows = self.unpublished.iter();
-        let rows = rows.map(|((at, campaign_id, provider), counts)| ActivityRow {
-            at: *at,
-            campaign_id: *campaign_id,
-            provider: provider.clone(),
-            counts: *counts,
-        });
-        let rows: Vec<ActivityRow> = rows.collect();
+        let mut rows = context.progress.take_counts();
+        rows.retain(|row| row.at >= kept_from);
         let doing = self.activity();
         let worker_id = context.lease.worker_id();
         let is_known = |(id, known): &(i64, WorkerActivity)| *id == worker_id && *known == doing;
         if rows.is_empty() && self.published.as_ref().is_some_and(is_known) {
             return Ok(());
         }
-        let store = context.database.reach().await?;
-        store.publish(worker_id, &doing, &rows).await?;
-        self.unpublished.clear();
+        let stored = match context.database.reach().await {
+            Ok(store) => store.publish(worker_id, &doing, &rows).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            for row in rows {
+                context.progress.keep(row);
+            }
+            return Err(error);
+        }
         self.published = Some((worker_id, doing));
         if Instant::now() >= self.prune_at {
             self.prune_at = Instant::now() + PRUNE_EVERY;
+            let store = context.database.reach().await?;
             store.prune_activity(kept_from).await?;
         }
         Ok(())
@@ -120,18 +110,18 @@ impl Publisher {
     /// What the worker does now.
     fn activity(&mut self) -> WorkerActivity {
         self.read_progress();
-        let snapshot = self.context.recorder.snapshot();
+        let providers = self.context.progress.providers();
         let (rate, bottleneck) = match (self.readings.front(), self.readings.back()) {
             (Some(first), Some(last)) => (last.rate_since(first), last.bottleneck_since(first)),
             _ => (0.0, None),
         };
         WorkerActivity {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            in_flight: snapshot.in_flight,
+            in_flight: providers.iter().map(|provider| provider.in_flight).sum(),
             concurrency: self.context.settings.sender.concurrency,
             rate,
             bottleneck,
-            providers: snapshot.providers,
+            providers,
         }
     }
 
@@ -161,8 +151,10 @@ impl ProgressReading {
     }
 
     fn bottleneck_since(&self, earlier: &Self) -> Option<Bottleneck> {
-        let busy = self.processors.zip(earlier.processors);
-        let busy = busy.map(|(last, first)| last.busy_since(first));
+        let busy = self
+            .processors
+            .zip(earlier.processors)
+            .map(|(last, first)| last.busy_since(first));
         self.waits.since(&earlier.waits).bottleneck(busy)
     }
 }

@@ -1,23 +1,55 @@
-//! Finds out whether anything is left to do, and how a run ends.
+//! Finds out whether anything is left to do, and ends the run.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Dispatcher;
+use super::{Dispatcher, is_idle};
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::commit::DATABASE_PATIENCE;
-use crate::sender::maintenance::Reading;
+use crate::sender::lookup::LookupEvent;
+use crate::sender::maintenance::DatabaseSnapshot;
 use crate::sender::provider_state::ProviderState;
 use crate::sender::{Ended, SendError};
 use crate::store::{Campaign, CampaignStatus, QueuedCampaign, StoreError};
 
+/// The longest wait for the last requests when the worker must end.
+const LAST_REQUESTS: Duration = Duration::from_secs(30);
+
 /// A worker that seems to have nothing left to do: it is over where the database says the same.
-#[derive(Default)]
 pub(super) struct Quiet {
+    /// Tells maintenance that the worker is quiet.
+    announce: watch::Sender<bool>,
+    /// Maintenance has more messages to fail that expire.
+    is_expiring: bool,
     since: Option<Instant>,
     /// How the run ends, by the last reading since then; `None`: there is something left, or nothing was read.
     ended: Option<Ended>,
     /// Since when the database could not be read, and why.
     failing: Option<(Instant, StoreError)>,
+}
+
+impl Quiet {
+    /// The other end is for maintenance.
+    pub(super) fn new() -> (Self, watch::Receiver<bool>) {
+        let (announce, is_quiet) = watch::channel(false);
+        let quiet = Self {
+            announce,
+            is_expiring: false,
+            since: None,
+            ended: None,
+            failing: None,
+        };
+        (quiet, is_quiet)
+    }
+
+    /// Why it is not known whether the run is over.
+    pub(super) fn note(&self) -> Option<String> {
+        let (_, error) = self.failing.as_ref()?;
+        Some(format!("{error}; waiting"))
+    }
 }
 
 impl Dispatcher {
@@ -39,12 +71,12 @@ impl Dispatcher {
             self.end_quiet();
             return Ok(None);
         }
-        if self.is_expiring || self.context.settings.follow {
+        if self.quiet.is_expiring || self.context.settings.follow {
             return Ok(None);
         }
         if self.quiet.since.is_none() {
             self.quiet.since = Some(Instant::now());
-            self.announce_quiet.send_replace(true);
+            self.quiet.announce.send_replace(true);
         }
         if let Some((since, error)) = &self.quiet.failing
             && (!error.is_temporary() || since.elapsed() >= DATABASE_PATIENCE)
@@ -58,23 +90,22 @@ impl Dispatcher {
             Ok(true) => Ok(None),
             Ok(false) => Ok(Some(ended)),
             Err(error) => {
-                self.note_unread(error);
+                self.warn_unread(error);
                 Ok(None)
             }
         }
     }
 
-    /// Takes over a reading of the database while the worker is quiet.
-    pub(super) fn check_reading(&mut self, reading: &Reading) {
-        if self.quiet.failing.take().is_some() {
-            self.context.progress.set_note(None);
-        }
+    /// Checks whether a quiet worker is over, by what the database says.
+    pub(super) fn check_quiet(&mut self, snapshot: &DatabaseSnapshot) {
+        self.quiet.is_expiring = snapshot.is_expiring;
+        self.quiet.failing = None;
         if self
             .quiet
             .since
-            .is_some_and(|since| reading.read_at >= since)
+            .is_some_and(|since| snapshot.read_at >= since)
         {
-            self.quiet.ended = self.end_of_run(&reading.queued);
+            self.quiet.ended = self.end_of_run(&snapshot.queued);
             if self.quiet.ended.is_none() {
                 self.lookups.stop_waiting();
             }
@@ -82,21 +113,21 @@ impl Dispatcher {
     }
 
     /// The database could not be read.
-    pub(super) fn note_unread(&mut self, error: StoreError) {
+    pub(super) fn warn_unread(&mut self, error: StoreError) {
         if self.quiet.since.is_none() {
             return;
         }
         tracing::warn!(%error, "cannot check whether messages are left");
-        let note = format!("{error}; waiting");
-        self.context.progress.set_note(Some(note));
         let since = self.quiet.failing.take().map(|(since, _)| since);
         self.quiet.failing = Some((since.unwrap_or_else(Instant::now), error));
     }
 
     fn end_quiet(&mut self) {
         if self.quiet.since.is_some() {
-            self.quiet = Quiet::default();
-            self.announce_quiet.send_replace(false);
+            self.quiet.since = None;
+            self.quiet.ended = None;
+            self.quiet.failing = None;
+            self.quiet.announce.send_replace(false);
         }
     }
 
@@ -150,6 +181,81 @@ impl Dispatcher {
         } else {
             Ended::Done
         })
+    }
+
+    /// Ends after an error: waits for the requests in flight, and leaves what is known to the next
+    /// worker.
+    pub(super) async fn leave(&mut self) {
+        self.context.lease.give_up();
+        let timeouts = self
+            .providers
+            .iter()
+            .map(|state| state.provider().timeout());
+        let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
+        let deadline = Instant::now() + patience;
+        while self.providers.iter().any(ProviderState::is_in_flight) {
+            match tokio::time::timeout_at(deadline, self.finished.recv()).await {
+                Ok(Some(request)) => self.settle_finished(request),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        // Requests without a response by now are reported as unknown.
+        self.tasks.shutdown().await;
+        self.committer.shutdown().await;
+        self.write_journal();
+        self.publish_last().await;
+    }
+
+    /// Ends a run that is over.
+    pub(super) async fn end(&mut self) -> Result<(), SendError> {
+        // Awaited: a heartbeat after the worker's end would register it again.
+        self.tasks.shutdown().await;
+        self.settle_last().await?;
+        self.publish_last().await;
+        if let Err(error) = self.context.lease.end().await {
+            tracing::warn!(%error, "cannot remove this worker's row; another worker will remove it");
+        }
+        Ok(())
+    }
+
+    /// Stores what lookups found out while the run ended.
+    async fn settle_last(&mut self) -> Result<(), SendError> {
+        while let Some(event) = self.lookups.try_next_event() {
+            self.take_lookup(event);
+        }
+        let batch = self.batch_of_results();
+        if !is_idle(&batch) {
+            self.committer.begin(Arc::new(batch));
+            self.committer.finish().await?;
+        }
+        Ok(())
+    }
+
+    async fn publish_last(&mut self) {
+        self.record_state();
+        self.telemetry.publish_last().await;
+        self.providers.iter().for_each(ProviderState::reset_metrics);
+        self.context.metrics.set_requests(0, 0);
+    }
+
+    /// Writes to a file what is known and may not be stored. Does not wait for requests in flight.
+    fn write_journal(&mut self) {
+        self.take_finished(None);
+        while let Some(event) = self.lookups.try_next_event() {
+            if let LookupEvent::Settle(settlement) = event {
+                self.results.settlements.push(settlement);
+            }
+        }
+        let known = std::mem::take(&mut self.results.settlements);
+        self.committer.write_journal(known);
+    }
+}
+
+/// A run that is dropped leaves what is known, too. Simulations kill a worker by dropping it.
+#[cfg(not(test))]
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        self.write_journal();
     }
 }
 

@@ -10,7 +10,7 @@ const BUSY: f64 = 0.9;
 
 /// How long the dispatcher waited, by reason.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WaitTimes(Vec<(Option<Bottleneck>, Duration)>);
+pub(in crate::sender) struct WaitTimes(Vec<(Option<Bottleneck>, Duration)>);
 
 impl WaitTimes {
     /// Adds a wait; `None`: there was nothing to send.
@@ -23,18 +23,17 @@ impl WaitTimes {
 
     /// The waits since an earlier reading.
     pub(super) fn since(&self, earlier: &Self) -> Self {
-        let before = |reason| {
-            let mut known = earlier.0.iter();
-            let found = known.find(|(known, _)| *known == reason);
-            found.map_or(Duration::ZERO, |(_, took)| *took)
-        };
-        let waits = self.0.iter();
-        let waits = waits.map(|(reason, took)| (*reason, took.saturating_sub(before(*reason))));
-        Self(waits.collect())
+        let mut waits = self.0.clone();
+        for (reason, took) in &mut waits {
+            if let Some((_, before)) = earlier.0.iter().find(|(known, _)| known == reason) {
+                *took = took.saturating_sub(*before);
+            }
+        }
+        Self(waits)
     }
 
     /// The reasons for at least a tenth of the waits, the longest first; `busy` as for [`Self::bottleneck`].
-    pub(super) fn bottlenecks(&self, busy: Option<f64>) -> Vec<Bottleneck> {
+    pub(in crate::sender) fn bottlenecks(&self, busy: Option<f64>) -> Vec<Bottleneck> {
         let all: Duration = self.0.iter().map(|(_, took)| *took).sum();
         let mut waits = self.0.clone();
         waits.sort_by_key(|(_, took)| Reverse(*took));

@@ -1,0 +1,81 @@
+//! How long the last requests took.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::activity::LatencyMillis;
+
+/// How long a request counts, in microseconds.
+const RECENT_US: i64 = 60_000_000;
+/// At most this many requests count, the newest ones.
+const MOST: usize = 4_096;
+
+/// When each request ended and how long it took; the newest last.
+#[derive(Default)]
+pub(super) struct RecentLatencies(VecDeque<(i64, Duration)>);
+
+impl RecentLatencies {
+    /// Adds a request that took this long and ended then, in microseconds.
+    pub(super) fn add(&mut self, took: Duration, ended_us: i64) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back((ended_us, took));
+    }
+
+    /// The percentiles of the last minute before an instant; `None` without requests.
+    pub(super) fn percentiles(&self, now_us: i64) -> Option<LatencyMillis> {
+        let mut recent: Vec<Duration> = self
+            .0
+            .iter()
+            .filter(|(ended_us, _)| now_us - ended_us <= RECENT_US)
+            .map(|(_, took)| *took)
+            .collect();
+        recent.sort_unstable();
+        let percentile = |percent: usize| {
+            let took = recent[(recent.len() * percent).div_ceil(100) - 1];
+            (took.as_secs_f64() * 10_000.0).round() / 10.0
+        };
+        (!recent.is_empty()).then(|| LatencyMillis {
+            p50: percentile(50),
+            p95: percentile(95),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn percentiles_are_those_of_the_newest_requests() {
+        let mut latencies = RecentLatencies::default();
+        assert_eq!(latencies.percentiles(0), None);
+        for took_ms in 1..=100 {
+            latencies.add(Duration::from_millis(took_ms), SECOND);
+        }
+        let found = latencies.percentiles(2 * SECOND);
+        let expected = LatencyMillis {
+            p50: 50.0,
+            p95: 95.0,
+        };
+        assert_eq!(found, Some(expected));
+        for _ in 0..MOST {
+            latencies.add(Duration::from_micros(1_234), SECOND);
+        }
+        let found = latencies.percentiles(2 * SECOND).expect("requests");
+        assert_eq!((found.p50, found.p95), (1.2, 1.2));
+    }
+
+    #[test]
+    fn latencies_are_forgotten_after_a_minute() {
+        let mut latencies = RecentLatencies::default();
+        latencies.add(Duration::from_secs(5), 0);
+        latencies.add(Duration::ZERO, 65 * SECOND);
+        let found = latencies.percentiles(66 * SECOND).expect("requests");
+        assert!(found.p95 < 2.0, "{found:?}");
+        assert_eq!(latencies.percentiles(300 * SECOND), None);
+    }
+}

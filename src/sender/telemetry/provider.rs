@@ -1,0 +1,81 @@
+//! How the last requests of a provider ended, for the operator.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::latency::RecentLatencies;
+use crate::activity::{LastError, LatencyMillis};
+use crate::metrics::ProviderMetrics;
+use crate::sms::{Outcome, Sms, Timestamp};
+
+pub(in crate::sender) struct ProviderTelemetry {
+    pub(in crate::sender) metrics: ProviderMetrics,
+    pub(in crate::sender) last_success_at: Option<Timestamp>,
+    /// Not of a single recipient or text.
+    pub(in crate::sender) last_error: Option<LastError>,
+    /// Of any message.
+    pub(in crate::sender) last_failure: Option<(Instant, String)>,
+    latencies: RecentLatencies,
+}
+
+impl ProviderTelemetry {
+    pub(in crate::sender) fn new(metrics: ProviderMetrics) -> Self {
+        Self {
+            metrics,
+            last_success_at: None,
+            last_error: None,
+            last_failure: None,
+            latencies: RecentLatencies::default(),
+        }
+    }
+
+    /// Records how a request ended. `answered`: how long it took and when it ended, in microseconds of the host's steady
+    /// clock; `None` without a connection.
+    pub(in crate::sender) fn record(
+        &mut self,
+        rows: &[Sms],
+        outcomes: &[Outcome],
+        answered: Option<(i64, i64)>,
+        now: Timestamp,
+    ) {
+        if let Some((took_us, ended_us)) = answered {
+            let took = Duration::from_micros(took_us.try_into().unwrap_or(0));
+            self.latencies.add(took, ended_us);
+            self.metrics.record_request(took);
+        }
+        self.metrics.record_outcomes(outcomes);
+        for (sms, outcome) in rows.iter().zip(outcomes) {
+            // A rejection says something about one recipient or text, not about the provider.
+            let is_of_provider = match outcome {
+                Outcome::Accepted(acceptance) => {
+                    let segments = acceptance.segments.or(sms.segments).unwrap_or(1);
+                    let (segments, delay) =
+                        (segments.try_into().unwrap_or(1), now.since(sms.due_at));
+                    self.metrics.record_accepted(segments, delay);
+                    self.last_success_at = Some(now);
+                    false
+                }
+                Outcome::Throttled { .. }
+                | Outcome::Unavailable { .. }
+                | Outcome::Unknown(_)
+                | Outcome::AccountError { .. } => true,
+                _ => false,
+            };
+            let Some(failure) = outcome.failure() else {
+                continue;
+            };
+            let reason = failure.reason.clone();
+            if is_of_provider {
+                let reason = reason.clone();
+                self.last_error = Some(LastError { at: now, reason });
+            }
+            self.last_failure = Some((Instant::now(), reason));
+        }
+    }
+
+    /// Of the requests that ended recently before `steady_us`.
+    pub(in crate::sender) fn latency(&self, steady_us: i64) -> Option<LatencyMillis> {
+        self.latencies.percentiles(steady_us)
+    }
+}
