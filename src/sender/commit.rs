@@ -1,6 +1,6 @@
-//! Commits what the dispatcher planned. A known result is never discarded: the worker waits for a
-//! database that is unreachable, splits a commit that fails until the settlement at fault is alone, and leaves
-//! what cannot be stored before it ends to the next worker.
+//! Commits what the dispatcher planned. A known result is never discarded: the worker waits for a database that is
+//! unavailable, splits a commit that fails until the settlement at fault is alone, and leaves what cannot be stored
+//! before it ends to the next worker.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
@@ -31,7 +31,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The most settlements of one transaction.
 const MAX_SETTLEMENTS: usize = 1_000;
-/// Where this many settlements fail alone and none is stored, the database is at fault.
+/// If this many settlements fail one by one and none succeeds, the database is unavailable, not the settlements.
 const SUSPECTS: usize = 3;
 
 /// A settlement that failed alone, while others were stored.
@@ -119,7 +119,11 @@ impl Work {
     fn new(batch: Arc<CommitBatch>) -> Self {
         let now = Instant::now();
         Self {
-            parts: split(&batch),
+            parts: if batch.settlements.len() > MAX_SETTLEMENTS {
+                split(&batch, MAX_SETTLEMENTS)
+            } else {
+                VecDeque::from([Arc::clone(&batch)])
+            },
             batch,
             part_began: now,
             again_at: None,
@@ -274,9 +278,12 @@ impl Committer {
             work.parts.push_front(Arc::new(part));
             return Ok(());
         }
-        if let Some([first, second]) = halves(&part) {
-            work.parts.push_front(Arc::new(second));
-            work.parts.push_front(Arc::new(first));
+        let has_more = has_stops(&part);
+        if part.settlements.len() > usize::from(!has_more) {
+            // With the root of their number few commits find the settlement at fault, on a distant database, too.
+            let mut parts = split(&part, part.settlements.len().isqrt());
+            parts.append(&mut work.parts);
+            work.parts = parts;
             return Ok(());
         }
         if let [settlement] = part.settlements.as_slice() {
@@ -517,19 +524,24 @@ fn is_refused(error: &StoreError) -> bool {
     error.kind() == StoreErrorKind::Constraint
 }
 
-/// Splits a large batch into commits that settle a part each; the last one does everything else.
-fn split(batch: &Arc<CommitBatch>) -> VecDeque<Arc<CommitBatch>> {
-    if batch.settlements.len() <= MAX_SETTLEMENTS {
-        return VecDeque::from([Arc::clone(batch)]);
-    }
-    let chunks = batch.settlements.chunks(MAX_SETTLEMENTS);
-    let parts = chunks.map(|settlements| Arc::new(settling(batch, settlements.to_vec())));
+/// Splits a batch into commits of at most `max` settlements each; the last one does everything else.
+fn split(batch: &CommitBatch, max: usize) -> VecDeque<Arc<CommitBatch>> {
     let rest = CommitBatch {
-        claims: batch.claims.clone(),
-        orphans: batch.orphans.clone(),
-        ..with_stops(batch, Vec::new())
+        settlements: Vec::new(),
+        ..batch.clone()
     };
-    parts.chain([Arc::new(rest)]).collect()
+    let has_rest = has_stops(&rest) || !rest.claims.is_empty() || rest.orphans.is_some();
+    batch
+        .settlements
+        .chunks(max.max(1))
+        .map(|settlements| settling(batch, settlements.to_vec()))
+        .chain(has_rest.then_some(rest))
+        .map(Arc::new)
+        .collect()
+}
+
+fn has_stops(batch: &CommitBatch) -> bool {
+    !batch.campaign_stops.is_empty() || !batch.pauses.is_empty() || batch.fill_limits
 }
 
 /// Estimates how long the next commit takes: as long as the slowest recent one, because permits must
@@ -550,36 +562,13 @@ fn settling(batch: &CommitBatch, settlements: Vec<Settlement>) -> CommitBatch {
     }
 }
 
-/// The same with the batch's stops and pauses.
-fn with_stops(batch: &CommitBatch, settlements: Vec<Settlement>) -> CommitBatch {
-    CommitBatch {
-        campaign_stops: batch.campaign_stops.clone(),
-        pauses: batch.pauses.clone(),
-        fill_limits: batch.fill_limits,
-        ..settling(batch, settlements)
-    }
-}
-
 fn without_claims(batch: &CommitBatch, now: Timestamp) -> CommitBatch {
     CommitBatch {
         now,
-        ..with_stops(batch, batch.settlements.clone())
+        claims: Vec::new(),
+        orphans: None,
+        ..batch.clone()
     }
-}
-
-/// Two batches that do one part of this one each; `None` where it cannot be split.
-fn halves(batch: &CommitBatch) -> Option<[CommitBatch; 2]> {
-    let count = batch.settlements.len();
-    let has_more =
-        !batch.campaign_stops.is_empty() || !batch.pauses.is_empty() || batch.fill_limits;
-    if count == 0 || (count == 1 && !has_more) {
-        return None;
-    }
-    let (first, second) = batch.settlements.split_at(count.div_ceil(2));
-    Some([
-        settling(batch, first.to_vec()),
-        with_stops(batch, second.to_vec()),
-    ])
 }
 
 #[cfg(test)]

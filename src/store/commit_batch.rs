@@ -12,6 +12,7 @@ use crate::rate::{RateError, Rates};
 use crate::sms::Timestamp;
 
 /// The work of one transaction of a worker.
+#[derive(Clone)]
 pub struct CommitBatch {
     pub worker_id: i64,
     pub now: Timestamp,

@@ -26,7 +26,7 @@ use super::lookup::StatusLookups;
 use super::maintenance::{Maintenance, MaintenanceEvent, TICK};
 use super::provider_state::{PlanTime, ProviderState};
 use super::request::{Finished, Transport};
-use super::telemetry::{MessageEvent, Progress, Telemetry};
+use super::telemetry::{MessageEvent, Progress, Publisher, Telemetry};
 use super::{Ended, SendError, Settings};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
@@ -126,12 +126,20 @@ impl Dispatcher {
             claimed: Claimed::default(),
         });
         let (quiet, is_quiet) = Quiet::new();
+        let lease = Arc::clone(&context.lease);
+        let publisher = Publisher::new(
+            Arc::clone(&context.progress),
+            Arc::clone(&context.clock),
+            context.database.clone(),
+            context.settings.sender.concurrency,
+            move || lease.worker_id(),
+        );
         let shared = || Arc::clone(&context);
         let mut maintenance = Maintenance::new(shared(), own_providers, journal.clone(), is_quiet);
         let mut dispatcher = Self {
             committer: Committer::new(shared(), journal.clone()),
             lookups: StatusLookups::new(shared()),
-            telemetry: Telemetry::begin(shared(), parts.events),
+            telemetry: Telemetry::begin(publisher, parts.events),
             timing: Timing::default(),
             quiet,
             context: shared(),

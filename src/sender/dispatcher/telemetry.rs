@@ -9,7 +9,7 @@ use crate::queue::Transition;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::provider_state::ProviderState;
 use crate::sender::request::InFlight;
-use crate::sender::telemetry::{MessageEvent, Snapshot};
+use crate::sender::telemetry::{MessageEvent, WorkerSnapshot};
 use crate::sms::{Sms, Timestamp};
 
 /// A campaign that waits for longer than this is shown.
@@ -46,7 +46,7 @@ impl Dispatcher {
         let (now, steady_us) = (clock.now(), clock.steady_us());
         let busy = self.providers.iter().map(ProviderState::busy).sum();
         self.context.metrics.set_requests(busy, self.free());
-        self.context.progress.set_snapshot(Snapshot {
+        self.context.progress.set_snapshot(WorkerSnapshot {
             note: self.note(now),
             has_unstored: !self.committer.is_all_stored(),
             trouble: self.providers.iter().find_map(ProviderState::trouble),

@@ -6,19 +6,16 @@ mod progress;
 mod provider;
 mod publisher;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::context::WorkerContext;
-use publisher::Publisher;
-
 pub use progress::Progress;
-pub(super) use progress::Snapshot;
+pub(super) use progress::WorkerSnapshot;
 pub(super) use provider::ProviderTelemetry;
+pub(super) use publisher::Publisher;
 
 /// How often the state of a worker is recorded.
 const SNAPSHOT_EVERY: Duration = Duration::from_millis(250);
@@ -41,7 +38,7 @@ pub(super) struct Telemetry {
     /// When the state of the worker is recorded next.
     snapshot_at: Instant,
     /// The task that writes to the database what this worker does.
-    publisher: JoinSet<()>,
+    publishing: JoinSet<()>,
     /// Ends that task after a last publication.
     stop_publishing: watch::Sender<bool>,
 }
@@ -49,16 +46,16 @@ pub(super) struct Telemetry {
 impl Telemetry {
     /// Begins to publish.
     pub(super) fn begin(
-        context: Arc<WorkerContext>,
+        publisher: Publisher,
         events: Option<mpsc::UnboundedSender<MessageEvent>>,
     ) -> Self {
         let (stop_publishing, stopped) = watch::channel(false);
-        let mut publisher = JoinSet::new();
-        publisher.spawn(Publisher::new(context).run(stopped));
+        let mut publishing = JoinSet::new();
+        publishing.spawn(publisher.run(stopped));
         Self {
             events,
             snapshot_at: Instant::now(),
-            publisher,
+            publishing,
             stop_publishing,
         }
     }
@@ -84,10 +81,10 @@ impl Telemetry {
     /// Publishes what happened since the last publication, if the database can store it soon.
     pub(super) async fn publish_last(&mut self) {
         self.stop_publishing.send_replace(true);
-        let ended = tokio::time::timeout(LAST_PUBLICATION, self.publisher.join_next()).await;
+        let ended = tokio::time::timeout(LAST_PUBLICATION, self.publishing.join_next()).await;
         if ended.is_err() {
             tracing::debug!("the last activity could not be published in time");
         }
-        self.publisher.shutdown().await;
+        self.publishing.shutdown().await;
     }
 }

@@ -34,12 +34,12 @@ struct Recorded {
     /// What is not published yet, by span, campaign and provider.
     counts: BTreeMap<(Timestamp, i64, String), ActivityCounts>,
     waits: WaitTimes,
-    snapshot: Snapshot,
+    snapshot: WorkerSnapshot,
 }
 
 /// The state of a worker at one time.
 #[derive(Clone, Debug, Default)]
-pub(in crate::sender) struct Snapshot {
+pub(in crate::sender) struct WorkerSnapshot {
     /// What keeps the worker from sending.
     pub(in crate::sender) note: Option<String>,
     /// Results wait in memory, because the database cannot store them.
@@ -71,7 +71,7 @@ impl Progress {
         self.recorded().snapshot.last_failure.clone()
     }
 
-    pub(in crate::sender) fn set_snapshot(&self, snapshot: Snapshot) {
+    pub(in crate::sender) fn set_snapshot(&self, snapshot: WorkerSnapshot) {
         self.recorded().snapshot = snapshot;
     }
 

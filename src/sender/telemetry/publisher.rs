@@ -9,10 +9,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::Progress;
 use super::bottleneck::WaitTimes;
-use crate::activity::{Bottleneck, WorkerActivity};
+use crate::activity::{ActivityRow, Bottleneck, WorkerActivity};
 use crate::process::{ProcessorTimes, processor_times};
-use crate::sender::context::WorkerContext;
+use crate::sender::clock::Clock;
+use crate::sender::database::Database;
 use crate::store::StoreError;
 
 /// How often a worker publishes.
@@ -24,8 +26,13 @@ const KEPT: Duration = Duration::from_secs(48 * 3_600);
 /// How often older ones are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
-pub(super) struct Publisher {
-    context: Arc<WorkerContext>,
+pub(in crate::sender) struct Publisher {
+    progress: Arc<Progress>,
+    clock: Arc<Clock>,
+    database: Database,
+    concurrency: u32,
+    /// Changes when the worker was declared dead.
+    worker_id: Box<dyn Fn() -> i64 + Send + Sync>,
     /// Readings of the last [`RECENT`] time, and the last one before it.
     readings: VecDeque<ProgressReading>,
     /// What was published last, and under which id.
@@ -44,9 +51,19 @@ struct ProgressReading {
 }
 
 impl Publisher {
-    pub(super) fn new(context: Arc<WorkerContext>) -> Self {
+    pub(in crate::sender) fn new(
+        progress: Arc<Progress>,
+        clock: Arc<Clock>,
+        database: Database,
+        concurrency: u32,
+        worker_id: impl Fn() -> i64 + Send + Sync + 'static,
+    ) -> Self {
         let mut publisher = Self {
-            context,
+            progress,
+            clock,
+            database,
+            concurrency,
+            worker_id: Box::new(worker_id),
             readings: VecDeque::new(),
             published: None,
             prune_at: Instant::now(),
@@ -78,39 +95,44 @@ impl Publisher {
     /// Counts whose transaction fails are published with the next ones. If only the answer to its commit was lost, they
     /// are counted twice.
     async fn publish(&mut self) -> Result<(), StoreError> {
-        let context = Arc::clone(&self.context);
-        let kept_from = context.clock.now().minus(KEPT);
-        let mut rows = context.progress.take_counts();
+        let kept_from = self.clock.now().minus(KEPT);
+        let mut rows = self.progress.take_counts();
         rows.retain(|row| row.at >= kept_from);
         let doing = self.activity();
-        let worker_id = context.lease.worker_id();
+        let worker_id = (self.worker_id)();
         let is_known = |(id, known): &(i64, WorkerActivity)| *id == worker_id && *known == doing;
         if rows.is_empty() && self.published.as_ref().is_some_and(is_known) {
             return Ok(());
         }
-        let stored = match context.database.reach().await {
-            Ok(store) => store.publish(worker_id, &doing, &rows).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = stored {
+        if let Err(error) = self.store(worker_id, &doing, &rows).await {
             for row in rows {
-                context.progress.keep(row);
+                self.progress.keep(row);
             }
             return Err(error);
         }
         self.published = Some((worker_id, doing));
         if Instant::now() >= self.prune_at {
             self.prune_at = Instant::now() + PRUNE_EVERY;
-            let store = context.database.reach().await?;
+            let store = self.database.reach().await?;
             store.prune_activity(kept_from).await?;
         }
         Ok(())
     }
 
+    async fn store(
+        &self,
+        worker_id: i64,
+        doing: &WorkerActivity,
+        rows: &[ActivityRow],
+    ) -> Result<(), StoreError> {
+        let store = self.database.reach().await?;
+        store.publish(worker_id, doing, rows).await
+    }
+
     /// What the worker does now.
     fn activity(&mut self) -> WorkerActivity {
         self.read_progress();
-        let providers = self.context.progress.providers();
+        let providers = self.progress.providers();
         let (rate, bottleneck) = match (self.readings.front(), self.readings.back()) {
             (Some(first), Some(last)) => (last.rate_since(first), last.bottleneck_since(first)),
             _ => (0.0, None),
@@ -118,7 +140,7 @@ impl Publisher {
         WorkerActivity {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             in_flight: providers.iter().map(|provider| provider.in_flight).sum(),
-            concurrency: self.context.settings.sender.concurrency,
+            concurrency: self.concurrency,
             rate,
             bottleneck,
             providers,
@@ -127,7 +149,7 @@ impl Publisher {
 
     fn read_progress(&mut self) {
         let now = Instant::now();
-        let progress = &self.context.progress;
+        let progress = &self.progress;
         self.readings.push_back(ProgressReading {
             at: now,
             sent: progress.sent.load(Ordering::Relaxed),
