@@ -5,6 +5,7 @@ mod settings;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -232,7 +233,12 @@ impl Findings {
     }
 
     /// Checks the settings that cannot work together.
-    async fn check_settings(&mut self, context: &Context, providers: &[Provider], offline: bool) {
+    async fn check_settings(
+        &mut self,
+        context: &Context,
+        providers: &[Arc<Provider>],
+        offline: bool,
+    ) {
         let config = &context.config;
         let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
         for conflict in settings::conflicts(config, providers, now) {
@@ -241,8 +247,9 @@ impl Findings {
                 Conflict::Note(subject, note) => self.note(subject, &note),
             }
         }
-        let is_awaited =
-            |provider: &&Provider| provider.webhook().is_some_and(|webhook| webhook.is_enabled);
+        let is_awaited = |provider: &&Arc<Provider>| {
+            provider.webhook().is_some_and(|webhook| webhook.is_enabled)
+        };
         let Some(awaited) = providers.iter().find(is_awaited).filter(|_| !offline) else {
             return;
         };

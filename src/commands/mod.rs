@@ -22,10 +22,11 @@ pub(crate) mod signals;
 pub mod status;
 pub mod suppress;
 mod values;
-mod window;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -37,7 +38,7 @@ use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::import::ImportError;
-use crate::operations::{Actor, OperationError};
+use crate::operations::{Actor, ListSettings, OperationError, unknown_provider};
 use crate::phone::{Phone, Region};
 use crate::process;
 use crate::provider::Provider;
@@ -68,6 +69,8 @@ pub struct Context {
     pub config: Config,
     environment: Environment,
     signals: SignalWatch,
+    /// Those that were read.
+    providers: Mutex<BTreeMap<String, Arc<Provider>>>,
 }
 
 /// An error with what the user can do about it; it is printed on a `hint:` line.
@@ -225,6 +228,7 @@ impl Context {
             config,
             environment,
             signals,
+            providers: Mutex::default(),
         })
     }
 
@@ -342,14 +346,19 @@ impl Context {
     /// The settings `[providers.NAME]`.
     fn provider_section(&self, name: &str) -> anyhow::Result<&toml::Table> {
         let sections = &self.config.providers;
-        sections.get(name).ok_or_else(|| {
-            let names = sections.keys().map(String::as_str);
-            let hint = did_you_mean(name, names).unwrap_or_else(|| {
-                "describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example"
-                    .to_owned()
-            });
-            with_hint(format!("unknown provider `{name}`"), hint)
-        })
+        let unknown = || unknown_provider(name, sections.keys().map(String::as_str));
+        Ok(sections.get(name).ok_or_else(unknown)?)
+    }
+
+    /// The settings of imports.
+    fn list_settings(&self) -> ListSettings {
+        let (sections, environment) = (self.config.providers.clone(), self.environment.clone());
+        ListSettings {
+            default_provider: self.config.default_provider.clone(),
+            providers: sections.keys().cloned().collect(),
+            requirements: providers::requirements(sections, environment),
+            prices: self.config.prices.clone(),
+        }
     }
 
     /// Where the provider posts receipts, and the setting that takes it; `None` if requests do not contain it.
@@ -375,7 +384,14 @@ impl Context {
 
     /// The provider of that name with its secrets. If its messages await posted receipts, its requests have the address
     /// for them.
-    fn provider(&self, name: &str) -> anyhow::Result<Provider> {
+    fn provider(&self, name: &str) -> anyhow::Result<Arc<Provider>> {
+        let mut known = self
+            .providers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(provider) = known.get(name) {
+            return Ok(Arc::clone(provider));
+        }
         let section = self.provider_section(name)?;
         let read =
             |section| Provider::from_section(name, section, &|variable| self.variable(variable));
@@ -401,6 +417,8 @@ impl Context {
                 "otherwise a worker that waits for a response would be considered dead",
             ));
         }
+        let provider = Arc::new(provider);
+        known.insert(name.to_owned(), Arc::clone(&provider));
         Ok(provider)
     }
 }

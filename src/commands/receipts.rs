@@ -111,7 +111,7 @@ async fn providers(
         if provider.pull().is_none() {
             return Err(not_fetched(&provider));
         }
-        providers.insert(name.clone(), Arc::new(provider));
+        providers.insert(name.clone(), provider);
         return Ok(providers);
     }
     let mut names = store.awaiting_providers().await?;
@@ -120,10 +120,14 @@ async fn providers(
     for name in names {
         // One that is misconfigured must not stop the others.
         match context.provider(&name) {
-            Ok(provider) if provider.pull().is_some() => {
-                providers.insert(name, Arc::new(provider));
+            Ok(provider) => {
+                providers.extend(
+                    provider
+                        .pull()
+                        .is_some()
+                        .then(|| (name, Arc::clone(&provider))),
+                );
             }
-            Ok(_) => {}
             Err(error) => context.console.warn(&format!("{error:#}")),
         }
     }

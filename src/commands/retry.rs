@@ -1,15 +1,18 @@
 //! `smsq retry`: puts failed or unknown messages back into the queue.
 
+use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
-use super::values::{TimeArg, campaign_name};
+use super::values::campaign_name;
 use super::{Context, user_of};
 use crate::exit::Exit;
+use crate::import::When;
 use crate::operations::{retry_failed, retry_unknown};
 use crate::sms::Class;
 use crate::store::{CampaignStatus, RetryFilter};
 use crate::text::messages;
+use crate::window::local_and_utc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +46,7 @@ pub struct Args {
     phone: Option<String>,
     /// When the messages expire: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h
     #[arg(long, value_name = "TIME")]
-    expires: Option<TimeArg>,
+    expires: Option<When>,
 }
 
 fn classes() -> impl TypedValueParser<Value = Class> {
@@ -56,12 +59,16 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())
         .await?;
+    let expires_at = args.expires.map(|time| time.after(now));
+    if let Some(at) = expires_at.filter(|at| *at <= now) {
+        bail!("`--expires` {} is in the past", local_and_utc(at));
+    }
     let filter = RetryFilter {
         campaign_id: None,
         class: args.class,
         code: args.code.clone(),
         phone: context.phone_flag(args.phone.as_deref())?,
-        expires_at: args.expires.map(|time| time.after(now)),
+        expires_at,
     };
     let (actor, campaign) = (user_of("retry"), campaign.as_ref());
     let (retried, kind) = if args.unknown {

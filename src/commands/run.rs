@@ -3,10 +3,11 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::import::{self, Imported, List};
+use super::import::{self, List, PreparedLists};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
 use super::{Context, PRACTICE, check, providers, report};
 use crate::exit::Exit;
+use crate::operations::Imported;
 use crate::report::{Listing, Report, shell_word};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::secret::Secret;
@@ -75,7 +76,7 @@ async fn import_and_send(
     metrics: &mut MetricsFile,
 ) -> anyhow::Result<Exit> {
     let list = &args.list;
-    let plans = import::prepare(list, context, Access::Existing).await?;
+    let mut lists = PreparedLists::prepare(list, context, Access::Existing).await?;
     if is_practice {
         context.console.status(&format!(
             "practice: no provider is configured, so a practice gateway in this process accepts the messages, \
@@ -87,19 +88,18 @@ async fn import_and_send(
         // Fails before anything is written if the provider cannot send.
         context.provider(name)?;
     }
-    import::check_rejects(list, &plans, context).await?;
-    if !args.yes && !is_practice && !import::confirm(list, &plans, context).await? {
+    lists.check_rejects().await?;
+    if !args.yes && !is_practice && !lists.confirm().await? {
         return Ok(Exit::CouldNotRun);
     }
-    let store = store.insert(context.open(Access::Create).await?);
+    let store = store.insert(lists.open().await?);
     metrics.begin(context, store);
     check::warn_of_unsafe_settings(context, store).await?;
     if !is_practice {
-        import::check_again(list, &plans, context, store).await?;
+        lists.check_again(store).await?;
     }
     let mut signals = context.signals.listen();
-    let (imported, signal) =
-        import::import(list, &plans, context, store, Some(&mut signals)).await?;
+    let (imported, signal) = lists.import(store, &mut signals).await?;
     if let Some(signal) = signal {
         return Ok(signal);
     }

@@ -3,29 +3,25 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use url::Url;
 
-use super::import::{List, import_upload};
-use super::{Context, temporary, with_hint};
+use super::import::NumberFlags;
+use super::{Context, with_hint};
 use crate::config::user_folder;
 use crate::exit::Exit;
+use crate::import::Options;
+use crate::operations::{ListOptions, WindowRequest};
 use crate::provider::Provider;
-use crate::serve::{
-    self, AccessToken, FileImporter, Role, Server, ServerParts, UploadRequest, receipt_url,
-};
+use crate::serve::{self, AccessToken, Role, Server, ServerParts, receipt_url};
 use crate::service_manager::ServiceManager;
 use crate::store::{Access, Store};
-
-/// Delay before an import retries the database.
-const DATABASE_WAIT: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -173,7 +169,7 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
                 if let Some(doubt) = unchecked_receipts(context, &provider) {
                     context.console.warn(&doubt);
                 }
-                providers.insert(name, Arc::new(provider));
+                providers.insert(name, provider);
             }
             Ok(_) => {}
             Err(error) => context.console.warn(&format!("{error:#}")),
@@ -182,10 +178,7 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
     providers
 }
 
-async fn serve(mut context: Context) -> anyhow::Result<Exit> {
-    // Imports of uploaded files ask nothing, and draw nothing between the lines of the server.
-    context.console.is_terminal = false;
-    let context = Arc::new(context);
+async fn serve(context: Context) -> anyhow::Result<Exit> {
     let config = &context.config;
     let settings = config.serve.clone();
     let (is_open, has_tokens) = (settings.is_open(), !settings.tokens.expose().is_empty());
@@ -206,9 +199,22 @@ async fn serve(mut context: Context) -> anyhow::Result<Exit> {
         metrics: config.metrics,
         prices: config.prices.clone(),
         no_report_after: config.receipts.no_report_after,
-        importer: Arc::new(UploadImporter {
-            context: Arc::clone(&context),
-        }),
+        lists: ListOptions {
+            list: Options {
+                dialling: NumberFlags::default().dialling(config),
+                ..Options::default()
+            },
+            campaign: None,
+            provider: None,
+            sender: None,
+            max_rejects: config.import.max_rejects,
+            at: None,
+            expires: None,
+            window: WindowRequest::default(),
+            posted_by: None,
+            may_change: false,
+            settings: context.list_settings(),
+        },
         config: settings,
     };
     let mut signals = context.signals.listen();
@@ -268,46 +274,4 @@ async fn uploads_folder(context: &Context, store: &Store) -> anyhow::Result<Path
     let folder = user_folder(&context.environment, "XDG_STATE_HOME", ".local/state");
     let name = format!("uploads-{:x}", store.created_at().await?);
     Ok(folder.unwrap_or_default().join(name))
-}
-
-/// Imports uploaded files as `smsq import` does.
-struct UploadImporter {
-    context: Arc<Context>,
-}
-
-impl FileImporter for UploadImporter {
-    fn check(&self, request: &UploadRequest) -> Result<(), String> {
-        List::of_upload(Path::new("list.csv"), request, None).map(drop)
-    }
-
-    fn import(
-        &self,
-        file: &Path,
-        request: &UploadRequest,
-        rejects: &Path,
-        mut stop: watch::Receiver<bool>,
-    ) -> Result<Option<Value>, String> {
-        let list = List::of_upload(file, request, Some(rejects))?;
-        let importing = async {
-            loop {
-                let imported = import_upload(&list, &self.context).await;
-                let Some(error) = imported.as_ref().err().and_then(temporary) else {
-                    return imported.map(Some);
-                };
-                tracing::warn!(%error, "an uploaded file waits for the database");
-                tokio::time::sleep(DATABASE_WAIT).await;
-            }
-        };
-        let imported = tokio::runtime::Handle::current().block_on(async {
-            tokio::select! {
-                imported = importing => imported,
-                _ = stop.wait_for(|stop| *stop) => Ok(None),
-            }
-        });
-        imported.map_err(|error| {
-            let (message, hint) = super::message_and_hint(&error);
-            let hint = hint.map(|hint| format!("; {hint}"));
-            message + &hint.unwrap_or_default()
-        })
-    }
 }

@@ -2,8 +2,7 @@
 
 use serde_json::json;
 
-use super::values::CampaignName;
-use super::window::WindowFlags;
+use super::values::{CampaignName, WindowFlags};
 use super::{Context, user_of};
 use crate::exit::Exit;
 use crate::operations::{change_settings, limit};
@@ -56,7 +55,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         priority: args.priority,
         provider: args.provider.clone(),
         sender: args.from.clone(),
-        window: args.window.change(campaign.window.as_ref())?,
+        window: args.window.request().change(campaign.window.as_ref())?,
         ..CampaignChange::default()
     };
     change_settings(&store, &campaign, &change, &user_of("set")).await?;

@@ -1,7 +1,7 @@
 //! Imports a list: writes its rows to the database in batches and counts what became of them.
 
 use super::error::ImportError;
-use super::estimate::PriceOf;
+use super::estimate::{PriceOf, SegmentTotals};
 use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
 use super::row_mapper::MappedRow;
@@ -41,7 +41,20 @@ pub async fn run(
 ) -> Result<Summary, ImportError> {
     let unique = plan.unique_in(target.campaign)?;
     let task = plan.task(&unique, true)?;
+    let interrupted = match target.posted_by {
+        Some(token) => {
+            let (store, campaign) = (target.store, target.campaign);
+            store
+                .interrupted_uploads(campaign.id, plan.hash(), token)
+                .await?
+        }
+        None => Vec::new(),
+    };
     let mut importer = Importer::begin(target, plan.file(), plan.hash()).await?;
+    for (_, accepted, last_line) in &interrupted {
+        importer.stored += accepted;
+        importer.stored_until = importer.stored_until.max(*last_line);
+    }
     importer.price = price;
     importer.seen = SeenKeys::new(MAX_SEEN);
     let template = plan.template();
@@ -64,6 +77,12 @@ pub async fn run(
     if let Some(rejects) = rejects {
         importer.summary.rejects_file = rejects.finish()?;
     }
+    for (id, ..) in interrupted {
+        target
+            .store
+            .finish_import(id, target.store.now().await?)
+            .await?;
+    }
     importer.finish().await
 }
 
@@ -74,6 +93,9 @@ pub(super) struct Importer<'a> {
     pub(super) summary: Summary,
     price: PriceOf<'a>,
     seen: SeenKeys,
+    /// Messages that interrupted uploads of the same file have queued, and their last line. They count as accepted.
+    stored: u64,
+    stored_until: u64,
     /// The report shows the first accepted text, and none was accepted yet.
     needs_sample: bool,
 }
@@ -96,6 +118,8 @@ impl<'a> Importer<'a> {
             summary: Summary::default(),
             price: &|_| None,
             seen: SeenKeys::new(0),
+            stored: 0,
+            stored_until: 0,
             needs_sample: false,
         })
     }
@@ -134,13 +158,21 @@ impl<'a> Importer<'a> {
         summary.unchanged += enqueued.unchanged.len() as u64;
         summary.unchanged_sent += enqueued.unchanged_sent;
         summary.suppressed += enqueued.suppressed.len() as u64;
-        let mut sample = None;
+        let (mut sample, mut earlier) = (None, SegmentTotals::default());
         for (message, row) in batch.rows.iter().zip(&parsed.rows) {
             let line = message.line;
             // The lines of a batch are in ascending order.
             let is_among = |lines: &[u64]| lines.binary_search(&line).is_ok();
             let (_, first) = self.seen.insert(&message.dedupe_key, line);
-            if is_among(&enqueued.duplicates) {
+            let is_duplicate = is_among(&enqueued.duplicates);
+            let is_stored =
+                is_duplicate && first.is_none() && line <= self.stored_until && self.stored > 0;
+            if is_stored {
+                self.stored -= 1;
+                summary.accepted += 1;
+                earlier.add(&row.segments);
+            }
+            if is_duplicate && !is_stored {
                 summary.add_duplicate(line, first);
             } else if !is_among(&enqueued.unchanged) && !is_among(&enqueued.suppressed) {
                 let price = (self.price)(&message.phone);
@@ -155,8 +187,8 @@ impl<'a> Importer<'a> {
         let note = TextNote {
             template: None,
             sample: sample.filter(|_| self.needs_sample),
-            gsm7: summary.segments.gsm7 - before.gsm7,
-            ucs2: summary.segments.ucs2 - before.ucs2,
+            gsm7: summary.segments.gsm7 - before.gsm7 - earlier.gsm7,
+            ucs2: summary.segments.ucs2 - before.ucs2 - earlier.ucs2,
         };
         self.needs_sample &= sample.is_none();
         self.note(note).await

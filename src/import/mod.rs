@@ -23,6 +23,8 @@ mod record;
 mod rejects_file;
 mod row_mapper;
 mod summary;
+mod values;
+mod when;
 
 pub use self::columns::identifier;
 pub use self::config::{Config, RejectLimit};
@@ -40,6 +42,8 @@ pub use self::preview::Preview;
 pub use self::record::{JsonObject, cell, formats, is_nested};
 pub use self::row_mapper::{ProviderRequirements, RowCheck};
 pub use self::summary::{SeenKeys, Summary};
+pub use self::values::{assignment, campaign_name, delimiter, sender};
+pub use self::when::When;
 
 #[cfg(test)]
 mod tests;

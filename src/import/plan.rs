@@ -180,7 +180,9 @@ impl Plan {
                 format!("name it: `--column {name}={column}`"),
             ));
         }
-        let template = requirements.as_ref().and_then(|one| one.template.as_ref());
+        let template = requirements
+            .as_ref()
+            .and_then(|needed| needed.template.as_ref());
         if matches!(self.text, Text::Provider) && template.is_none() {
             return Err(ImportError::NoText {
                 list: list.to_owned(),

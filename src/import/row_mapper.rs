@@ -11,6 +11,7 @@ use super::error::Rejection;
 use super::options::Options;
 use super::record::Record;
 use crate::phone::{Phone, PhoneError, non_mobile_kind};
+use crate::rate::Rates;
 use crate::sms::NewSms;
 use crate::text::content::{self, LONGEST};
 use crate::text::segments::{self, Segments};
@@ -34,15 +35,20 @@ pub(super) enum Text {
 /// or why the message cannot be sent.
 pub type RowCheck = Arc<dyn Fn(&NewSms) -> Result<Option<String>, String> + Send + Sync>;
 
-/// What the provider of a list needs of its rows. Import knows no providers, so the command states this.
+/// What the provider of a list requires of its messages, and what limits them. Import knows no providers, so its caller
+/// states this.
 #[derive(Clone)]
 pub struct ProviderRequirements {
     pub provider: String,
+    /// Messages without a sender are rejected, unless the provider has one.
+    pub needs_sender: bool,
+    pub rates: Rates,
     /// The columns that fill the provider's template; `content` is the text of the message.
     pub columns: Vec<String>,
     /// The text of the template, if it is known.
     pub template: Option<String>,
-    pub check: RowCheck,
+    /// `None`: any text can be sent.
+    pub check: Option<RowCheck>,
 }
 
 /// A row as a message.
@@ -120,7 +126,7 @@ impl RowMapper {
             self.stored.retain(|(_, known)| *known != key);
             self.stored.push((column, key));
         }
-        for name in requirements.iter().flat_map(|one| &one.columns) {
+        for name in requirements.iter().flat_map(|needed| &needed.columns) {
             let key = json_key(name);
             if let Some(column) = self.columns.named(name)
                 && self.stored.iter().all(|(_, known)| *known != key)
@@ -168,8 +174,12 @@ impl RowMapper {
             segments,
             shown: None,
         };
-        match &self.requirements {
-            Some(requirements) => self.checked(row, &requirements.check),
+        match self
+            .requirements
+            .as_ref()
+            .and_then(|needed| needed.check.as_ref())
+        {
+            Some(check) => self.checked(row, check),
             None => Ok(row),
         }
     }

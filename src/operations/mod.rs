@@ -2,21 +2,28 @@
 //! in the same words. Nothing here prints, parses flags or knows HTTP.
 
 mod campaign;
+mod lists;
 mod messages;
 mod provider;
 mod purge;
 mod suppression;
+mod window;
 
-use crate::store::{AuditEntry, Store, StoreError};
+use crate::import::ImportError;
+use crate::store::{AuditEntry, Store, StoreError, StoreErrorKind};
 use crate::text::Hinted;
 
 pub use campaign::{
     CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
 };
+pub use lists::{
+    Imported, ListOptions, ListSettings, Requirements, local_now, sender_needed, unknown_provider,
+};
 pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
 pub use provider::resume_provider;
 pub use purge::{apply_retention, purge, purge_person};
 pub use suppression::{Suppressing, suppress, unsuppress};
+pub use window::{HoursChoice, WindowRequest, ZoneChoice};
 
 /// Who makes a change.
 #[derive(Clone, Debug)]
@@ -79,7 +86,25 @@ pub enum OperationError {
     Store(#[from] StoreError),
 }
 
+impl From<ImportError> for OperationError {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Store(error) => Self::Store(error),
+            error => Self::Invalid(Hinted {
+                message: error.to_string(),
+                hint: error.hint(),
+            }),
+        }
+    }
+}
+
 impl OperationError {
+    /// Whether the database may be used again later.
+    pub fn is_temporary(&self) -> bool {
+        use StoreErrorKind::{Busy, Full, Replica, Unavailable};
+        matches!(self, Self::Store(error) if matches!(error.kind(), Busy | Full | Replica | Unavailable))
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

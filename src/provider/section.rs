@@ -11,6 +11,7 @@ use url::Url;
 
 use super::units::hint;
 use crate::secret::secret_keys;
+use crate::text::Hinted;
 
 /// Returns the value of an environment variable.
 pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -27,6 +28,16 @@ const REMOVED_KEYS: [(&str, &str); 1] = [(
 pub struct ProviderError {
     pub(super) provider: String,
     pub(super) problem: String,
+}
+
+impl From<ProviderError> for Hinted {
+    fn from(error: ProviderError) -> Self {
+        let text = error.to_string();
+        match text.split_once("\nhint: ") {
+            Some((message, hint)) => Self::new(message, hint),
+            None => Self::plain(text),
+        }
+    }
 }
 
 /// Merges `upper` over `lower`: tables key by key, but each code, each secret and all other values as a whole. Keys that

@@ -190,11 +190,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(store: Store, providers: BTreeMap<String, Provider>, settings: Settings) -> Self {
-        let providers = providers
-            .into_iter()
-            .map(|(name, provider)| (name, Arc::new(provider)))
-            .collect();
+    pub fn new(
+        store: Store,
+        providers: BTreeMap<String, Arc<Provider>>,
+        settings: Settings,
+    ) -> Self {
         Self {
             store,
             providers,

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use tower_http::trace::TraceLayer;
 
 use crate::metrics;
+use crate::operations::ListOptions;
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::report::PriceTables;
@@ -43,7 +44,6 @@ use server_metrics::ServerMetrics;
 use state::{ServerState, Turns};
 
 pub use config::Config;
-pub use intake::{FileImporter, ImportField, UploadRequest};
 pub use receipts::{receipt_token, receipt_url};
 pub use tokens::{AccessToken, AccessTokens, Role};
 
@@ -61,8 +61,8 @@ pub struct ServerParts {
     pub no_report_after: Duration,
     /// The folder for uploaded files, which is created if needed.
     pub uploads: PathBuf,
-    /// Imports files that are uploaded.
-    pub importer: Arc<dyn FileImporter>,
+    /// What the fields of an upload change.
+    pub lists: ListOptions,
 }
 
 /// How long a query or transaction of a request may take, and one of a count or report, which takes longer with the
@@ -104,7 +104,7 @@ impl Server {
             },
             Arc::clone(&metrics),
             parts.uploads,
-            parts.importer,
+            parts.lists,
         );
         let uploads = Arc::clone(&intake.uploads);
         let counts = Counts::new(patient_store.clone(), parts.prices.clone(), uploads);

@@ -95,6 +95,25 @@ impl Store {
         Ok(())
     }
 
+    /// The uploads of a file with this hash and token that did not end: their ids, how many messages they have queued,
+    /// and their last lines.
+    pub async fn interrupted_uploads(
+        &self,
+        campaign_id: i64,
+        hash: &str,
+        posted_by: &str,
+    ) -> Result<Vec<(i64, u64, u64)>, StoreError> {
+        let found: Vec<(i64, i64, i64)> = reading!(self, |conn| import::table
+            .filter(import::campaign_id.eq(campaign_id))
+            .filter(import::hash.eq(hash))
+            .filter(import::posted_by.eq(posted_by))
+            .filter(import::finished_at.is_null())
+            .select((import::id, import::accepted, import::last_line))
+            .load(conn))?;
+        let count = |(id, accepted, line)| (id, positive(accepted), positive(line));
+        Ok(found.into_iter().map(count).collect())
+    }
+
     pub async fn finish_import(&self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
         writing!(self, |conn| diesel::update(import::table.find(import_id))
             .set(import::finished_at.eq(now))

@@ -69,7 +69,7 @@ const DIRECTIONS: [(&str, &[&str]); 32] = [
         ],
     ),
     ("receipts", &["metrics", "provider", "store"]),
-    ("operations", &["store"]),
+    ("operations", &["import", "store"]),
     ("metrics", &["store"]),
     ("import", &["atomic_file", "process", "store", "text"]),
     ("report", &["atomic_file", "store", "text"]),

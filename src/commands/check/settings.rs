@@ -1,5 +1,6 @@
 //! Settings that are valid one by one, and that cannot work together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::commands::{serve, with_hint};
@@ -19,7 +20,11 @@ pub(super) enum Conflict {
 }
 
 /// The conflicts of the settings; `providers` are those that are used.
-pub(super) fn conflicts(config: &Config, providers: &[Provider], now: Timestamp) -> Vec<Conflict> {
+pub(super) fn conflicts(
+    config: &Config,
+    providers: &[Arc<Provider>],
+    now: Timestamp,
+) -> Vec<Conflict> {
     let mut found = Vec::new();
     found.extend(
         serve::open_without_token(&config.serve).map(|problem| Conflict::Problem("serve", problem)),
@@ -87,13 +92,13 @@ fn webhook_conflict(config: &Config, provider: &Provider) -> Option<Conflict> {
     })
 }
 
-fn receipts_note(config: &Config, providers: &[Provider]) -> Option<String> {
+fn receipts_note(config: &Config, providers: &[Arc<Provider>]) -> Option<String> {
     let receipts = &config.receipts;
     let (wait, longest) = (receipts.wait, receipts.no_report_after);
     if wait.is_zero() || providers.is_empty() {
         return None;
     }
-    if !providers.iter().any(Provider::awaits_receipts) {
+    if !providers.iter().any(|provider| provider.awaits_receipts()) {
         return Some(format!(
             "`receipts.wait` is {}, and no provider's receipts are switched on: `smsq providers show NAME` says how",
             duration(wait)
@@ -105,10 +110,10 @@ fn receipts_note(config: &Config, providers: &[Provider]) -> Option<String> {
     })
 }
 
-fn retention_note(config: &Config, providers: &[Provider], now: Timestamp) -> Option<String> {
+fn retention_note(config: &Config, providers: &[Arc<Provider>], now: Timestamp) -> Option<String> {
     let age = config.retention.age()?;
     let awaited = config.receipts.no_report_after;
-    let is_awaited = providers.iter().any(Provider::awaits_receipts);
+    let is_awaited = providers.iter().any(|provider| provider.awaits_receipts());
     (is_awaited && now.since(age.before(now)) < awaited).then(|| {
         format!(
             "messages are deleted after {} (`retention.older_than`), and receipts may come for {} \
@@ -179,9 +184,10 @@ mod tests {
         };
         let config = Config::load(&flags, &Environment::new()).expect(file);
         let provider = |name: &String| {
-            Provider::from_section(name, &config.providers[name], &|_| None).expect("a provider")
+            let section = &config.providers[name];
+            Arc::new(Provider::from_section(name, section, &|_| None).expect("a provider"))
         };
-        let providers: Vec<Provider> = config.own_providers.iter().map(provider).collect();
+        let providers: Vec<Arc<Provider>> = config.own_providers.iter().map(provider).collect();
         let now = Timestamp::from_millis(1_800_000_000_000);
         conflicts(&config, &providers, now)
             .into_iter()

@@ -1,20 +1,21 @@
 //! The flags of `import` and `run` that describe a list and its campaign.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::atomic_file::is_stdout;
 use crate::commands::Context;
-use crate::commands::values::{TimeArg, assignment, campaign_name};
-use crate::commands::window::WindowFlags;
-use crate::config::{Config, Prices};
+use crate::commands::values::WindowFlags;
+use crate::config::Config;
 use crate::import::{
-    Encoding, Options, Plan, RejectLimit, Schedule, Summary, TextSource, Unique, formats,
+    Encoding, Options, RejectLimit, Schedule, Summary, TextSource, Unique, When, assignment,
+    campaign_name, delimiter, formats, sender,
 };
+use crate::operations::ListOptions;
 use crate::phone::{Dialling, Numbers, Region};
 use crate::report::shell_word;
 use crate::store::Campaign;
-use crate::window::{Days, SendWindow, ZoneSource};
+use crate::window::{Days, ZoneSource};
 
 /// How to read a file, where that is not detected.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -68,27 +69,12 @@ impl NumberFlags {
     }
 }
 
-/// Who uploaded a list.
-#[derive(Clone, Debug)]
-pub(super) struct Upload {
-    /// The name of the token.
-    pub(super) posted_by: String,
-    /// Its role may change campaigns and replace failed messages.
-    pub(super) may_change: bool,
-}
-
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
     #[arg(required = true, value_name = "FILE", help = format!(
         "{}, also as .gz or .zip; `-` is standard input", formats()
     ))]
     pub(super) files: Vec<PathBuf>,
-    /// What messages call the file, if not by its path.
-    #[arg(skip)]
-    pub(super) name: Option<String>,
-    /// The list was uploaded.
-    #[arg(skip)]
-    pub(super) upload: Option<Upload>,
     /// The campaign [default: for failed messages their own, else the file's name and a short hash of the text]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     pub(super) campaign: Option<String>,
@@ -128,10 +114,10 @@ pub(in crate::commands) struct List {
     pub(super) again: bool,
     /// When sending starts: 2026-12-24T09:00:00Z, "2026-12-24 09:00" or +2h [default: at once]
     #[arg(long, value_name = "TIME")]
-    pub(super) at: Option<TimeArg>,
+    pub(super) at: Option<When>,
     /// When messages that were not sent fail as expired: a time, or +8h counted from --at
     #[arg(long, value_name = "TIME")]
-    pub(super) expires: Option<TimeArg>,
+    pub(super) expires: Option<When>,
     #[command(flatten)]
     pub(super) window: WindowFlags,
 }
@@ -147,64 +133,35 @@ impl List {
         self.rejects.as_deref().is_some_and(is_stdout)
     }
 
-    /// The campaign of a file.
-    pub(super) fn campaign_for<'a>(&'a self, plan: &'a Plan) -> &'a str {
-        self.campaign.as_deref().unwrap_or(plan.default_campaign())
-    }
-
-    /// The provider that sends the list: that of the flags, of the campaign, or the default one.
-    pub(super) fn provider_for<'a>(
-        &'a self,
-        campaign: Option<&'a Campaign>,
-        context: &'a Context,
-    ) -> Option<&'a String> {
-        let of_campaign = campaign.and_then(|campaign| campaign.provider.as_ref());
-        let default = context.config.default_provider.as_ref();
-        self.provider.as_ref().or(of_campaign).or(default)
-    }
-
-    /// The sender of the list's messages: that of the flags, or else of the campaign.
-    pub(super) fn sender_for<'a>(&'a self, campaign: Option<&'a Campaign>) -> Option<&'a String> {
-        let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
-        self.from.as_ref().or(of_campaign)
-    }
-
-    /// The sending window after the import: that of the flags, or else of the campaign.
-    pub(super) fn window_for(
-        &self,
-        campaign: Option<&Campaign>,
-    ) -> anyhow::Result<Option<SendWindow>> {
-        let current = campaign.and_then(|campaign| campaign.window.clone());
-        Ok(self.window.change(None)?.applied_to(current))
-    }
-
-    /// The prices of that provider.
-    pub(super) fn prices<'a>(
-        &self,
-        campaign: Option<&Campaign>,
-        context: &'a Context,
-    ) -> Option<&'a Prices> {
-        let provider = self.provider_for(campaign, context)?;
-        context.config.prices.get(provider)
-    }
-
-    pub(super) fn options(&self, file: &Path, dialling: Dialling) -> Options {
-        self.format.applied_to(Options {
-            file: file.to_owned(),
-            name: self.name.clone(),
-            text: match (&self.text, &self.template) {
-                (Some(text), _) => TextSource::Text(text.clone()),
-                (None, Some(file)) => TextSource::Template(file.clone()),
-                (None, None) => TextSource::Column,
-            },
-            columns: self.column.clone(),
-            dialling,
-            unique: self.unique.clone(),
-            rejects: self.rejects.clone(),
-            smart: self.smart,
-            with_timezone: self.window.is_by_column(),
-            ..Options::default()
-        })
+    /// The options of the import, with the settings.
+    pub(super) fn options(&self, context: &Context) -> ListOptions {
+        let window = self.window.request();
+        ListOptions {
+            list: self.format.applied_to(Options {
+                text: match (&self.text, &self.template) {
+                    (Some(text), _) => TextSource::Text(text.clone()),
+                    (None, Some(file)) => TextSource::Template(file.clone()),
+                    (None, None) => TextSource::Column,
+                },
+                columns: self.column.clone(),
+                dialling: self.numbers.dialling(&context.config),
+                unique: self.unique.clone(),
+                rejects: self.rejects.clone(),
+                smart: self.smart,
+                with_timezone: window.is_by_column(),
+                ..Options::default()
+            }),
+            campaign: self.campaign.clone(),
+            provider: self.provider.clone(),
+            sender: self.from.clone(),
+            max_rejects: self.max_rejects.or(context.config.import.max_rejects),
+            at: self.at,
+            expires: self.expires,
+            window,
+            posted_by: None,
+            may_change: true,
+            settings: context.list_settings(),
+        }
     }
 
     /// The command that imports the rejects file after it was fixed; empty if there is none.
@@ -240,7 +197,7 @@ impl List {
         flag("--at", schedule.due_at.map(|at| at.to_string()));
         flag("--expires", schedule.expires_at.map(|at| at.to_string()));
         // The campaign keeps its window; only the time zones of rows have to be asked for again.
-        if let (true, Some(window)) = (self.window.is_by_column(), &campaign.window)
+        if let (true, Some(window)) = (self.window.request().is_by_column(), &campaign.window)
             && let ZoneSource::Column(fallback) = &window.zone
         {
             flag("--window", Some(window.hours.to_string()));
@@ -249,58 +206,13 @@ impl List {
             let days = Some(window.days).filter(|days| *days != Days::DAILY);
             flag("--days", days.map(|days| days.to_string()));
         }
-        let switches = [
+        for (is_set, switch) in [
             (self.numbers.international, " --international"),
             (self.numbers.national, " --national"),
             (self.smart, " --smart"),
-        ];
-        command.extend(
-            switches
-                .iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, name)| *name),
-        );
+        ] {
+            command += if is_set { switch } else { "" };
+        }
         command
-    }
-}
-
-/// Providers accept different senders; any text is allowed here.
-pub(super) fn sender(text: &str) -> Result<String, &'static str> {
-    match text.trim() {
-        "" => Err("the sender is empty: omit `--from` to use the provider's"),
-        sender if sender.chars().any(char::is_control) => {
-            Err("the sender contains a control character")
-        }
-        sender => Ok(sender.to_owned()),
-    }
-}
-
-pub(super) fn delimiter(text: &str) -> Result<u8, &'static str> {
-    match (text, text.as_bytes()) {
-        ("tab" | "\\t", _) => Ok(b'\t'),
-        (_, [byte]) if byte.is_ascii_punctuation() || *byte == b'\t' => Ok(*byte),
-        _ => Err("use one character such as `;` or `|`, or `tab`"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sender_is_not_empty_and_has_no_control_characters() {
-        assert_eq!(sender(" ACME "), Ok("ACME".to_owned()));
-        for bad in ["", " ", "A\u{1b}"] {
-            assert!(sender(bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn delimiter_is_one_character_or_tab() {
-        assert_eq!(delimiter(";"), Ok(b';'));
-        assert_eq!(delimiter("tab"), Ok(b'\t'));
-        for bad in ["", ";;", "a", "；"] {
-            assert!(delimiter(bad).is_err(), "{bad}");
-        }
     }
 }

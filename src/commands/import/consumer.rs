@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::watch;
 
-use super::preflight::check_sender;
-use super::{Args, Imported, local_now, open_campaign, output};
+use super::{Args, output};
 use crate::commands::signals::Signals;
-use crate::commands::{Context, purge, with_hint};
+use crate::commands::{Context, purge, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
-use crate::import::{ImportError, Schedule, Summary, Target, Unique};
+use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
+use crate::operations::{Imported, local_now};
 use crate::sms::Timestamp;
 use crate::store::Access;
 
@@ -63,23 +63,24 @@ pub(super) fn source(args: &Args, context: &Context) -> anyhow::Result<Option<So
             "`redis-cli LRANGE KEY -5 -1` shows the next entries",
         ));
     }
-    if let Some(provider) = &list.provider {
-        context.provider_section(provider)?;
-    }
     Ok(Some(source))
 }
 
 pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyhow::Result<Exit> {
     let (list, console) = (&args.list, &context.console);
-    let dialling = list.numbers.dialling(&context.config);
-    let messages = list.options(Path::new("-"), dialling.of_single());
+    let options = list.options(context);
+    options.check_provider()?;
+    let messages = Options {
+        dialling: options.list.dialling.of_single(),
+        ..options.list.clone()
+    };
     let (stem, file) = match &source {
         Source::Redis(redis) => (redis.key.as_str(), redis.name()),
         Source::Stdin => ("stdin", consumer::STDIN.to_owned()),
     };
     let default = consumer::default_campaign(stem, &messages)?;
     let name = list.campaign.as_deref().unwrap_or(&default);
-    let first_schedule = list.schedule(local_now())?;
+    let first_schedule = options.schedule(local_now())?;
     let rejects = list.rejects.clone();
     let rejects = rejects.unwrap_or_else(|| PathBuf::from("stdin.rejects.jsonl"));
     // Before a database is created.
@@ -93,10 +94,13 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     if let Some(campaign) = &existing {
         consumer::unique_in(list.unique.as_ref(), campaign)?;
     }
-    check_sender(list, existing.as_ref(), context)?;
+    options.check_sender(existing.as_ref())?;
     let unique = list.unique.clone().unwrap_or(Unique::None).to_string();
-    let campaign = open_campaign(list, name, unique, context, &store).await?;
-    let schedule = |now: Timestamp| list.unchecked_schedule(now);
+    let (actor, tell) = (user_of("import"), |message: &str| console.status(message));
+    let campaign = options
+        .open_campaign(&store, name, unique, &actor, tell)
+        .await?;
+    let schedule = |now: Timestamp| options.unchecked_schedule(now);
     let target = Target {
         store: &store,
         campaign: &campaign,
@@ -104,7 +108,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         posted_by: None,
     };
     let (stop, stopped) = watch::channel(false);
-    let options = ConsumeOptions {
+    let consuming = ConsumeOptions {
         messages,
         follow: args.follow,
         stop: stopped,
@@ -122,8 +126,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     };
     let running = Box::pin(async {
         match &source {
-            Source::Redis(redis) => consumer::consume(redis, target, options, on_event).await,
-            Source::Stdin => consumer::follow(rejects, target, options, on_event).await,
+            Source::Redis(redis) => consumer::consume(redis, target, consuming, on_event).await,
+            Source::Stdin => consumer::follow(rejects, target, consuming, on_event).await,
         }
     });
     let (summary, signal) = until_stopped(running, &stop, context.signals.listen()).await?;

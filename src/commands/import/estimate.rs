@@ -5,148 +5,131 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::output::{self, Imported, ListEstimate};
-use super::{List, existing, local_now};
-use crate::commands::{Context, providers};
+use super::PreparedLists;
+use super::output::{self, ListEstimate};
 use crate::exit::Exit;
-use crate::import::{Estimate, Plan, SeenKeys};
+use crate::import::{Estimate, Plan, ProviderRequirements, SeenKeys};
+use crate::operations::{Imported, local_now};
 use crate::rate::Rate;
-use crate::store::{Access, Campaign, Store};
+use crate::store::Campaign;
 use crate::text::messages;
 
 /// How many messages and rejected rows are shown.
 pub(in crate::commands) const SAMPLES: usize = 5;
 
-/// Prints what an import would do.
-pub(super) async fn dry_run(
-    list: &List,
-    plans: &[Plan],
-    context: &Context,
-) -> anyhow::Result<Exit> {
-    let estimates = estimates(list, plans, context).await?;
-    if context.is_json() {
-        context.print_json(&match estimates.as_slice() {
-            [one] => one.json(),
-            all => {
-                let files: Value = all.iter().map(ListEstimate::json).collect();
-                json!({ "dry_run": true, "files": files })
-            }
-        })?;
-    }
-    for one in &estimates {
-        if !context.is_json() {
-            context.console.print(&one.text())?;
+impl PreparedLists<'_> {
+    /// Prints what an import would do.
+    pub(super) async fn dry_run(&self) -> anyhow::Result<Exit> {
+        let context = self.context;
+        let estimates = self.estimates().await?;
+        if context.is_json() {
+            context.print_json(&match estimates.as_slice() {
+                [estimate] => estimate.json(),
+                all => {
+                    let files: Value = all.iter().map(ListEstimate::json).collect();
+                    json!({ "dry_run": true, "files": files })
+                }
+            })?;
         }
-        one.list.warn(&context.console);
+        for estimate in &estimates {
+            if !context.is_json() {
+                context.console.print(&estimate.text())?;
+            }
+            estimate.list.warn(&context.console);
+        }
+        context.console.status("dry run: nothing was written");
+        let summaries = estimates.iter().map(|estimate| &estimate.list.summary);
+        Ok(output::exit(summaries))
     }
-    context.console.status("dry run: nothing was written");
-    Ok(output::exit(estimates.iter().map(|one| &one.list.summary)))
-}
 
-/// Shows a large campaign and asks whether to send it, if standard input is a terminal.
-pub(in crate::commands) async fn confirm(
-    list: &List,
-    plans: &[Plan],
-    context: &Context,
-) -> anyhow::Result<bool> {
-    let console = &context.console;
-    let ask_from = context.config.import.ask_from;
-    if ask_from == 0 || !console.can_ask() {
-        return Ok(true);
+    /// Shows a large campaign and asks whether to send it, if standard input is a terminal.
+    pub(in crate::commands) async fn confirm(&self) -> anyhow::Result<bool> {
+        let console = &self.context.console;
+        let ask_from = self.context.config.import.ask_from;
+        if ask_from == 0 || !console.can_ask() {
+            return Ok(true);
+        }
+        let estimates = self.estimates().await?;
+        let accepted = |estimate: &ListEstimate| estimate.list.summary.accepted;
+        let total = estimates.iter().map(accepted).sum();
+        if total < ask_from {
+            return Ok(true);
+        }
+        for estimate in &estimates {
+            console.status(estimate.text().trim_end());
+            estimate.list.warn(console);
+        }
+        let is_confirmed = console.confirm(&format!("send {}?", messages(total)));
+        if !is_confirmed {
+            console.status("nothing was written");
+        }
+        Ok(is_confirmed)
     }
-    let estimates = estimates(list, plans, context).await?;
-    let total = estimates.iter().map(|one| one.list.summary.accepted).sum();
-    if total < ask_from {
-        return Ok(true);
-    }
-    for one in &estimates {
-        console.status(one.text().trim_end());
-        one.list.warn(console);
-    }
-    let is_confirmed = console.confirm(&format!("send {}?", messages(total)));
-    if !is_confirmed {
-        console.status("nothing was written");
-    }
-    Ok(is_confirmed)
-}
 
-async fn estimates(
-    list: &List,
-    plans: &[Plan],
-    context: &Context,
-) -> anyhow::Result<Vec<ListEstimate>> {
-    let store = existing(context, Access::Read).await?;
-    // By campaign: the same key in two files is one message.
-    let mut seen: HashMap<&str, SeenKeys> = HashMap::new();
-    let mut estimates = Vec::new();
-    for plan in plans {
-        let seen = seen.entry(list.campaign_for(plan)).or_default();
-        estimates.push(estimate(list, plan, context, store.as_ref(), seen).await?);
+    async fn estimates(&self) -> anyhow::Result<Vec<ListEstimate>> {
+        // By campaign: the same key in two files is one message.
+        let mut seen: HashMap<&str, SeenKeys> = HashMap::new();
+        let mut estimates = Vec::new();
+        for plan in &self.plans {
+            let seen = seen.entry(self.options.campaign_of(plan)).or_default();
+            estimates.push(self.estimate(plan, seen).await?);
+        }
+        Ok(estimates)
     }
-    Ok(estimates)
-}
 
-async fn estimate(
-    list: &List,
-    plan: &Plan,
-    context: &Context,
-    store: Option<&Store>,
-    seen: &mut SeenKeys,
-) -> anyhow::Result<ListEstimate> {
-    let name = list.campaign_for(plan);
-    let campaign = match store {
-        Some(store) => store.campaign(name).await?,
-        None => None,
-    };
-    let campaign = campaign.as_ref();
-    let now = local_now();
-    let schedule = list.schedule(now)?;
-    let window = list.window_for(campaign)?;
-    let starts_at = schedule.due_at.unwrap_or(now);
-    let open_for = schedule.expires_at.map(|until| match &window {
-        Some(window) => window.open_between(starts_at, until),
-        None => until.since(starts_at),
-    });
-    let prices = list.prices(campaign, context);
-    let currency = prices.map(|prices| prices.currency.clone());
-    let price = |phone: &str| prices?.of(phone);
-    let known = store.map(|store| (store, campaign));
-    let progress = context.console.progress(None, "checking");
-    let preview = plan.preview(seen, SAMPLES, known, &price, |rows| progress.set(rows));
-    let preview = preview.await?;
-    Ok(ListEstimate {
-        interpretation: plan.interpretation(),
-        rejects: preview.rejects,
-        estimate: Estimate {
-            messages: preview.summary.accepted,
-            stats: preview.stats,
-            currency: currency.clone(),
-            limits: limits(list.provider_for(campaign, context), campaign, context)?,
-            open_for,
-            window,
-            starts_at,
-        },
-        list: Imported {
-            file: plan.file().to_owned(),
-            campaign: name.to_owned(),
-            currency,
-            schedule,
-            summary: preview.summary,
-            rejects_command: String::new(),
-        },
-    })
+    async fn estimate(&self, plan: &Plan, seen: &mut SeenKeys) -> anyhow::Result<ListEstimate> {
+        let (options, store) = (&self.options, self.store.as_ref());
+        let name = options.campaign_of(plan);
+        let campaign = match store {
+            Some(store) => store.campaign(name).await?,
+            None => None,
+        };
+        let campaign = campaign.as_ref();
+        let now = local_now();
+        let schedule = options.schedule(now)?;
+        let window = options.window_in(campaign)?;
+        let starts_at = schedule.due_at.unwrap_or(now);
+        let open_for = schedule.expires_at.map(|until| match &window {
+            Some(window) => window.open_between(starts_at, until),
+            None => until.since(starts_at),
+        });
+        let prices = options.prices(campaign);
+        let currency = prices.map(|prices| prices.currency.clone());
+        let price = |phone: &str| prices?.of(phone);
+        let known = store.map(|store| (store, campaign));
+        let progress = self.context.console.progress(None, "checking");
+        let preview = plan.preview(seen, SAMPLES, known, &price, |rows| progress.set(rows));
+        let preview = preview.await?;
+        Ok(ListEstimate {
+            interpretation: plan.interpretation(),
+            rejects: preview.rejects,
+            estimate: Estimate {
+                messages: preview.summary.accepted,
+                stats: preview.stats,
+                currency: currency.clone(),
+                limits: limits(options.requirements(campaign)?, campaign),
+                open_for,
+                window,
+                starts_at,
+            },
+            list: Imported {
+                file: plan.file().to_owned(),
+                campaign: name.to_owned(),
+                currency,
+                schedule,
+                summary: preview.summary,
+                rejects_command: String::new(),
+            },
+        })
+    }
 }
 
 /// The limits of the provider and of the campaign.
 pub(in crate::commands) fn limits(
-    provider: Option<&String>,
+    provider: Option<ProviderRequirements>,
     campaign: Option<&Campaign>,
-    context: &Context,
-) -> anyhow::Result<Vec<Rate>> {
-    let mut limits = match provider {
-        Some(name) => providers::without_secrets(context, name)?.rates().0.clone(),
-        None => Vec::new(),
-    };
-    limits.extend(campaign.iter().flat_map(|campaign| campaign.rate.0.clone()));
-    Ok(limits)
+) -> Vec<Rate> {
+    let of_provider = provider.map(|needed| needed.rates.0).unwrap_or_default();
+    let of_campaign = campaign.iter().flat_map(|campaign| campaign.rate.0.clone());
+    of_provider.into_iter().chain(of_campaign).collect()
 }

@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::import::{
     Estimate, EstimatedCost, Interpretation, Rejection, Sample, Schedule, SegmentTotals, Summary,
 };
+use crate::operations::Imported;
 use crate::rate::Rate;
 use crate::report::shell_word;
 use crate::store::Store;
@@ -21,19 +22,6 @@ use crate::window::local_and_utc;
 
 const SHOWN_CHARACTERS: usize = 5;
 const SHOWN_COUNTRIES: usize = 5;
-
-/// A file that was imported.
-#[derive(Clone)]
-pub(in crate::commands) struct Imported {
-    pub(in crate::commands) file: String,
-    pub(in crate::commands) campaign: String,
-    /// `None`: the provider has no prices.
-    pub(super) currency: Option<String>,
-    pub(super) schedule: Schedule,
-    pub(super) summary: Summary,
-    /// Imports the rejects file after it was fixed.
-    pub(super) rejects_command: String,
-}
 
 /// A file that would be imported, and what sending it would be like.
 pub(super) struct ListEstimate {
@@ -218,33 +206,6 @@ impl Imported {
                 details => write_row(text, name, format!("{count} ({})", details.join(", "))),
             }
         }
-    }
-
-    fn json(&self) -> Value {
-        let (summary, schedule) = (&self.summary, self.schedule);
-        let cost = self.currency.as_ref().map(|currency| {
-            json!({
-                "amount": Prices::exact(summary.cost.amount),
-                "currency": currency,
-                "unpriced": summary.cost.unpriced,
-            })
-        });
-        let reasons = summary.frequent_reasons().into_iter();
-        let reasons = reasons.map(|(reason, count)| json!({ "reason": reason, "count": count }));
-        json!({
-            "campaign": self.campaign,
-            "rows": summary.rows,
-            "accepted": summary.accepted,
-            "duplicates": summary.duplicates,
-            "suppressed": summary.suppressed,
-            "rejected": summary.rejected,
-            "rejects_file": summary.rejects_file,
-            "segments": summary.segments,
-            "cost": cost,
-            "due_at": schedule.due_at.map(|at| at.to_string()),
-            "expires_at": schedule.expires_at.map(|at| at.to_string()),
-            "by_reason": reasons.collect::<Value>(),
-        })
     }
 }
 

@@ -3,19 +3,28 @@
 mod redact;
 mod test;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use comfy_table::{ContentArrangement, Table};
 use serde_json::json;
 
 use super::{Context, user_of, with_hint};
-use crate::config::Config;
+use crate::config::{Config, Environment};
 use crate::exit::Exit;
-use crate::operations;
-use crate::provider::{Capabilities, ContentMode, Provider, PullShape, Reference, Webhook};
+use crate::import::{ProviderRequirements, RowCheck};
+use crate::operations::{self, Requirements, unknown_provider};
+use crate::phone::Phone;
+use crate::provider::{
+    Capabilities, ContentMode, Message, Provider, PullShape, Reference, Webhook,
+};
 use crate::report::shell_word;
 use crate::sender::OnUnknown;
-use crate::text::duration;
+use crate::text::{Hinted, duration};
+
+/// A placeholder as long as the references that messages get when they are claimed.
+const REFERENCE: &str = "00000000-0000-0000-0000-000000000000";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,17 +71,65 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-/// The provider with placeholders for its secrets, for its limits and for previews.
-pub(super) fn without_secrets(context: &Context, name: &str) -> anyhow::Result<Provider> {
-    let section = context.provider_section(name)?;
-    Ok(redact::provider(name, section, context)?)
+/// What providers require of messages. Each is read once, without its secrets.
+pub(super) fn requirements(
+    sections: BTreeMap<String, toml::Table>,
+    environment: Environment,
+) -> Requirements {
+    let known: Mutex<BTreeMap<String, Arc<Provider>>> = Mutex::default();
+    Arc::new(move |name, sender| {
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let provider = match (known.get(name), sections.get(name)) {
+            (Some(provider), _) => Arc::clone(provider),
+            (None, Some(section)) => {
+                let provider =
+                    redact::provider(name, section, &environment).map_err(Hinted::from)?;
+                let provider = Arc::new(provider);
+                known.insert(name.to_owned(), Arc::clone(&provider));
+                provider
+            }
+            (None, None) => {
+                return Err(unknown_provider(name, sections.keys().map(String::as_str)));
+            }
+        };
+        let reads_columns = provider.reads_columns();
+        let columns = provider.columns().into_iter().filter(|_| reads_columns);
+        let template = provider.template_text().filter(|_| reads_columns);
+        Ok(ProviderRequirements {
+            provider: name.to_owned(),
+            needs_sender: provider.needs_sender(),
+            rates: provider.rates().clone(),
+            columns: columns.map(str::to_owned).collect(),
+            template: template.map(str::to_owned),
+            check: reads_columns.then(|| row_check(provider, sender)),
+        })
+    })
+}
+
+fn row_check(provider: Arc<Provider>, sender: Option<String>) -> RowCheck {
+    Arc::new(move |row| {
+        let message = Message {
+            phone: Phone::parse(&row.phone, None).map_err(|error| error.to_string())?,
+            content: row.content.clone(),
+            reference: REFERENCE.to_owned(),
+            from: sender.clone(),
+            params: serde_json::from_str(&row.params).unwrap_or_default(),
+        };
+        provider
+            .validate(&message)
+            .map_err(|failure| failure.reason)?;
+        Ok(provider.preview(&message))
+    })
 }
 
 /// The provider whose requests can be shown: without secrets, and without what may be one.
 fn to_show(context: &Context, name: &str) -> anyhow::Result<Provider> {
     let section = context.provider_section(name)?;
-    let section = redact::section(section, &redact::provider(name, section, context)?);
-    Ok(redact::provider(name, &section, context)?)
+    let section = redact::section(
+        section,
+        &redact::provider(name, section, &context.environment)?,
+    );
+    Ok(redact::provider(name, &section, &context.environment)?)
 }
 
 /// The error if a required setting is missing.
@@ -83,14 +140,6 @@ pub(super) fn missing_settings(provider: &Provider) -> Option<anyhow::Error> {
     let message = format!("provider `{name}`: missing {}", keys.join(", "));
     let hint = format!("set it in [providers.{name}]");
     (!missing.is_empty()).then(|| with_hint(message, hint))
-}
-
-/// The error if no sender is given to a provider that needs one.
-pub(super) fn sender_needed(provider: &str) -> anyhow::Error {
-    with_hint(
-        format!("missing sender: provider `{provider}` needs one"),
-        format!("name one with `--from`, or set `from` in [providers.{provider}]"),
-    )
 }
 
 /// The error for a campaign without a sender whose provider needs one.
@@ -135,7 +184,7 @@ fn list(context: &Context) -> anyhow::Result<()> {
         let mut object =
             json!({ "name": name, "kind": kind, "default": is_default, "builtin": !is_own });
         let mut row = vec![name.clone(), kind.to_owned()];
-        match redact::provider(name, section, context) {
+        match redact::provider(name, section, &context.environment) {
             Ok(provider) => {
                 let capabilities = provider.capabilities();
                 let yes = |is: bool| if is { "yes" } else { "-" }.to_owned();
@@ -176,7 +225,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     let section = context.provider_section(name)?;
     let secrets = redact::secrets(section, context);
     // With placeholders for the secrets, so that settings are shown although a secret is missing.
-    let provider = redact::provider(name, section, context)?;
+    let provider = redact::provider(name, section, &context.environment)?;
     let mut settings = redact::section(section, &provider);
     let rates = provider.rates();
     let unit = if provider.rates_count_segments() {

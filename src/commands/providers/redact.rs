@@ -4,6 +4,7 @@ use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::commands::Context;
+use crate::config::{Environment, variable};
 use crate::provider::{self, Provider, ProviderError};
 use crate::secret::HIDDEN;
 
@@ -52,7 +53,7 @@ pub(super) fn secrets(section: &Table, context: &Context) -> Vec<NamedSecret> {
 pub(super) fn provider(
     name: &str,
     written: &Table,
-    context: &Context,
+    environment: &Environment,
 ) -> Result<Provider, ProviderError> {
     let mut section = provider::complete(written);
     let secrets = section.get_mut("secrets").and_then(Value::as_table_mut);
@@ -68,7 +69,7 @@ pub(super) fn provider(
     Provider::from_section(name, &section, &|secret| {
         let is_set = webhook.as_deref() != Some(secret)
             || secret == WEBHOOK_SECRET
-            || context.variable(secret).is_some();
+            || variable(environment, secret).is_some();
         is_set.then(|| format!("[{secret}]"))
     })
 }

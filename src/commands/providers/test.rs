@@ -67,7 +67,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let (name, console) = (args.name.as_str(), &context.console);
     let provider = context.provider(name)?;
     if args.from.is_none() && provider.needs_sender() {
-        return Err(super::sender_needed(name));
+        return Err(crate::operations::sender_needed(name).into());
     }
     let shown = super::to_show(context, name);
     let params = args.params.iter();

@@ -44,7 +44,12 @@ async fn describe(
     let (context, store, options) = (run.context, run.store, run.options);
     let provider = context.provider_of(campaign);
     let prices = provider.and_then(|name| context.config.prices.get(name));
-    let check = import::queue_check(campaign, provider, context)?;
+    let requirements = provider
+        .map(|name| (context.list_settings().requirements)(name, campaign.sender.clone()))
+        .transpose()?;
+    let check = requirements
+        .as_ref()
+        .and_then(|needed| needed.check.as_ref());
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
     let mut stats = MessageStats::new(SAMPLES);
@@ -56,7 +61,10 @@ async fn describe(
             break;
         }
         read += queued.len() as u64;
-        let rows: Vec<NewSms> = queued.into_iter().map(|one| row(one, context)).collect();
+        let rows: Vec<NewSms> = queued
+            .into_iter()
+            .map(|queued| row(queued, context))
+            .collect();
         let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
         let suppressed_phones = store.suppressed_among(&phones).await?;
         for row in rows {
@@ -64,7 +72,7 @@ async fn describe(
                 suppressed += 1;
                 continue;
             }
-            let shown = check.as_ref().and_then(|check| check(&row).ok().flatten());
+            let shown = check.and_then(|check| check(&row).ok().flatten());
             let shown = shown.unwrap_or(row.content);
             let price = prices.and_then(|prices| prices.of(&row.phone));
             let sample = Sample {
@@ -99,7 +107,7 @@ async fn describe(
         let read = HumanCount(read);
         import::write_row(&mut text, "estimated", format!("from the first {read}"));
     }
-    let mut limits = import::limits(provider, Some(campaign), context)?;
+    let mut limits = import::limits(requirements, Some(campaign));
     limits.extend(options.flags.rate.iter().flat_map(|rates| rates.0.clone()));
     let estimate = Estimate {
         messages: count - suppressed,

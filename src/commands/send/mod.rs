@@ -566,7 +566,10 @@ fn sender(
     for name in needed {
         providers.insert(name.to_owned(), context.provider(name)?);
     }
-    if let Some(error) = providers.values().find_map(providers::missing_settings) {
+    if let Some(error) = providers
+        .values()
+        .find_map(|provider| providers::missing_settings(provider))
+    {
         return Err(error);
     }
     let has_sender = |name: &str, campaign: &Campaign| {

@@ -167,7 +167,7 @@ impl Simulation {
     async fn try_work_as(&self, worker: WorkerSpec) -> Option<Result<RunSummary, SendError>> {
         let provider = self.provider(&worker.rate);
         let transport = Transport::Simulated(Arc::clone(&self.world));
-        let providers = BTreeMap::from([("world".to_owned(), provider)]);
+        let providers = BTreeMap::from([("world".to_owned(), Arc::new(provider))]);
         let lease = worker.settings.sender.lease;
         let sender = Sender::new(self.store.clone(), providers, worker.settings);
         let served = vec![(Arc::clone(&sender.providers["world"]), transport)];

@@ -14,7 +14,7 @@ use http::StatusCode;
 
 use super::problem::Problem;
 use super::server_metrics::ServerMetrics;
-use crate::operations::{OperationError, Refused};
+use crate::operations::{ListOptions, OperationError, Refused};
 use crate::phone::Region;
 use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
@@ -25,8 +25,7 @@ use writer::IntakeWriter;
 pub(super) use campaigns::IntakeLimits;
 pub(super) use mapper::{MappedMessage, invalid_phone};
 pub(super) use message::{MAX_KEY, MAX_MESSAGE, digest};
-pub(super) use upload_request::UploadField;
-pub use upload_request::{FileImporter, ImportField, UploadRequest};
+pub(super) use upload_request::{ImportField, UploadField, UploadRequest};
 pub(super) use uploads::{RejectedRows, Uploads};
 pub(super) use writer::NewMessages;
 
@@ -46,14 +45,14 @@ impl Intake {
         limits: IntakeLimits,
         metrics: Arc<ServerMetrics>,
         uploads: PathBuf,
-        importer: Arc<dyn FileImporter>,
+        lists: ListOptions,
     ) -> Self {
         Self {
             mapper: MessageMapper::new(region),
             campaigns: Campaigns::new(store.clone(), limits),
-            writer: IntakeWriter::start(store),
+            writer: IntakeWriter::start(store.clone()),
             metrics,
-            uploads: Arc::new(Uploads::start(uploads, importer)),
+            uploads: Arc::new(Uploads::start(uploads, store, lists)),
         }
     }
 

@@ -1,20 +1,23 @@
-//! The request of an upload: its fields, which role each needs, and who imports the file.
+//! The request of an upload: its fields are the flags of `smsq import` without `--`, and each needs a role.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use tokio::sync::watch;
 
-use crate::text::listed;
+use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
+use crate::operations::ListOptions;
+use crate::phone::Numbers;
+use crate::text::{listed, printable_line};
 
 /// A field of an upload: a flag of `smsq import` without `--`, and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ImportField {
-    pub name: String,
-    pub value: String,
+pub(in crate::serve) struct ImportField {
+    pub(in crate::serve) name: String,
+    pub(in crate::serve) value: String,
 }
 
 /// What a field of an upload concerns.
@@ -26,58 +29,137 @@ pub(in crate::serve) enum UploadField {
     Change,
 }
 
+/// Sets an option to a value.
+type Set = fn(&mut ListOptions, &str) -> Result<(), String>;
+
 /// All fields of an upload besides `file`. Other flags of `smsq import` name files, or belong to a terminal.
-const UPLOAD_FIELDS: [(&str, UploadField); 21] = [
-    ("campaign", UploadField::List),
-    ("text", UploadField::List),
-    ("column", UploadField::List),
-    ("region", UploadField::List),
-    ("international", UploadField::List),
-    ("national", UploadField::List),
-    ("smart", UploadField::List),
-    ("unique", UploadField::List),
-    ("at", UploadField::List),
-    ("expires", UploadField::List),
-    ("delimiter", UploadField::List),
-    ("encoding", UploadField::List),
-    ("sheet", UploadField::List),
-    ("provider", UploadField::Change),
-    ("from", UploadField::Change),
-    ("window", UploadField::Change),
-    ("days", UploadField::Change),
-    ("timezone", UploadField::Change),
-    ("fallback-timezone", UploadField::Change),
-    ("max-rejects", UploadField::Change),
-    ("again", UploadField::Change),
-];
+const UPLOAD_FIELDS: [(&str, UploadField, Set); 21] = {
+    use UploadField::{Change, List};
+    [
+        ("campaign", List, |options, value| {
+            set(&mut options.campaign, campaign_name(value))
+        }),
+        ("text", List, |options, value| {
+            options.list.text = TextSource::Text(value.to_owned());
+            Ok(())
+        }),
+        ("column", List, |options, value| {
+            options.list.columns.push(assignment(value)?);
+            Ok(())
+        }),
+        ("region", List, |options, value| {
+            set(&mut options.list.dialling.region, parsed(value))
+        }),
+        ("international", List, |options, value| {
+            numbers(options, value, Numbers::International)
+        }),
+        ("national", List, |options, value| {
+            numbers(options, value, Numbers::National)
+        }),
+        ("smart", List, |options, value| {
+            options.list.smart = switch(value)?;
+            Ok(())
+        }),
+        ("unique", List, |options, value| {
+            set(&mut options.list.unique, parsed(value))
+        }),
+        ("at", List, |options, value| {
+            set(&mut options.at, parsed(value))
+        }),
+        ("expires", List, |options, value| {
+            set(&mut options.expires, parsed(value))
+        }),
+        ("delimiter", List, |options, value| {
+            set(
+                &mut options.list.delimiter,
+                delimiter(value).map_err(str::to_owned),
+            )
+        }),
+        ("encoding", List, |options, value| {
+            set(&mut options.list.encoding, parsed(value))
+        }),
+        ("sheet", List, |options, value| {
+            set(&mut options.list.sheet, Ok(value.to_owned()))
+        }),
+        ("provider", Change, |options, value| {
+            set(&mut options.provider, Ok(value.to_owned()))
+        }),
+        ("from", Change, |options, value| {
+            set(&mut options.sender, sender(value).map_err(str::to_owned))
+        }),
+        ("window", Change, |options, value| {
+            set(&mut options.window.hours, parsed(value))
+        }),
+        ("days", Change, |options, value| {
+            set(&mut options.window.days, parsed(value))
+        }),
+        ("timezone", Change, |options, value| {
+            set(&mut options.window.zone, parsed(value))
+        }),
+        ("fallback-timezone", Change, |options, value| {
+            set(&mut options.window.fallback, parsed(value))
+        }),
+        ("max-rejects", Change, |options, value| {
+            set(&mut options.max_rejects, parsed(value))
+        }),
+        // Read by the import.
+        ("again", Change, |_, value| switch(value).map(drop)),
+    ]
+};
 
 impl UploadField {
     pub(in crate::serve) fn named(name: &str) -> Option<Self> {
-        let mut fields = UPLOAD_FIELDS.iter();
-        fields
-            .find(|(known, _)| *known == name)
-            .map(|(_, field)| *field)
+        find(name).map(|(field, _)| field)
     }
 
     /// The names of all fields, as an error lists them.
     pub(in crate::serve) fn names() -> String {
-        listed(UPLOAD_FIELDS.iter().map(|(name, _)| *name))
+        listed(UPLOAD_FIELDS.iter().map(|(name, ..)| *name))
+    }
+}
+
+fn find(name: &str) -> Option<(UploadField, Set)> {
+    let mut fields = UPLOAD_FIELDS.iter();
+    fields.find_map(|(known, field, set)| (*known == name).then_some((*field, *set)))
+}
+
+fn set<T>(option: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    *option = Some(value?);
+    Ok(())
+}
+
+fn numbers(options: &mut ListOptions, value: &str, numbers: Numbers) -> Result<(), String> {
+    if switch(value)? {
+        options.list.dialling.numbers = numbers;
+    }
+    Ok(())
+}
+
+fn parsed<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|error: T::Err| error.to_string())
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    match value.trim() {
+        "true" | "1" => Ok(true),
+        "false" | "0" | "" => Ok(false),
+        _ => Err("use `true` or `false`".to_owned()),
     }
 }
 
 /// What was posted with a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct UploadRequest {
-    pub fields: Vec<ImportField>,
+pub(in crate::serve) struct UploadRequest {
+    pub(in crate::serve) fields: Vec<ImportField>,
     /// The name of the token.
-    pub posted_by: String,
+    pub(in crate::serve) posted_by: String,
     /// Its role may change campaigns and replace failed messages.
-    pub may_change: bool,
+    pub(in crate::serve) may_change: bool,
 }
 
 impl UploadRequest {
-    /// Reads what the folder of an upload has. An older smsq wrote only the fields.
-    pub(super) fn read(file: &File) -> io::Result<Self> {
+    /// Reads what `PartialUpload::accept` wrote. An older smsq wrote only the fields.
+    pub(in crate::serve) fn read(file: &File) -> io::Result<Self> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Stored {
@@ -93,30 +175,123 @@ impl UploadRequest {
             },
         })
     }
-}
 
-/// Imports a file as `smsq import` does.
-pub trait FileImporter: Send + Sync {
-    /// Checks the fields before the file is taken. An error is a sentence that says what to do.
-    fn check(&self, request: &UploadRequest) -> Result<(), String>;
+    /// Whether a switch is on.
+    pub(in crate::serve) fn is_on(&self, name: &str) -> bool {
+        let mut fields = self.fields.iter();
+        fields.any(|field| field.name == name && switch(&field.value) == Ok(true))
+    }
 
-    /// Blocks until the file is imported, also while the database is away; returns the object that
-    /// `smsq import --format json` prints, or `None` if `stop` became true before the end. Rejected rows are written to
-    /// `rejects`. Imported again, it adds what is missing.
-    fn import(
+    /// The options of the import of `file`. The error is a sentence.
+    pub(in crate::serve) fn options(
         &self,
+        defaults: &ListOptions,
         file: &Path,
-        request: &UploadRequest,
-        rejects: &Path,
-        stop: watch::Receiver<bool>,
-    ) -> Result<Option<Value>, String>;
+        rejects: Option<&Path>,
+    ) -> Result<ListOptions, String> {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let mut options = ListOptions {
+            list: Options {
+                name: Some(printable_line(&name).into_owned()),
+                rejects: rejects.map(Path::to_owned),
+                ..defaults.list.clone()
+            },
+            posted_by: Some(self.posted_by.clone()),
+            may_change: self.may_change,
+            ..defaults.clone()
+        };
+        for (index, field) in self.fields.iter().enumerate() {
+            let name = field.name.as_str();
+            let mut earlier = self.fields[..index].iter();
+            if name != "column" && earlier.any(|earlier| earlier.name == name) {
+                return Err(format!("duplicate field `{name}`"));
+            }
+            find(name)
+                .ok_or_else(|| "an upload has no such field".to_owned())
+                .and_then(|(_, set)| set(&mut options, &field.value))
+                .map_err(|problem| format!("invalid `{name}`: {problem}"))?;
+        }
+        if self.is_on("international") && self.is_on("national") {
+            return Err("invalid `national`: it cannot be used with `international`".to_owned());
+        }
+        options.list.with_timezone = options.window.is_by_column();
+        Ok(options)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::io::Write as _;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::operations::{ListSettings, WindowRequest};
+    use crate::text::Hinted;
+
+    fn read(fields: &[(&str, &str)]) -> Result<ListOptions, String> {
+        let request = UploadRequest {
+            fields: fields
+                .iter()
+                .map(|(name, value)| ImportField {
+                    name: (*name).to_owned(),
+                    value: (*value).to_owned(),
+                })
+                .collect(),
+            posted_by: "shop".to_owned(),
+            may_change: false,
+        };
+        let defaults = ListOptions {
+            list: Options::default(),
+            campaign: None,
+            provider: None,
+            sender: None,
+            max_rejects: None,
+            at: None,
+            expires: None,
+            window: WindowRequest::default(),
+            posted_by: None,
+            may_change: false,
+            settings: ListSettings {
+                default_provider: None,
+                providers: Vec::new(),
+                requirements: Arc::new(|name, _| Err(Hinted::plain(name))),
+                prices: BTreeMap::new(),
+            },
+        };
+        request.options(&defaults, Path::new("list.csv"), None)
+    }
+
+    #[test]
+    fn fields_of_an_upload_are_those_of_an_import() {
+        let options = read(&[
+            ("text", "--yes"),
+            ("column", "who=name"),
+            ("column", "phone=mobile"),
+            ("national", " true "),
+            ("smart", "0"),
+            ("window", "9-20"),
+            ("days", "mon-fri"),
+        ]);
+        let list = options.map(|options| options.list).expect("options");
+        assert_eq!(list.text, TextSource::Text("--yes".to_owned()));
+        assert_eq!(list.columns.len(), 2);
+        assert_eq!(list.dialling.numbers, Numbers::National);
+        assert!(!list.smart);
+        for (fields, expected) in [
+            (vec![("region", "Atlantis")], "invalid `region`: "),
+            (vec![("smart", "yes")], "invalid `smart`: use `true` or"),
+            (vec![("text", "a"), ("text", "b")], "duplicate field `text`"),
+            (vec![("template", "a")], "invalid `template`: an upload has"),
+            (
+                vec![("national", "1"), ("international", "1")],
+                "invalid `national`: it cannot",
+            ),
+        ] {
+            let problem = read(&fields).err().expect("a problem");
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+    }
 
     #[test]
     fn request_of_an_older_smsq_is_read() {

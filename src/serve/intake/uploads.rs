@@ -16,9 +16,11 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::upload_request::{FileImporter, UploadRequest};
+use super::upload_request::UploadRequest;
 use crate::atomic_file::AtomicFile;
+use crate::operations::{Actor, ListOptions, OperationError};
 use crate::serve::problem::Problem;
+use crate::store::Store;
 
 /// Results that are kept, and for how long.
 const MAX_KEPT: usize = 100;
@@ -26,6 +28,8 @@ const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// More files wait for their import only on the client's disk; how long it waits then, in seconds.
 const MAX_WAITING: usize = 100;
 const WAIT: u32 = 60;
+/// Delay before an import retries the database.
+const DATABASE_WAIT: Duration = Duration::from_secs(5);
 /// What uploads leave free on a disk, in bytes, unless a twentieth of it is less.
 const RESERVE: u64 = 1 << 30;
 /// The folder of an upload that is not complete. It is deleted if nothing was written to it for a day.
@@ -78,7 +82,9 @@ pub(in crate::serve) struct RejectedRows {
 /// The uploads of this host.
 pub(in crate::serve) struct Uploads {
     folder: PathBuf,
-    importer: Arc<dyn FileImporter>,
+    store: Store,
+    /// What the fields of an upload change.
+    lists: Arc<ListOptions>,
     /// One file is imported at a time.
     turn: Arc<Semaphore>,
     imports: Mutex<JoinSet<()>>,
@@ -87,10 +93,11 @@ pub(in crate::serve) struct Uploads {
 
 impl Uploads {
     /// Continues the imports of files that an earlier server took.
-    pub(super) fn start(folder: PathBuf, importer: Arc<dyn FileImporter>) -> Self {
+    pub(super) fn start(folder: PathBuf, store: Store, lists: ListOptions) -> Self {
         let uploads = Self {
             folder,
-            importer,
+            store,
+            lists: Arc::new(lists),
             turn: Arc::new(Semaphore::new(1)),
             imports: Mutex::default(),
             stop: watch::Sender::new(false),
@@ -119,8 +126,10 @@ impl Uploads {
         Ok(PartialUpload { folder, path })
     }
 
+    /// Checks the fields before the file is taken. An error is a sentence that says what to do.
     pub(in crate::serve) fn check(&self, request: &UploadRequest) -> Result<(), String> {
-        self.importer.check(request)
+        let file = Path::new("list.csv");
+        request.options(&self.lists, file, None).map(drop)
     }
 
     /// Fails while many files wait for their import, or if the disk of the folder, which may be that of the database,
@@ -164,15 +173,20 @@ impl Uploads {
 
     fn begin(&self, id: &str) {
         let folder = self.folder.join(id);
-        let (importer, turn) = (Arc::clone(&self.importer), Arc::clone(&self.turn));
-        let stop = self.stop.subscribe();
+        let (store, lists) = (self.store.clone(), Arc::clone(&self.lists));
+        let (turn, mut stop) = (Arc::clone(&self.turn), self.stop.subscribe());
         let import = async move {
             let _turn = turn.acquire_owned().await;
-            if *stop.borrow() {
-                return;
-            }
             let place = folder.clone();
-            let import = move || import(&place, importer.as_ref(), stop);
+            let import = move || {
+                tokio::runtime::Handle::current().block_on(async {
+                    tokio::select! {
+                        biased;
+                        _ = stop.wait_for(|stop| *stop) => Ok(()),
+                        ended = import(&place, &store, &lists) => ended,
+                    }
+                })
+            };
             let ended = match tokio::task::spawn_blocking(import).await {
                 Ok(ended) => ended,
                 // A panic, which has been logged. The next one would be the same.
@@ -305,11 +319,7 @@ fn failed(reason: &str) -> Value {
 }
 
 /// Imports a file that was taken, writes the result, and deletes the file.
-fn import(
-    folder: &Path,
-    importer: &dyn FileImporter,
-    stop: watch::Receiver<bool>,
-) -> io::Result<()> {
+async fn import(folder: &Path, store: &Store, lists: &ListOptions) -> io::Result<()> {
     let request = File::open(folder.join(REQUEST))?;
     let lock = flock(&request, FlockOperation::NonBlockingLockExclusive);
     if lock.is_err() || folder.join(RESULT).exists() {
@@ -320,9 +330,14 @@ fn import(
     let name = name.ok_or(io::ErrorKind::NotFound)?;
     let path = folder.join(FILE).join(&name);
     let uploaded = UploadRequest::read(&request)?;
-    let result = match importer.import(&path, &uploaded, &folder.join(REJECTS), stop) {
-        Ok(None) => return Ok(()),
-        Ok(Some(mut result)) => {
+    let rejects = folder.join(REJECTS);
+    let options = uploaded.options(lists, &path, Some(&rejects));
+    let result = match options {
+        Ok(options) => import_list(&options, path, uploaded.is_on("again"), store).await,
+        Err(problem) => Err(problem),
+    };
+    let result = match result {
+        Ok(mut result) => {
             result["state"] = json!("done");
             result["file"] = json!(name);
             result
@@ -331,6 +346,47 @@ fn import(
     };
     write_result(folder, &result)?;
     fs::remove_dir_all(folder.join(FILE))
+}
+
+/// Imports a list as `smsq import` does, when the database is available; returns what `--format json` prints.
+async fn import_list(
+    options: &ListOptions,
+    file: PathBuf,
+    again: bool,
+    store: &Store,
+) -> Result<Value, String> {
+    let actor = Actor::of_token(options.posted_by.as_deref().unwrap_or_default());
+    let tell = |message: &str| tracing::info!("{message}");
+    let files = [file];
+    loop {
+        let imported = async {
+            let plans = options.prepare(&files, Some(store)).await?;
+            options.check_rejects(&plans, |_| ()).await?;
+            if !again {
+                options.check_again(&plans, store, |_| false).await?;
+            }
+            let schedule = options.schedule(store.now().await?)?;
+            let [plan] = plans.as_slice() else {
+                return Ok(Value::Null);
+            };
+            for warning in plan.warnings() {
+                tracing::warn!(file = plan.file(), "{warning}");
+            }
+            let imported = options.import(plan, schedule, store, &actor, tell, |_, _| ());
+            Ok(imported.await?.0.json())
+        };
+        match imported.await {
+            Ok(imported) => return Ok(imported),
+            Err(error @ OperationError::Store(_)) if error.is_temporary() => {
+                tracing::warn!(%error, "an uploaded file waits for the database");
+                tokio::time::sleep(DATABASE_WAIT).await;
+            }
+            Err(error) => {
+                let hint = error.hint().map(|hint| format!("; {hint}"));
+                return Err(format!("{error}{}", hint.unwrap_or_default()));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -422,6 +422,9 @@ fn uploads_are_imported_after_a_kill_or_a_stop() {
         for path in &paths {
             let state = imported(&served, path);
             assert_eq!(state["state"], "done", "{state}");
+            // Those that were stored before the kill, too.
+            let counts = [&state["accepted"], &state["duplicates"]];
+            assert_eq!(counts, [&json!(rows), &json!(0)], "{state}");
         }
         drop(served);
         for campaign in ["a", "b"] {

@@ -1,0 +1,483 @@
+//! Imports lists of recipients: what is checked before anything is written, the campaign that a list goes to, and what
+//! is reported. The command line and the server call it with the same options.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::window::WindowRequest;
+use super::{Actor, CampaignAction, OperationError, Refused, change_settings, change_state};
+use crate::import::{
+    self, ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
+    Summary, Target, When,
+};
+use crate::prices::Prices;
+use crate::sms::Timestamp;
+use crate::store::{Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, WindowChange};
+use crate::text::{Hinted, counted, did_you_mean, duration};
+use crate::window::{SendWindow, local_and_utc};
+
+/// `at` may be this far in the past: it then means now.
+const MAX_LATE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What a configured provider requires of the messages of a sender.
+pub type Requirements =
+    Arc<dyn Fn(&str, Option<String>) -> Result<ProviderRequirements, Hinted> + Send + Sync>;
+
+/// What the configuration says about imports.
+#[derive(Clone)]
+pub struct ListSettings {
+    pub default_provider: Option<String>,
+    /// The names of all providers.
+    pub providers: Vec<String>,
+    pub requirements: Requirements,
+    pub prices: BTreeMap<String, Prices>,
+}
+
+/// How to read lists, and what to do with their campaigns.
+#[derive(Clone)]
+pub struct ListOptions {
+    /// The options of each list, which lack its file.
+    pub list: Options,
+    /// `None`: that of failed messages, or else named after the file and the text.
+    pub campaign: Option<String>,
+    /// `None`: that of the campaign, or else the default one.
+    pub provider: Option<String>,
+    /// `None`: that of the campaign, or else of the provider.
+    pub sender: Option<String>,
+    pub max_rejects: Option<RejectLimit>,
+    pub at: Option<When>,
+    /// Relative to `at`.
+    pub expires: Option<When>,
+    pub window: WindowRequest,
+    /// The name of the token with which the list was uploaded.
+    pub posted_by: Option<String>,
+    /// The list may replace failed messages.
+    pub may_change: bool,
+    pub settings: ListSettings,
+}
+
+/// A file that was imported.
+#[derive(Clone)]
+pub struct Imported {
+    pub file: String,
+    pub campaign: String,
+    /// `None`: the provider has no prices.
+    pub currency: Option<String>,
+    pub schedule: Schedule,
+    pub summary: Summary,
+    /// Imports the rejects file after it was fixed.
+    pub rejects_command: String,
+}
+
+/// The error for a provider that is not configured.
+pub fn unknown_provider<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Hinted {
+    let hint = did_you_mean(name, known).unwrap_or_else(|| {
+        "describe it as `[providers.NAME]` in smsq.toml; `smsq init` writes an example".to_owned()
+    });
+    Hinted::new(format!("unknown provider `{name}`"), hint)
+}
+
+/// The error if no sender is given to a provider that needs one.
+pub fn sender_needed(provider: &str) -> Hinted {
+    Hinted::new(
+        format!("missing sender: provider `{provider}` needs one"),
+        format!("name one with `--from`, or set `from` in [providers.{provider}]"),
+    )
+}
+
+/// This machine's time, for checks before there is a database.
+pub fn local_now() -> Timestamp {
+    Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
+}
+
+impl ListOptions {
+    /// Reads the files as far as needed to find every error that concerns a whole file. Writes nothing. `store`: the
+    /// database, if it exists.
+    pub async fn prepare(
+        &self,
+        files: &[PathBuf],
+        store: Option<&Store>,
+    ) -> Result<Vec<Plan>, OperationError> {
+        self.check_provider()?;
+        // The import checks this again with the database's clock; this check comes before a database is created.
+        self.schedule(local_now())?;
+        let campaign = match (&self.campaign, store) {
+            (Some(name), Some(store)) => store.campaign(name).await?,
+            _ => None,
+        };
+        let requirements = self.requirements(campaign.as_ref())?;
+        let mut plans = Vec::new();
+        for file in files {
+            let options = Options {
+                file: file.clone(),
+                template: requirements
+                    .as_ref()
+                    .and_then(|needed| needed.template.clone()),
+                ..self.list.clone()
+            };
+            let mut plan =
+                Plan::prepare(options).map_err(|error| match (&error, &requirements) {
+                    (ImportError::NoText { .. }, Some(needed)) if !needed.columns.is_empty() => {
+                        let section = format!("[providers.{}]", needed.provider);
+                        Hinted::new(
+                            error.to_string(),
+                            format!("set `template_text` in {section} to the text of its template"),
+                        )
+                        .into()
+                    }
+                    _ => OperationError::from(error),
+                })?;
+            self.check_campaign(&mut plan, store).await?;
+            if plan.names_failed_messages() && !self.may_change {
+                let file = plan.file();
+                return Err(Hinted::new(
+                    format!(
+                        "column `smsq_id` in `{file}` replaces failed messages, which needs a token of role `admin`"
+                    ),
+                    "remove the column to add the rows as new messages",
+                )
+                .into());
+            }
+            plans.push(plan);
+        }
+        Ok(plans)
+    }
+
+    /// Fails if the provider that was asked for is not configured.
+    pub fn check_provider(&self) -> Result<(), Hinted> {
+        let known = &self.settings.providers;
+        match &self.provider {
+            Some(name) if !known.contains(name) => {
+                Err(unknown_provider(name, known.iter().map(String::as_str)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Finds the campaign of a list, and checks the list against the campaign and its provider. A failures file
+    /// belongs to the campaign that it came from.
+    async fn check_campaign(
+        &self,
+        plan: &mut Plan,
+        store: Option<&Store>,
+    ) -> Result<(), OperationError> {
+        let mut campaign = None;
+        if let Some(store) = store {
+            if self.campaign.is_none() {
+                plan.resolve_campaign(store).await?;
+            }
+            campaign = store.campaign(self.campaign_of(plan)).await?;
+        }
+        if let Some(campaign) = &campaign {
+            plan.unique_in(campaign)?;
+        }
+        let now = local_now();
+        if let Some(window) = self.window_in(campaign.as_ref())? {
+            check_opens(&window, self.schedule(now)?, now)?;
+        }
+        self.check_sender(campaign.as_ref())?;
+        plan.set_requirements(self.requirements(campaign.as_ref())?)?;
+        Ok(plan.check_columns(campaign.as_ref())?)
+    }
+
+    /// The campaign of a list.
+    pub fn campaign_of<'a>(&'a self, plan: &'a Plan) -> &'a str {
+        self.campaign.as_deref().unwrap_or(plan.default_campaign())
+    }
+
+    /// The provider that sends the list, if one is configured.
+    pub fn provider_in<'a>(&'a self, campaign: Option<&'a Campaign>) -> Option<&'a str> {
+        let of_campaign = campaign.and_then(|campaign| campaign.provider.as_ref());
+        let default = self.settings.default_provider.as_ref();
+        self.provider
+            .as_ref()
+            .or(of_campaign)
+            .or(default)
+            .map(String::as_str)
+    }
+
+    fn sender_in(&self, campaign: Option<&Campaign>) -> Option<String> {
+        let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
+        self.sender.as_ref().or(of_campaign).cloned()
+    }
+
+    /// The sending window after the import.
+    pub fn window_in(&self, campaign: Option<&Campaign>) -> Result<Option<SendWindow>, Hinted> {
+        let current = campaign.and_then(|campaign| campaign.window.clone());
+        Ok(self.window.change(None)?.applied_to(current))
+    }
+
+    /// The prices of the provider that sends the list.
+    pub fn prices(&self, campaign: Option<&Campaign>) -> Option<&Prices> {
+        self.settings.prices.get(self.provider_in(campaign)?)
+    }
+
+    /// What the provider of a list requires of its rows; `None` if it is not configured.
+    pub fn requirements(
+        &self,
+        campaign: Option<&Campaign>,
+    ) -> Result<Option<ProviderRequirements>, Hinted> {
+        let is_known = |name: &&str| self.settings.providers.iter().any(|known| known == name);
+        self.provider_in(campaign)
+            .filter(is_known)
+            .map(|name| (self.settings.requirements)(name, self.sender_in(campaign)))
+            .transpose()
+    }
+
+    /// Fails if the provider needs a sender and none is set: it would reject every message.
+    pub fn check_sender(&self, campaign: Option<&Campaign>) -> Result<(), Hinted> {
+        if self.sender_in(campaign).is_some() {
+            return Ok(());
+        }
+        let requirements = self.requirements(campaign)?;
+        let Some(needed) = requirements.filter(|needed| needed.needs_sender) else {
+            return Ok(());
+        };
+        Err(sender_needed(&needed.provider))
+    }
+
+    /// When the messages are due and expire; an error if that is in the past.
+    pub fn schedule(&self, now: Timestamp) -> Result<Schedule, Hinted> {
+        let schedule = self.unchecked_schedule(now);
+        if let Some(at) = schedule.due_at.filter(|at| now.since(*at) > MAX_LATE) {
+            return Err(Hinted::new(
+                format!("`--at` {} is in the past", local_and_utc(at)),
+                "omit `--at` to send at once",
+            ));
+        }
+        let Some(expires_at) = schedule.expires_at else {
+            return Ok(schedule);
+        };
+        let problem = match schedule.due_at {
+            _ if expires_at <= now => "is in the past".to_owned(),
+            Some(due_at) if expires_at <= due_at => {
+                format!("is not after `--at` {}", local_and_utc(due_at))
+            }
+            _ => return Ok(schedule),
+        };
+        let message = format!("`--expires` {} {problem}", local_and_utc(expires_at));
+        Err(Hinted::new(message, "nothing would be sent"))
+    }
+
+    pub fn unchecked_schedule(&self, now: Timestamp) -> Schedule {
+        let due_at = self.at.map(|time| time.after(now));
+        let start = due_at.unwrap_or(now);
+        Schedule {
+            due_at,
+            expires_at: self.expires.map(|time| time.after(start)),
+        }
+    }
+
+    /// Fails if rejected rows could not be written, or if there would be more of them than allowed. `progress` gets the
+    /// number of rows of a list.
+    pub async fn check_rejects(
+        &self,
+        plans: &[Plan],
+        progress: impl Fn(u64),
+    ) -> Result<(), OperationError> {
+        for plan in plans {
+            plan.check_rejects()?;
+        }
+        let Some(limit) = self.max_rejects else {
+            return Ok(());
+        };
+        for plan in plans {
+            let mut seen = SeenKeys::default();
+            let preview = plan.preview(&mut seen, 0, None, &|_| None, &progress);
+            let summary = preview.await?.summary;
+            if !limit.allows(summary.rejected, summary.rows) {
+                let (file, rejected, rows) = (plan.file(), summary.rejected, summary.rows);
+                let reasons = summary.frequent_reasons();
+                let (kind, count) = reasons.first().copied().unwrap_or_default();
+                let count = counted(count, "row");
+                return Err(Hinted::new(
+                    format!(
+                        "`{file}`: {rejected} of {rows} rows would be rejected, and `max_rejects` is {limit}"
+                    ),
+                    format!(
+                        "nothing was written; most frequent: {kind} ({count}); `--dry-run` shows some of them"
+                    ),
+                )
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if another campaign has imported one of the lists within a day, unless `confirm` says yes to a question.
+    pub async fn check_again(
+        &self,
+        plans: &[Plan],
+        store: &Store,
+        confirm: impl Fn(&str) -> bool,
+    ) -> Result<(), OperationError> {
+        for plan in plans {
+            let (name, now) = (self.campaign_of(plan), store.now().await?);
+            let other = store
+                .imported_elsewhere(plan.hash(), name, now.minus(DAY))
+                .await?;
+            let Some((campaign, at)) = other else {
+                continue;
+            };
+            let (file, ago) = (plan.file(), duration(now.since(at)));
+            let again = format!("`{file}` was imported into campaign `{campaign}` {ago} ago");
+            if !confirm(&format!("{again}. Import it into `{name}` too?")) {
+                return Err(Hinted::new(
+                    again,
+                    "every recipient in it would get a message of this campaign too: add `--again` to do that",
+                )
+                .into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the campaign `name`, or applies the options to an existing one. `tell` gets what is done to it.
+    pub async fn open_campaign(
+        &self,
+        store: &Store,
+        name: &str,
+        unique: String,
+        actor: &Actor,
+        tell: impl Fn(&str),
+    ) -> Result<Campaign, OperationError> {
+        let window = self.window.change(None)?;
+        let new = NewCampaign {
+            name: name.to_owned(),
+            provider: self.provider.clone(),
+            sender: self.sender.clone(),
+            unique_by: Some(unique.clone()),
+            window: window.clone().applied_to(None),
+            ..NewCampaign::default()
+        };
+        let mut campaign = store.open_campaign(&new, store.now().await?).await?;
+        if campaign.state == CampaignStatus::Cancelled {
+            if self.posted_by.is_some() {
+                return Err(Refused::takes_no_messages(name).into());
+            }
+            change_state(store, &campaign, CampaignAction::Resume, actor).await?;
+            tell(&format!(
+                "campaign `{name}` was cancelled: it is active again"
+            ));
+            campaign.state = CampaignStatus::Active;
+        }
+        if campaign.unique_by.is_none() {
+            let change = CampaignChange {
+                unique_by: Some(unique),
+                ..CampaignChange::default()
+            };
+            store.change_campaign(campaign.id, &change).await?;
+        }
+        let changed = |asked: &Option<String>, current: &Option<String>| {
+            asked
+                .clone()
+                .filter(|asked| current.as_ref() != Some(asked))
+        };
+        let is_same_window = window.clone().applied_to(campaign.window.clone()) == campaign.window;
+        let change = CampaignChange {
+            provider: changed(&self.provider, &campaign.provider),
+            sender: changed(&self.sender, &campaign.sender),
+            window: if is_same_window {
+                WindowChange::Keep
+            } else {
+                window
+            },
+            ..CampaignChange::default()
+        };
+        if let Some(provider) = &change.provider {
+            tell(&format!(
+                "campaign `{name}` is sent by `{provider}` from now on"
+            ));
+        }
+        change_settings(store, &campaign, &change, actor).await?;
+        Ok(store.campaign(name).await?.unwrap_or(campaign))
+    }
+
+    /// Imports a list into its campaign; imported again after an interruption, it adds what is missing. `progress` gets
+    /// the number of rows and an estimate of all rows.
+    pub async fn import(
+        &self,
+        plan: &Plan,
+        schedule: Schedule,
+        store: &Store,
+        actor: &Actor,
+        tell: impl Fn(&str),
+        progress: impl FnMut(u64, Option<u64>),
+    ) -> Result<(Imported, Campaign), OperationError> {
+        let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
+        let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
+        let prices = self.prices(Some(&campaign));
+        let target = Target {
+            store,
+            campaign: &campaign,
+            schedule: &|_| schedule,
+            posted_by: self.posted_by.as_deref(),
+        };
+        let price = |phone: &str| prices?.of(phone);
+        let summary = import::run(plan, target, &price, progress).await?;
+        let imported = Imported {
+            file: plan.file().to_owned(),
+            campaign: campaign.name.clone(),
+            currency: prices.map(|prices| prices.currency.clone()),
+            schedule,
+            summary,
+            rejects_command: String::new(),
+        };
+        Ok((imported, campaign))
+    }
+}
+
+/// Fails if the messages expire before the window opens.
+fn check_opens(window: &SendWindow, schedule: Schedule, now: Timestamp) -> Result<(), Hinted> {
+    let span = window.for_all(schedule.due_at.unwrap_or(now));
+    match (span, schedule.expires_at) {
+        (Some(span), Some(expires_at)) if expires_at <= span.opens_at => Err(Hinted::new(
+            format!(
+                "nothing would be sent: the window {} opens at {}, and `--expires` is {}",
+                window.describe(),
+                window.format_local(span.opens_at),
+                window.format_local(expires_at)
+            ),
+            "set a later `--expires`, or widen the window",
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl Imported {
+    /// What `--format json` prints, and the result of an upload.
+    pub fn json(&self) -> Value {
+        let (summary, schedule) = (&self.summary, self.schedule);
+        let cost = self.currency.as_ref().map(|currency| {
+            json!({
+                "amount": Prices::exact(summary.cost.amount),
+                "currency": currency,
+                "unpriced": summary.cost.unpriced,
+            })
+        });
+        let by_reason: Value = summary
+            .frequent_reasons()
+            .into_iter()
+            .map(|(reason, count)| json!({ "reason": reason, "count": count }))
+            .collect();
+        json!({
+            "campaign": self.campaign,
+            "rows": summary.rows,
+            "accepted": summary.accepted,
+            "duplicates": summary.duplicates,
+            "suppressed": summary.suppressed,
+            "rejected": summary.rejected,
+            "rejects_file": summary.rejects_file,
+            "segments": summary.segments,
+            "cost": cost,
+            "due_at": schedule.due_at.map(|at| at.to_string()),
+            "expires_at": schedule.expires_at.map(|at| at.to_string()),
+            "by_reason": by_reason,
+        })
+    }
+}
