@@ -87,9 +87,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Action::Add { phones, reason } => {
             let phones = phones.parsed(context)?;
             let store = context.open(Access::Create).await?;
-            let mut suppressing = Suppressing::new(&store, reason.as_deref());
+            let actor = user_of("suppress");
+            let mut suppressing = Suppressing::new(&store, reason.as_deref(), &actor);
             suppressing.add(phones).await?;
-            report_added(context, suppressing, None).await
+            report_added(context, &suppressing, None)
         }
         Action::Remove(phones) => {
             let phones = phones.parsed(context)?;
@@ -115,12 +116,12 @@ impl Phones {
 }
 
 /// `rejected`: the rows of a file without a valid phone.
-async fn report_added(
+fn report_added(
     context: &Context,
-    suppressing: Suppressing<'_>,
+    suppressing: &Suppressing<'_>,
     rejected: Option<u64>,
 ) -> anyhow::Result<Exit> {
-    let (added, known) = suppressing.finish(&user_of("suppress")).await?;
+    let (added, known) = suppressing.counts();
     let mut message = format!("added {} to the suppression list", counted(added, "number"));
     if known > 0 {
         let were = if known == 1 { "was" } else { "were" };
@@ -155,6 +156,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
     print_interpretation(console, &file.to_string(), &list.interpretation());
     let store = OnceCell::new();
     let mut suppressing: Option<Suppressing<'_>> = None;
+    let actor = user_of("suppress");
     let (mut rows, mut rejected) = (0, 0);
     let progress = console.progress(None, "suppressing");
     let rejects = list
@@ -173,7 +175,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
                     .get_or_try_init(|| context.open(Access::Create))
                     .await?;
                 suppressing
-                    .get_or_insert_with(|| Suppressing::new(store, args.reason.as_deref()))
+                    .get_or_insert_with(|| Suppressing::new(store, args.reason.as_deref(), &actor))
                     .add(phones)
                     .await?;
             }
@@ -199,7 +201,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
             "`--column phone=COLUMN` names the column; `--region GB` is for numbers without a country code",
         ));
     };
-    report_added(context, suppressing, Some(rejected)).await
+    report_added(context, &suppressing, Some(rejected))
 }
 
 async fn list(context: &Context) -> anyhow::Result<Exit> {

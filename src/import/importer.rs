@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
 use crate::sms::Timestamp;
-use crate::store::{Campaign, ImportBatch, Store, TextNote};
+use crate::store::{Campaign, ImportBatch, ImportTexts, Store};
 
 /// Duplicates are reported with the row that they repeat if that is one of the first rows.
 const MAX_SEEN: usize = 200_000;
@@ -59,9 +59,9 @@ pub async fn run(
     importer.seen = SeenKeys::new(MAX_SEEN);
     let template = plan.template();
     importer.needs_sample = template.is_none();
-    let note = TextNote {
+    let note = ImportTexts {
         template,
-        ..TextNote::default()
+        ..ImportTexts::default()
     };
     importer.note(note).await?;
     let rejects = pipeline::stream::<_, ImportError>(task, async |parsed| {
@@ -184,7 +184,7 @@ impl<'a> Importer<'a> {
                 sample.get_or_insert(message.content.as_str());
             }
         }
-        let note = TextNote {
+        let note = ImportTexts {
             template: None,
             sample: sample.filter(|_| self.needs_sample),
             gsm7: summary.segments.gsm7 - before.gsm7 - earlier.gsm7,
@@ -194,9 +194,9 @@ impl<'a> Importer<'a> {
         self.note(note).await
     }
 
-    async fn note(&self, note: TextNote<'_>) -> Result<(), ImportError> {
-        if note != TextNote::default() {
-            self.target.store.note_texts(self.id, note).await?;
+    async fn note(&self, note: ImportTexts<'_>) -> Result<(), ImportError> {
+        if note != ImportTexts::default() {
+            self.target.store.add_import_texts(self.id, note).await?;
         }
         Ok(())
     }

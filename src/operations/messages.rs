@@ -33,8 +33,8 @@ pub async fn retry_failed(
 ) -> Result<u64, OperationError> {
     let action = CampaignAction::Retry;
     let (filter, now) = checked(store, action, campaign, filter).await?;
-    let moved = store.retry_failed(&filter, now).await?;
-    record_retry(store, action, campaign, moved, actor).await
+    let audited = actor.audited(action.as_str(), campaign, requeued);
+    Ok(store.retry_failed(&filter, now, audited).await?)
 }
 
 /// Puts unknown messages back into the queue like [`retry_failed`], with the same reference. They may arrive twice.
@@ -46,8 +46,12 @@ pub async fn retry_unknown(
 ) -> Result<u64, OperationError> {
     let action = CampaignAction::RetryUnknown;
     let (filter, now) = checked(store, action, campaign, filter).await?;
-    let moved = store.retry_unknown(&filter, now).await?;
-    record_retry(store, action, campaign, moved, actor).await
+    let audited = actor.audited(action.as_str(), campaign, requeued);
+    Ok(store.retry_unknown(&filter, now, audited).await?)
+}
+
+fn requeued(count: u64) -> String {
+    format!("put {} back into the queue", messages(count))
 }
 
 /// The filter with the campaign, and the time. Fails if the campaign is cancelled, or if the messages would expire at
@@ -75,21 +79,6 @@ async fn checked(
     ))
 }
 
-async fn record_retry(
-    store: &Store,
-    action: CampaignAction,
-    campaign: Option<&Campaign>,
-    moved: u64,
-    actor: &Actor,
-) -> Result<u64, OperationError> {
-    if moved > 0 {
-        let detail = format!("put {} back into the queue", messages(moved));
-        let name = campaign.map(|campaign| campaign.name.as_str());
-        actor.record(store, action.as_str(), name, detail).await?;
-    }
-    Ok(moved)
-}
-
 /// Settles the unknown messages of a campaign, or those to one phone (E.164 with `+`); returns how many.
 pub async fn settle(
     store: &Store,
@@ -101,13 +90,10 @@ pub async fn settle(
     let action = CampaignAction::Settle;
     action.check(campaign)?;
     let (as_sent, now) = (settled == SettledAs::Sent, store.now().await?);
-    let count = store
-        .settle_unknown(campaign.id, as_sent, phone, now)
-        .await?;
-    if count > 0 {
-        let detail = format!("settled {} as {}", messages(count), settled.as_str());
-        let name = Some(campaign.name.as_str());
-        actor.record(store, action.as_str(), name, detail).await?;
-    }
-    Ok(count)
+    let audited = actor.audited(action.as_str(), Some(campaign), move |count| {
+        format!("settled {} as {}", messages(count), settled.as_str())
+    });
+    Ok(store
+        .settle_unknown(campaign.id, as_sent, phone, now, audited)
+        .await?)
 }

@@ -10,7 +10,7 @@ mod suppression;
 mod window;
 
 use crate::import::ImportError;
-use crate::store::{AuditEntry, Store, StoreError, StoreErrorKind};
+use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::Hinted;
 
 pub use campaign::{
@@ -61,15 +61,17 @@ impl Actor {
         })
     }
 
-    /// Records a change that was made.
-    async fn record(
+    /// A change of rows, which `describe` puts into words for their number.
+    fn audited(
         &self,
-        store: &Store,
         what: &str,
-        campaign: Option<&str>,
-        detail: String,
-    ) -> Result<(), StoreError> {
-        store.record(&self.who, what, campaign, &detail).await
+        campaign: Option<&Campaign>,
+        describe: impl Fn(u64) -> String + Send + Sync + 'static,
+    ) -> Audited {
+        let campaign = campaign.map(|campaign| campaign.name.as_str());
+        Audited::new(&self.who, what, campaign, move |&count| {
+            (count > 0).then(|| describe(count))
+        })
     }
 }
 

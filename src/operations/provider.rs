@@ -9,12 +9,8 @@ pub async fn resume_provider(
     provider: &str,
     actor: &Actor,
 ) -> Result<bool, OperationError> {
-    let was_paused = store
-        .end_provider_pause(provider, store.now().await?)
-        .await?;
-    if was_paused {
-        let detail = format!("ended the wait of provider `{provider}`");
-        actor.record(store, "resume", None, detail).await?;
-    }
-    Ok(was_paused)
+    let detail = format!("ended the wait of provider `{provider}`");
+    let audited = actor.audited("resume", None, move |_| detail.clone());
+    let now = store.now().await?;
+    Ok(store.end_provider_pause(provider, now, audited).await?)
 }

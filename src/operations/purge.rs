@@ -1,7 +1,7 @@
 //! Deletes messages that were settled long ago, empty campaigns, or all data of one person. The counts stay.
 
 use super::{Actor, OperationError};
-use crate::store::{Purge, Purged, Removal, RetentionConfig, Store};
+use crate::store::{Audited, Purge, Purged, Removal, RetentionConfig, Store};
 use crate::text::{counted, messages};
 
 /// Steps of at most 1,000 messages that a command purges before its own work.
@@ -15,14 +15,14 @@ pub async fn purge(
     actor: &Actor,
     is_stopped: impl Fn(&Purged) -> bool,
 ) -> Result<Purged, OperationError> {
-    let mut done = Purged::default();
-    while !is_stopped(&done)
-        && let Some(step) = store.next_purge(&mut purge, store.now().await?).await?
-    {
-        done += step;
-    }
-    record(store, &done, actor).await?;
-    Ok(done)
+    let mut audited = audited(actor);
+    while !is_stopped(audited.done())
+        && store
+            .next_purge(&mut purge, store.now().await?, &mut audited)
+            .await?
+            .is_some()
+    {}
+    Ok(*audited.done())
 }
 
 /// Purges all messages to one phone, in all forms in which another program may have written it.
@@ -31,23 +31,23 @@ pub async fn purge_person(
     phones: &[String],
     actor: &Actor,
 ) -> Result<Purged, OperationError> {
-    let done = store.purge_person(phones, store.now().await?).await?;
-    record(store, &done, actor).await?;
-    Ok(done)
+    let now = store.now().await?;
+    Ok(store.purge_person(phones, now, audited(actor)).await?)
 }
 
-async fn record(store: &Store, done: &Purged, actor: &Actor) -> Result<(), OperationError> {
-    let detail = match (done.total(), done.campaigns) {
-        (0, 0) => return Ok(()),
-        (0, campaigns) => format!("purged {}", counted(campaigns, "empty campaign")),
-        (total, 0) => format!("purged {}", messages(total)),
-        (total, campaigns) => format!(
-            "purged {} and {}",
-            messages(total),
-            counted(campaigns, "empty campaign")
-        ),
-    };
-    Ok(actor.record(store, "purge", None, detail).await?)
+fn audited(actor: &Actor) -> Audited<Purged> {
+    Audited::new(&actor.who, "purge", None, |done: &Purged| {
+        match (done.total(), done.campaigns) {
+            (0, 0) => None,
+            (0, campaigns) => Some(format!("purged {}", counted(campaigns, "empty campaign"))),
+            (total, 0) => Some(format!("purged {}", messages(total))),
+            (total, campaigns) => Some(format!(
+                "purged {} and {}",
+                messages(total),
+                counted(campaigns, "empty campaign")
+            )),
+        }
+    })
 }
 
 /// Purges a limited number of messages that are older than the settings allow, and campaigns that it emptied.
@@ -55,17 +55,16 @@ pub async fn apply_retention(
     store: &Store,
     retention: &RetentionConfig,
 ) -> Result<Purged, OperationError> {
-    let mut done = Purged::default();
-    let Some(age) = retention.age() else {
-        return Ok(done);
-    };
-    let now = store.now().await?;
-    let mut purge = Purge::before(age.before(now), Some(Removal::Retention));
-    for _ in 0..RETENTION_STEPS {
-        let Some(step) = store.next_purge(&mut purge, now).await? else {
-            break;
-        };
-        done += step;
+    let mut audited = Audited::unrecorded();
+    if let Some(age) = retention.age() {
+        let now = store.now().await?;
+        let mut purge = Purge::before(age.before(now), Some(Removal::Retention));
+        for _ in 0..RETENTION_STEPS {
+            let step = store.next_purge(&mut purge, now, &mut audited).await?;
+            if step.is_none() {
+                break;
+            }
+        }
     }
-    Ok(done)
+    Ok(*audited.done())
 }

@@ -2,25 +2,27 @@
 
 use super::{Actor, OperationError};
 use crate::phone::{Phone, mask};
-use crate::store::Store;
+use crate::store::{Audited, Store};
 use crate::text::counted;
 
-/// Adds phones in batches, and records them together.
+/// Adds phones in batches, with one entry in the audit log.
 pub struct Suppressing<'a> {
     store: &'a Store,
     /// A note for readers of the list.
     reason: Option<&'a str>,
     given: u64,
-    added: u64,
+    audited: Audited,
 }
 
 impl<'a> Suppressing<'a> {
-    pub fn new(store: &'a Store, reason: Option<&'a str>) -> Self {
+    pub fn new(store: &'a Store, reason: Option<&'a str>, actor: &Actor) -> Self {
         Self {
             store,
             reason,
             given: 0,
-            added: 0,
+            audited: actor.audited("suppress", None, |added| {
+                format!("added {} to the suppression list", counted(added, "number"))
+            }),
         }
     }
 
@@ -30,20 +32,15 @@ impl<'a> Suppressing<'a> {
             .into_iter()
             .map(|phone| (phone.into_string(), self.reason.map(str::to_owned)))
             .collect();
-        self.added += self.store.suppress(rows, self.store.now().await?).await?;
+        let now = self.store.now().await?;
+        self.store.suppress(rows, now, &mut self.audited).await?;
         Ok(())
     }
 
-    /// Records the change; returns how many phones were new, and how many were on the list already.
-    pub async fn finish(self, actor: &Actor) -> Result<(u64, u64), OperationError> {
-        if self.added > 0 {
-            let detail = format!(
-                "added {} to the suppression list",
-                counted(self.added, "number")
-            );
-            actor.record(self.store, "suppress", None, detail).await?;
-        }
-        Ok((self.added, self.given - self.added))
+    /// How many phones were new, and how many were on the list already.
+    pub fn counts(&self) -> (u64, u64) {
+        let added = *self.audited.done();
+        (added, self.given - added)
     }
 }
 
@@ -55,12 +52,10 @@ pub async fn suppress(
     actor: &Actor,
 ) -> Result<bool, OperationError> {
     let row = (phone.as_str().to_owned(), Some(reason.to_owned()));
-    let is_new = store.suppress(vec![row], store.now().await?).await? > 0;
-    if is_new {
-        let detail = format!("added {} to the suppression list", mask(phone.as_str()));
-        actor.record(store, "suppress", None, detail).await?;
-    }
-    Ok(is_new)
+    let detail = format!("added {} to the suppression list", mask(phone.as_str()));
+    let mut audited = actor.audited("suppress", None, move |_| detail.clone());
+    let now = store.now().await?;
+    Ok(store.suppress(vec![row], now, &mut audited).await? > 0)
 }
 
 /// Removes phones; returns how many were on the list.
@@ -70,13 +65,11 @@ pub async fn unsuppress(
     actor: &Actor,
 ) -> Result<u64, OperationError> {
     let phones = phones.into_iter().map(Phone::into_string).collect();
-    let removed = store.unsuppress(phones).await?;
-    if removed > 0 {
-        let detail = format!(
-            "removed {} from the suppression list",
-            counted(removed, "number")
-        );
-        actor.record(store, "unsuppress", None, detail).await?;
-    }
-    Ok(removed)
+    let audited = actor.audited("unsuppress", None, |removed| {
+        let numbers = counted(removed, "number");
+        format!("removed {numbers} from the suppression list")
+    });
+    Ok(store
+        .unsuppress(phones, store.now().await?, audited)
+        .await?)
 }

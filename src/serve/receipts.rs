@@ -22,7 +22,7 @@ use crate::phone::Phone;
 use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
 use crate::receipts::ReceiptPuller;
 use crate::secret::Secret;
-use crate::store::StoreError;
+use crate::store::{Audited, StoreError};
 
 /// What a vendor waits before it posts again, in seconds.
 const RETRY: u32 = 30;
@@ -122,7 +122,10 @@ async fn receive(
         shared.metrics.count_unreadable(name, unreadable);
     }
     if !stops.is_empty() {
-        let added = store.suppress(stops, now).await.map_err(unavailable)?;
+        let added = store
+            .suppress(stops, now, &mut Audited::unrecorded())
+            .await
+            .map_err(unavailable)?;
         shared.metrics.count_opt_outs(name, added);
     }
     let (kind, text) = provider.webhook_answer();

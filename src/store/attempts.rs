@@ -56,21 +56,21 @@ pub(super) async fn store(
     mut attempts: Vec<NewAttempt>,
     now: Timestamp,
 ) -> QueryResult<()> {
-    attempts.sort_unstable_by_key(|one| one.sms_id);
+    attempts.sort_unstable_by_key(|attempt| attempt.sms_id);
     for attempts in attempts.chunks(ROWS) {
         let rows: Vec<_> = attempts
             .iter()
-            .map(|one| {
+            .map(|new| {
                 (
-                    attempt::sms_id.eq(one.sms_id),
-                    attempt::slot.eq(slot(one.claim)),
-                    attempt::claim.eq(one.claim),
+                    attempt::sms_id.eq(new.sms_id),
+                    attempt::slot.eq(slot(new.claim)),
+                    attempt::claim.eq(new.claim),
                     attempt::at.eq(now),
-                    attempt::provider.eq(&one.provider),
-                    attempt::outcome.eq(one.outcome.as_str()),
-                    attempt::class.eq(one.failure.class.as_str()),
-                    attempt::code.eq(one.failure.code.as_deref()),
-                    attempt::reason.eq(&one.failure.reason),
+                    attempt::provider.eq(&new.provider),
+                    attempt::outcome.eq(new.outcome.as_str()),
+                    attempt::class.eq(new.failure.class.as_str()),
+                    attempt::code.eq(new.failure.code.as_deref()),
+                    attempt::reason.eq(&new.failure.reason),
                 )
             })
             .collect();

@@ -1,9 +1,11 @@
 //! Table `audit`: what people changed, what workers paused or stopped, and when.
 
-use diesel::QueryResult;
+use std::ops::AddAssign;
+
+use diesel::{QueryResult, update};
 
 use super::connection::prelude::*;
-use super::connection::{Connection, insert_all, reading, transaction};
+use super::connection::{Connection, insert_with_ids, reading, transaction, with_conn};
 use super::schema::audit;
 use super::{Store, StoreError};
 use crate::sms::Timestamp;
@@ -34,7 +36,8 @@ impl AuditEntry {
         }
     }
 
-    pub(super) async fn insert(&self, connection: &mut Connection) -> QueryResult<()> {
+    /// Returns the id of its row.
+    pub(super) async fn insert(&self, connection: &mut Connection) -> QueryResult<i64> {
         let rows = [(
             audit::at.eq(self.at),
             audit::who.eq(&self.who),
@@ -42,8 +45,87 @@ impl AuditEntry {
             audit::campaign.eq(&self.campaign),
             audit::detail.eq(&self.detail),
         )];
-        insert_all!(connection, audit::table, &rows)?;
-        Ok(())
+        Ok(insert_with_ids!(connection, audit, &rows)?[0])
+    }
+}
+
+type Describe<T> = dyn Fn(&T) -> Option<String> + Send + Sync;
+
+/// A change in one transaction or several, with its entry in the audit log: the first transaction that changes anything
+/// writes the entry, and the others update it. So it says what was changed, also if the rest fails.
+pub struct Audited<T = u64> {
+    entry: AuditEntry,
+    describe: Box<Describe<T>>,
+    /// The row of the entry, once it is written.
+    id: Option<i64>,
+    done: T,
+}
+
+impl<T: Clone + Default + AddAssign> Audited<T> {
+    /// `describe`: what was done, without phones and texts; `None`: nothing.
+    pub fn new(
+        who: &str,
+        what: &str,
+        campaign: Option<&str>,
+        describe: impl Fn(&T) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            entry: AuditEntry {
+                at: Timestamp::default(),
+                who: who.to_owned(),
+                what: what.to_owned(),
+                campaign: campaign.map(str::to_owned),
+                detail: String::new(),
+            },
+            describe: Box::new(describe),
+            id: None,
+            done: T::default(),
+        }
+    }
+
+    /// Without an entry, because no person asked for the change.
+    pub fn unrecorded() -> Self {
+        Self::new("", "", None, |_| None)
+    }
+
+    /// What was done so far.
+    pub fn done(&self) -> &T {
+        &self.done
+    }
+
+    /// Writes the entry in the transaction that does `step`; returns its id.
+    pub(super) async fn write(
+        &self,
+        connection: &mut Connection,
+        step: &T,
+        now: Timestamp,
+    ) -> QueryResult<Option<i64>> {
+        let mut done = self.done.clone();
+        done += step.clone();
+        let detail = (self.describe)(&done);
+        match (detail, self.id) {
+            (Some(detail), Some(id)) => {
+                with_conn!(connection, |conn| update(audit::table.find(id))
+                    .set(audit::detail.eq(detail))
+                    .execute(conn))?;
+                Ok(Some(id))
+            }
+            (Some(detail), None) => {
+                let entry = AuditEntry {
+                    at: now,
+                    detail,
+                    ..self.entry.clone()
+                };
+                entry.insert(connection).await.map(Some)
+            }
+            (None, id) => Ok(id),
+        }
+    }
+
+    /// Takes what [`Self::write`] returned, after the commit.
+    pub(super) fn committed(&mut self, step: T, id: Option<i64>) {
+        self.done += step;
+        self.id = id;
     }
 }
 
@@ -63,7 +145,7 @@ impl Store {
             campaign: campaign.map(str::to_owned),
             detail: detail.to_owned(),
         };
-        transaction!(self, |connection| entry.insert(connection))
+        transaction!(self, |connection| entry.insert(connection)).map(drop)
     }
 
     /// The last `most` changes, the newest first.

@@ -142,7 +142,7 @@ impl Search<'_> {
                         continue;
                     }
                     Admission::Wait { phone, until } => {
-                        self.writes.note_phone(&sms, &phone);
+                        self.writes.rewrite_phone(&sms, &phone);
                         Transition::wait_until(until)
                     }
                     Admission::Fail(failure) => {
@@ -168,7 +168,7 @@ impl Search<'_> {
         let (key, is_garbled, is_imported) = (row.key(), row.is_garbled(), row.is_imported());
         let sms = row.claimed(&self.writes.nonce, provider);
         let admission = if is_garbled {
-            self.writes.note_readable(&sms);
+            self.writes.rewrite(&sms);
             let why = "another program wrote text that is not UTF-8";
             Admission::Fail(Failure::new(Class::Content, why))
         } else {
@@ -215,7 +215,7 @@ impl Search<'_> {
             admission
         };
         if matches!(checked, Admission::Fail(_)) {
-            self.writes.note_phone(sms, &phone);
+            self.writes.rewrite_phone(sms, &phone);
         }
         checked
     }

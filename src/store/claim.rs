@@ -293,7 +293,7 @@ impl ClaimWrites {
     }
 
     /// Stores the normalised phone.
-    pub(super) fn note_phone(&mut self, sms: &Sms, phone: &Phone) {
+    pub(super) fn rewrite_phone(&mut self, sms: &Sms, phone: &Phone) {
         if sms.phone != phone.as_str() {
             let mut row = sms.clone();
             phone.as_str().clone_into(&mut row.phone);
@@ -302,7 +302,7 @@ impl ClaimWrites {
     }
 
     /// Stores the text without invalid bytes.
-    pub(super) fn note_readable(&mut self, sms: &Sms) {
+    pub(super) fn rewrite(&mut self, sms: &Sms) {
         self.rewritten.push(sms.clone());
     }
 

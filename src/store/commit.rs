@@ -1,5 +1,10 @@
-//! The group commit: one transaction that stores results, stops campaigns and claims messages. It locks messages
-//! first and shared limits last, so that workers wait for each other only while permits are allocated and committed.
+//! The group commit: one transaction that stores results, stops campaigns and claims messages. A claim is made in this
+//! order, with messages locked first and shared limits last, so that workers wait for each other only while permits are
+//! allocated and committed:
+//! 1. search: `limits` estimates the permits, `candidates` finds and admits as many due messages, which `claim` locks;
+//! 2. lock: `limits` locks the shared limits;
+//! 3. permit: [`Batches`] makes requests of messages, and [`PermitAllocator`] says when each may start;
+//! 4. write: `limits` stores what the limits allow next, `claim` marks the messages, `recipients` stores their phones.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -60,7 +65,7 @@ async fn commit(
         found
     } else {
         (result.settled, result.released) = settle(connection, batch).await?;
-        recipients::note_settled(connection, batch).await?;
+        recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors, skips_locked).await?
     };
@@ -102,7 +107,7 @@ async fn commit(
         |connection| locked.store(connection),
         |connection| found.writes.write(connection, batch),
     )?;
-    recipients::note_claimed(connection, batch, &result.claims).await?;
+    recipients::store_claimed(connection, batch, &result.claims).await?;
     Ok((result, reached))
 }
 
@@ -121,7 +126,7 @@ async fn settle(
     let all = [batch.settlements.as_slice(), &released].concat();
     let mut settled = settle::settle_all(connection, &all, batch.now).await?;
     let released = settled.split_off(batch.settlements.len());
-    let released = released.iter().filter(|one| **one == Settled::Done);
+    let released = released.iter().filter(|settled| **settled == Settled::Done);
     Ok((settled, released.count()))
 }
 
@@ -341,7 +346,7 @@ fn permit(
         let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {
             keys.push(*key);
             writes.claim(sms.id, Some(&claim.provider));
-            writes.note_phone(sms, phone);
+            writes.rewrite_phone(sms, phone);
         });
         claimed.rows.extend(rows);
         let claims = keys.len();

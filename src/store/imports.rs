@@ -9,12 +9,12 @@ use crate::window::SendWindow;
 
 /// The texts of an import, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TextNote<'a> {
+pub struct ImportTexts<'a> {
     /// The text of all its messages, with placeholders.
     pub template: Option<&'a str>,
     /// The text of its first message, if there is no template.
     pub sample: Option<&'a str>,
-    /// Accepted messages in each alphabet, since the last note.
+    /// Accepted messages in each alphabet, since the last time.
     pub gsm7: u64,
     pub ucs2: u64,
 }
@@ -83,7 +83,11 @@ impl Store {
     }
 
     /// Adds to the texts of an import; `None` changes nothing.
-    pub async fn note_texts(&self, import_id: i64, note: TextNote<'_>) -> Result<(), StoreError> {
+    pub async fn add_import_texts(
+        &self,
+        import_id: i64,
+        note: ImportTexts<'_>,
+    ) -> Result<(), StoreError> {
         writing!(self, |conn| diesel::update(import::table.find(import_id))
             .set((
                 note.template.map(|text| import::template.eq(text)),

@@ -212,11 +212,14 @@ fn refuse_new(
     known: &HashMap<IntakeKey, KnownKey>,
     refused: PostResult,
 ) -> Vec<PostResult> {
-    let results = posted.keys.iter().map(|one| {
-        let known = one.keys.iter().find_map(|key| known.get(key));
-        known.map_or(refused, |known| known.result(&one.fingerprint))
-    });
-    results.collect()
+    posted
+        .keys
+        .iter()
+        .map(|posted| {
+            let known = posted.keys.iter().find_map(|key| known.get(key));
+            known.map_or(refused, |known| known.result(&posted.fingerprint))
+        })
+        .collect()
 }
 
 /// The keys that are stored, locked until the transaction ends.
@@ -225,7 +228,7 @@ async fn known_keys<'k>(
     keys: impl Iterator<Item = &'k PostedKeys>,
 ) -> QueryResult<HashMap<IntakeKey, KnownKey>> {
     let mut by_scope: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for key in keys.flat_map(|one| &one.keys) {
+    for key in keys.flat_map(|posted| &posted.keys) {
         by_scope.entry(&key.scope).or_default().push(&key.key);
     }
     let mut known = HashMap::new();

@@ -7,10 +7,10 @@ use diesel::{QueryResult, update};
 use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Prepared, ROWS, in_list, insert_new, load_locked, reading, with_conn, writing,
+    Connection, Prepared, ROWS, audited, in_list, insert_new, load_locked, reading, with_conn,
 };
 use super::schema::rate_limit;
-use super::{Store, StoreError};
+use super::{Audited, Store, StoreError};
 use crate::limit::{
     ClaimLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, campaign_scope,
     provider_of, provider_scope,
@@ -51,18 +51,22 @@ impl Store {
         &self,
         provider: &str,
         now: Timestamp,
+        mut audited: Audited,
     ) -> Result<bool, StoreError> {
-        let rows: usize = writing!(self, |conn| update(
-            rate_limit::table
-                .find(provider_scope(provider))
-                .filter(rate_limit::stopped_until.gt(now))
-        )
-        .set((
-            rate_limit::stopped_until.eq(0),
-            rate_limit::stop_reason.eq(None::<String>)
-        ))
-        .execute(conn))?;
-        Ok(rows > 0)
+        let ended: u64 = audited!(self, audited, now, |connection| async {
+            let ended = with_conn!(connection, |conn| update(
+                rate_limit::table
+                    .find(provider_scope(provider))
+                    .filter(rate_limit::stopped_until.gt(now))
+            )
+            .set((
+                rate_limit::stopped_until.eq(0),
+                rate_limit::stop_reason.eq(None::<String>)
+            ))
+            .execute(conn))?;
+            QueryResult::Ok(ended as u64)
+        })?;
+        Ok(ended > 0)
     }
 }
 

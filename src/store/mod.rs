@@ -52,7 +52,7 @@ use connection::{
 
 pub use crate::queue::dedupe::Decision;
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
-pub use audit::AuditEntry;
+pub use audit::{AuditEntry, Audited};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
@@ -62,7 +62,7 @@ pub use commit_batch::{
 pub use connection::{Probe, SkipLocked, all_closed};
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
-pub use imports::{ImportBatch, TextNote};
+pub use imports::{ImportBatch, ImportTexts};
 pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};

@@ -14,7 +14,7 @@ use super::connection::{
 use super::schema::{campaign, sms, sms_failed};
 use super::transitions::Resend;
 use super::unknown::{UnknownFilter, lock_unknown};
-use super::{CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
+use super::{Audited, CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
 use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::sms::{Acceptance, Class, State, Timestamp};
 
@@ -86,10 +86,11 @@ impl Store {
         &self,
         filter: &RetryFilter,
         now: Timestamp,
+        mut audited: Audited,
     ) -> Result<u64, StoreError> {
-        in_chunks!(self, |connection| async {
+        in_chunks!(self, audited, now, |connection| async {
             let failed = lock_failed(connection, filter, now).await?;
-            let looked_at = failed.len() as u64;
+            let examined = failed.len() as u64;
             let messages: Vec<(i64, i64)> = failed.iter().map(|row| (row.0, row.1)).collect();
             let mut back = settle::lock_campaigns(connection, &messages, is_open).await?;
             for (id, campaign_id, class, key) in failed {
@@ -116,8 +117,8 @@ impl Store {
                 filter.expires_at.map(|at| sms::expires_at.eq(at)),
             ))
             .execute(conn))?;
-            Ok(Chunk {
-                looked_at,
+            QueryResult::Ok(Chunk {
+                examined,
                 moved: back.len() as u64,
             })
         })
@@ -129,6 +130,7 @@ impl Store {
         &self,
         filter: &RetryFilter,
         now: Timestamp,
+        mut audited: Audited,
     ) -> Result<u64, StoreError> {
         let unknown = UnknownFilter {
             campaign_id: filter.campaign_id,
@@ -137,14 +139,14 @@ impl Store {
             alive_at: filter.expires_at.is_none().then_some(now),
             ..UnknownFilter::default()
         };
-        in_chunks!(self, |connection| async {
+        in_chunks!(self, audited, now, |connection| async {
             let rows = lock_unknown(connection, &unknown).await?;
             let ids = settle::lock_campaigns(connection, &rows, is_open).await?;
             let resend = Resend::Approved {
                 expires_at: filter.expires_at,
             };
             transitions::unknown_to_ready(connection, &ids, resend, now).await?;
-            Ok(Chunk::all(ids.len()))
+            QueryResult::Ok(Chunk::all(ids.len()))
         })
     }
 
@@ -155,13 +157,14 @@ impl Store {
         as_sent: bool,
         phone: Option<&str>,
         now: Timestamp,
+        mut audited: Audited,
     ) -> Result<u64, StoreError> {
         let filter = UnknownFilter {
             campaign_id: Some(campaign_id),
             phone: phone.map(str::to_owned),
             ..UnknownFilter::default()
         };
-        in_chunks!(self, |connection| async {
+        in_chunks!(self, audited, now, |connection| async {
             let rows = lock_unknown(connection, &filter).await?;
             let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
             if as_sent {
@@ -174,7 +177,7 @@ impl Store {
                 let failure = CertainFailure::by_operator();
                 transitions::to_failed(connection, &ids, &failure, 0, now).await?;
             }
-            Ok(Chunk::all(ids.len()))
+            QueryResult::Ok(Chunk::all(ids.len()))
         })
     }
 
@@ -200,7 +203,7 @@ impl Store {
                     }
                 }
             }
-            Ok(Chunk::all(rows.len()))
+            QueryResult::Ok(Chunk::all(rows.len()))
         })
     }
 

@@ -14,15 +14,15 @@ use super::attempts;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, delete_all, execute_each, insert_new, load_locked, reading, transaction,
-    with_conn,
+    Connection, ROWS, audited, delete_all, execute_each, insert_new, load_locked, reading,
+    transaction, with_conn,
 };
 use super::removal::{self, PLAIN, Removal};
 use super::schema::{
     campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
 };
 use super::transitions::RemovedKeys;
-use super::{CHUNK, CampaignFilter, Store, StoreError, positive, signed, transitions};
+use super::{Audited, CHUNK, CampaignFilter, Store, StoreError, positive, signed, transitions};
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
@@ -96,6 +96,14 @@ pub struct Purged {
 }
 
 impl Purged {
+    fn add_failed(&mut self, class: &str, count: u64) {
+        if class == Class::Cancelled.as_str() {
+            self.cancelled += count;
+        } else {
+            self.failed += count;
+        }
+    }
+
     /// The number of deleted messages.
     pub fn total(&self) -> u64 {
         self.sent + self.failed + self.unknown + self.cancelled
@@ -289,11 +297,7 @@ impl Person {
             ..Purged::default()
         };
         for (_, class) in &self.failed {
-            if class == Class::Cancelled.as_str() {
-                counts.cancelled += 1;
-            } else {
-                counts.failed += 1;
-            }
+            counts.add_failed(class, 1);
         }
         for &(_, state, in_doubt) in &self.queued {
             if state == State::Sending.code() {
@@ -315,44 +319,22 @@ impl Person {
     }
 }
 
-/// Counts the sent and the failed messages for which these conditions are true.
-macro_rules! count_settled {
-    ($store:expr, $sent:expr, $failed:expr) => {{
-        let sent: i64 = reading!($store, |conn| sms_sent::table
-            .filter($sent)
-            .count()
-            .get_result(conn))?;
-        let failed: Vec<(String, i64)> = reading!($store, |conn| sms_failed::table
-            .filter($failed)
-            .group_by(sms_failed::class)
-            .select((sms_failed::class, count_star()))
-            .load(conn))?;
-        let mut counts = Purged {
-            sent: positive(sent),
-            ..Purged::default()
-        };
-        for (class, count) in failed {
-            if class == Class::Cancelled.as_str() {
-                counts.cancelled += positive(count);
-            } else {
-                counts.failed += positive(count);
-            }
-        }
-        counts
-    }};
-}
-
 impl Store {
     /// Deletes at most a thousand messages, or removes some campaigns; `None` if none are left.
     pub async fn next_purge(
         &self,
         purge: &mut Purge,
         now: Timestamp,
+        audited: &mut Audited<Purged>,
     ) -> Result<Option<Purged>, StoreError> {
         loop {
             while let Some(scope) = purge.scopes.front_mut() {
-                let (purged, last) =
-                    transaction!(self, |connection| purge_scope(connection, scope, now))?;
+                let mut last = None;
+                let purged = audited!(self, audited, now, |connection| async {
+                    let (purged, reached) = purge_scope(connection, scope, now).await?;
+                    last = reached;
+                    QueryResult::Ok(purged)
+                })?;
                 if let PurgeScope::Campaigns(..) = scope {
                     purge.scopes.pop_front();
                     return Ok(Some(purged));
@@ -435,8 +417,8 @@ impl Store {
         &self,
         phones: &[String],
         now: Timestamp,
+        mut audited: Audited<Purged>,
     ) -> Result<Purged, StoreError> {
-        let mut done = Purged::default();
         loop {
             // Messages move between the tables while they are searched, so they are searched until none is found.
             let found = self.find_person(phones).await?;
@@ -449,7 +431,7 @@ impl Store {
                     ids.get(start..end).unwrap_or_default().to_vec()
                 };
                 let (queued, failed, sent) = (part(&waiting), part(&failed), part(&found.sent));
-                done += transaction!(self, |connection| async {
+                audited!(self, audited, now, |connection| async {
                     let mut counts = PurgeCounts::default();
                     let states = [State::Ready, State::Unknown];
                     delete_queued(connection, &queued, &states, &mut counts).await?;
@@ -460,8 +442,10 @@ impl Store {
             }
             self.delete_traces(&found).await?;
             if most == 0 {
-                done.sending = counts.sending;
-                return Ok(done);
+                return Ok(Purged {
+                    sending: counts.sending,
+                    ..*audited.done()
+                });
             }
         }
     }
@@ -549,14 +533,24 @@ impl Store {
             .filter(sms::claimed_at.lt(before))
             .count()
             .get_result(conn))?;
-        Ok(Purged {
+        let sent: i64 = reading!(self, |conn| sms_sent::table
+            .filter(sms_sent::sent_at.lt(before))
+            .count()
+            .get_result(conn))?;
+        let failed: Vec<(String, i64)> = reading!(self, |conn| sms_failed::table
+            .filter(sms_failed::failed_at.lt(before))
+            .group_by(sms_failed::class)
+            .select((sms_failed::class, count_star()))
+            .load(conn))?;
+        let mut counts = Purged {
+            sent: positive(sent),
             unknown: positive(unknown),
-            ..count_settled!(
-                self,
-                sms_sent::sent_at.lt(before),
-                sms_failed::failed_at.lt(before)
-            )
-        })
+            ..Purged::default()
+        };
+        for (class, count) in failed {
+            counts.add_failed(&class, positive(count));
+        }
+        Ok(counts)
     }
 
     /// Counts the messages of a person, by all spellings of their phone.
@@ -713,8 +707,7 @@ async fn delete_failed(
         // A cancelled message has lost its key, which another message may have now.
         let key = row.dedupe_key.filter(|_| !is_cancelled).map(String::from);
         let messages = &mut counts.of(row.campaign_id, row.import_id, key).messages;
-        messages.cancelled += u64::from(is_cancelled);
-        messages.failed += u64::from(!is_cancelled);
+        messages.add_failed(&row.class, 1);
     })
 }
 

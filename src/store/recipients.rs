@@ -94,7 +94,7 @@ impl Recipients {
             let starts = self.starts.entry(phone).or_default();
             starts.push(ended.unwrap_or(ended_at(batch)));
         }
-        note_ended(connection, batch, &unseen).await
+        store_ended(connection, batch, &unseen).await
     }
 
     /// Delays or fails a message whose recipient has reached a cap; `None` if it may start.
@@ -120,7 +120,7 @@ impl Recipients {
 }
 
 /// Stores the claims of a commit, whose requests may start after it.
-pub(super) async fn note_claimed(
+pub(super) async fn store_claimed(
     connection: &mut Connection,
     batch: &CommitBatch,
     claims: &[ProviderClaimed],
@@ -145,7 +145,7 @@ pub(super) async fn note_claimed(
 }
 
 /// Stores the ends of claims, and deletes claims that reached no recipient.
-pub(super) async fn note_settled(
+pub(super) async fn store_settled(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<()> {
@@ -159,7 +159,7 @@ pub(super) async fn note_settled(
             .map(|settlement| (settlement.id, settlement.claim))
             .collect()
     };
-    note_ended(connection, batch, &claims(true)).await?;
+    store_ended(connection, batch, &claims(true)).await?;
     for (claim, ids) in by_claim(&claims(false)) {
         with_conn!(connection, |conn| delete(
             recipient_start::table
@@ -178,7 +178,7 @@ pub(super) async fn note_settled(
     Ok(())
 }
 
-async fn note_ended(
+async fn store_ended(
     connection: &mut Connection,
     batch: &CommitBatch,
     claims: &[(i64, i64)],

@@ -6,11 +6,10 @@ use diesel::QueryResult;
 
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Prepared, ROWS, in_list, insert_new, querying, reading, transaction, with_conn,
-    writing,
+    Connection, Prepared, ROWS, audited, in_list, insert_new, querying, reading, with_conn,
 };
 use super::schema::suppression;
-use super::{Store, StoreError, positive};
+use super::{Audited, Store, StoreError, positive};
 use crate::sms::Timestamp;
 
 /// One phone of the suppression list.
@@ -30,29 +29,38 @@ impl Store {
         &self,
         mut phones: Vec<(String, Option<String>)>,
         now: Timestamp,
+        audited: &mut Audited,
     ) -> Result<u64, StoreError> {
         phones.sort();
         phones.dedup_by(|one, other| one.0 == other.0);
         let mut added = 0;
         for phones in phones.chunks(ROWS) {
-            added += transaction!(self, |connection| async {
+            added += audited!(self, audited, now, |connection| async {
                 connection.prepare_import().await?;
-                insert(connection, phones, now).await
+                let added = insert(connection, phones, now).await?;
+                QueryResult::Ok(added as u64)
             })?;
         }
-        Ok(added as u64)
+        Ok(added)
     }
 
     /// Removes phones from the list; returns how many were on it.
-    pub async fn unsuppress(&self, phones: Vec<String>) -> Result<u64, StoreError> {
-        let mut removed = 0;
-        for chunk in phones.chunks(ROWS) {
-            removed += writing!(self, |conn| diesel::delete(
-                suppression::table.filter(suppression::phone.eq_any(chunk))
-            )
-            .execute(conn))?;
+    pub async fn unsuppress(
+        &self,
+        phones: Vec<String>,
+        now: Timestamp,
+        mut audited: Audited,
+    ) -> Result<u64, StoreError> {
+        for phones in phones.chunks(ROWS) {
+            audited!(self, audited, now, |connection| async {
+                let removed = with_conn!(connection, |conn| diesel::delete(
+                    suppression::table.filter(suppression::phone.eq_any(phones))
+                )
+                .execute(conn))?;
+                QueryResult::Ok(removed as u64)
+            })?;
         }
-        Ok(removed as u64)
+        Ok(*audited.done())
     }
 
     /// The next page of at most `limit` phones after `after`, in the order of phones.

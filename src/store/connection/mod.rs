@@ -1,6 +1,11 @@
 //! One connection to a database of any kind, and the macros for what differs between the engines.
 //!
-//! Every query of the store is written once. [`with_conn!`] runs it on whichever connection there is.
+//! Every query of the store is written once, with one of these macros:
+//! - a whole call: [`reading!`], [`writing!`], [`querying!`], [`transaction!`], [`in_chunks!`], and [`audited!`] for what
+//!   people change;
+//! - in a transaction: [`with_conn!`] runs a query on whichever connection there is, [`independent!`] several at once;
+//! - `SELECT`: [`load_locked!`], [`load_shared!`], [`load_skipping_locked!`];
+//! - rows: [`insert_all!`], [`insert_new!`], [`insert_with_ids!`], [`replace_all!`], [`execute_each!`], [`delete_all!`].
 
 mod mysql;
 mod pool;
@@ -30,8 +35,8 @@ pub(super) use pool::{Lane, Location, Pool, PooledConnection};
 pub use probe::{Probe, SkipLocked};
 pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};
 pub(super) use transaction::{
-    Attempts, Chunk, in_chunks, querying, reading, run_query, run_transaction, transaction,
-    with_retries, within, writing,
+    Attempts, Chunk, audited, in_chunks, querying, reading, run_query, run_transaction,
+    transaction, with_retries, within, writing,
 };
 pub(super) use url::{ServerKind, ServerUrl, with_password};
 
@@ -152,6 +157,18 @@ macro_rules! load_locked {
             }
         }
     }};
+}
+
+/// Loads rows that no other transaction changes until this one ends. Only PostgreSQL has a lock that others can share.
+macro_rules! load_shared {
+    ($connection:expr, $query:expr) => {
+        match $connection {
+            $crate::store::connection::Connection::Postgres(conn) => {
+                diesel_async::RunQueryDsl::load($query.for_share(), &mut &**conn).await
+            }
+            other => $crate::store::connection::load_locked!(other, $query),
+        }
+    };
 }
 
 /// Loads and locks rows, except those that another transaction has locked.
@@ -323,7 +340,7 @@ macro_rules! delete_all {
 
 pub(super) use {
     delete_all, execute_each, independent, insert, insert_all, insert_new, insert_with_ids,
-    load_locked, load_skipping_locked, replace_all, with_conn,
+    load_locked, load_shared, load_skipping_locked, replace_all, with_conn,
 };
 
 /// Why a host cannot be used.

@@ -311,9 +311,13 @@ impl Store {
             count: positive(count),
         };
         let mut reasons: Vec<_> = failed.into_iter().chain(unknown).map(count).collect();
-        reasons.sort_by_cached_key(|one| {
-            let name = (one.class.clone(), one.code.clone(), one.reason.clone());
-            (Reverse(one.count), name)
+        reasons.sort_by_cached_key(|reason| {
+            let name = (
+                reason.class.clone(),
+                reason.code.clone(),
+                reason.reason.clone(),
+            );
+            (Reverse(reason.count), name)
         });
         reasons.truncate(REASONS);
         Ok(reasons)

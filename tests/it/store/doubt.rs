@@ -5,7 +5,7 @@ use std::time::Duration;
 use smsq::queue::resend::ResendRule;
 use smsq::queue::{ProviderClaim, Settled, Transition};
 use smsq::sms::{Class, Sms, Timestamp};
-use smsq::store::{CampaignStatus, Due, ResendReason, RetryFilter, Unknown};
+use smsq::store::{Audited, CampaignStatus, Due, ResendReason, RetryFilter, Unknown};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, again, claim_of, failed, failure, on_every_engine, released,
@@ -116,7 +116,10 @@ async fn retry_is_approved_until_the_next_doubt() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let filter = RetryFilter::default();
-        let retried = queue.store.retry_unknown(&filter, after(100)).await;
+        let retried = queue
+            .store
+            .retry_unknown(&filter, after(100), Audited::unrecorded())
+            .await;
         assert_eq!(retried.expect("one"), 1);
         // Attempts that were certainly not accepted change nothing.
         for end in [released(), again(), resend()] {
@@ -142,10 +145,16 @@ async fn settled_message_keeps_its_first_doubt() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
-        let settled = queue.store.settle_unknown(spring, false, None, after(1));
+        let settled =
+            queue
+                .store
+                .settle_unknown(spring, false, None, after(1), Audited::unrecorded());
         assert_eq!(settled.await.expect("one"), 1);
         let filter = RetryFilter::default();
-        let retried = queue.store.retry_failed(&filter, after(2)).await;
+        let retried = queue
+            .store
+            .retry_failed(&filter, after(2), Audited::unrecorded())
+            .await;
         assert_eq!(retried.expect("one"), 1);
         let sms = claim(queue, worker.id, spring, after(3), ResendRule::Never).await;
         let sms = sms.expect("the operator approved it");
@@ -211,7 +220,7 @@ async fn message_retried_and_cancelled_without_an_attempt_is_as_before() {
         for is_claimed in [false, true] {
             let retried = queue
                 .store
-                .retry_unknown(&RetryFilter::default(), NOW)
+                .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
                 .await;
             assert_eq!(retried.expect("one"), 1);
             if is_claimed {
@@ -278,11 +287,14 @@ async fn message_settled_as_failed_can_be_found_absent_later() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
-        let settled = queue.store.settle_unknown(spring, false, None, after(1));
+        let settled =
+            queue
+                .store
+                .settle_unknown(spring, false, None, after(1), Audited::unrecorded());
         assert_eq!(settled.await.expect("one"), 1);
         let retried = queue
             .store
-            .retry_failed(&RetryFilter::default(), after(2))
+            .retry_failed(&RetryFilter::default(), after(2), Audited::unrecorded())
             .await;
         assert_eq!(retried.expect("one"), 1);
         queue.cancel(spring).await;
@@ -328,7 +340,7 @@ async fn message_in_doubt_is_not_sent_through_another_provider() {
         // An operator takes the risk: then neither of the two can prove anything.
         let retried = queue
             .store
-            .retry_unknown(&RetryFilter::default(), NOW)
+            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
             .await;
         assert_eq!(retried.expect("two"), 2);
         let claimed = queue.claim_by(worker.id, after(9), other(), within).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
 use smsq::store::report::Pages;
-use smsq::store::{Decision, Enqueued, ImportBatch};
+use smsq::store::{Audited, Decision, Enqueued, ImportBatch};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
 
@@ -214,11 +214,21 @@ async fn suppressed_phones_are_not_queued_and_get_no_key() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         let listed = vec![(phone(3), Some("asked".to_owned())), (phone(9), None)];
-        assert_eq!(queue.store.suppress(listed, NOW).await.expect("added"), 2);
+        assert_eq!(
+            queue
+                .store
+                .suppress(listed, NOW, &mut Audited::unrecorded())
+                .await
+                .expect("added"),
+            2
+        );
         let done = queue.import(spring, rows(2..5)).await;
         assert_eq!((done.accepted, done.suppressed), (2, vec![3]));
         assert_eq!((queue.imported("suppressed"), queue.keys()), (1, 2));
-        let removed = queue.store.unsuppress(vec![phone(3), phone(4)]).await;
+        let removed = queue
+            .store
+            .unsuppress(vec![phone(3), phone(4)], NOW, Audited::unrecorded())
+            .await;
         assert_eq!(removed.expect("removed"), 1);
         assert_eq!(queue.import(spring, rows(2..5)).await.accepted, 1);
     })
@@ -234,9 +244,15 @@ async fn suppression_list_is_read_in_pages() {
                 .map(|number| (phone(number), reason.clone()))
                 .collect()
         };
-        let added = queue.store.suppress(listed("first"), NOW).await;
+        let added = queue
+            .store
+            .suppress(listed("first"), NOW, &mut Audited::unrecorded())
+            .await;
         assert_eq!(added.expect("added"), 2_500);
-        let again = queue.store.suppress(listed("second"), NOW).await;
+        let again = queue
+            .store
+            .suppress(listed("second"), NOW, &mut Audited::unrecorded())
+            .await;
         assert_eq!(again.expect("known"), 0);
         let first = queue.store.suppressed(None, 2).await.expect("a page");
         assert_eq!(first[1].phone, phone(1));
@@ -244,7 +260,14 @@ async fn suppression_list_is_read_in_pages() {
         let next = queue.store.suppressed(Some(&first[1].phone), 2).await;
         assert_eq!(next.expect("a page")[0].phone, phone(2));
         let all = (0..2_500).map(phone).collect();
-        assert_eq!(queue.store.unsuppress(all).await.expect("removed"), 2_500);
+        assert_eq!(
+            queue
+                .store
+                .unsuppress(all, NOW, Audited::unrecorded())
+                .await
+                .expect("removed"),
+            2_500
+        );
     })
     .await;
 }
@@ -255,7 +278,11 @@ async fn phone_suppressed_after_import_fails_at_the_claim() {
         let spring = queue.queued(3).await;
         let worker = queue.worker().await;
         let listed = vec![(phone(1), None)];
-        queue.store.suppress(listed, NOW).await.expect("added");
+        queue
+            .store
+            .suppress(listed, NOW, &mut Audited::unrecorded())
+            .await
+            .expect("added");
         let claimed = queue
             .claim_with(worker.id, NOW, claim_of(&[(spring, 5)]))
             .await;

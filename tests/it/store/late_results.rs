@@ -2,7 +2,7 @@
 
 use smsq::queue::{Settled, Transition};
 use smsq::sms::{Acceptance, Sms};
-use smsq::store::{CampaignFilter, CampaignStatus, RetryFilter};
+use smsq::store::{Audited, CampaignFilter, CampaignStatus, RetryFilter};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, again, failed, failure, on_every_engine, released, rows, sent,
@@ -98,7 +98,10 @@ async fn late_acceptance_of_ready_message_counts() {
 async fn late_acceptance_of_failed_message_counts() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let settled = queue.store.settle_unknown(spring, false, None, NOW).await;
+        let settled = queue
+            .store
+            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
+            .await;
         assert_eq!(settled.expect("settled"), 1);
         assert_eq!(queue.place(sms.id), "settled");
         assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
@@ -298,10 +301,13 @@ async fn late_acceptance_after_a_retry_counts() {
         let (spring, worker_id, old) = reclaimed(queue).await;
         queue
             .store
-            .settle_unknown(spring, false, None, NOW)
+            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
             .await
             .expect("settled");
-        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        let retried = queue
+            .store
+            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
+            .await;
         assert_eq!(retried.expect("retried"), 1);
         let new = queue.claim_one(worker_id, spring).await;
         assert_eq!(new.reference, old.reference);
@@ -363,7 +369,10 @@ async fn acceptances_of_two_claims_count_in_any_order() {
 async fn late_acceptance_of_failed_message_counts_once() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let settled = queue.store.settle_unknown(spring, false, None, NOW).await;
+        let settled = queue
+            .store
+            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
+            .await;
         settled.expect("settled");
         for settled in [Settled::Late, Settled::Done, Settled::Done] {
             assert_eq!(queue.settle(&sms, sent()).await, settled);

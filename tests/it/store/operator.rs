@@ -1,8 +1,10 @@
 //! The operator's commands: retry, settle and cancel, by filters and in chunks.
 
+use smsq::operations::{Actor, retry_failed};
 use smsq::queue::Transition;
 use smsq::sms::{Class, Sms};
-use smsq::store::{CampaignStatus, RetryFilter};
+use smsq::store::{Audited, CampaignStatus, RetryFilter};
+use smsq::text::messages;
 
 use super::test_queue::{
     NOW, TestQueue, after, claim_of, failed, failure, on_every_engine, phone, rows, sent, unknown,
@@ -34,7 +36,10 @@ async fn all(queue: &TestQueue, count: u64, transition: Transition) -> (i64, Vec
 }
 
 async fn retried(queue: &TestQueue, filter: &RetryFilter) -> u64 {
-    let retried = queue.store.retry_failed(filter, NOW).await;
+    let retried = queue
+        .store
+        .retry_failed(filter, NOW, Audited::unrecorded())
+        .await;
     retried.expect("retried")
 }
 
@@ -78,7 +83,7 @@ async fn retry_moves_every_chunk_of_unknown_messages() {
         let (spring, _) = all(queue, MANY, unknown()).await;
         let moved = queue
             .store
-            .retry_unknown(&RetryFilter::default(), NOW)
+            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
             .await;
         assert_eq!(moved.expect("retried"), MANY);
         assert_eq!(queue.cancel(spring).await, MANY, "all in doubt");
@@ -86,7 +91,10 @@ async fn retry_moves_every_chunk_of_unknown_messages() {
             queue.count("unknown"),
             i64::try_from(MANY).expect("a count")
         );
-        let settled = queue.store.settle_unknown(spring, true, None, NOW).await;
+        let settled = queue
+            .store
+            .settle_unknown(spring, true, None, NOW, Audited::unrecorded())
+            .await;
         assert_eq!(settled.expect("settled"), MANY);
     })
     .await;
@@ -223,7 +231,10 @@ async fn retry_skips_cancelled_campaigns() {
                 campaign_id,
                 ..RetryFilter::default()
             };
-            let moved = queue.store.retry_unknown(&filter, NOW).await;
+            let moved = queue
+                .store
+                .retry_unknown(&filter, NOW, Audited::unrecorded())
+                .await;
             assert_eq!(moved.expect("retried"), u64::from(campaign_id.is_none()));
         }
         let of_spring = |table: &str| {
@@ -267,7 +278,10 @@ async fn unknown_message_is_retried_in_doubt_with_all_attempts() {
             phone: Some(phone(1)),
             ..RetryFilter::default()
         };
-        let moved = queue.store.retry_unknown(&one, NOW).await;
+        let moved = queue
+            .store
+            .retry_unknown(&one, NOW, Audited::unrecorded())
+            .await;
         assert_eq!(moved.expect("retried"), 1);
         let worker = queue.worker().await;
         let new = queue.claim_one(worker.id, spring).await;
@@ -286,7 +300,7 @@ async fn expired_unknown_message_is_retried_only_with_new_expiry() {
             .run(&format!("UPDATE sms SET expires_at = {}", NOW.as_millis()));
         let moved = queue
             .store
-            .retry_unknown(&RetryFilter::default(), NOW)
+            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
             .await;
         assert_eq!(moved.expect("none"), 0);
         let later = RetryFilter {
@@ -294,7 +308,10 @@ async fn expired_unknown_message_is_retried_only_with_new_expiry() {
             expires_at: Some(after(60)),
             ..RetryFilter::default()
         };
-        let moved = queue.store.retry_unknown(&later, NOW).await;
+        let moved = queue
+            .store
+            .retry_unknown(&later, NOW, Audited::unrecorded())
+            .await;
         assert_eq!(moved.expect("one"), 1);
         let worker = queue.worker().await;
         let claimed = queue
@@ -310,9 +327,13 @@ async fn operator_settles_unknown_messages() {
     on_every_engine(async |queue| {
         let (spring, old) = all(queue, 3, unknown()).await;
         let of = |as_sent, phone: Option<String>| async move {
-            let settled = queue
-                .store
-                .settle_unknown(spring, as_sent, phone.as_deref(), NOW);
+            let settled = queue.store.settle_unknown(
+                spring,
+                as_sent,
+                phone.as_deref(),
+                NOW,
+                Audited::unrecorded(),
+            );
             settled.await.expect("settled")
         };
         assert_eq!(of(true, Some(phone(9))).await, 0);
@@ -341,6 +362,29 @@ async fn cancel_keeps_sending_and_settled_messages() {
         let places = claimed.iter().map(|sms| queue.place(sms.id));
         assert_eq!(places.collect::<Vec<_>>(), ["sent", "recipient", "sending"]);
         assert_eq!((queue.count("cancelled"), queue.count("ready")), (1, 2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn audit_entry_says_what_was_changed_before_a_failure() {
+    on_every_engine(async |queue| {
+        let (_, claimed) = all(queue, MANY, failed()).await;
+        let actor = Actor::of_token("ann");
+        let retry = || retry_failed(&queue.store, None, RetryFilter::default(), &actor);
+        // The second chunk fails: the queue has another message with an id of it.
+        let taken = claimed[1_500].id;
+        queue.db.run(&format!(
+            "INSERT INTO sms (id, phone, content) VALUES ({taken}, '+447400123456', 'hello')"
+        ));
+        assert!(retry().await.is_err());
+        queue.db.run(&format!("DELETE FROM sms WHERE id = {taken}"));
+        assert_eq!(retry().await.expect("retried"), MANY - 1_000);
+        let entries = queue.store.audit_entries(10).await.expect("read");
+        let details: Vec<&str> = entries.iter().map(|entry| entry.detail.as_str()).collect();
+        let expected = [MANY - 1_000, 1_000]
+            .map(|count| format!("put {} back into the queue", messages(count)));
+        assert_eq!(details, expected);
     })
     .await;
 }

@@ -1,7 +1,7 @@
 //! Purges delete settled messages in chunks and keep their counts.
 
 use smsq::sms::{Class, Timestamp};
-use smsq::store::{CampaignFilter, Purge, Purged, Removal, RetryFilter};
+use smsq::store::{Audited, CampaignFilter, Purge, Purged, Removal, RetryFilter};
 
 use super::test_queue::{
     NOW, TestQueue, after, failed, failure, on_every_engine, phone, rows, sent, unknown,
@@ -39,7 +39,7 @@ async fn purged(queue: &TestQueue, before: Timestamp) -> Purged {
     let mut all = Purged::default();
     while let Some(step) = queue
         .store
-        .next_purge(&mut purge, NOW)
+        .next_purge(&mut purge, NOW, &mut Audited::unrecorded())
         .await
         .expect("purged")
     {
@@ -169,7 +169,7 @@ async fn purge_of_a_person_covers_all_tables() {
             .expect("counts");
         let person = queue
             .store
-            .purge_person(&spellings(1), NOW)
+            .purge_person(&spellings(1), NOW, Audited::unrecorded())
             .await
             .expect("deleted");
         let expected = Purged {
@@ -191,7 +191,10 @@ async fn purge_of_a_person_covers_all_tables() {
         );
         assert_eq!(queue.db.number(&keys), 0);
         assert_eq!(queue.keys(), 8, "everybody else's");
-        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        let retried = queue
+            .store
+            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
+            .await;
         assert_eq!(retried.expect("retried"), 0);
         assert_eq!(queue.import(spring, rows(0..5)).await.accepted, 1);
     })
@@ -207,7 +210,7 @@ async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
         let phones = [phone(0)];
         let person = queue
             .store
-            .purge_person(&phones, NOW)
+            .purge_person(&phones, NOW, Audited::unrecorded())
             .await
             .expect("deleted");
         assert_eq!((person.total(), person.sending), (0, 1));
@@ -219,12 +222,12 @@ async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
             .await;
         let retried = queue
             .store
-            .retry_unknown(&RetryFilter::default(), NOW)
+            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
             .await;
         assert_eq!(retried.expect("retried"), 1);
         let person = queue
             .store
-            .purge_person(&phones, NOW)
+            .purge_person(&phones, NOW, Audited::unrecorded())
             .await
             .expect("deleted");
         assert_eq!((person.unknown, person.total()), (1, 1));
@@ -242,7 +245,7 @@ async fn removed(queue: &TestQueue) -> Vec<i64> {
     let mut count = 0;
     while let Some(step) = queue
         .store
-        .next_purge(&mut purge, LATER)
+        .next_purge(&mut purge, LATER, &mut Audited::unrecorded())
         .await
         .expect("removed")
     {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use smsq::queue::{Settled, Transition};
 use smsq::sms::{Class, NewSms, Sms};
-use smsq::store::{CampaignStatus, ResendReason, RetryFilter};
+use smsq::store::{Audited, CampaignStatus, ResendReason, RetryFilter};
 
 use super::test_queue::{
     NOW, TestQueue, after, again, failed, failure, fixed, phone, released, row, sent, unknown,
@@ -171,17 +171,23 @@ impl<'a> Life<'a> {
                 };
                 queue
                     .store
-                    .retry_failed(&filter, NOW)
+                    .retry_failed(&filter, NOW, Audited::unrecorded())
                     .await
                     .expect("retried");
             }
             Move::RetryUnknown => {
                 let all = RetryFilter::default();
-                let retried = queue.store.retry_unknown(&all, NOW);
+                let retried = queue.store.retry_unknown(&all, NOW, Audited::unrecorded());
                 retried.await.expect("retried");
             }
             Move::SettleByWord { as_sent } => {
-                let settled = queue.store.settle_unknown(campaign_id, *as_sent, None, NOW);
+                let settled = queue.store.settle_unknown(
+                    campaign_id,
+                    *as_sent,
+                    None,
+                    NOW,
+                    Audited::unrecorded(),
+                );
                 settled.await.expect("settled");
             }
             Move::Prove {
@@ -190,12 +196,18 @@ impl<'a> Life<'a> {
                 is_resent,
             } => self.prove(*index, *reason, *is_resent).await,
             Move::Suppress { number } => {
-                let listed = queue.store.suppress(vec![(phone(*number), None)], NOW);
-                listed.await.expect("listed");
+                let mut audited = Audited::unrecorded();
+                let listed = vec![(phone(*number), None)];
+                let listed = queue.store.suppress(listed, NOW, &mut audited).await;
+                listed.expect("listed");
             }
             Move::Unsuppress => {
                 let all = (0..8).map(phone).collect();
-                queue.store.unsuppress(all).await.expect("removed");
+                queue
+                    .store
+                    .unsuppress(all, NOW, Audited::unrecorded())
+                    .await
+                    .expect("removed");
             }
             Move::Expire => {
                 queue

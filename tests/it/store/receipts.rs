@@ -6,7 +6,7 @@ use std::{fs, thread};
 use smsq::queue::Transition;
 use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
 use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
-use smsq::store::{PullLease, Purge, ReceiptsApplied, TriedAt};
+use smsq::store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, failure, on_every_engine, phone, unknown,
@@ -885,13 +885,16 @@ async fn receipts_are_purged_with_their_message() {
             (before.delivered, before.undelivered, before.awaiting),
             (1, 1, 1)
         );
-        let purged = queue.store.purge_person(&[phone(2)], NOW).await;
+        let purged = queue
+            .store
+            .purge_person(&[phone(2)], NOW, Audited::unrecorded())
+            .await;
         assert_eq!(purged.expect("purged").sent, 1);
         assert_eq!(stored(queue), 2);
         let mut purge = Purge::before(after(1), None);
         while let Some(_step) = queue
             .store
-            .next_purge(&mut purge, NOW)
+            .next_purge(&mut purge, NOW, &mut Audited::unrecorded())
             .await
             .expect("purged")
         {}

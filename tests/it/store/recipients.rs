@@ -7,7 +7,8 @@ use smsq::queue::admission::AdmissionRules;
 use smsq::queue::{ProviderClaim, Settlement, Transition};
 use smsq::sms::{Class, NewSms, Sms, Timestamp};
 use smsq::store::{
-    CampaignChange, CampaignStatus, CommitBatch, ImportBatch, ProviderClaimed, WindowChange,
+    Audited, CampaignChange, CampaignStatus, CommitBatch, ImportBatch, ProviderClaimed,
+    WindowChange,
 };
 use smsq::window::SendWindow;
 
@@ -136,7 +137,11 @@ async fn phone_suppressed_during_a_campaign_gets_nothing_more() {
         let worker = queue.worker().await;
         let first = queue.claim(worker.id, spring, 1).await.remove(0);
         let listed = vec![(phone(1), None)];
-        queue.store.suppress(listed, NOW).await.expect("added");
+        queue
+            .store
+            .suppress(listed, NOW, &mut Audited::unrecorded())
+            .await
+            .expect("added");
         queue.settle(&first, sent()).await;
         assert!(queue.claim(worker.id, spring, 5).await.is_empty());
         assert_eq!((queue.count("sent"), queue.count("suppressed")), (1, 2));
@@ -448,7 +453,7 @@ async fn purge_of_a_person_keeps_only_running_starts() {
         for left in [1, 0] {
             queue
                 .store
-                .purge_person(phones, NOW)
+                .purge_person(phones, NOW, Audited::unrecorded())
                 .await
                 .expect("deleted");
             let starts = "SELECT count(*) AS value FROM recipient_start";
@@ -457,7 +462,7 @@ async fn purge_of_a_person_keeps_only_running_starts() {
         }
         queue
             .store
-            .purge_person(phones, NOW)
+            .purge_person(phones, NOW, Audited::unrecorded())
             .await
             .expect("deleted");
     })

@@ -1,7 +1,7 @@
 //! Imports of failures files: a fixed row replaces its failed message, and nothing else.
 
 use smsq::sms::NewSms;
-use smsq::store::{CampaignStatus, Enqueued, RetryFilter};
+use smsq::store::{Audited, CampaignStatus, Enqueued, RetryFilter};
 
 use super::test_queue::{NOW, TestQueue, failed, fixed, on_every_engine, phone, row, rows, sent};
 
@@ -87,7 +87,10 @@ async fn unchanged_row_is_not_a_duplicate() {
 async fn retried_message_is_not_replaced() {
     on_every_engine(async |queue| {
         let spring = two_failed(queue).await;
-        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        let retried = queue
+            .store
+            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
+            .await;
         assert_eq!(retried.expect("retried"), 2);
         let row = fixed(2, 1, &phone(0), "hello again");
         assert_eq!(queue.import(spring, vec![row.clone()]).await, duplicate(2));

@@ -8,7 +8,7 @@ use smsq::phone::{self, Phone};
 use smsq::queue::Transition;
 use smsq::sms::{Class, Failure};
 use smsq::store::report::Outcomes;
-use smsq::store::{CampaignFilter, TextNote};
+use smsq::store::{CampaignFilter, ImportTexts};
 
 use super::test_queue::{NOW, after, on_every_engine, sent, unknown};
 
@@ -245,14 +245,18 @@ async fn import_keeps_its_text_and_alphabets() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         let import = queue.begin(spring).await;
-        let note = |template, sample, ucs2| TextNote {
+        let note = |template, sample, ucs2| ImportTexts {
             template,
             sample,
             gsm7: 2,
             ucs2,
         };
         for one in [note(None, Some("Hi Ann"), 1), note(None, None, 0)] {
-            queue.store.note_texts(import, one).await.expect("noted");
+            queue
+                .store
+                .add_import_texts(import, one)
+                .await
+                .expect("noted");
         }
         let lists = queue
             .store
@@ -264,7 +268,7 @@ async fn import_keeps_its_text_and_alphabets() {
         let template = note(Some("Hi {{ name }}"), None, 0);
         queue
             .store
-            .note_texts(import, template)
+            .add_import_texts(import, template)
             .await
             .expect("noted");
         let lists = queue

@@ -2,7 +2,7 @@
 
 use smsq::queue::{Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Sms};
-use smsq::store::{CampaignStatus, CommitBatch, ResendReason, RetryFilter};
+use smsq::store::{Audited, CampaignStatus, CommitBatch, ResendReason, RetryFilter};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, again, claim_of, commit_batch, failed, failure,
@@ -365,12 +365,18 @@ async fn suppressed_message_in_doubt_stays_unknown() {
         let worker = queue.worker().await;
         let first = queue.claim_one(worker.id, spring).await;
         queue.settle(&first, unknown()).await;
-        let listed = queue.store.suppress(vec![(phone(0), None)], NOW).await;
+        let listed = queue
+            .store
+            .suppress(vec![(phone(0), None)], NOW, &mut Audited::unrecorded())
+            .await;
         assert_eq!(listed.expect("listed"), 1);
         // An operator sends it again, or a provider that honours references does.
         for _ in 0..3 {
             let all = RetryFilter::default();
-            let retried = queue.store.retry_unknown(&all, NOW).await;
+            let retried = queue
+                .store
+                .retry_unknown(&all, NOW, Audited::unrecorded())
+                .await;
             assert_eq!(retried.expect("retried"), 1);
             let claim = claim_of(&[(spring, 1)]);
             let claimed = queue.claim_with(worker.id, NOW, claim).await;
@@ -420,10 +426,16 @@ async fn retry_of_a_message_settled_as_failed_is_in_doubt() {
     on_every_engine(async |queue| {
         let (spring, sms) = second_attempt_in_doubt(queue).await;
         queue.settle(&sms, unknown()).await;
-        let settled = queue.store.settle_unknown(spring, false, None, NOW).await;
+        let settled = queue
+            .store
+            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
+            .await;
         assert_eq!(settled.expect("settled"), 1);
         assert_eq!(queue.place(sms.id), "settled");
-        let retried = queue.store.retry_failed(&RetryFilter::default(), NOW).await;
+        let retried = queue
+            .store
+            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
+            .await;
         assert_eq!(retried.expect("retried"), 1);
         let worker = queue.worker().await;
         let again = queue.claim_one(worker.id, spring).await;
