@@ -9,3 +9,22 @@ CREATE INDEX receipt_message ON receipt (sms_id) WHERE sms_id IS NOT NULL;
 -- The provider that accepted `late_message_id`, and whether its receipts are awaited.
 ALTER TABLE sms ADD COLUMN late_provider TEXT;
 ALTER TABLE sms ADD COLUMN late_awaits_receipt BOOLEAN;
+
+-- A message in any table. `at` is when it was sent, failed, or is due.
+CREATE VIEW message AS
+SELECT id, campaign_id, import_id, phone, content, phone AS dedupe_key, 'sent' AS state, segments, attempts,
+    reference, provider, message_id,
+    coalesce(accepted_claims, CASE WHEN accepted > 0 THEN CAST(claim AS TEXT) END) AS accepted_claims,
+    delivery_class AS class, delivery_code AS code, delivery_reason AS reason, delivery_state AS delivery, resent_at,
+    created_at, sent_at AS at
+FROM sms_sent
+UNION ALL
+SELECT id, campaign_id, import_id, phone, content, dedupe_key,
+    CASE WHEN class = 'cancelled' THEN 'cancelled' ELSE 'failed' END, segments, attempts, reference, NULL, NULL, NULL,
+    class, code, reason, NULL, NULL, created_at, failed_at
+FROM sms_failed
+UNION ALL
+SELECT id, campaign_id, import_id, phone, content, dedupe_key,
+    CASE state WHEN 1 THEN 'sending' WHEN 2 THEN 'unknown' ELSE 'queued' END, segments, attempts, reference, NULL, NULL,
+    NULL, last_class, last_code, last_reason, NULL, NULL, created_at, due_at
+FROM sms;

@@ -193,20 +193,15 @@ pub fn with_accepted_claim(
     accepted: i32,
     claims: Option<&str>,
 ) -> Option<String> {
-    let mut counted = accepted_claims(sent_claim, accepted, claims);
+    let mut counted = match claims {
+        None if accepted > 0 => BTreeSet::from([sent_claim]),
+        claims => claim_numbers(claims),
+    };
     counted.insert(settlement.claim).then(|| joined(&counted))
 }
 
-/// The claims of a sent message that were accepted, from the columns of `sms_sent`. None is known of one that the
-/// operator settled.
-pub fn accepted_claims(sent_claim: i64, accepted: i32, claims: Option<&str>) -> BTreeSet<i64> {
-    match claims {
-        None if accepted > 0 => BTreeSet::from([sent_claim]),
-        claims => numbers(claims),
-    }
-}
-
-fn numbers(claims: Option<&str>) -> BTreeSet<i64> {
+/// The numbers in a column of claims.
+pub fn claim_numbers(claims: Option<&str>) -> BTreeSet<i64> {
     let numbers = claims.unwrap_or_default().split(',');
     numbers.filter_map(|number| number.parse().ok()).collect()
 }
@@ -223,7 +218,7 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
     let is_unknown = row.state == State::Unknown.code();
     let is_own = row.claim == settlement.claim;
     if let Transition::Sent(acceptance) = &settlement.transition {
-        let mut claims = numbers(row.late_claims.as_deref());
+        let mut claims = claim_numbers(row.late_claims.as_deref());
         let is_new = claims.insert(settlement.claim);
         if is_sending && !is_own {
             return ResolvedTransition::Noted(is_new.then(|| joined(&claims)));

@@ -1,5 +1,7 @@
 //! Types of columns that diesel does not know.
 
+use std::ops::Deref;
+
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow, Queryable};
 use diesel::expression::{AsExpression, TypedExpressionType};
@@ -47,6 +49,14 @@ impl From<Vec<u8>> for LossyText {
             text: valid
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         }
+    }
+}
+
+impl Deref for LossyText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
     }
 }
 

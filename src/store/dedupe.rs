@@ -3,21 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use diesel::QueryResult;
-use diesel::dsl::sql;
-use diesel::sql_types::{Nullable, Text};
 
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn};
-use super::schema::{sms, sms_failed, sms_key, sms_sent};
+use super::schema::{message, sms_failed, sms_key, sms_sent};
 use super::{Store, StoreError, suppression};
 use crate::queue::dedupe::{Decision, ExistingRows, FailedOrigin, decide};
-use crate::sms::{Class, NewSms};
-
-/// The class of failure that stands for a sent message that did not arrive and was not fixed yet.
-const UNDELIVERED: &str = "undelivered";
-const UNDELIVERED_CLASS: &str = "CASE WHEN delivery_state IN ('undelivered', 'expired') \
-     AND resent_at IS NULL THEN 'undelivered' END";
+use crate::sms::NewSms;
 
 impl Store {
     /// Decides for the rows of an import into a campaign, without writing.
@@ -49,14 +42,13 @@ impl Store {
     }
 }
 
-/// Reads the messages with these ids from all tables. `lock`: locks the failed ones until the end of the
-/// transaction.
+/// Reads the messages with these ids. `lock`: locks the failed and the sent ones until the end of the transaction.
 async fn read_origins(
     connection: &mut Connection,
     ids: &[i64],
     lock: bool,
 ) -> QueryResult<HashMap<i64, FailedOrigin>> {
-    /// Id, campaign, import, phone, content, dedupe key and class of failure.
+    /// Id, campaign, import, phone, content, dedupe key, state, delivery, and when it was fixed.
     type Row = (
         i64,
         i64,
@@ -64,68 +56,58 @@ async fn read_origins(
         LossyText,
         Option<LossyText>,
         Option<LossyText>,
+        String,
         Option<String>,
+        Option<i64>,
     );
-    macro_rules! rows {
-        ($table:ident, $content:expr, $key:expr, $class:expr) => {
-            $table::table
-                .filter($table::id.eq_any(ids))
-                .order($table::id)
-                .select((
-                    $table::id,
-                    $table::campaign_id,
-                    $table::import_id,
-                    $table::phone,
-                    $content,
-                    $key,
-                    $class,
-                ))
+    macro_rules! lock_in {
+        ($table:ident) => {
+            let _: Vec<i64> = load_locked!(
+                connection,
+                $table::table
+                    .filter($table::id.eq_any(ids))
+                    .order($table::id)
+                    .select($table::id)
+            )?;
         };
     }
-    let null = || None::<String>.into_sql::<Nullable<Text>>();
-    let (content, key) = (sms_failed::content.nullable(), sms_failed::dedupe_key);
-    let failed = || rows!(sms_failed, content, key, sms_failed::class.nullable());
-    let queued = || rows!(sms, sms::content.nullable(), sms::dedupe_key, null());
-    // Their keys are not stored, and most are the phone.
-    let undelivered = || sql::<Nullable<Text>>(UNDELIVERED_CLASS);
-    let sent = || {
-        rows!(
-            sms_sent,
-            sms_sent::content,
-            sms_sent::phone.nullable(),
-            undelivered()
-        )
-    };
-    // In the order in which a message moves, so that one that moves meanwhile is found.
-    let failed: Vec<Row> = if lock {
-        load_locked!(connection, failed())?
-    } else {
-        with_conn!(connection, |conn| failed().load(conn))?
-    };
-    let queued: Vec<Row> = with_conn!(connection, |conn| queued().load(conn))?;
-    let sent: Vec<Row> = if lock {
-        load_locked!(connection, sent())?
-    } else {
-        with_conn!(connection, |conn| sent().load(conn))?
-    };
-    let mut origins = HashMap::new();
-    for (id, campaign_id, import_id, phone, content, key, class) in
-        failed.into_iter().chain(queued).chain(sent)
-    {
+    if lock {
+        lock_in!(sms_failed);
+        lock_in!(sms_sent);
+    }
+    let rows: Vec<Row> = with_conn!(connection, |conn| message::table
+        .filter(message::id.eq_any(ids))
+        .select((
+            message::id,
+            message::campaign_id,
+            message::import_id,
+            message::phone,
+            message::content,
+            message::dedupe_key,
+            message::state,
+            message::delivery,
+            message::resent_at,
+        ))
+        .load(conn))?;
+    let origin = |row: Row| {
+        let (id, campaign_id, import_id, phone, content, key, state, delivery, resent_at) = row;
+        let is_undelivered = matches!(delivery.as_deref(), Some("undelivered" | "expired"));
+        let is_undelivered = is_undelivered && resent_at.is_none();
         // A cancelled message has lost its key, which another message may have now.
-        let is_cancelled = class.as_deref() == Some(Class::Cancelled.as_str());
-        let is_undelivered = class.as_deref() == Some(UNDELIVERED);
-        origins.entry(id).or_insert(FailedOrigin {
+        let is_cancelled = state == "cancelled";
+        let origin = FailedOrigin {
             campaign_id,
             import_id,
             phone: phone.text,
             content: content.map(String::from),
+            // The keys of sent messages are not stored, and most are the phone.
             dedupe_key: key.filter(|_| !is_cancelled).map(String::from),
-            has_failed: class.is_some(),
+            has_failed: is_cancelled || is_undelivered || state == "failed",
             is_undelivered,
-        });
-    }
-    Ok(origins)
+        };
+        (id, origin)
+    };
+    Ok(rows.into_iter().map(origin).collect())
 }
 
 /// Reads the rows of the database that a batch concerns. `lock`: locks the failed messages until the end of the transaction.

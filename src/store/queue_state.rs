@@ -8,7 +8,7 @@ use diesel::sql_types::{BigInt, Nullable};
 
 use super::connection::prelude::*;
 use super::connection::{ROWS, querying, reading, with_conn};
-use super::schema::{campaign, sms, sms_failed, sms_sent};
+use super::schema::{campaign, message, sms};
 use super::{Campaign, Store, StoreError, campaigns, claim};
 use crate::sms::{State, Timestamp};
 
@@ -62,18 +62,11 @@ impl Store {
     ) -> Result<HashSet<i64>, StoreError> {
         let mut later: HashSet<i64> = HashSet::new();
         for ids in ids.chunks(ROWS) {
-            macro_rules! add_from {
-                ($table:ident) => {
-                    later.extend(reading!(self, |conn| $table::table
-                        .filter($table::id.eq_any(ids))
-                        .filter($table::created_at.gt(at))
-                        .select($table::id)
-                        .load::<i64>(conn))?);
-                };
-            }
-            add_from!(sms);
-            add_from!(sms_sent);
-            add_from!(sms_failed);
+            later.extend(reading!(self, |conn| message::table
+                .filter(message::id.eq_any(ids))
+                .filter(message::created_at.gt(at))
+                .select(message::id)
+                .load::<i64>(conn))?);
         }
         Ok(later)
     }

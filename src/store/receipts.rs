@@ -777,7 +777,7 @@ async fn update_deliveries(
         let segments = row.segments.and_then(|count| u16::try_from(count).ok());
         let mut found = row.delivery();
         for tried in arrived {
-            if have_rows && earlier.iter().any(|one| one.key() == tried.key()) {
+            if have_rows && earlier.iter().any(|other| other.key() == tried.key()) {
                 continue;
             }
             let is_new = tried.id.is_none();

@@ -245,9 +245,36 @@ diesel::table! {
     }
 }
 
+// A view.
+diesel::table! {
+    message (id) {
+        id -> BigInt,
+        campaign_id -> BigInt,
+        import_id -> Nullable<BigInt>,
+        phone -> Text,
+        content -> Nullable<Text>,
+        dedupe_key -> Nullable<Text>,
+        state -> Text,
+        segments -> Nullable<Integer>,
+        attempts -> Integer,
+        reference -> Nullable<Text>,
+        provider -> Nullable<Text>,
+        message_id -> Nullable<Text>,
+        accepted_claims -> Nullable<Text>,
+        class -> Nullable<Text>,
+        code -> Nullable<Text>,
+        reason -> Nullable<Text>,
+        delivery -> Nullable<Text>,
+        resent_at -> Nullable<BigInt>,
+        created_at -> BigInt,
+        at -> BigInt,
+    }
+}
+
 diesel::allow_tables_to_appear_in_same_query!(
     campaign,
     import,
+    message,
     sms,
     sms_sent,
     sms_failed,

@@ -7,9 +7,9 @@ use diesel::{QueryResult, update};
 use super::attempts::{self, NewAttempt};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
-use super::connection::{Connection, in_list, load_locked, with_conn};
+use super::connection::{Connection, all_removed, in_list, load_locked, load_shared, with_conn};
 use super::schema::{campaign, sms, sms_failed, sms_sent};
-use super::transitions::{self, QueuedSms, SentRow};
+use super::transitions::{self, QueuedSms, SentRow, Version, is_version};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{
     self, CertainFailure, NewState, ResolvedTransition, RowChange, SentCounts,
@@ -61,10 +61,13 @@ async fn settle_group(
     group: &[Settlement],
     now: Timestamp,
 ) -> QueryResult<Vec<Settled>> {
-    let rows = lock_rows(connection, group).await?;
-    let requeued = group.iter().filter(|one| transition::is_requeue(one));
-    let requeued = requeued.filter_map(|one| Some((one.id, rows.get(&one.id)?.campaign_id)));
-    let requeued: Vec<(i64, i64)> = requeued.collect();
+    let rows = read_rows(connection, group).await?;
+    let requeued: Vec<(i64, i64)> = group
+        .iter()
+        .filter(|settlement| transition::is_requeue(settlement))
+        .filter_map(|settlement| rows.get(&settlement.id))
+        .map(|row| (row.id, row.campaign_id))
+        .collect();
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &requeued, is_cancelled).await?;
     let cancelled: HashSet<i64> = cancelled.into_iter().collect();
@@ -75,7 +78,7 @@ async fn settle_group(
             (Some(row), _) => {
                 let is_cancelled = cancelled.contains(&row.id);
                 let resolved = transition::resolve(settlement, &row.state(), is_cancelled);
-                changes.note_attempt(settlement, &resolved);
+                changes.record_attempt(settlement, &resolved);
                 changes.add(settlement, row, resolved, now)
             }
             (None, Transition::Sent(acceptance)) => {
@@ -88,21 +91,27 @@ async fn settle_group(
     Ok(settled)
 }
 
-/// Locks the rows of these messages in the order of their ids.
-async fn lock_rows(
+/// Reads the rows of these messages, and locks them in the order of their ids unless all of them were accepted: those
+/// are moved only if nothing else has changed them.
+async fn read_rows(
     connection: &mut Connection,
     group: &[Settlement],
 ) -> QueryResult<HashMap<i64, QueuedSms>> {
     let mut ids: Vec<i64> = group.iter().map(|settlement| settlement.id).collect();
     ids.sort_unstable();
-    let ids = in_list(ids);
-    let rows: Vec<QueuedSms> = load_locked!(
-        connection,
-        prepared sms::table
-            .filter(sms::id.eq_any(&ids))
-            .order(sms::id)
-            .select(QueuedSms::as_select())
-    )?;
+    let is_sent = |settlement: &Settlement| matches!(settlement.transition, Transition::Sent(_));
+    let rows: Vec<QueuedSms> = if group.iter().all(is_sent) {
+        transitions::rows(connection, &ids).await?
+    } else {
+        let ids = in_list(ids);
+        load_locked!(
+            connection,
+            prepared sms::table
+                .filter(sms::id.eq_any(&ids))
+                .order(sms::id)
+                .select(QueuedSms::as_select())
+        )?
+    };
     Ok(rows.into_iter().map(|row| (row.id, row)).collect())
 }
 
@@ -117,32 +126,31 @@ pub(super) async fn lock_campaigns(
         return Ok(Vec::new());
     }
     let campaigns: BTreeSet<i64> = messages.iter().map(|(_, campaign)| *campaign).collect();
-    let statuses = || {
+    let statuses: Vec<(i64, CampaignStatus)> = load_shared!(
+        connection,
         campaign::table
             .filter(campaign::id.eq_any(&campaigns))
             .order(campaign::id)
             .select((campaign::id, campaign::state))
-    };
-    let mut statuses: Vec<(i64, CampaignStatus)> = match connection {
-        Connection::Postgres(conn) => {
-            diesel_async::RunQueryDsl::load(statuses().for_share(), &mut &**conn).await?
-        }
-        other => load_locked!(other, statuses())?,
-    };
-    statuses.retain(|(_, status)| is_wanted(*status));
-    let wanted: BTreeSet<i64> = statuses.into_iter().map(|(id, _)| id).collect();
-    let messages = messages
+    )?;
+    let wanted: BTreeSet<i64> = statuses
+        .into_iter()
+        .filter(|(_, status)| is_wanted(*status))
+        .map(|(id, _)| id)
+        .collect();
+    Ok(messages
         .iter()
-        .filter(|(_, campaign)| wanted.contains(campaign));
-    Ok(messages.map(|(id, _)| *id).collect())
+        .filter(|(_, campaign)| wanted.contains(campaign))
+        .map(|(id, _)| *id)
+        .collect())
 }
 
 /// The changes of a transaction. All messages that change in the same way are written at once.
 #[derive(Default)]
 struct Changes {
-    sent: Vec<SentRow>,
+    sent: Vec<(Version, SentRow)>,
     /// Late acceptances: message, provider, and column `late_claims`.
-    noted: Vec<(i64, String, Acceptance, String)>,
+    noted: Vec<(i64, Version, String, Acceptance, String)>,
     others: BTreeMap<RowChange, Vec<i64>>,
     attempts: Vec<NewAttempt>,
     /// Phones for the suppression list, and why.
@@ -151,7 +159,7 @@ struct Changes {
 
 impl Changes {
     /// Keeps the end of an attempt that was not accepted, also if an earlier one was accepted meanwhile.
-    fn note_attempt(&mut self, settlement: &Settlement, resolved: &ResolvedTransition) {
+    fn record_attempt(&mut self, settlement: &Settlement, resolved: &ResolvedTransition) {
         if *resolved == ResolvedTransition::Stale {
             return;
         }
@@ -181,7 +189,9 @@ impl Changes {
                     (&settlement.transition, claims)
                 {
                     let provider = settlement.provider.clone();
-                    self.noted.push((id, provider, acceptance.clone(), claims));
+                    let acceptance = acceptance.clone();
+                    self.noted
+                        .push((id, row.version(), provider, acceptance, claims));
                 }
                 Settled::Late
             }
@@ -218,16 +228,19 @@ impl Changes {
         }
         attempts::store(connection, self.attempts, now).await?;
         transitions::to_sent(connection, self.sent).await?;
-        for (id, provider, acceptance, claims) in self.noted {
-            with_conn!(connection, |conn| update(sms::table.find(id))
-                .set((
-                    sms::late_accepted.eq(sms::late_accepted + 1),
-                    sms::late_provider.eq(&provider),
-                    sms::late_message_id.eq(&acceptance.message_id),
-                    sms::late_awaits_receipt.eq(acceptance.awaits_receipt),
-                    sms::late_claims.eq(&claims),
-                ))
-                .execute(conn))?;
+        for (id, (claim, state, late), provider, acceptance, claims) in self.noted {
+            let noted = with_conn!(connection, |conn| update(
+                sms::table.find(id).filter(is_version(claim, state, late))
+            )
+            .set((
+                sms::late_accepted.eq(sms::late_accepted + 1),
+                sms::late_provider.eq(&provider),
+                sms::late_message_id.eq(&acceptance.message_id),
+                sms::late_awaits_receipt.eq(acceptance.awaits_receipt),
+                sms::late_claims.eq(&claims),
+            ))
+            .execute(conn))?;
+            all_removed(noted, 1)?;
         }
         for (RowChange { to, counted }, ids) in self.others {
             match to {

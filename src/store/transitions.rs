@@ -1,6 +1,8 @@
 //! Moves messages between the states and the tables: all that move in the same way at once, by their ids. Only claims are
 //! written elsewhere.
 
+use std::collections::BTreeMap;
+
 use diesel::dsl::case_when;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, delete, update};
@@ -31,6 +33,8 @@ pub(super) struct QueuedSms {
     import_id: Option<i64>,
     #[diesel(deserialize_as = LossyText)]
     pub(super) phone: String,
+    content: LossyText,
+    params: LossyText,
     segments: Option<i32>,
     state: i32,
     in_doubt: bool,
@@ -45,6 +49,18 @@ pub(super) struct QueuedSms {
     unknown_at: Option<i64>,
     doubt_claim: Option<i64>,
     created_at: i64,
+}
+
+/// What each change of a message in the queue changes: its claim, its state, and the number of its late acceptances.
+pub(super) type Version = (i64, i32, i32);
+
+/// Whether no other transaction has changed the message since.
+#[diesel::dsl::auto_type]
+pub(super) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
+    sms::claim
+        .eq(claim)
+        .and(sms::state.eq(state))
+        .and(sms::late_accepted.eq(late_accepted))
 }
 
 /// A row of `sms_sent`.
@@ -72,6 +88,10 @@ pub(super) struct SentRow {
 }
 
 impl QueuedSms {
+    pub(super) fn version(&self) -> Version {
+        (self.claim, self.state, self.late_accepted)
+    }
+
     pub(super) fn state(&self) -> RowState {
         RowState {
             claim: self.claim,
@@ -90,15 +110,18 @@ impl QueuedSms {
         }
     }
 
-    /// The row of `sms_sent` for this message.
+    /// The row of `sms_sent` for this message. Text and columns of one that awaits a receipt are needed if it is not
+    /// delivered.
     pub(super) fn sent(
         &self,
         provider: &str,
         acceptance: Acceptance,
         counts: SentCounts,
         now: Timestamp,
-    ) -> SentRow {
-        SentRow {
+    ) -> (Version, SentRow) {
+        let kept = |text: &LossyText| acceptance.awaits_receipt.then(|| text.text.clone());
+        let (content, params) = (kept(&self.content), kept(&self.params));
+        let row = SentRow {
             id: self.id,
             campaign_id: self.campaign_id,
             import_id: self.import_id,
@@ -115,11 +138,12 @@ impl QueuedSms {
             delivery_state: acceptance
                 .awaits_receipt
                 .then(|| DeliveryState::Awaiting.as_str().to_owned()),
-            content: None,
-            params: None,
+            content,
+            params,
             created_at: self.created_at,
             sent_at: now.as_millis(),
-        }
+        };
+        (self.version(), row)
     }
 }
 
@@ -133,51 +157,52 @@ macro_rules! more_attempts {
 
 /// The rows of these messages.
 pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedSms>> {
-    with_conn!(connection, |conn| sms::table
-        .filter(sms::id.eq_any(ids))
-        .order(sms::id)
-        .select(QueuedSms::as_select())
-        .load(conn))
+    let ids = in_list(ids.iter().copied());
+    with_conn!(connection, |conn| Prepared(
+        sms::table
+            .filter(sms::id.eq_any(&ids))
+            .order(sms::id)
+            .select(QueuedSms::as_select())
+    )
+    .load(conn))
 }
 
-/// Moves messages to `sms_sent`.
+/// Moves messages to `sms_sent`. If another transaction has changed one since it was read, this one is repeated.
 pub(super) async fn to_sent(
     connection: &mut Connection,
-    mut sent: Vec<SentRow>,
+    mut sent: Vec<(Version, SentRow)>,
 ) -> QueryResult<()> {
-    sent.sort_unstable_by_key(|row| row.id);
-    for rows in sent.chunks_mut(ROWS) {
-        keep_texts(connection, rows).await?;
-        let rows = &*rows;
-        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+    sent.sort_unstable_by_key(|(_, row)| row.id);
+    let (versions, rows): (Vec<Version>, Vec<SentRow>) = sent.into_iter().unzip();
+    for (versions, rows) in versions.chunks(ROWS).zip(rows.chunks(ROWS)) {
+        let mut ids: BTreeMap<Version, Vec<i64>> = BTreeMap::new();
+        for (version, row) in versions.iter().zip(rows) {
+            ids.entry(*version).or_default().push(row.id);
+        }
         independent!(
             connection,
             |connection| async { insert_all!(connection, sms_sent::table, rows) },
-            |connection| async { delete_all!(connection, sms, &ids) },
+            |connection| delete_unchanged(connection, &ids),
         )?;
     }
     Ok(())
 }
 
-/// Copies text and columns of messages that await a receipt: they are needed if it is not delivered.
-async fn keep_texts(connection: &mut Connection, sent: &mut [SentRow]) -> QueryResult<()> {
-    let awaiting = sent.iter().filter(|row| row.delivery_state.is_some());
-    let ids = in_list(awaiting.map(|row| row.id));
-    if ids.is_empty() {
-        return Ok(());
-    }
-    let texts: Vec<(i64, LossyText, LossyText)> = with_conn!(connection, |conn| Prepared(
-        sms::table
-            .filter(sms::id.eq_any(&ids))
-            .order(sms::id)
-            .select((sms::id, sms::content, sms::params))
-    )
-    .load(conn))?;
-    for (id, content, params) in texts {
-        if let Ok(at) = sent.binary_search_by_key(&id, |row| row.id) {
-            sent[at].content = Some(content.text);
-            sent[at].params = Some(params.text);
-        }
+async fn delete_unchanged(
+    connection: &mut Connection,
+    messages: &BTreeMap<Version, Vec<i64>>,
+) -> QueryResult<()> {
+    for (&(claim, state, late_accepted), ids) in messages {
+        let list = in_list(ids.iter().copied());
+        let deleted = with_conn!(connection, |conn| Prepared(delete(
+            sms::table.filter(sms::id.eq_any(&list)).filter(is_version(
+                claim,
+                state,
+                late_accepted
+            ))
+        ))
+        .execute(conn))?;
+        all_removed(deleted, ids.len())?;
     }
     Ok(())
 }

@@ -9,7 +9,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use libfuzzer_sys::fuzz_target;
 use smsq::phone::Phone;
-use smsq::provider::{LookupResponses, AttemptSpan, LookupResult, Message, Provider, RequestContext, builtin};
+use smsq::provider::{
+    AttemptSpan, LookupResponses, LookupResult, Message, Provider, RequestContext, builtin,
+};
 use smsq::sms::{Outcome, Timestamp};
 
 static PROVIDERS: LazyLock<Vec<Provider>> = LazyLock::new(|| {
@@ -42,7 +44,9 @@ static MESSAGES: LazyLock<Vec<Message>> = LazyLock::new(|| {
 const STATUSES: [u16; 12] = [200, 201, 202, 204, 302, 400, 401, 404, 409, 429, 500, 503];
 
 fuzz_target!(|data: &[u8]| {
-    let [which, status, body @ ..] = data else { return };
+    let [which, status, body @ ..] = data else {
+        return;
+    };
     let provider = &PROVIDERS[usize::from(*which) % PROVIDERS.len()];
     let status = STATUSES[usize::from(*status) % STATUSES.len()];
     let mut response = Response::new(Bytes::copy_from_slice(body));

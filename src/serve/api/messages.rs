@@ -84,7 +84,7 @@ pub(super) async fn post_message(
         PostResult::Repeated(id) => {
             let filter = SmsFilter::Id(id);
             let known = shared.store.find_sms(filter, None, 1).await?;
-            let state = known.first().map_or("purged", |sms| sms.state);
+            let state = known.first().map_or("purged", |sms| sms.state.as_str());
             Ok(respond(StatusCode::OK, &found(Some(id), state)))
         }
         refused => Err(shared.intake.refusal(&campaign.name, refused)),

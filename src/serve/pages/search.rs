@@ -88,7 +88,7 @@ async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Resu
                 content => one.content.as_deref().filter(|_| may_operate),
                 campaign => names.get(&one.campaign_id),
                 path => names.get(&one.campaign_id).map(|name| path_of(name)),
-                state => one.state,
+                state => &one.state,
                 delivery => one.delivery.as_deref(),
                 reason => one.reason.as_deref(),
                 class => one.class.as_deref(),

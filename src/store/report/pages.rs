@@ -140,21 +140,20 @@ pub struct FailureRecord {
     pub last_attempt_at: Option<Timestamp>,
 }
 
-/// A row of `sms_failed`, or an unknown message.
+/// A message that failed, is unknown, or was not delivered.
 #[derive(Queryable)]
 struct FailureRow {
     id: i64,
     campaign_id: i64,
     phone: LossyText,
-    content: LossyText,
-    params: LossyText,
+    content: Option<LossyText>,
+    params: Option<LossyText>,
     attempts: i32,
-    /// `None` if it is unknown.
     class: Option<String>,
-    code: Option<String>,
-    reason: Option<String>,
+    code: Option<LossyText>,
+    reason: Option<LossyText>,
     last_attempt_at: Option<Timestamp>,
-    /// When it failed, or when it is looked up next.
+    /// When it failed, is looked up next, or was sent.
     index_at: Timestamp,
 }
 
@@ -164,8 +163,8 @@ macro_rules! failure_row {
             $table::id,
             $table::campaign_id,
             $table::phone,
-            $table::content,
-            $table::params,
+            $table::content.nullable(),
+            $table::params.nullable(),
             $table::attempts,
             $class,
             $code,
@@ -176,26 +175,31 @@ macro_rules! failure_row {
     };
 }
 
-impl From<FailureRow> for FailureRecord {
-    fn from(row: FailureRow) -> Self {
-        let state = match row.class.as_deref() {
-            None => FailureState::Unknown,
-            Some(class) if class == Class::Cancelled.as_str() => FailureState::Cancelled,
-            Some(_) => FailureState::Failed,
+impl FailureRow {
+    /// `was_sent`: it was not delivered.
+    fn record(self, was_sent: bool) -> FailureRecord {
+        let (state, class, reason) = match self.class.as_deref() {
+            _ if was_sent => (FailureState::Undelivered, Class::Recipient, NOT_REACHED),
+            None => (FailureState::Unknown, Class::Unknown, NO_REASON),
+            Some(class) if class == Class::Cancelled.as_str() => {
+                (FailureState::Cancelled, Class::Cancelled, NO_REASON)
+            }
+            Some(_) => (FailureState::Failed, Class::Unknown, NO_REASON),
         };
-        let class = row.class.unwrap_or_else(|| Class::Unknown.to_string());
-        Self {
-            id: row.id,
-            campaign_id: row.campaign_id,
-            phone: row.phone.text,
-            content: row.content.text,
-            params: row.params.text,
+        FailureRecord {
+            id: self.id,
+            campaign_id: self.campaign_id,
+            phone: self.phone.text,
+            content: self.content.map(String::from).unwrap_or_default(),
+            params: self.params.map_or_else(|| "{}".to_owned(), String::from),
             state,
-            class,
-            code: row.code,
-            reason: row.reason.unwrap_or_else(|| NO_REASON.to_owned()),
-            attempts: row.attempts,
-            last_attempt_at: row.last_attempt_at.filter(|_| row.attempts > 0),
+            class: self.class.unwrap_or_else(|| class.to_string()),
+            code: self.code.map(String::from),
+            reason: self.reason.map_or_else(|| reason.to_owned(), String::from),
+            attempts: self.attempts,
+            last_attempt_at: self
+                .last_attempt_at
+                .filter(|_| was_sent || self.attempts > 0),
         }
     }
 }
@@ -276,30 +280,12 @@ impl Store {
             };
             let last = rows.last().map(|last| (last.index_at, last.id));
             if failures.advance(last) {
-                return Ok(rows.into_iter().map(FailureRecord::from).collect());
+                return Ok(rows.into_iter().map(|row| row.record(false)).collect());
             }
         }
         Ok(Vec::new())
     }
 }
-
-/// The message, and its receipt.
-type UndeliveredRow = (
-    (
-        i64,
-        i64,
-        LossyText,
-        Option<LossyText>,
-        Option<LossyText>,
-        i32,
-    ),
-    (
-        Option<String>,
-        Option<LossyText>,
-        Option<LossyText>,
-        Option<Timestamp>,
-    ),
-);
 
 /// The sent messages of some campaigns that were not delivered: by campaign and the condition of the state.
 pub type Undelivered = Pages<(i64, &'static str)>;
@@ -330,54 +316,27 @@ impl Store {
     ) -> Result<Vec<FailureRecord>, StoreError> {
         let limit = row_limit(limit);
         while let Some((campaign_id, state)) = undelivered.ranges.front() {
-            let rows: Vec<UndeliveredRow> = reading!(self, |conn| sms_sent::table
+            let rows: Vec<FailureRow> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::campaign_id.eq(campaign_id))
                 .filter(sql::<Bool>(state))
                 .filter(sms_sent::id.gt(undelivered.after.1))
                 .filter(sms_sent::resent_at.is_null())
                 .order(sms_sent::id)
                 .limit(limit)
-                .select((
-                    (
-                        sms_sent::id,
-                        sms_sent::campaign_id,
-                        sms_sent::phone,
-                        sms_sent::content,
-                        sms_sent::params,
-                        sms_sent::attempts,
-                    ),
-                    (
-                        sms_sent::delivery_class,
-                        sms_sent::delivery_code,
-                        sms_sent::delivery_reason,
-                        sms_sent::delivery_at,
-                    ),
+                .select(failure_row!(
+                    sms_sent,
+                    sms_sent::delivery_class,
+                    sms_sent::delivery_code,
+                    sms_sent::delivery_reason,
+                    sms_sent::delivery_at,
+                    sms_sent::sent_at
                 ))
                 .load(conn))?;
-            let last = rows.last().map(|((id, ..), _)| (Timestamp::default(), *id));
-            if undelivered.advance(last) {
-                return Ok(rows.into_iter().map(undelivered_record).collect());
+            if undelivered.advance(rows.last().map(|last| (last.index_at, last.id))) {
+                return Ok(rows.into_iter().map(|row| row.record(true)).collect());
             }
         }
         Ok(Vec::new())
-    }
-}
-
-fn undelivered_record((message, receipt): UndeliveredRow) -> FailureRecord {
-    let (id, campaign_id, phone, content, params, attempts) = message;
-    let (class, code, reason, at) = receipt;
-    FailureRecord {
-        id,
-        campaign_id,
-        phone: phone.text,
-        content: content.map(String::from).unwrap_or_default(),
-        params: params.map_or_else(|| "{}".to_owned(), String::from),
-        state: FailureState::Undelivered,
-        class: class.unwrap_or_else(|| Class::Recipient.to_string()),
-        code: code.map(String::from),
-        reason: reason.map_or_else(|| NOT_REACHED.to_owned(), String::from),
-        attempts,
-        last_attempt_at: at,
     }
 }
 

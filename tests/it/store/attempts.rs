@@ -2,7 +2,7 @@
 
 use smsq::queue::Transition;
 use smsq::sms::Class;
-use smsq::store::{FailedAttempt, KEPT_ATTEMPTS, RetryFilter, SmsFilter};
+use smsq::store::{Audited, FailedAttempt, KEPT_ATTEMPTS, RetryFilter, SmsFilter};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, again, failed, failure, fixed, on_every_engine, phone,
@@ -66,7 +66,10 @@ async fn every_attempt_that_was_not_accepted_is_kept() {
         queue.settle(&sms, rejected).await;
         assert_eq!(queue.place(sms.id), "recipient");
         assert_eq!(attempts(queue, sms.id).await, both);
-        let purge = queue.store.purge_person(&[phone(0)], NOW).await;
+        let purge = queue
+            .store
+            .purge_person(&[phone(0)], NOW, Audited::unrecorded())
+            .await;
         purge.expect("purged");
         assert_eq!(attempts(queue, sms.id).await, no_attempts());
     })
@@ -102,14 +105,14 @@ async fn attempts_before_and_after_a_retry_are_kept() {
         let both = of_provider(&[("throttled", Class::Throttle), ("failed", Class::Recipient)]);
         assert_eq!(attempts(queue, sms.id).await, both);
         let all = RetryFilter::default();
-        let retried = queue.store.retry_failed(&all, NOW);
+        let retried = queue.store.retry_failed(&all, NOW, Audited::unrecorded());
         assert_eq!(retried.await.expect("retried"), 1);
         assert_eq!(attempts(queue, sms.id).await, both);
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, sent()).await;
         assert_eq!(attempts(queue, sms.id).await, both);
         let found = queue.store.find_sms(SmsFilter::Id(sms.id), None, 1).await;
-        let accepted = found.expect("found").remove(0).accepted_claims;
+        let accepted = found.expect("found").remove(0).accepted_claims();
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), [sms.claim]);
     })
     .await;
@@ -190,7 +193,7 @@ async fn late_result_replaces_that_of_a_dead_worker() {
             .store
             .find_sms(SmsFilter::Id(all[1].id), None, 1)
             .await;
-        let accepted = found.expect("found").remove(0).accepted_claims;
+        let accepted = found.expect("found").remove(0).accepted_claims();
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), claims);
     })
     .await;

@@ -9,7 +9,9 @@ use serde_json::Value;
 use smsq::queue::{Settled, Settlement};
 use smsq::receipt::{Receipt, ReceiptState};
 use smsq::sms::Timestamp;
-use smsq::store::{Access, CampaignFilter, CampaignStatus, CommitBatch, Store, TriedAt};
+use smsq::store::{
+    Access, Audited, CampaignFilter, CampaignStatus, CommitBatch, SmsFilter, Store, TriedAt,
+};
 
 use super::server::on_every_server;
 use super::test_queue::{
@@ -270,6 +272,20 @@ fn analyze(client: &mut Client, kind: Kind, table: &str) {
     });
 }
 
+/// How many rows MariaDB reads for a statement.
+fn rows_read(client: &mut Client, run: &Run) -> usize {
+    let lines = client.run(&format!(
+        "FLUSH STATUS; {}; SHOW SESSION STATUS LIKE 'Handler_read%'",
+        run.with_values()
+    ));
+    lines
+        .iter()
+        .filter(|line| line.starts_with("Handler_read"))
+        .filter_map(|line| line.rsplit_once('\t'))
+        .map(|(_, value)| value.parse::<usize>().expect("a count"))
+        .sum()
+}
+
 /// A campaign with twenty thousand ready and as many unknown messages.
 async fn many_unknown(queue: &TestQueue) -> i64 {
     let spring = queue.campaign("spring").await;
@@ -438,6 +454,65 @@ async fn receipts_find_unknown_messages_by_an_index() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn message_is_found_in_any_table_by_its_id() {
+    recording(async || {
+        on_every_engine(async |queue| {
+            many_awaiting(queue).await;
+            let mut client = queue.db.client();
+            client.run(
+                "INSERT INTO sms_failed (id, campaign_id, phone, content, params, class, reason, attempts, claim, \
+                 created_at, failed_at) SELECT id + 100000, 1, phone, 'hello', '{}', 'recipient', 'why', 1, 1, 1, 1 \
+                 FROM sms_sent",
+            );
+            client.run(
+                "INSERT INTO sms (id, phone, content, due_at, created_at) SELECT id + 200000, phone, 'hello', 1, 1 \
+                 FROM sms_sent",
+            );
+            for table in ["sms", "sms_failed"] {
+                analyze(&mut client, queue.db.kind, table);
+            }
+            let store = recorded_store(queue).await;
+            let own = i64::try_from(OWN).expect("a number");
+            let ids = [own + 8, own + 100_008, own + 200_008];
+            for id in ids {
+                for posted_by in [None, Some("ann")] {
+                    let found = store.find_sms(SmsFilter::Id(id), posted_by, 1).await;
+                    let expected = usize::from(posted_by.is_none());
+                    assert_eq!(found.expect("read").len(), expected);
+                }
+            }
+            assert_eq!(store.origins(&ids).await.expect("read").len(), 3);
+            let at = Timestamp::from_millis(0);
+            assert_eq!(store.created_after(&ids, at).await.expect("read").len(), 3);
+            let ran = recorded();
+            let is_own = |run: &&Run| {
+                let values = format!("{:?}", run.values);
+                run.sql.contains("message") && ["5000008", "5100008", "5200008"]
+                    .iter()
+                    .any(|id| values.contains(id))
+            };
+            let is_of_engine =
+                |run: &&Run| run.sql.contains('"') == (queue.db.kind == Kind::Postgres);
+            let ran: Vec<&Run> = ran.iter().filter(is_own).filter(is_of_engine).collect();
+            assert!(ran.len() >= 8, "{ran:#?}");
+            for run in ran {
+                if queue.db.kind == Kind::Mysql {
+                    let read = rows_read(&mut client, run);
+                    assert!(read < 50, "{read} rows: {}", run.sql);
+                } else {
+                    let found = plan(queue, run);
+                    for slow in ["Seq Scan on sms", "SCAN sms"] {
+                        assert!(!found.contains(slow), "{found}");
+                    }
+                }
+            }
+        })
+        .await;
+    })
+    .await;
+}
+
 /// Neither the messages nor the campaigns without messages are read one by one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn queued_campaigns_are_found_by_an_index() {
@@ -491,15 +566,7 @@ async fn queued_campaigns_are_found_by_an_index() {
                     assert!(passed_over <= 1.0, "{found}");
                 }
                 Kind::Mysql => {
-                    let lines = client.run(&format!(
-                        "FLUSH STATUS; {}; SHOW SESSION STATUS LIKE 'Handler_read%'",
-                        run.with_values()
-                    ));
-                    let reads = lines.iter().filter(|line| line.starts_with("Handler_read"));
-                    let reads = reads.filter_map(|line| line.rsplit_once('\t'));
-                    let read: usize = reads
-                        .map(|(_, value)| value.parse::<usize>().expect("a count"))
-                        .sum();
+                    let read = rows_read(&mut client, run);
                     assert!(read < 3 * IDLE, "{read} rows: {}", run.sql);
                 }
             }
@@ -560,7 +627,9 @@ async fn purge_of_a_person_searches_without_a_lock() {
             let spring = queue.campaign("spring").await;
             queue.import(spring, rows(OWN..OWN + 9)).await;
             let store = recorded_store(queue).await;
-            let person = store.purge_person(&[phone(OWN + 7)], NOW).await;
+            let person = store
+                .purge_person(&[phone(OWN + 7)], NOW, Audited::unrecorded())
+                .await;
             assert_eq!(person.expect("deleted").cancelled, 1);
             let ran = recorded();
             let (mut searched, mut locked) = (0, 0);
