@@ -4,6 +4,7 @@ use comfy_table::Cell;
 use indicatif::HumanCount;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::text::{plain_table, push_table, right};
 use crate::sms::Timestamp;
@@ -16,19 +17,33 @@ use crate::window::{SendWindow, ZoneSource, local_and_utc};
 const DEFAULT_CAMPAIGN: i64 = 1;
 
 /// The state of a campaign and the counts of its messages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CampaignSummary {
     pub campaign: String,
     /// `active`, `paused`, `stopped`, `cancelled` or `done`: active with nothing left to send.
+    #[schema(value_type = ShownState)]
     pub state: &'static str,
     /// Why it is paused or stopped.
     pub state_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Value)]
     pub window: Option<WindowStatus>,
     #[serde(flatten)]
     pub next: NextDue,
     #[serde(flatten)]
     pub totals: Totals,
+}
+
+/// The state of a campaign, as it is shown.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes texts")]
+enum ShownState {
+    Active,
+    Paused,
+    Stopped,
+    Cancelled,
+    Done,
 }
 
 impl CampaignSummary {
@@ -119,11 +134,13 @@ impl Summaries {
 }
 
 /// When the first queued message of a campaign is due, if that is in the future, and when it expires.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct NextDue {
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     due_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Timestamp>,
 }
 

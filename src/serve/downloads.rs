@@ -20,7 +20,7 @@ use crate::report::{Format, Listing, Report, ReportOptions};
 /// The least bytes that are sent at once.
 const PART: usize = 32 << 10;
 /// How long a client may take to read the next part of a file.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The report has a style of its own.
 const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; \
      base-uri 'none'; form-action 'none'";

@@ -24,9 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
+use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower_http::trace::TraceLayer;
@@ -163,16 +164,17 @@ impl Server {
 }
 
 fn router(shared: Arc<ServerState>) -> Router {
-    let limited = Router::new()
+    let (api, description) = api::routes().split_for_parts();
+    let others = Router::new()
         .merge(pages::routes().layer(DefaultBodyLimit::max(guard::MAX_FORM)))
         .merge(receipts::routes())
         .merge(health::routes())
-        .merge(api::routes())
+        .route("/openapi.json", get(async move || Json(description)))
         .layer(DefaultBodyLimit::max(guard::MAX_BODY))
         .layer(from_fn(guard::limit_time));
     Router::new()
-        .merge(limited)
-        .merge(api::unlimited_routes())
+        .merge(api)
+        .merge(others)
         .fallback(pages::not_found)
         .method_not_allowed_fallback(guard::method_not_allowed)
         .layer(from_fn(guard::discard_body))

@@ -1,8 +1,14 @@
 //! Errors of the API as `application/problem+json` (RFC 9457).
 
+use std::collections::BTreeMap;
+
+use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
 
 use super::access::AccessError;
 use super::tokens::{Permission, Role};
@@ -23,7 +29,65 @@ pub(super) struct Problem {
     retry_after: Option<u32>,
 }
 
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[schema(required)]
+    title: Option<&'static str>,
+    status: u16,
+    detail: String,
+}
+
+/// In the description of a route: it may answer with a problem of this status.
+pub(super) struct Fails<const STATUS: u16>;
+
+impl<const STATUS: u16> IntoResponses for Fails<STATUS> {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        let description = match STATUS {
+            400 => "The request cannot be used",
+            401 => "Missing or unknown token",
+            403 => "The role of the token does not allow it",
+            404 => "Unknown",
+            408 => "The body did not arrive in time",
+            409 => {
+                "The campaign is cancelled, or has a message with this `dedupe_key` whose id is not known any more"
+            }
+            413 => "The body is too large",
+            415 => "Another content type is needed",
+            422 => "The key belongs to a message with another content",
+            429 => "Too much waits, or too many attempts; see `Retry-After`",
+            503 => "The database is unavailable; see `Retry-After`",
+            507 => "The disk of the server is nearly full",
+            _ => unreachable!("no route is described with it"),
+        };
+        let schema = Ref::from_schema_name("Problem");
+        let content = ContentBuilder::new().schema(Some(schema)).build();
+        let mut response = ResponseBuilder::new()
+            .description(description)
+            .content("application/problem+json", content);
+        if matches!(STATUS, 429 | 503) {
+            let seconds = ObjectBuilder::new().schema_type(Type::Integer);
+            response = response.header(
+                "Retry-After",
+                HeaderBuilder::new().schema(Some(seconds)).build(),
+            );
+        }
+        BTreeMap::from([(STATUS.to_string(), response.build().into())])
+    }
+}
+
 impl Problem {
+    pub(super) fn body(&self) -> ProblemBody {
+        ProblemBody {
+            kind: "about:blank",
+            title: self.status.canonical_reason(),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+        }
+    }
+
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -138,13 +202,7 @@ impl From<AccessError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = json!({
-            "type": "about:blank",
-            "title": self.status.canonical_reason(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        let mut response = (self.status, body.to_string()).into_response();
+        let mut response = (self.status, Json(self.body())).into_response();
         // For pages, which show it as HTML.
         response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();

@@ -18,7 +18,7 @@ use crate::report::PriceTables;
 use crate::store::{Campaign, FoundSms, SmsFilter, Store};
 
 /// Files that are written to clients at once.
-const MAX_DOWNLOADS: usize = 8;
+pub(super) const MAX_DOWNLOADS: usize = 8;
 
 /// What all requests share.
 pub(super) struct ServerState {

@@ -3,19 +3,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use http::{HeaderMap, StatusCode, header};
+use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use super::{PART_TIMEOUT, respond};
+use super::PART_TIMEOUT;
 use crate::serve::guard::Program;
-use crate::serve::intake::{MAX_MESSAGE, NewMessages};
-use crate::serve::problem::Problem;
+use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
+use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::sms::Timestamp;
@@ -23,8 +25,9 @@ use crate::store::{Campaign, PostResult};
 
 /// The lines of a batch that are committed together.
 const CHUNK: usize = 1_000;
-/// The most messages of a batch that is a JSON array, and of ids and reasons in a response.
+/// The most messages of a batch that is a JSON array, and its bytes; the most ids and reasons in a response.
 const MAX_ARRAY: usize = 1_000;
+const MAX_LIST: usize = 16 << 20;
 const MAX_LISTED: usize = 10_000;
 
 /// Collects the messages of a batch, commits them in chunks, and counts what became of them.
@@ -38,58 +41,42 @@ struct BatchReader<'a> {
     pending_lines: Vec<Vec<u64>>,
     places: HashMap<(i64, Option<Timestamp>, Option<Timestamp>), usize>,
     count: usize,
-    summary: BatchSummary,
-}
-
-#[derive(Default)]
-struct BatchSummary {
-    lines: u64,
-    accepted: u64,
-    duplicates: u64,
-    suppressed: u64,
-    rejected: u64,
-    /// Of the first rejected lines.
-    reasons: Vec<(u64, String)>,
+    result: BatchResult,
     /// The line and the id of each message, while they are few.
     ids: Vec<(u64, Option<i64>)>,
 }
 
-impl BatchSummary {
-    fn reject(&mut self, line: u64, reason: String) {
-        self.rejected += 1;
-        if self.reasons.len() < MAX_LISTED {
-            self.reasons.push((line, reason));
-        }
-        self.note_id(line, None);
-    }
+#[derive(Default, Serialize, ToSchema)]
+struct BatchResult {
+    /// Lines that are not empty
+    lines: u64,
+    accepted: u64,
+    /// Lines with a `dedupe_key` that the campaign has; nothing was queued for them
+    duplicates: u64,
+    suppressed: u64,
+    rejected_count: u64,
+    /// The first 10,000
+    #[schema(inline)]
+    rejected: Vec<RejectedLine>,
+    /// The id of the message of each line, that of line 1 first; null for an empty line and for one that was not
+    /// queued; null for more than 10,000
+    #[schema(required)]
+    ids: Option<Vec<Option<String>>>,
+}
 
-    fn note_id(&mut self, line: u64, id: Option<i64>) {
-        // One more than is listed, so that it is known that there are more.
-        if self.ids.len() <= MAX_LISTED {
-            self.ids.push((line, id));
-        }
-    }
+#[derive(Serialize, ToSchema)]
+struct RejectedLine {
+    line: u64,
+    reason: String,
+}
 
-    fn json(mut self) -> Value {
-        self.reasons.sort_by_key(|(line, _)| *line);
-        self.ids.sort_by_key(|(line, _)| *line);
-        let reasons = self.reasons.into_iter();
-        let reasons = reasons.map(|(line, reason)| json!({ "line": line, "reason": reason }));
-        let ids: Vec<Option<String>> = self
-            .ids
-            .iter()
-            .map(|(_, id)| id.map(|id| id.to_string()))
-            .collect();
-        json!({
-            "lines": self.lines,
-            "accepted": self.accepted,
-            "duplicates": self.duplicates,
-            "suppressed": self.suppressed,
-            "rejected_count": self.rejected,
-            "rejected": reasons.collect::<Vec<_>>(),
-            "ids": (ids.len() <= MAX_LISTED).then_some(ids),
-        })
-    }
+/// What was stored before a problem stopped the batch.
+#[derive(Serialize)]
+struct StoppedBatch {
+    #[serde(flatten)]
+    result: BatchResult,
+    #[serde(flatten)]
+    problem: ProblemBody,
 }
 
 impl<'a> BatchReader<'a> {
@@ -102,7 +89,23 @@ impl<'a> BatchReader<'a> {
             pending_lines: Vec::new(),
             places: HashMap::new(),
             count: 0,
-            summary: BatchSummary::default(),
+            result: BatchResult::default(),
+            ids: Vec::new(),
+        }
+    }
+
+    fn reject(&mut self, line: u64, reason: String) {
+        self.result.rejected_count += 1;
+        if self.result.rejected.len() < MAX_LISTED {
+            self.result.rejected.push(RejectedLine { line, reason });
+        }
+        self.record_id(line, None);
+    }
+
+    fn record_id(&mut self, line: u64, id: Option<i64>) {
+        // One more than is listed, so that it is known that there are more.
+        if self.ids.len() <= MAX_LISTED {
+            self.ids.push((line, id));
         }
     }
 
@@ -111,17 +114,17 @@ impl<'a> BatchReader<'a> {
         self.line += 1;
         let json = json.trim_ascii();
         if json.is_empty() {
-            self.summary.note_id(self.line, None);
+            self.record_id(self.line, None);
             return Ok(());
         }
-        self.summary.lines += 1;
+        self.result.lines += 1;
         let line = self.line;
         let (campaign, message) = match self.shared.intake.read(json).await {
             Ok(read) => read,
             Err(problem)
                 if [StatusCode::BAD_REQUEST, StatusCode::CONFLICT].contains(&problem.status) =>
             {
-                self.summary.reject(line, problem.detail);
+                self.reject(line, problem.detail);
                 return Ok(());
             }
             Err(problem) => return Err(problem),
@@ -174,66 +177,74 @@ impl<'a> BatchReader<'a> {
     }
 
     fn count_result(&mut self, line: u64, campaign: &Campaign, result: PostResult) {
-        let summary = &mut self.summary;
-        match result {
-            PostResult::Queued(id) => {
-                summary.accepted += 1;
-                summary.note_id(line, Some(id));
-            }
-            PostResult::Repeated(id) => {
-                summary.duplicates += 1;
-                summary.note_id(line, Some(id));
-            }
-            PostResult::Known => {
-                summary.duplicates += 1;
-                summary.note_id(line, None);
-            }
-            PostResult::Suppressed => {
-                summary.suppressed += 1;
-                summary.note_id(line, None);
-            }
+        let (count, id) = match result {
+            PostResult::Queued(id) => (&mut self.result.accepted, Some(id)),
+            PostResult::Repeated(id) => (&mut self.result.duplicates, Some(id)),
+            PostResult::Known => (&mut self.result.duplicates, None),
+            PostResult::Suppressed => (&mut self.result.suppressed, None),
             PostResult::Conflict
             | PostResult::Expired
             | PostResult::Cancelled
             | PostResult::NoCampaign => {
                 let problem = self.shared.intake.refusal(&campaign.name, result);
-                summary.reject(line, problem.detail);
+                return self.reject(line, problem.detail);
             }
-        }
+        };
+        *count += 1;
+        self.record_id(line, id);
     }
 
     /// The answer after the last line, or after a problem that stopped the batch.
     async fn finish(mut self, read: Result<(), Problem>) -> Response {
-        let done = match read {
-            Ok(()) => self.commit().await,
-            Err(problem) => {
-                // What was read before is still stored, and counted.
-                let _ = self.commit().await;
-                Err(problem)
-            }
-        };
-        match done {
-            Ok(()) => respond(StatusCode::OK, &self.summary.json()),
-            Err(problem) if self.summary.accepted + self.summary.duplicates == 0 => {
-                problem.into_response()
-            }
-            Err(problem) => {
-                let status = problem.status;
-                let mut object = self.summary.json();
-                object["title"] = json!(status.canonical_reason());
-                object["status"] = json!(status.as_u16());
-                object["detail"] = json!(format!(
-                    "{}; the messages with an id were stored before",
-                    problem.detail
-                ));
-                let mut response = problem.into_response();
-                *response.body_mut() = Body::from(object.to_string());
-                response
+        // What was read before a problem is still stored, and counted.
+        let committed = self.commit().await;
+        let mut result = self.result;
+        result.rejected.sort_by_key(|rejected| rejected.line);
+        self.ids.sort_by_key(|(line, _)| *line);
+        let ids = self.ids.iter().map(|(_, id)| id.map(|id| id.to_string()));
+        result.ids = (ids.len() <= MAX_LISTED).then(|| ids.collect());
+        match read.and(committed) {
+            Ok(()) => Json(result).into_response(),
+            Err(problem) if result.accepted + result.duplicates == 0 => problem.into_response(),
+            Err(mut problem) => {
+                problem.detail += "; the messages with an id were stored before";
+                let stopped = Json(StoppedBatch {
+                    result,
+                    problem: problem.body(),
+                });
+                let body = stopped.into_response().into_body();
+                problem.into_response().map(|_| body)
             }
         }
     }
 }
 
+/// Queue many messages
+///
+/// Role `send`. A message in each line, any number of lines; they are committed 1,000 at a time while they are read. Or
+/// a JSON list of up to 1,000 messages. A line that cannot be used does not stop the others. Where the whole batch stops
+/// (429, 503), the answer also has the counts and ids of what was stored before: give each message a `dedupe_key`, and
+/// post the batch again.
+#[utoipa::path(
+    post,
+    path = "/v1/messages/batch",
+    operation_id = "postBatch",
+    tag = "messages",
+    security(("token" = ["send", "admin"])),
+    request_body(content(
+        (String = "application/x-ndjson", example = "{\"phone\":\"+447400123456\",\"text\":\"One\"}\n\
+            {\"phone\":\"+447400123457\",\"text\":\"Two\"}\n"),
+        (Vec<PostedMessage> = "application/json")
+    )),
+    responses(
+        (status = 200, description = "What became of the lines", body = BatchResult),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<408>, Fails::<413>, Fails::<415>, Fails::<429>, Fails::<503>
+    ),
+    extensions(("x-limits" = json!(format!(
+        "lines of {} KiB, or a list of {MAX_ARRAY} messages and {} MiB; {} s for each part",
+        MAX_MESSAGE >> 10, MAX_LIST >> 20, PART_TIMEOUT.as_secs()
+    ))))
+)]
 pub(super) async fn post_batch(
     State(shared): State<Arc<ServerState>>,
     program: Program,
@@ -246,9 +257,12 @@ pub(super) async fn post_batch(
             "a batch cannot have an `Idempotency-Key`: give each message a `dedupe_key`",
         ));
     }
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .and_then(|kind| kind.split(';').next())
+        .unwrap_or_default()
+        .trim();
     let mut reader = BatchReader::new(&shared, &program.0.name);
     let read = match kind {
         "application/x-ndjson" | "application/jsonl" | "application/ndjson" => {
@@ -309,7 +323,6 @@ fn push_bounded(line: &mut Vec<u8>, more: &[u8]) {
 }
 
 async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
-    const MAX: usize = 16 << 20;
     let too_large = || {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -319,7 +332,7 @@ async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Prob
     let mut stream = body.into_data_stream();
     let mut text: Vec<u8> = Vec::new();
     while let Some(part) = next_part(&mut stream).await? {
-        if text.len() + part.len() > MAX {
+        if text.len() + part.len() > MAX_LIST {
             return Err(too_large());
         }
         text.extend_from_slice(&part);

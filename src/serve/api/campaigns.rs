@@ -2,64 +2,116 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
-use super::respond;
 use crate::operations::{Actor, CampaignAction, change_settings, change_state, limit};
 use crate::report::CampaignSummary;
-use crate::serve::downloads::report_csv;
-use crate::serve::guard::{Path, Program, Query, WholeBody};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
+use crate::serve::downloads::{READ_TIMEOUT, report_csv};
+use crate::serve::guard::{MAX_BODY, Path, Program, Query, WholeBody};
+use crate::serve::problem::{Fails, Problem};
+use crate::serve::state::{MAX_DOWNLOADS, ServerState};
 use crate::serve::tokens::Permission;
 use crate::store::{CampaignChange, WindowChange};
 
+#[derive(Serialize, ToSchema)]
+pub(super) struct CountedCampaigns {
+    #[schema(format = DateTime)]
+    counted_at: String,
+    campaigns: Vec<CampaignSummary>,
+}
+
+/// All campaigns with their counts
+#[utoipa::path(
+    get,
+    path = "/v1/campaigns",
+    operation_id = "getCampaigns",
+    tag = "campaigns",
+    security(("token" = ["read", "operate", "admin"])),
+    responses(
+        (status = 200, description = "As they were counted last", body = inline(CountedCampaigns)),
+        Fails::<401>, Fails::<403>, Fails::<429>, Fails::<503>
+    )
+)]
 pub(super) async fn get_campaigns(
     State(shared): State<Arc<ServerState>>,
     program: Program,
-) -> Result<Response, Problem> {
+) -> Result<Json<CountedCampaigns>, Problem> {
     program.0.need(Permission::View)?;
     let snapshot = shared.counts.counted().await?;
-    let campaigns = &snapshot.campaigns;
-    Ok(respond(
-        StatusCode::OK,
-        &json!({ "counted_at": snapshot.counted_at.to_string(), "campaigns": campaigns }),
-    ))
+    Ok(Json(CountedCampaigns {
+        counted_at: snapshot.counted_at.to_string(),
+        campaigns: snapshot.campaigns.clone(),
+    }))
 }
 
-async fn campaign_json(shared: &ServerState, name: &str) -> Result<Value, Problem> {
-    let campaign = shared.campaign(name).await?;
-    let mut object = json!(CampaignSummary::of(&shared.store, &campaign).await?);
-    object["rate"] = json!(campaign.rate.to_string());
-    object["priority"] = json!(campaign.priority);
-    object["provider"] = json!(campaign.provider);
-    object["from"] = json!(campaign.sender);
-    object["window"] = json!(campaign.window.as_ref().map(ToString::to_string));
-    Ok(object)
+/// A campaign with its settings.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Campaign)]
+pub(super) struct CampaignDetails {
+    #[serde(flatten)]
+    summary: CampaignSummary,
+    rate: String,
+    priority: i32,
+    provider: Option<String>,
+    from: Option<String>,
+    window: Option<String>,
 }
 
+impl CampaignDetails {
+    async fn read(shared: &ServerState, name: &str) -> Result<Json<Self>, Problem> {
+        let campaign = shared.campaign(name).await?;
+        Ok(Json(Self {
+            summary: CampaignSummary {
+                // It is a setting here.
+                window: None,
+                ..CampaignSummary::of(&shared.store, &campaign).await?
+            },
+            rate: campaign.rate.to_string(),
+            priority: campaign.priority,
+            provider: campaign.provider,
+            from: campaign.sender,
+            window: campaign.window.as_ref().map(ToString::to_string),
+        }))
+    }
+}
+
+/// One campaign
+#[utoipa::path(
+    get,
+    path = "/v1/campaigns/{name}",
+    operation_id = "getCampaign",
+    tag = "campaigns",
+    security(("token" = ["read", "operate", "admin"])),
+    params(("name" = String, Path, description = "The name of the campaign", example = "codes")),
+    responses(
+        (status = 200, description = "Its settings and counts", body = CampaignDetails),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<429>, Fails::<503>
+    )
+)]
 pub(super) async fn get_campaign(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Path(name): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Json<CampaignDetails>, Problem> {
     program.0.need(Permission::View)?;
-    let object = campaign_json(&shared, &name).await?;
-    Ok(respond(StatusCode::OK, &object))
+    CampaignDetails::read(&shared, &name).await
 }
 
-/// Changes of a campaign; what is missing stays.
-#[derive(Deserialize)]
+/// What is missing or null stays
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = CampaignChange)]
 struct CampaignPatch {
+    /// Such as `20/s,5000/day`; `none`: no limit of its own
     rate: Option<String>,
+    #[schema(minimum = -2_147_483_648, maximum = 2_147_483_647)]
     priority: Option<i32>,
     paused: Option<bool>,
-    /// `09:00-20:00 mon-fri Europe/Berlin`; empty: at any time.
+    /// Such as `09:00-20:00 mon-fri Europe/Berlin`; empty: at any time
     window: Option<String>,
 }
 
@@ -98,12 +150,30 @@ impl CampaignPatch {
     }
 }
 
+/// Change a campaign
+///
+/// Role `operate`. Running workers see it within seconds.
+#[utoipa::path(
+    patch,
+    path = "/v1/campaigns/{name}",
+    operation_id = "changeCampaign",
+    tag = "campaigns",
+    security(("token" = ["operate", "admin"])),
+    params(("name" = String, Path, description = "The name of the campaign", example = "codes")),
+    request_body(content = CampaignPatch, content_type = "application/json",
+        example = json!({"rate": "20/s", "paused": false})),
+    responses(
+        (status = 200, description = "Its new settings", body = CampaignDetails),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<409>, Fails::<413>, Fails::<429>, Fails::<503>
+    ),
+    extensions(("x-limits" = json!(format!("a change of {} MiB", MAX_BODY >> 20))))
+)]
 pub(super) async fn change_campaign(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Path(name): Path<String>,
     WholeBody(body): WholeBody,
-) -> Result<Response, Problem> {
+) -> Result<Json<CampaignDetails>, Problem> {
     program.0.need(Permission::Operate)?;
     let mut json = serde_json::Deserializer::from_slice(&body);
     let patch: CampaignPatch = serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -126,16 +196,45 @@ pub(super) async fn change_campaign(
         campaign = shared.campaign(&name).await?;
     }
     change_settings(&shared.store, &campaign, &change, &actor).await?;
-    let object = campaign_json(&shared, &name).await?;
-    Ok(respond(StatusCode::OK, &object))
+    CampaignDetails::read(&shared, &name).await
 }
 
-#[derive(Deserialize)]
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase", default = "failed")]
+#[expect(dead_code, reason = "describes texts")]
+enum ReportList {
+    Failed,
+    Undelivered,
+    Sent,
+    Figures,
+}
+
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ReportQuery {
+    #[param(value_type = ReportList, required = false, inline)]
     list: Option<String>,
 }
 
+/// A list of messages, or the counts, as CSV
+///
+/// Phones and texts are hidden from role `read`.
+#[utoipa::path(
+    get,
+    path = "/v1/campaigns/{name}/report.csv",
+    operation_id = "getReport",
+    tag = "campaigns",
+    security(("token" = ["read", "operate", "admin"])),
+    params(("name" = String, Path, description = "The name of the campaign", example = "codes"), ReportQuery),
+    responses(
+        (status = 200, description = "The list", body = String, content_type = "text/csv"),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<429>, Fails::<503>
+    ),
+    extensions(("x-limits" = json!(format!(
+        "{MAX_DOWNLOADS} downloads at once; {} s for each part", READ_TIMEOUT.as_secs()
+    ))))
+)]
 pub(super) async fn get_report(
     State(shared): State<Arc<ServerState>>,
     program: Program,

@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::multipart::{MultipartError, MultipartRejection};
 use axum::extract::{Multipart, State};
-use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
-use serde_json::json;
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use serde::Serialize;
 use tokio::io::AsyncWriteExt as _;
+use utoipa::ToSchema;
 
-use super::{PART_TIMEOUT, posted_by, respond};
+use super::{PART_TIMEOUT, posted_by};
 use crate::serve::downloads::rejected_rows;
 use crate::serve::guard::{Path, Program};
-use crate::serve::intake::{ImportField, UploadField, UploadRequest};
-use crate::serve::problem::Problem;
+use crate::serve::intake::{
+    ImportField, ImportStatus, MAX_UPLOADS, UploadField, UploadForm, UploadRequest,
+};
+use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 
@@ -34,13 +38,40 @@ async fn in_time<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Re
     part.map_err(|error| Problem::new(error.status(), error.body_text()))
 }
 
+#[derive(Serialize, ToSchema)]
+struct AcceptedUpload {
+    import: String,
+}
+
+/// Import a file
+///
+/// Role `send`. Field `file` has the list; the other fields are flags of `smsq import` without `--`. Fields that can
+/// change a campaign need role `admin`. The campaign keeps its state, and is not resumed if it is cancelled.
+#[utoipa::path(
+    post,
+    path = "/v1/imports",
+    operation_id = "postImport",
+    tag = "imports",
+    security(("token" = ["send", "admin"])),
+    request_body(content = inline(UploadForm), content_type = "multipart/form-data"),
+    responses(
+        (status = 202, description = "The file is stored, and imported in the background, also after a restart",
+            headers(("Location" = String, description = "Where its state is")), body = inline(AcceptedUpload)),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<408>, Fails::<409>, Fails::<413>, Fails::<429>,
+        Fails::<503>, Fails::<507>
+    ),
+    extensions(("x-limits" = json!(format!(
+        "a file of {} GiB, {} KiB for each other field; {} s for each part; {MAX_UPLOADS} files wait",
+        MAX_FILE >> 30, MAX_FIELD >> 10, PART_TIMEOUT.as_secs()
+    ))))
+)]
 pub(super) async fn post_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     multipart: Result<Multipart, MultipartRejection>,
 ) -> Result<Response, Problem> {
-    let mut multipart = multipart?;
     program.0.need(Permission::Send)?;
+    let mut multipart = multipart?;
     let failed = |error: std::io::Error| {
         tracing::warn!(%error, "an uploaded file cannot be kept");
         Problem::unavailable("the file cannot be kept on the server")
@@ -61,8 +92,7 @@ pub(super) async fn post_import(
                 }
                 value.extend_from_slice(&part);
             }
-            let value = String::from_utf8(value);
-            let value = value
+            let value = String::from_utf8(value)
                 .map_err(|_| Problem::invalid(format!("invalid `{name}`: it is not UTF-8")))?;
             fields.push(ImportField { name, value });
             continue;
@@ -115,11 +145,9 @@ pub(super) async fn post_import(
     if let Err(error) = recorded.await {
         tracing::warn!(%error, who = program.0.name, id, "an upload was not recorded");
     }
-    let mut response = respond(StatusCode::ACCEPTED, &json!({ "import": id }));
-    if let Ok(location) = HeaderValue::from_str(&format!("/v1/imports/{id}")) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    Ok(response)
+    let location = [(header::LOCATION, format!("/v1/imports/{id}"))];
+    let accepted = Json(AcceptedUpload { import: id });
+    Ok((StatusCode::ACCEPTED, location, accepted).into_response())
 }
 
 /// Fails if the field is unknown, or if the role may not use it.
@@ -146,24 +174,55 @@ fn unknown_import() -> Problem {
     )
 }
 
+/// The state of an import
+///
+/// The host that took the file keeps the last 100 results, each for a week. Role `send` finds only what was uploaded
+/// with the same token.
+#[utoipa::path(
+    get,
+    path = "/v1/imports/{id}",
+    operation_id = "getImport",
+    tag = "imports",
+    security(("token" = ["send", "admin"])),
+    params(("id" = String, Path, description = "The id of the import", example = "019ab3c4d5e6f0a1b2c3")),
+    responses(
+        (status = 200, description = "With the counts that `smsq import --format json` prints, once it is done",
+            body = ImportStatus),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<429>
+    )
+)]
 pub(super) async fn get_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Path(id): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Json<ImportStatus>, Problem> {
     program.0.need(Permission::Send)?;
-    let state = shared.intake.uploads.state(&id, posted_by(&program));
-    let state = state.ok_or_else(unknown_import)?;
-    Ok(respond(StatusCode::OK, &state))
+    let status = shared.intake.uploads.status(&id, posted_by(&program));
+    status.map(Json).ok_or_else(unknown_import)
 }
 
+/// The rejected rows, with line and reason
+///
+/// Role `send` finds only what was uploaded with the same token.
+#[utoipa::path(
+    get,
+    path = "/v1/imports/{id}/rejects.csv",
+    operation_id = "getRejects",
+    tag = "imports",
+    security(("token" = ["send", "admin"])),
+    params(("id" = String, Path, description = "The id of the import", example = "019ab3c4d5e6f0a1b2c3")),
+    responses(
+        (status = 200, description = "A list that can be fixed and imported", body = String, content_type = "text/csv"),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<429>, Fails::<503>
+    )
+)]
 pub(super) async fn get_rejects(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     program.0.need(Permission::Send)?;
-    let state = shared.intake.uploads.state(&id, posted_by(&program));
-    state.ok_or_else(unknown_import)?;
+    let status = shared.intake.uploads.status(&id, posted_by(&program));
+    status.ok_or_else(unknown_import)?;
     rejected_rows(&shared, &program.0, &id).await
 }

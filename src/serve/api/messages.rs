@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
-use super::{posted_by, respond};
+use super::posted_by;
 use crate::phone::{Phone, mask};
 use crate::serve::guard::{Path, Program, Query, WholeBody};
-use crate::serve::intake::{MAX_KEY, NewMessages, digest, invalid_phone};
-use crate::serve::problem::Problem;
+use crate::serve::intake::{
+    MAX_KEY, MAX_MESSAGE, NewMessages, PostedMessage, digest, invalid_phone,
+};
+use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::{Identity, Permission};
 use crate::store::{FoundSms, IntakeKey, PostResult, SmsFilter};
@@ -39,6 +42,80 @@ fn idempotency_key(headers: &HeaderMap, who: &Identity) -> Result<Option<IntakeK
     }))
 }
 
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "describes texts")]
+enum MessageState {
+    Queued,
+    Sending,
+    Unknown,
+    Sent,
+    Failed,
+    Cancelled,
+    Purged,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[expect(dead_code, reason = "describes texts")]
+enum ReportedDelivery {
+    Awaiting,
+    Delivered,
+    Undelivered,
+    Expired,
+    NoReport,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = PostedMessage)]
+struct PostedResult {
+    /// Null if it was not queued
+    #[schema(required)]
+    id: Option<String>,
+    campaign: String,
+    /// `queued` for a message that is stored now; what became of it for a repeated one
+    #[schema(value_type = MessageState)]
+    state: String,
+    segments: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
+    class: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
+    reason: Option<&'static str>,
+}
+
+/// Queue one message
+///
+/// Role `send`. 202 means that the message is stored. A message without a `dedupe_key` or `Idempotency-Key` is never a
+/// duplicate. The same message again under the same key, however it is written, is answered with 200, the id of the
+/// first one and its present state for a day, and after that, for a `dedupe_key`, with 409; another content under that
+/// key with 422.
+#[utoipa::path(
+    post,
+    path = "/v1/messages",
+    operation_id = "postMessage",
+    tag = "messages",
+    security(("token" = ["send", "admin"])),
+    params((
+        "Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255,
+        description = "Any text of up to 255 bytes; kept for a day", example = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+    )),
+    request_body(content = PostedMessage, content_type = "application/json", examples(
+        ("text" = (value = json!({"phone": "+447400123456", "text": "Your table is ready"}))),
+        ("template" = (value = json!({
+            "phone": "+447400123456", "template": "Hi {{ name }}, your code is {{ code }}",
+            "params": {"name": "Ann", "code": "4711"}, "campaign": "codes", "dedupe_key": "order-7"
+        })))
+    )),
+    responses(
+        (status = 202, description = "Queued, or `failed` where the phone is on the suppression list",
+            headers(("Location" = String, description = "Where the message can be looked up")), body = PostedResult),
+        (status = 200, description = "It was posted before", body = PostedResult),
+        Fails::<400>, Fails::<401>, Fails::<403>, Fails::<409>, Fails::<413>, Fails::<422>, Fails::<429>, Fails::<503>
+    ),
+    extensions(("x-limits" = json!(format!("a message of {} KiB", MAX_MESSAGE >> 10))))
+)]
 pub(super) async fn post_message(
     State(shared): State<Arc<ServerState>>,
     program: Program,
@@ -49,78 +126,83 @@ pub(super) async fn post_message(
     let header = idempotency_key(&headers, &program.0)?;
     let (campaign, mapped) = shared.intake.read(&body).await?;
     let keys = mapped.keys(campaign.id, header.as_ref());
-    let segments = mapped.sms.segments;
+    let mut posted = PostedResult {
+        id: None,
+        campaign: campaign.name.clone(),
+        state: "queued".to_owned(),
+        segments: mapped.sms.segments,
+        class: None,
+        reason: None,
+    };
     let new = NewMessages {
-        campaign: Arc::clone(&campaign),
+        campaign,
         posted_by: program.0.name,
         due_at: mapped.due_at,
         expires_at: mapped.expires_at,
         messages: vec![(mapped, keys)],
     };
     let results = shared.intake.commit(new).await?;
-    let result = results.first().copied().unwrap_or(PostResult::NoCampaign);
-    let found = |id: Option<i64>, state: &str| {
-        json!({
-            "id": id.map(|id| id.to_string()),
-            "campaign": campaign.name,
-            "state": state,
-            "segments": segments,
-        })
-    };
-    match result {
+    match results.first().copied().unwrap_or(PostResult::NoCampaign) {
         PostResult::Queued(id) => {
-            let mut response = respond(StatusCode::ACCEPTED, &found(Some(id), "queued"));
-            if let Ok(location) = HeaderValue::from_str(&format!("/v1/messages/{id}")) {
-                response.headers_mut().insert(header::LOCATION, location);
-            }
-            Ok(response)
+            posted.id = Some(id.to_string());
+            let location = [(header::LOCATION, format!("/v1/messages/{id}"))];
+            Ok((StatusCode::ACCEPTED, location, Json(posted)).into_response())
         }
         PostResult::Suppressed => {
-            let mut object = found(None, "failed");
-            object["class"] = json!("suppressed");
-            object["reason"] = json!("the recipient is on the suppression list");
-            Ok(respond(StatusCode::ACCEPTED, &object))
+            "failed".clone_into(&mut posted.state);
+            posted.class = Some("suppressed");
+            posted.reason = Some("the recipient is on the suppression list");
+            Ok((StatusCode::ACCEPTED, Json(posted)).into_response())
         }
         PostResult::Repeated(id) => {
-            let filter = SmsFilter::Id(id);
-            let known = shared.store.find_sms(filter, None, 1).await?;
-            let state = known.first().map_or("purged", |sms| sms.state.as_str());
-            Ok(respond(StatusCode::OK, &found(Some(id), state)))
+            let known = shared.store.find_sms(SmsFilter::Id(id), None, 1).await?;
+            posted.id = Some(id.to_string());
+            posted.state = match known.first() {
+                Some(sms) => sms.state.clone(),
+                None => "purged".to_owned(),
+            };
+            Ok(Json(posted).into_response())
         }
-        refused => Err(shared.intake.refusal(&campaign.name, refused)),
+        refused => Err(shared.intake.refusal(&posted.campaign, refused)),
     }
 }
 
-/// A message, as far as the role may see it.
-fn message_json(found: &FoundSms, campaign: Option<&String>, whole: bool) -> Value {
-    json!({
-        "id": found.id.to_string(),
-        "campaign": campaign,
-        "phone": if whole { found.phone.clone() } else { mask(&found.phone) },
-        "state": found.state,
-        "segments": found.segments,
-        "attempts": found.attempts,
-        "reference": found.reference,
-        "provider": found.provider,
-        "message_id": found.message_id,
-        "class": found.class,
-        "code": found.code,
-        "reason": found.reason,
-        "delivery": found.delivery,
-        "created_at": found.created_at.to_string(),
-        "at": found.at.to_string(),
-    })
+#[derive(Serialize, ToSchema)]
+#[schema(as = Message)]
+pub(super) struct FoundMessage {
+    id: String,
+    #[schema(required)]
+    campaign: Option<String>,
+    phone: String,
+    #[schema(value_type = MessageState)]
+    state: String,
+    segments: Option<i32>,
+    attempts: i32,
+    reference: Option<String>,
+    provider: Option<String>,
+    message_id: Option<String>,
+    class: Option<String>,
+    code: Option<String>,
+    reason: Option<String>,
+    #[schema(value_type = Option<ReportedDelivery>)]
+    delivery: Option<String>,
+    #[schema(format = DateTime)]
+    created_at: String,
+    /// When it was sent or failed, or is due
+    #[schema(format = DateTime)]
+    at: String,
 }
 
-async fn found_json(
+async fn found_messages(
     shared: &ServerState,
-    found: &[FoundSms],
+    found: Vec<FoundSms>,
     program: &Program,
-) -> Result<Vec<Value>, Problem> {
+) -> Result<Vec<FoundMessage>, Problem> {
     let store = &shared.store;
     let ids: BTreeSet<i64> = found.iter().map(|sms| sms.campaign_id).collect();
-    let ids: Vec<i64> = ids.into_iter().collect();
-    let names = store.campaign_names(&ids).await?;
+    let names = store
+        .campaign_names(&ids.into_iter().collect::<Vec<_>>())
+        .await?;
     let own = match posted_by(program) {
         None => BTreeSet::new(),
         Some(token) => {
@@ -129,50 +211,108 @@ async fn found_json(
             store.imports_of_token(token, &imports).await?
         }
     };
-    let sees_all = program.0.role.may(Permission::Operate);
+    let sees_all = program.0.may(Permission::Operate);
     let is_own = |sms: &FoundSms| sms.import_id.is_some_and(|id| own.contains(&id));
     Ok(found
-        .iter()
-        .map(|sms| message_json(sms, names.get(&sms.campaign_id), sees_all || is_own(sms)))
+        .into_iter()
+        .map(|sms| FoundMessage {
+            id: sms.id.to_string(),
+            campaign: names.get(&sms.campaign_id).cloned(),
+            phone: if sees_all || is_own(&sms) {
+                sms.phone
+            } else {
+                mask(&sms.phone)
+            },
+            state: sms.state,
+            segments: sms.segments,
+            attempts: sms.attempts,
+            reference: sms.reference,
+            provider: sms.provider,
+            message_id: sms.message_id,
+            class: sms.class,
+            code: sms.code,
+            reason: sms.reason,
+            delivery: sms.delivery,
+            created_at: sms.created_at.to_string(),
+            at: sms.at.to_string(),
+        })
         .collect())
 }
 
+/// Look one message up
+///
+/// Role `send` finds only what was posted with the same token.
+#[utoipa::path(
+    get,
+    path = "/v1/messages/{id}",
+    operation_id = "getMessage",
+    tag = "messages",
+    security(("token" = ["read", "operate", "send", "admin"])),
+    params(("id" = String, Path, description = "The id of the message", example = "412")),
+    responses(
+        (status = 200, description = "The message", body = FoundMessage),
+        Fails::<400>, Fails::<401>, Fails::<404>, Fails::<429>, Fails::<503>
+    )
+)]
 pub(super) async fn get_message(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Path(id): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Json<FoundMessage>, Problem> {
     let id: i64 = id
         .parse()
         .map_err(|_| Problem::not_found("a message's id is a number"))?;
     let posted_by = posted_by(&program);
-    let found = shared.store.find_sms(SmsFilter::Id(id), posted_by, 1);
-    let mut found = found_json(&shared, &found.await?, &program).await?;
-    found
-        .pop()
-        .map(|message| respond(StatusCode::OK, &message))
-        .ok_or_else(|| {
-            Problem::not_found(match posted_by {
-                None => "no message has this id, or it was purged",
-                Some(_) => {
-                    "no message that was posted with this token has this id, or it was purged"
-                }
-            })
+    let found = shared
+        .store
+        .find_sms(SmsFilter::Id(id), posted_by, 1)
+        .await?;
+    let message = found_messages(&shared, found, &program).await?.pop();
+    message.map(Json).ok_or_else(|| {
+        Problem::not_found(match posted_by {
+            None => "no message has this id, or it was purged",
+            Some(_) => "no message that was posted with this token has this id, or it was purged",
         })
+    })
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct MessageQuery {
+    /// With its country code
+    #[param(example = "+447400123456")]
     phone: Option<String>,
     reference: Option<String>,
 }
 
+#[derive(Serialize, ToSchema)]
+pub(super) struct FoundMessages {
+    messages: Vec<FoundMessage>,
+}
+
+/// Look messages up by phone or reference
+///
+/// Reads whole tables; one search runs at a time. Phones are masked for role `read`. Role `send` finds only what was
+/// posted with the same token.
+#[utoipa::path(
+    get,
+    path = "/v1/messages",
+    operation_id = "findMessages",
+    tag = "messages",
+    security(("token" = ["read", "operate", "send", "admin"])),
+    params(MessageQuery),
+    responses(
+        (status = 200, description = "At most 100 of the newest", body = inline(FoundMessages)),
+        Fails::<400>, Fails::<401>, Fails::<429>, Fails::<503>
+    ),
+    extensions(("x-limits" = json!(format!("{MAX_FOUND} messages; one search at a time"))))
+)]
 pub(super) async fn find_messages(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     Query(query): Query<MessageQuery>,
-) -> Result<Response, Problem> {
+) -> Result<Json<FoundMessages>, Problem> {
     let phone;
     let filter = match (&query.phone, &query.reference) {
         (Some(text), None) => {
@@ -188,8 +328,9 @@ pub(super) async fn find_messages(
             ));
         }
     };
-    let posted_by = posted_by(&program);
-    let found = shared.search(filter, posted_by, MAX_FOUND);
-    let messages = found_json(&shared, &found.await?, &program).await?;
-    Ok(respond(StatusCode::OK, &json!({ "messages": messages })))
+    let found = shared
+        .search(filter, posted_by(&program), MAX_FOUND)
+        .await?;
+    let messages = found_messages(&shared, found, &program).await?;
+    Ok(Json(FoundMessages { messages }))
 }

@@ -1,4 +1,5 @@
-//! The endpoints under `/v1`, which `openapi.json` describes. A file for each resource.
+//! The endpoints under `/v1`, a file for each resource. Their description, `openapi.json`, is made from the routes and
+//! from the types of requests and responses.
 
 mod batch;
 mod campaigns;
@@ -8,87 +9,72 @@ mod messages;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, patch, post};
-use http::{HeaderValue, StatusCode, header};
-use serde_json::Value;
+use axum::middleware::from_fn;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::guard::Program;
+use super::guard::{MAX_BODY, Program, limit_time};
+use super::problem::ProblemBody;
 use super::state::ServerState;
 use super::tokens::Permission;
 
-/// The API's description.
-const OPENAPI: &str = include_str!("../../../templates/openapi.json");
 /// How long the next part of a body may take.
 const PART_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A method and a path, as the description has them, and the handler.
-type Endpoint = (&'static str, &'static str, MethodRouter<Arc<ServerState>>);
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "smsq",
+        version = "1",
+        description = "Queue text messages, and see what became of them. A message is answered with 202 after its \
+                       commit. Errors are problem+json (RFC 9457); `detail` says what to do.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    servers((url = "/")),
+    tags(
+        (name = "messages", description = "Queue messages and look them up"),
+        (name = "imports", description = "Import files"),
+        (name = "campaigns", description = "Watch and control campaigns")
+    ),
+    components(schemas(ProblemBody)),
+    modifiers(&TokenScheme)
+)]
+struct Description;
 
-fn endpoints() -> Vec<Endpoint> {
-    vec![
-        ("get", "/openapi.json", get(openapi)),
-        ("post", "/v1/messages", post(messages::post_message)),
-        ("get", "/v1/messages", get(messages::find_messages)),
-        ("get", "/v1/messages/{id}", get(messages::get_message)),
-        ("get", "/v1/campaigns", get(campaigns::get_campaigns)),
-        ("get", "/v1/campaigns/{name}", get(campaigns::get_campaign)),
-        (
-            "patch",
-            "/v1/campaigns/{name}",
-            patch(campaigns::change_campaign),
-        ),
-        (
-            "get",
-            "/v1/campaigns/{name}/report.csv",
-            get(campaigns::get_report),
-        ),
-        ("get", "/v1/imports/{id}", get(imports::get_import)),
-        (
-            "get",
-            "/v1/imports/{id}/rejects.csv",
-            get(imports::get_rejects),
-        ),
-    ]
+struct TokenScheme;
+
+impl Modify for TokenScheme {
+    fn modify(&self, description: &mut utoipa::openapi::OpenApi) {
+        let mut bearer = Http::new(HttpAuthScheme::Bearer);
+        bearer.description = Some("`smsq serve token NAME --role ROLE` makes one".to_owned());
+        description
+            .components
+            .get_or_insert_default()
+            .add_security_scheme("token", SecurityScheme::Http(bearer));
+    }
 }
 
-/// Streamed bodies, which the handlers limit.
-fn unlimited_endpoints() -> Vec<Endpoint> {
-    vec![
-        ("post", "/v1/messages/batch", post(batch::post_batch)),
-        ("post", "/v1/imports", post(imports::post_import)),
-    ]
-}
-
-fn router(endpoints: Vec<Endpoint>) -> Router<Arc<ServerState>> {
-    endpoints
-        .into_iter()
-        .fold(Router::new(), |router, (_, path, handler)| {
-            router.route(path, handler)
-        })
-}
-
-pub(super) fn routes() -> Router<Arc<ServerState>> {
-    router(endpoints())
-}
-
-pub(super) fn unlimited_routes() -> Router<Arc<ServerState>> {
-    router(unlimited_endpoints()).layer(DefaultBodyLimit::disable())
-}
-
-async fn openapi() -> Response {
-    json_text(StatusCode::OK, OPENAPI.to_owned())
-}
-
-fn json_text(status: StatusCode, text: String) -> Response {
-    let json = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, json)], text).into_response()
-}
-
-fn respond(status: StatusCode, value: &Value) -> Response {
-    json_text(status, value.to_string())
+/// The routes with their description.
+pub(super) fn routes() -> OpenApiRouter<Arc<ServerState>> {
+    let read_whole = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(messages::post_message, messages::find_messages))
+        .routes(routes!(messages::get_message))
+        .routes(routes!(imports::get_import))
+        .routes(routes!(imports::get_rejects))
+        .routes(routes!(campaigns::get_campaigns))
+        .routes(routes!(campaigns::get_campaign, campaigns::change_campaign))
+        .routes(routes!(campaigns::get_report))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn(limit_time));
+    // Their handlers limit the body and the time.
+    let streamed = OpenApiRouter::default()
+        .routes(routes!(batch::post_batch))
+        .routes(routes!(imports::post_import))
+        .layer(DefaultBodyLimit::disable());
+    read_whole.merge(streamed)
 }
 
 /// Which messages a token may read: with role `send` those that were posted with it. Older ones, of which that is not
@@ -96,30 +82,4 @@ fn respond(status: StatusCode, value: &Value) -> Response {
 fn posted_by(program: &Program) -> Option<&str> {
     let is_viewer = program.0.may(Permission::View);
     (!is_viewer).then_some(program.0.name.as_str())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn description_has_exactly_the_routes_of_the_server() {
-        let described: Value = serde_json::from_str(OPENAPI).expect("JSON");
-        let paths = described["paths"].as_object().expect("paths");
-        let described: BTreeSet<(&str, &str)> = paths
-            .iter()
-            .flat_map(|(path, item)| {
-                let methods = item.as_object().expect("methods").keys();
-                methods.map(move |method| (method.as_str(), path.as_str()))
-            })
-            .collect();
-        let served = endpoints().into_iter().chain(unlimited_endpoints());
-        let served: BTreeSet<(&str, &str)> = served
-            .map(|(method, path, _)| (method, path))
-            .filter(|(_, path)| *path != "/openapi.json")
-            .collect();
-        assert_eq!(described, served);
-    }
 }

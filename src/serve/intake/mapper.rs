@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::message::{PostedMessage, PostedText, digest};
+use super::message::{PostedMessage, digest};
 use crate::import::own_key;
 use crate::phone::{Dialling, Phone, PhoneError, Region};
 use crate::sms::{NewSms, Timestamp};
@@ -67,9 +67,12 @@ impl MessageMapper {
     pub(super) fn map(&self, posted: &PostedMessage) -> Result<MappedMessage, String> {
         let phone = Phone::parse(&posted.phone, Dialling::from(self.region))
             .map_err(|error| invalid_phone(&posted.phone, &error))?;
-        let (name, content) = match &posted.text {
-            PostedText::Text(text) => ("text", text.trim().to_owned()),
-            PostedText::Template(source) => ("template", posted.render(&*self.template(source)?)?),
+        let (name, content) = match (&posted.text, &posted.template) {
+            (None, Some(source)) => ("template", posted.render(&*self.template(source)?)?),
+            (text, _) => (
+                "text",
+                text.as_deref().unwrap_or_default().trim().to_owned(),
+            ),
         };
         content::check(&content).map_err(|error| format!("invalid `{name}`: {error}"))?;
         let dedupe_key = if let Some(key) = &posted.dedupe_key {

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use crate::import::{JsonObject, cell, identifier, is_nested};
 use crate::phone::Phone;
@@ -35,26 +37,53 @@ const FIELDS: [&str; 9] = [
     "from",
 ];
 
-/// A message as a program posted it.
-#[derive(Debug)]
-pub(super) struct PostedMessage {
+/// With `text` or `template`; null is the same as missing
+#[derive(Debug, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewMessage)]
+pub(in crate::serve) struct PostedMessage {
+    /// With its country code, or of the server's `default_region`
+    #[schema(examples("+447400123456"))]
     pub(super) phone: String,
-    pub(super) text: PostedText,
+    /// As it is sent
+    pub(super) text: Option<String>,
+    /// A text with placeholders, instead of `text`
+    pub(super) template: Option<String>,
+    #[schema(schema_with = params_schema, required = false)]
     params: Vec<Param>,
+    /// Created if it is missing
+    #[schema(
+        min_length = 1,
+        max_length = 100,
+        default = "default",
+        required = false
+    )]
     pub(super) campaign: String,
+    /// Another message with this key in the campaign is not queued. Without it no message is a duplicate
+    #[schema(min_length = 1, max_length = 255)]
     pub(super) dedupe_key: Option<String>,
+    /// Not before
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub(super) due_at: Option<Timestamp>,
+    /// Not after; must be in the future
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub(super) expires_at: Option<Timestamp>,
-    /// The sender of the campaign.
+    /// The sender of a new campaign; must agree with that of an existing one
+    #[schema(min_length = 1, max_length = 100)]
     pub(super) from: Option<String>,
 }
 
-#[derive(Debug)]
-pub(super) enum PostedText {
-    /// The text as it is sent.
-    Text(String),
-    /// A text with placeholders, which `params` fill.
-    Template(String),
+fn params_schema() -> Object {
+    let value = [Type::String, Type::Number, Type::Boolean, Type::Null];
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
+        .description(Some(
+            "The values of placeholders; kept with the message. Names that begin with `smsq_` are reserved",
+        ))
+        .additional_properties(Some(
+            ObjectBuilder::new().schema_type(SchemaType::from_iter(value)),
+        ))
+        .build()
 }
 
 /// A field of `params`.
@@ -170,21 +199,18 @@ impl PostedMessage {
         }
         let phone = fields.text("phone")?;
         let (text, template) = (fields.text("text")?, fields.text("template")?);
+        let phone = phone.ok_or("missing field `phone`: the number of the recipient")?;
+        match (&text, &template) {
+            (Some(_), Some(_)) => Err("invalid message: it has both `text` and `template`"),
+            (None, None) => {
+                Err("missing field `text`, or `template` with placeholders that `params` fill")
+            }
+            _ => Ok(()),
+        }?;
         let message = Self {
-            phone: phone.ok_or("missing field `phone`: the number of the recipient")?,
-            text: match (text, template) {
-                (Some(text), None) => PostedText::Text(text),
-                (None, Some(template)) => PostedText::Template(template),
-                (Some(_), Some(_)) => {
-                    return Err("invalid message: it has both `text` and `template`".to_owned());
-                }
-                (None, None) => {
-                    return Err(
-                        "missing field `text`, or `template` with placeholders that `params` fill"
-                            .to_owned(),
-                    );
-                }
-            },
+            phone,
+            text,
+            template,
             params: fields.params()?,
             campaign: match fields.text("campaign")? {
                 Some(name) => name.trim().to_owned(),
@@ -289,10 +315,12 @@ impl PostedMessage {
 
     /// Does not depend on the order of fields, spaces, or how the phone is written.
     pub(super) fn fingerprint(&self, phone: &Phone) -> String {
-        let (kind, text) = match &self.text {
-            PostedText::Text(text) => ("text", text),
-            PostedText::Template(text) => ("template", text),
+        let kind = if self.text.is_some() {
+            "text"
+        } else {
+            "template"
         };
+        let text = self.text.as_ref().or(self.template.as_ref());
         let mut params: Vec<(&str, &str)> = self
             .params
             .iter()

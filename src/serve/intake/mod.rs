@@ -19,14 +19,13 @@ use crate::phone::Region;
 use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
 use mapper::MessageMapper;
-use message::PostedMessage;
 use writer::IntakeWriter;
 
 pub(super) use campaigns::IntakeLimits;
 pub(super) use mapper::{MappedMessage, invalid_phone};
-pub(super) use message::{MAX_KEY, MAX_MESSAGE, digest};
-pub(super) use upload_request::{ImportField, UploadField, UploadRequest};
-pub(super) use uploads::{RejectedRows, Uploads};
+pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
+pub(super) use upload_request::{ImportField, UploadField, UploadForm, UploadRequest};
+pub(super) use uploads::{ImportStatus, MAX_UPLOADS, RejectedRows, Uploads};
 pub(super) use writer::NewMessages;
 
 /// What takes messages and files.

@@ -7,6 +7,11 @@ use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{
+    AdditionalProperties, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type,
+};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
 use crate::operations::ListOptions;
@@ -146,6 +151,36 @@ fn switch(value: &str) -> Result<bool, String> {
         _ => Err("use `true` or `false`".to_owned()),
     }
 }
+
+/// The fields of an upload, as the API describes them.
+pub(in crate::serve) struct UploadForm;
+
+impl PartialSchema for UploadForm {
+    fn schema() -> RefOr<Schema> {
+        let file = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)))
+            .content_media_type("application/octet-stream");
+        let mut form = ObjectBuilder::new()
+            .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+            .property("file", file)
+            .required("file");
+        for (name, concerns, _) in UPLOAD_FIELDS {
+            let is_switch = ["international", "national", "smart", "again"].contains(&name);
+            let kind = if is_switch {
+                Type::Boolean
+            } else {
+                Type::String
+            };
+            let needs = matches!(concerns, UploadField::Change).then_some("Role `admin`");
+            let field = ObjectBuilder::new().schema_type(kind).description(needs);
+            form = form.property(name, field);
+        }
+        form.into()
+    }
+}
+
+impl ToSchema for UploadForm {}
 
 /// What was posted with a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use rustix::fs::{FlockOperation, flock};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use utoipa::ToSchema;
 
 use super::upload_request::UploadRequest;
 use crate::atomic_file::AtomicFile;
@@ -26,7 +27,7 @@ use crate::store::Store;
 const MAX_KEPT: usize = 100;
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// More files wait for their import only on the client's disk; how long it waits then, in seconds.
-const MAX_WAITING: usize = 100;
+pub(in crate::serve) const MAX_UPLOADS: usize = 100;
 const WAIT: u32 = 60;
 /// Delay before an import retries the database.
 const DATABASE_WAIT: Duration = Duration::from_secs(5);
@@ -69,6 +70,62 @@ impl PartialUpload {
 fn millis_now() -> u128 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_millis()
+}
+
+/// The status of an import, which is stored when it ends.
+#[derive(Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = Import)]
+pub(in crate::serve) struct ImportStatus {
+    #[serde(default)]
+    #[schema(required)]
+    import: String,
+    #[serde(default)]
+    #[schema(required)]
+    state: ImportState,
+    /// Why it failed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
+    detail: Option<String>,
+    /// The name of the file
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
+    file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    rejects_file: Option<Value>,
+    /// The other fields of the object that `smsq import --format json` prints.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    counts: Map<String, Value>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ImportState {
+    #[default]
+    Running,
+    Done,
+    Failed,
+}
+
+impl ImportStatus {
+    fn failed(reason: &str) -> Self {
+        Self {
+            state: ImportState::Failed,
+            detail: Some(reason.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    fn read(folder: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(folder.join(RESULT)).ok()?).ok()
+    }
+
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        let mut file = AtomicFile::create(&folder.join(RESULT))?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.replace()
+    }
 }
 
 /// The rejected rows of an upload, for the page of its campaign.
@@ -137,9 +194,9 @@ impl Uploads {
     pub(in crate::serve) fn check_room(&self) -> Result<(), Problem> {
         let ids = self.ids();
         let is_waiting = |id: &&String| !self.folder.join(id).join(RESULT).exists();
-        if ids.iter().filter(is_waiting).count() >= MAX_WAITING {
+        if ids.iter().filter(is_waiting).count() >= MAX_UPLOADS {
             let detail = format!(
-                "{MAX_WAITING} uploaded files wait to be imported: upload more when there are fewer"
+                "{MAX_UPLOADS} uploaded files wait to be imported: upload more when there are fewer"
             );
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).after(WAIT));
         }
@@ -190,7 +247,7 @@ impl Uploads {
             let ended = match tokio::task::spawn_blocking(import).await {
                 Ok(ended) => ended,
                 // A panic, which has been logged. The next one would be the same.
-                Err(_) => write_result(&folder, &failed("the import ended unexpectedly")),
+                Err(_) => ImportStatus::failed("the import ended unexpectedly").write(&folder),
             };
             if let Err(error) = ended {
                 tracing::warn!(%error, folder = %folder.display(), "an uploaded file was not imported");
@@ -243,27 +300,26 @@ impl Uploads {
         (is_id(id) && folder.is_dir()).then_some(folder)
     }
 
-    /// The state of an upload; `None` if it is unknown, or not of the token `posted_by`.
-    pub(in crate::serve) fn state(&self, id: &str, posted_by: Option<&str>) -> Option<Value> {
+    /// The status of an upload; `None` if it is unknown, or not of the token `posted_by`.
+    pub(in crate::serve) fn status(
+        &self,
+        id: &str,
+        posted_by: Option<&str>,
+    ) -> Option<ImportStatus> {
         let folder = self.find(id)?;
         if let Some(token) = posted_by {
             let request = File::open(folder.join(REQUEST)).ok()?;
             let request = UploadRequest::read(&request).ok()?;
             (request.posted_by == token).then_some(())?;
         }
-        let mut object = Map::from_iter([("import".to_owned(), json!(id))]);
-        match read_result(&folder) {
-            None => {
-                object.insert("state".to_owned(), json!("running"));
-            }
-            Some(result) => {
-                object.extend(result);
-                let rejects = folder.join(REJECTS).exists();
-                let rejects = rejects.then(|| format!("/v1/imports/{id}/rejects.csv"));
-                object.insert("rejects_file".to_owned(), json!(rejects));
-            }
+        let mut status = ImportStatus::read(&folder).unwrap_or_default();
+        id.clone_into(&mut status.import);
+        if status.state != ImportState::Running {
+            let rejects = folder.join(REJECTS).exists();
+            let path = rejects.then(|| format!("/v1/imports/{id}/rejects.csv"));
+            status.rejects_file = Some(json!(path));
         }
-        Some(Value::Object(object))
+        Some(status)
     }
 
     /// The file with the rejected rows of an upload.
@@ -274,18 +330,16 @@ impl Uploads {
 
     /// The uploads into a campaign that have rejected rows, the newest first.
     pub(in crate::serve) fn rejected_of(&self, campaign: &str) -> Vec<RejectedRows> {
-        let ids = self.ids().into_iter().rev();
-        let rejected = ids.filter_map(|import| {
+        let rejected = |import: String| {
             self.rejects(&import)?;
-            let result = read_result(&self.folder.join(&import))?;
-            let text = |key: &str| result.get(key).and_then(Value::as_str);
-            (text("campaign") == Some(campaign)).then(|| RejectedRows {
-                file: text("file").unwrap_or_default().to_owned(),
-                count: result.get("rejected").and_then(Value::as_u64).unwrap_or(0),
+            let ImportStatus { file, counts, .. } = ImportStatus::read(&self.folder.join(&import))?;
+            (counts.get("campaign")?.as_str() == Some(campaign)).then(|| RejectedRows {
+                file: file.unwrap_or_default(),
+                count: counts.get("rejected").and_then(Value::as_u64).unwrap_or(0),
                 import,
             })
-        });
-        rejected.collect()
+        };
+        self.ids().into_iter().rev().filter_map(rejected).collect()
     }
 }
 
@@ -302,20 +356,6 @@ fn is_id(name: &str) -> bool {
 fn names(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
-}
-
-fn read_result(folder: &Path) -> Option<Map<String, Value>> {
-    serde_json::from_slice(&fs::read(folder.join(RESULT)).ok()?).ok()
-}
-
-fn write_result(folder: &Path, result: &Value) -> io::Result<()> {
-    let mut file = AtomicFile::create(&folder.join(RESULT))?;
-    file.write_all(result.to_string().as_bytes())?;
-    file.replace()
-}
-
-fn failed(reason: &str) -> Value {
-    json!({ "state": "failed", "detail": reason })
 }
 
 /// Imports a file that was taken, writes the result, and deletes the file.
@@ -336,15 +376,15 @@ async fn import(folder: &Path, store: &Store, lists: &ListOptions) -> io::Result
         Ok(options) => import_list(&options, path, uploaded.is_on("again"), store).await,
         Err(problem) => Err(problem),
     };
-    let result = match result {
-        Ok(mut result) => {
-            result["state"] = json!("done");
-            result["file"] = json!(name);
-            result
-        }
-        Err(reason) => failed(&reason),
+    let status = match result {
+        Ok(printed) => ImportStatus {
+            state: ImportState::Done,
+            file: Some(name),
+            ..serde_json::from_value(printed)?
+        },
+        Err(reason) => ImportStatus::failed(&reason),
     };
-    write_result(folder, &result)?;
+    status.write(folder)?;
     fs::remove_dir_all(folder.join(FILE))
 }
 
@@ -367,7 +407,7 @@ async fn import_list(
             }
             let schedule = options.schedule(store.now().await?)?;
             let [plan] = plans.as_slice() else {
-                return Ok(Value::Null);
+                return Ok(json!({}));
             };
             for warning in plan.warnings() {
                 tracing::warn!(file = plan.file(), "{warning}");

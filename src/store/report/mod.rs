@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use diesel::dsl::{count_star, sql};
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::connection::reading;
 use super::schema::{import, purged, sms, sms_failed, sms_sent};
@@ -116,7 +117,7 @@ impl Store {
 }
 
 /// The number of messages by their state. `imported` is the sum of the imports, the others are counted in the tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Totals {
     pub imported: u64,
     pub queued: u64,
@@ -135,7 +136,7 @@ pub struct Totals {
 }
 
 /// The number of sent messages by what became of them; their sum is `sent`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct DeliveryCounts {
     pub delivered: u64,
     pub undelivered: u64,

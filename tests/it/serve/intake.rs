@@ -882,24 +882,6 @@ fn campaign_is_changed_over_the_api() {
 }
 
 #[test]
-fn description_of_the_api_names_every_address() {
-    let scratch = Scratch::new();
-    let served = Served::start(&scratch);
-    let described = served.api("", "GET", "/openapi.json", "").json();
-    assert_eq!(described["openapi"], "3.1.0");
-    let paths = described["paths"].as_object().expect("paths");
-    for (path, methods) in paths {
-        for method in methods.as_object().expect("methods").keys() {
-            let path = path.replace("{id}", "1").replace("{name}", "c");
-            let answer = served.api("", &method.to_uppercase(), &path, "");
-            assert_eq!(answer.status, 401, "{method} {path}: {}", answer.body);
-        }
-    }
-    let answer = served.api("send", "DELETE", "/v1/messages", "");
-    assert_eq!(answer.status, 405, "{}", answer.body);
-}
-
-#[test]
 fn tokens_are_read_again_after_a_restart() {
     let scratch = Scratch::new();
     let tokens = configure(&scratch, "");

@@ -5,6 +5,7 @@ mod browser;
 mod intake;
 mod kill;
 mod many_campaigns;
+mod openapi;
 mod openapi_peers;
 mod operations;
 mod page;
