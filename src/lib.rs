@@ -7,6 +7,7 @@
 //! *unknown* if it may have been accepted. At every commit it is in exactly one of these places.
 //!
 //! - [`sms`]: the types that all modules share: message, outcome, class, timestamp
+//! - [`instant`]: instants in microseconds on two clocks
 //! - [`receipt`]: what a provider reports about a message on its way to the phone
 //! - [`activity`]: what workers publish while they send
 //! - [`secret`]: settings that are never shown
@@ -33,6 +34,7 @@ pub mod config;
 pub mod console;
 pub mod exit;
 pub mod import;
+pub mod instant;
 pub mod limit;
 pub mod logging;
 pub mod metrics;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 /// An instant on the database's clock, in milliseconds since the Unix epoch.
@@ -31,6 +32,15 @@ impl Timestamp {
     #[must_use]
     pub fn minus(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(millis(span)))
+    }
+
+    /// The same instant on a clock that was set by this; saturates.
+    #[must_use]
+    pub fn shifted(self, by: SignedDuration) -> Self {
+        Self(
+            self.0
+                .saturating_add(i64::try_from(by.as_millis()).unwrap_or(0)),
+        )
     }
 
     /// How long after `earlier` this instant is; zero when it is not.

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use smsq::instant::DbMicros;
 use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
 use smsq::rate::Rates;
 use smsq::sms::{Acceptance, NewSms, Timestamp};
@@ -114,8 +115,8 @@ impl Database {
             is_default: true,
             limits: Vec::new(),
             by_segments: false,
-            from_us: now.as_millis() * 1_000,
-            until_us: now.as_millis() * 1_000 + 50_000,
+            from: now.into(),
+            until: DbMicros::from(now).plus(Duration::from_millis(50)),
             released: Vec::new(),
             held: Vec::new(),
             max_messages,

@@ -1,14 +1,15 @@
 //! Allocates permits to the requests of one provider's claim.
 
 use super::{Permit, PermitCost, SharedLimit};
+use crate::instant::DbMicros;
 
-/// When the permits of a claim start, and what they cost. Instants are in microseconds of the database's clock.
+/// When the permits of a claim start, and what they cost.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimTerms {
     /// Permits start at or after this.
-    pub from_us: i64,
+    pub from: DbMicros,
     /// Permits start before this.
-    pub until_us: i64,
+    pub until: DbMicros,
     /// Limits count segments, not messages.
     pub by_segments: bool,
 }
@@ -20,26 +21,26 @@ pub struct ClaimLimit {
     /// Its row must be stored.
     pub is_changed: bool,
     /// The start of its next permit, if it ended a part of the claim.
-    pub next_us: Option<i64>,
+    pub next_at: Option<DbMicros>,
 }
 
 impl ClaimLimit {
-    fn give_back(&mut self, cost: i32, start_us: i64) {
-        self.is_changed |= self.limit.give_back(cost, start_us);
+    fn give_back(&mut self, cost: i32, start_at: DbMicros) {
+        self.is_changed |= self.limit.give_back(cost, start_at);
     }
 
-    fn take(&mut self, cost: i32, start_us: i64) {
-        self.limit.take(cost, start_us);
+    fn take(&mut self, cost: i32, start_at: DbMicros) {
+        self.limit.take(cost, start_at);
         self.is_changed = true;
     }
 
-    /// The first start from `from_us` on, if that is before `until_us`. Otherwise it is noted.
-    fn earliest(&mut self, cost: i32, from_us: i64, until_us: i64) -> Option<i64> {
-        let start_us = self.limit.earliest(cost, from_us);
-        if start_us < until_us {
-            return Some(start_us);
+    /// The first start from `from` on, if that is before `until`. Otherwise it is noted.
+    fn earliest(&mut self, cost: i32, from: DbMicros, until: DbMicros) -> Option<DbMicros> {
+        let start_at = self.limit.earliest(cost, from);
+        if start_at < until {
+            return Some(start_at);
         }
-        self.next_us = Some(self.next_us.map_or(start_us, |next| next.min(start_us)));
+        self.next_at = Some(self.next_at.map_or(start_at, |next| next.min(start_at)));
         None
     }
 }
@@ -52,10 +53,10 @@ pub struct PermitAllocator {
 
 impl PermitAllocator {
     /// Takes back an unused permit.
-    pub fn give_back(&mut self, own: &mut ClaimLimit, cost: PermitCost, start_us: i64) {
+    pub fn give_back(&mut self, own: &mut ClaimLimit, cost: PermitCost, start_at: DbMicros) {
         let cost = self.cost(cost);
-        self.account.give_back(cost, start_us);
-        own.give_back(cost, start_us);
+        self.account.give_back(cost, start_at);
+        own.give_back(cost, start_at);
     }
 
     /// The most that one request may cost.
@@ -68,19 +69,22 @@ impl PermitAllocator {
     pub fn available(&self, own: &ClaimLimit, wanted: u32, max_batch: u32) -> u32 {
         let mut account = self.account.limit.clone();
         let mut campaign = own.limit.clone();
-        if !account.is_limited() && !campaign.is_limited() && account.earliest(1, 0) == 0 {
+        if !account.is_limited()
+            && !campaign.is_limited()
+            && account.earliest(1, DbMicros::default()) == DbMicros::default()
+        {
             return wanted;
         }
         let (cost, messages) = self.usual(own, max_batch);
         let mut count = 0;
         while count < wanted {
-            let by_account = account.earliest(cost, self.terms.from_us);
-            let start_us = campaign.earliest(cost, by_account);
-            if start_us >= self.terms.until_us {
+            let by_account = account.earliest(cost, self.terms.from);
+            let start_at = campaign.earliest(cost, by_account);
+            if start_at >= self.terms.until {
                 return count;
             }
-            account.take(cost, start_us);
-            campaign.take(cost, start_us);
+            account.take(cost, start_at);
+            campaign.take(cost, start_at);
             count += messages;
         }
         wanted
@@ -89,14 +93,14 @@ impl PermitAllocator {
     /// Notes the start of the next permit after the limits ended the campaign's part of the claim.
     pub fn note_exhausted(&mut self, own: &mut ClaimLimit, max_batch: u32) {
         let (cost, _) = self.usual(own, max_batch);
-        self.earliest(own, cost, self.terms.until_us);
+        self.earliest(own, cost, self.terms.until);
     }
 
-    /// The first start of a request with this cost, if that is before `until_us`. Otherwise it is noted for the limit
+    /// The first start of a request with this cost, if that is before `until`. Otherwise it is noted for the limit
     /// that is exhausted.
-    fn earliest(&mut self, own: &mut ClaimLimit, cost: i32, until_us: i64) -> Option<i64> {
-        let by_account = self.account.earliest(cost, self.terms.from_us, until_us)?;
-        own.earliest(cost, by_account, until_us)
+    fn earliest(&mut self, own: &mut ClaimLimit, cost: i32, until: DbMicros) -> Option<DbMicros> {
+        let by_account = self.account.earliest(cost, self.terms.from, until)?;
+        own.earliest(cost, by_account, until)
     }
 
     /// Estimates the cost and the number of messages of the next request.
@@ -110,21 +114,21 @@ impl PermitAllocator {
         (if self.terms.by_segments { usual } else { 1 }, 1)
     }
 
-    /// Allocates the next permit to a request, if that starts before `until_us`.
+    /// Allocates the next permit to a request, if that starts before `until`.
     pub fn allocate(
         &mut self,
         own: &mut ClaimLimit,
         cost: PermitCost,
-        until_us: i64,
+        until: DbMicros,
     ) -> Option<Permit> {
         let cost = self.cost(cost);
-        let start_us = self.earliest(own, cost, until_us)?;
+        let start_at = self.earliest(own, cost, until)?;
         if !self.account.limit.is_limited() && !own.limit.is_limited() {
             return Some(Permit::AT_ONCE);
         }
-        self.account.take(cost, start_us);
-        own.take(cost, start_us);
-        Some(Permit::at(start_us))
+        self.account.take(cost, start_at);
+        own.take(cost, start_at);
+        Some(Permit::at(start_at))
     }
 
     fn cost(&self, cost: PermitCost) -> i32 {

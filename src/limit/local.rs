@@ -8,8 +8,10 @@ use governor::clock::FakeRelativeClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
+use jiff::SignedDuration;
 
 use super::{HORIZON, PermitCost};
+use crate::instant::DbMicros;
 use crate::rate::Rate;
 
 type Bucket = RateLimiter<
@@ -24,23 +26,23 @@ const SLOW_DOWN: f64 = 0.5;
 /// The rate never falls below this part of the limit.
 const SLOWEST: f64 = 1.0 / 64.0;
 /// How long after each step the rate is multiplied by [`SPEED_UP`], unless the provider is throttled again.
-const STEP_US: i64 = 5_000_000;
+const STEP: Duration = Duration::from_secs(5);
 const SPEED_UP: f64 = 1.25;
 /// The pace is measured over at least this time and this many messages.
-const PACE_US: i64 = 100_000;
+const PACE_SPAN: Duration = Duration::from_millis(100);
 const PACE_COUNT: u32 = 20;
 /// A limit delays nothing while it allows this many times the pace.
 const SLACK_FACTOR: f64 = 4.0;
 /// How long a limit counts as the bottleneck after it gave too few permits.
-const BOUND_US: i64 = 1_000_000;
+const BOUND_FOR: Duration = Duration::from_secs(1);
 /// Grants are a little wider than the limit, because the shared limit decides.
 const SLACK: f64 = 1.02;
 
-/// Limits one provider; instants are in microseconds of the worker's clock.
+/// Limits one provider.
 pub struct LocalLimiter {
     clock: FakeRelativeClock,
     /// The instant that `clock` shows.
-    shown_us: i64,
+    shown: DbMicros,
     /// `None` without a limit.
     bucket: Option<Bucket>,
     /// Per second; `None` without a limit.
@@ -49,7 +51,7 @@ pub struct LocalLimiter {
     ceiling: f64,
     /// The allowed part of the ceiling; 1 unless the provider is slowed down.
     part: f64,
-    stepped_us: i64,
+    stepped_at: DbMicros,
     /// Granted by the bucket, but not used.
     unused: u32,
     /// The size of the largest request; a request is granted as a whole or not at all.
@@ -59,40 +61,39 @@ pub struct LocalLimiter {
     started: Started,
     pace: Pace,
     /// When a limit last gave fewer permits than were asked for.
-    bound_us: Option<i64>,
+    bound_at: Option<DbMicros>,
 }
 
 /// How fast messages started recently.
 #[derive(Default)]
 struct Started {
-    since_us: i64,
+    since: DbMicros,
     count: u32,
     last_rate: f64,
 }
 
 /// How fast requests start, in messages or segments, whichever are more.
 struct Pace {
-    since_us: i64,
+    since: DbMicros,
     count: u32,
     /// Infinite until it is known.
     per_second: f64,
 }
 
 impl Pace {
-    fn new(now_us: i64) -> Self {
+    fn new(now: DbMicros) -> Self {
         Self {
-            since_us: now_us,
+            since: now,
             count: 0,
             per_second: f64::INFINITY,
         }
     }
 
-    fn note(&mut self, cost: PermitCost, now_us: i64) {
-        let elapsed_us = now_us - self.since_us;
-        if elapsed_us >= PACE_US && self.count >= PACE_COUNT {
-            let elapsed = Duration::from_micros(elapsed_us.unsigned_abs());
+    fn record(&mut self, cost: PermitCost, now: DbMicros) {
+        let elapsed = now.since(self.since);
+        if elapsed >= PACE_SPAN && self.count >= PACE_COUNT {
             self.per_second = f64::from(self.count) / elapsed.as_secs_f64();
-            (self.since_us, self.count) = (now_us, 0);
+            (self.since, self.count) = (now, 0);
         }
         let cost = cost.messages.max(cost.segments).unsigned_abs();
         self.count = self.count.saturating_add(cost);
@@ -100,7 +101,7 @@ impl Pace {
 }
 
 impl LocalLimiter {
-    pub fn new(limits: &[Rate], now_us: i64) -> Self {
+    pub fn new(limits: &[Rate], now: DbMicros) -> Self {
         let configured = limits
             .iter()
             .filter(|rate| rate.window < super::LONG_WINDOW)
@@ -108,18 +109,18 @@ impl LocalLimiter {
             .reduce(f64::min);
         let mut limiter = Self {
             clock: FakeRelativeClock::default(),
-            shown_us: now_us,
+            shown: now,
             bucket: None,
             configured,
             ceiling: configured.unwrap_or(0.0),
             part: 1.0,
-            stepped_us: now_us,
+            stepped_at: now,
             unused: 0,
             largest: 1,
             ahead: HORIZON * 2,
             started: Started::default(),
-            pace: Pace::new(now_us),
-            bound_us: None,
+            pace: Pace::new(now),
+            bound_at: None,
         };
         limiter.rebuild();
         limiter
@@ -134,23 +135,22 @@ impl LocalLimiter {
     }
 
     /// Moves all instants when the clock is set.
-    pub fn shift(&mut self, by_us: i64) {
-        for at_us in [
-            &mut self.shown_us,
-            &mut self.stepped_us,
-            &mut self.started.since_us,
-            &mut self.pace.since_us,
+    pub fn shift(&mut self, by: SignedDuration) {
+        for at in [
+            &mut self.shown,
+            &mut self.stepped_at,
+            &mut self.started.since,
+            &mut self.pace.since,
         ] {
-            *at_us = at_us.saturating_add(by_us);
+            *at = at.shifted(by);
         }
     }
 
     /// How many of `want` permits may be asked for now; none if fewer than `least` are allowed.
-    pub fn grant(&mut self, want: u32, least: u32, now_us: i64) -> u32 {
-        let passed = u64::try_from(now_us - self.shown_us).unwrap_or(0);
-        self.clock.advance(Duration::from_micros(passed));
-        self.shown_us = self.shown_us.max(now_us);
-        self.recover(now_us);
+    pub fn grant(&mut self, want: u32, least: u32, now: DbMicros) -> u32 {
+        self.clock.advance(now.since(self.shown));
+        self.shown = self.shown.max(now);
+        self.recover(now);
         if least > self.largest {
             self.largest = least;
             self.rebuild();
@@ -178,54 +178,49 @@ impl LocalLimiter {
         }
     }
 
-    /// Notes what the requests cost that start now.
-    pub fn note_started(&mut self, cost: PermitCost, now_us: i64) {
-        self.pace.note(cost, now_us);
+    /// Records what the requests cost that start now.
+    pub fn record_started(&mut self, cost: PermitCost, now: DbMicros) {
+        self.pace.record(cost, now);
         let messages = cost.messages.unsigned_abs();
-        let elapsed = now_us - self.started.since_us;
-        if elapsed >= 1_000_000 {
+        if now.since(self.started.since) >= Duration::from_secs(1) {
             self.started = Started {
-                since_us: now_us,
+                since: now,
                 count: 0,
-                last_rate: self.started.rate(now_us),
+                last_rate: self.started.rate(now),
             };
         }
         self.started.count = self.started.count.saturating_add(messages);
     }
 
     /// Halves the rate of a provider that answered "too fast".
-    pub fn slow_down(&mut self, now_us: i64) {
+    pub fn slow_down(&mut self, now: DbMicros) {
         if self.part >= 1.0 {
-            let recent = self.started.rate(now_us).max(self.started.last_rate);
+            let recent = self.started.rate(now).max(self.started.last_rate);
             self.ceiling = self.configured.unwrap_or(recent.max(1.0));
         }
         self.part = (self.part * SLOW_DOWN).max(SLOWEST);
-        self.stepped_us = now_us;
+        self.stepped_at = now;
         self.unused = 0;
         self.rebuild();
     }
 
     /// The earliest instant at which `least` permits may be granted; `None` without a limit.
-    pub fn next_us(&self, least: u32, now_us: i64) -> Option<i64> {
+    pub fn next_at(&self, least: u32, now: DbMicros) -> Option<DbMicros> {
         self.bucket.as_ref()?;
         let missing = least.saturating_sub(self.unused).max(1);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "microseconds until some messages may start"
-        )]
-        let wait_us = (f64::from(missing) * 1_000_000.0 / self.rate()) as i64;
-        Some(now_us + wait_us.min(1_000_000))
+        let wait = (f64::from(missing) / self.rate()).min(1.0);
+        Some(now.plus(Duration::from_secs_f64(wait)))
     }
 
-    /// Notes that a limit gave fewer permits than were asked for.
-    pub fn note_bound(&mut self, now_us: i64) {
-        self.pace = Pace::new(now_us);
-        self.bound_us = Some(now_us);
+    /// A limit gave fewer permits than were asked for.
+    pub fn set_bound(&mut self, now: DbMicros) {
+        self.pace = Pace::new(now);
+        self.bound_at = Some(now);
     }
 
     /// Whether that was recently.
-    pub fn is_bound(&self, now_us: i64) -> bool {
-        self.bound_us.is_some_and(|at_us| now_us - at_us < BOUND_US)
+    pub fn is_bound(&self, now: DbMicros) -> bool {
+        self.bound_at.is_some_and(|at| now.since(at) < BOUND_FOR)
     }
 
     /// Whether a limit, in messages or segments per second, allows several times as many as start; `None` if nothing
@@ -247,9 +242,9 @@ impl LocalLimiter {
         (self.ceiling * self.part * slack).max(0.001)
     }
 
-    fn recover(&mut self, now_us: i64) {
-        while self.is_slowed() && now_us - self.stepped_us >= STEP_US {
-            self.stepped_us += STEP_US;
+    fn recover(&mut self, now: DbMicros) {
+        while self.is_slowed() && now.since(self.stepped_at) >= STEP {
+            self.stepped_at = self.stepped_at.plus(STEP);
             self.part = (self.part * SPEED_UP).min(1.0);
             self.rebuild();
         }
@@ -279,9 +274,9 @@ impl LocalLimiter {
 }
 
 impl Started {
-    fn rate(&self, now_us: i64) -> f64 {
-        let elapsed = Duration::from_micros(u64::try_from(now_us - self.since_us).unwrap_or(0));
-        f64::from(self.count) / elapsed.as_secs_f64().max(0.1)
+    fn rate(&self, now: DbMicros) -> f64 {
+        let elapsed = now.since(self.since).as_secs_f64();
+        f64::from(self.count) / elapsed.max(0.1)
     }
 }
 
@@ -289,21 +284,25 @@ impl Started {
 mod tests {
     use super::*;
 
+    fn at(us: i64) -> DbMicros {
+        DbMicros::new(us)
+    }
+
     fn limiter(rate: &str) -> LocalLimiter {
         let limits = rate.parse::<crate::rate::Rates>().expect("rates").0;
-        LocalLimiter::new(&limits, 0)
+        LocalLimiter::new(&limits, at(0))
     }
 
     /// What is granted in this many seconds, asked every millisecond.
     fn granted(limiter: &mut LocalLimiter, from_us: i64, seconds: i64) -> u32 {
         (0..seconds * 1_000)
-            .map(|millis| limiter.grant(64, 1, from_us + millis * 1_000))
+            .map(|millis| limiter.grant(64, 1, at(from_us + millis * 1_000)))
             .sum()
     }
 
     #[test]
     fn everything_is_granted_without_a_limit() {
-        assert_eq!(limiter("").grant(1_000, 1, 0), 1_000);
+        assert_eq!(limiter("").grant(1_000, 1, at(0)), 1_000);
     }
 
     #[test]
@@ -316,29 +315,29 @@ mod tests {
     fn request_is_granted_whole_or_not_at_all() {
         let mut limiter = limiter("100/s");
         let grants: Vec<u32> = (0..10_000)
-            .map(|millis| limiter.grant(64, 20, millis * 1_000))
+            .map(|millis| limiter.grant(64, 20, at(millis * 1_000)))
             .filter(|granted| *granted > 0)
             .collect();
         assert!(grants.iter().all(|granted| *granted >= 20), "{grants:?}");
         let count: u32 = grants.iter().sum();
         assert!((980..1_080).contains(&count), "{count}");
-        let next_us = limiter.next_us(20, 10_000_000).expect("a limit");
-        assert!(next_us > 10_000_000, "{next_us}");
+        let next_at = limiter.next_at(20, at(10_000_000)).expect("a limit");
+        assert!(next_at > at(10_000_000), "{next_at:?}");
     }
 
     #[test]
     fn unused_permits_are_granted_again() {
         let mut limiter = limiter("10/s");
-        assert_eq!(limiter.grant(2, 1, 0), 2);
-        assert_eq!(limiter.grant(2, 1, 0), 0);
+        assert_eq!(limiter.grant(2, 1, at(0)), 2);
+        assert_eq!(limiter.grant(2, 1, at(0)), 0);
         limiter.return_unused(1);
-        assert_eq!(limiter.grant(2, 1, 0), 1);
+        assert_eq!(limiter.grant(2, 1, at(0)), 1);
     }
 
     #[test]
     fn throttled_provider_is_halved_and_recovers_step_by_step() {
         let mut limiter = limiter("100/s");
-        limiter.slow_down(0);
+        limiter.slow_down(at(0));
         let count = granted(&mut limiter, 0, 4);
         assert!((190..=230).contains(&count), "{count}");
         granted(&mut limiter, 4_000_000, 30);
@@ -355,12 +354,12 @@ mod tests {
                 messages: 10,
                 segments: 10,
             };
-            limiter.note_started(cost, tick * 10_000);
+            limiter.record_started(cost, at(tick * 10_000));
         }
-        limiter.slow_down(2_000_000);
+        limiter.slow_down(at(2_000_000));
         let count = granted(&mut limiter, 2_000_000, 4);
         assert!((1_900..=2_600).contains(&count), "{count}");
         granted(&mut limiter, 6_000_000, 60);
-        assert_eq!(limiter.grant(5_000, 1, 70_000_000), 5_000);
+        assert_eq!(limiter.grant(5_000, 1, at(70_000_000)), 5_000);
     }
 }

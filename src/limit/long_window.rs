@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::micros;
+use crate::instant::micros;
 use crate::rate::Rate;
 
 /// A bucket is this part of its window.

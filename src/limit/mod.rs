@@ -10,6 +10,7 @@ mod state;
 
 use std::time::Duration;
 
+use crate::instant::DbMicros;
 use crate::rate::Rate;
 
 pub use allocator::{ClaimLimit, ClaimTerms, PermitAllocator};
@@ -51,16 +52,16 @@ impl Tolerance {
 /// Permission to start one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
-    /// In microseconds of the database's clock; `None`: at once, because no limit applies.
-    pub start_at_us: Option<i64>,
+    /// `None`: at once, because no limit applies.
+    pub start_at: Option<DbMicros>,
 }
 
 impl Permit {
-    pub const AT_ONCE: Self = Self { start_at_us: None };
+    pub const AT_ONCE: Self = Self { start_at: None };
 
-    pub const fn at(start_at_us: i64) -> Self {
+    pub const fn at(start_at: DbMicros) -> Self {
         Self {
-            start_at_us: Some(start_at_us),
+            start_at: Some(start_at),
         }
     }
 }
@@ -94,8 +95,8 @@ impl PermitCost {
 pub struct Reservation {
     pub campaign_id: i64,
     pub cost: PermitCost,
-    /// The start of its unused permit, in microseconds, which is given back.
-    pub unused_us: Option<i64>,
+    /// The start of its unused permit, which is given back.
+    pub unused: Option<DbMicros>,
 }
 
 /// The most that one request may cost under these limits.
@@ -118,8 +119,4 @@ pub fn provider_of(scope: &str) -> &str {
 /// The scope of a campaign in table `rate_limit`.
 pub fn campaign_scope(campaign_id: i64) -> String {
     format!("campaign/{campaign_id}")
-}
-
-fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }

@@ -10,8 +10,9 @@
 use super::long_window::bucket_us;
 use super::state::{LastPermit, LimitState, Usage};
 use super::{
-    LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, Tolerance, max_request_cost, micros,
+    LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, Tolerance, max_request_cost,
 };
+use crate::instant::{DbMicros, micros};
 use crate::rate::Rate;
 use crate::sms::Timestamp;
 
@@ -87,7 +88,8 @@ impl SharedLimit {
 
     /// Applies the limits that all workers agreed on. A request of this worker starts within
     /// `tolerance` of its permitted instant.
-    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now_us: i64, tolerance: Tolerance) {
+    pub fn begin(&mut self, limits: &[Rate], worker_id: i64, now: DbMicros, tolerance: Tolerance) {
+        let now_us = now.as_micros();
         self.state.prune(now_us);
         self.limits = limits.to_vec();
         let longest = self.longest_window();
@@ -173,9 +175,11 @@ impl SharedLimit {
         }
     }
 
-    /// The first instant, at or after `from_us`, at which a message of `cost` may start.
-    pub fn earliest(&self, cost: i32, from_us: i64) -> i64 {
-        let mut start_us = from_us.max(self.paused_until.saturating_mul(1_000));
+    /// The first instant, at or after `from`, at which a message of `cost` may start.
+    pub fn earliest(&self, cost: i32, from: DbMicros) -> DbMicros {
+        let mut start_us = from
+            .as_micros()
+            .max(self.paused_until.saturating_mul(1_000));
         if self.spacing_us > 0 {
             let extra = i64::from((cost - self.max_cost).max(0));
             let spacing = self.spacing_for(cost.max(self.max_cost));
@@ -187,11 +191,12 @@ impl SharedLimit {
                 start_us = start_us.max(buckets.earliest(*rate, cost, start_us));
             }
         }
-        start_us
+        DbMicros::new(start_us)
     }
 
     /// Takes the permit for a message of `cost`.
-    pub fn take(&mut self, cost: i32, start_us: i64) {
+    pub fn take(&mut self, cost: i32, start_at: DbMicros) {
+        let start_us = start_at.as_micros();
         self.max_cost = self.max_cost.max(cost);
         self.spacing_us = self.spacing_for(self.max_cost);
         self.next_us =
@@ -212,7 +217,8 @@ impl SharedLimit {
     /// Takes back an unused permit. Short windows do not change if a later permit was allocated, because that was spaced
     /// from this one. Returns whether the row changes: a worker that has not noticed that the clock was set must not
     /// replace a row that another worker has filled.
-    pub fn give_back(&mut self, cost: i32, start_us: i64) -> bool {
+    pub fn give_back(&mut self, cost: i32, start_at: DbMicros) -> bool {
+        let start_us = start_at.as_micros();
         if self.ahead_us.is_some() {
             return false;
         }
@@ -231,7 +237,8 @@ impl SharedLimit {
     }
 
     /// Counts every window as full from now: the clock was set, so their contents are not known.
-    pub fn fill(&mut self, now_us: i64) {
+    pub fn fill(&mut self, now: DbMicros) {
+        let now_us = now.as_micros();
         let is_unreadable = self.unreadable.take().is_some();
         let longest = self.longest_window();
         if let Some(ahead_us) = self.ahead_us {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{CampaignClaim, ClaimedSms, ProviderClaim};
+use crate::instant::DbMicros;
 use crate::limit::{ClaimLimit, PermitAllocator, PermitCost};
 use crate::phone::Phone;
 use crate::sms::Sms;
@@ -132,12 +133,12 @@ impl<K> Batches<K> {
         let mut number = begun;
         for request in self.requests {
             // The permits were counted before, but with an estimate of the cost of batches.
-            let until_us = if self.max_batch == 1 || number == begun {
-                i64::MAX
+            let until = if self.max_batch == 1 || number == begun {
+                DbMicros::MAX
             } else {
-                allocator.terms.until_us
+                allocator.terms.until
             };
-            let Some(permit) = allocator.allocate(own, request.cost, until_us) else {
+            let Some(permit) = allocator.allocate(own, request.cost, until) else {
                 left.extend(request.items);
                 continue;
             };
@@ -178,8 +179,8 @@ mod tests {
                 is_default: true,
                 limits: Vec::new(),
                 by_segments,
-                from_us: 0,
-                until_us: 0,
+                from: DbMicros::default(),
+                until: DbMicros::default(),
                 released: Vec::new(),
                 held: Vec::new(),
                 max_messages: 100,

@@ -13,6 +13,7 @@ pub mod transition;
 
 use serde::{Deserialize, Serialize};
 
+use crate::instant::DbMicros;
 use crate::limit::{ClaimTerms, Permit, Reservation};
 use crate::phone::Phone;
 use crate::rate::Rate;
@@ -150,9 +151,9 @@ pub struct ProviderClaim {
     pub limits: Vec<Rate>,
     /// Limits count segments, not messages.
     pub by_segments: bool,
-    /// Permits start in `from_us..until_us`, in microseconds of the database's clock.
-    pub from_us: i64,
-    pub until_us: i64,
+    /// Permits start in `from..until`.
+    pub from: DbMicros,
+    pub until: DbMicros,
     /// Requests that were not started and need no new permit.
     pub released: Vec<Reservation>,
     /// Claimed requests whose permit has lapsed and that need a new one.
@@ -173,19 +174,19 @@ impl ProviderClaim {
 
     pub fn terms(&self) -> ClaimTerms {
         ClaimTerms {
-            from_us: self.from_us,
-            until_us: self.until_us,
+            from: self.from,
+            until: self.until,
             by_segments: self.by_segments,
         }
     }
 
     /// The unused permits and their starts, the latest first, so that each one is the last when it is given back.
-    pub fn unused(&self) -> Vec<(i64, Reservation)> {
+    pub fn unused(&self) -> Vec<(DbMicros, Reservation)> {
         let all = self.held.iter().chain(&self.released);
-        let mut unused: Vec<(i64, Reservation)> = all
-            .filter_map(|reservation| Some((reservation.unused_us?, *reservation)))
+        let mut unused: Vec<(DbMicros, Reservation)> = all
+            .filter_map(|reservation| Some((reservation.unused?, *reservation)))
             .collect();
-        unused.sort_unstable_by_key(|(start_us, _)| std::cmp::Reverse(*start_us));
+        unused.sort_unstable_by_key(|(start_at, _)| std::cmp::Reverse(*start_at));
         unused
     }
 }

@@ -5,8 +5,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::Deserialize;
 
+use crate::instant::SteadyMicros;
 use crate::sms::Timestamp;
 
 /// Section `[circuit_breaker]`.
@@ -26,8 +28,7 @@ pub struct Config {
 /// One failed request: a single sign of an outage, however many messages it held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRequest {
-    /// When it started, in microseconds of the host's steady clock.
-    pub started_us: i64,
+    pub started_at: SteadyMicros,
     /// The message that may be at fault: the only one of a request that was sent.
     pub message: Option<i64>,
     /// Messages, each with its claim, that certainly did not reach the provider.
@@ -58,7 +59,7 @@ enum BreakerState {
     Closed(Vec<FailedRequest>),
     Open {
         /// When the first request of the outage started.
-        since_us: i64,
+        since_steady: SteadyMicros,
         /// The same by the database's clock.
         since: Timestamp,
         waits: u32,
@@ -75,16 +76,16 @@ pub struct CircuitBreaker {
     /// The messages that failed and were not accepted since.
     failing: HashMap<i64, Failing>,
     /// The latest start of a request that the provider read.
-    read_started_us: i64,
+    read_started_at: SteadyMicros,
     /// The latest answer to such a request.
-    read_at_us: i64,
+    read_at: SteadyMicros,
 }
 
-/// The first failure of a message, in microseconds of the host's steady clock.
+/// The first failure of a message.
 #[derive(Clone, Copy, Debug)]
 struct Failing {
-    started_us: i64,
-    failed_us: i64,
+    started_at: SteadyMicros,
+    failed_at: SteadyMicros,
 }
 
 /// How many failing messages are remembered; each further one counts as a sign of an outage.
@@ -98,15 +99,15 @@ impl CircuitBreaker {
             config,
             state: BreakerState::Closed(Vec::new()),
             failing: HashMap::new(),
-            read_started_us: i64::MIN,
-            read_at_us: i64::MIN,
+            read_started_at: SteadyMicros::MIN,
+            read_at: SteadyMicros::MIN,
         }
     }
 
-    /// The provider read a request that started at `started_us`, and answered at `at_us`.
-    pub fn read(&mut self, started_us: i64, at_us: i64) {
-        self.read_started_us = self.read_started_us.max(started_us);
-        self.read_at_us = self.read_at_us.max(at_us);
+    /// The provider read a request that started at `started_at`, and responded at `at`.
+    pub fn read(&mut self, started_at: SteadyMicros, at: SteadyMicros) {
+        self.read_started_at = self.read_started_at.max(started_at);
+        self.read_at = self.read_at.max(at);
     }
 
     /// The message needs no further attempt.
@@ -146,14 +147,13 @@ impl CircuitBreaker {
     }
 
     /// Follows a clock that was set.
-    pub fn shift(&mut self, by_us: i64) {
+    pub fn shift(&mut self, by: SignedDuration) {
         if let BreakerState::Open {
             since, probe_at, ..
         } = &mut self.state
         {
             for at in [since, probe_at] {
-                let shifted = at.as_millis().saturating_add(by_us / 1_000);
-                *at = Timestamp::from_millis(shifted);
+                *at = at.shifted(by);
             }
         }
     }
@@ -172,25 +172,25 @@ impl CircuitBreaker {
         }
     }
 
-    /// Notes an answer to a request that started at `started_us`. One that started before the failures
+    /// Notes an answer to a request that started at `started_at`. One that started before the failures
     /// proves nothing. Returns whether the breaker was open.
-    pub fn answered(&mut self, started_us: i64) -> bool {
-        let (since_us, was_open) = match &self.state {
-            BreakerState::Closed(run) => (run.first().map(|first| first.started_us), false),
-            BreakerState::Open { since_us, .. } => (Some(*since_us), true),
+    pub fn answered(&mut self, started_at: SteadyMicros) -> bool {
+        let (since, was_open) = match &self.state {
+            BreakerState::Closed(run) => (run.first().map(|first| first.started_at), false),
+            BreakerState::Open { since_steady, .. } => (Some(*since_steady), true),
         };
-        if since_us.is_some_and(|since_us| started_us < since_us) {
+        if since.is_some_and(|since| started_at < since) {
             return false;
         }
         self.state = BreakerState::Closed(Vec::new());
         was_open
     }
 
-    /// Notes a request that failed at `failed_us`. `jitter` is uniform in `0..1`.
+    /// Notes a request that failed at `failed_at`. `jitter` is uniform in `0..1`.
     pub fn failed(
         &mut self,
         attempt: FailedRequest,
-        failed_us: i64,
+        failed_at: SteadyMicros,
         now: Timestamp,
         jitter: f64,
     ) -> AttemptCharge {
@@ -200,8 +200,8 @@ impl CircuitBreaker {
             .filter(|_| self.failing.len() < MOST_FAILING)
         {
             self.failing.entry(message).or_insert(Failing {
-                started_us: attempt.started_us,
-                failed_us,
+                started_at: attempt.started_at,
+                failed_at,
             });
         }
         let is_at_fault = self.is_proven(attempt.message);
@@ -215,18 +215,16 @@ impl CircuitBreaker {
                     run.drain(..surplus);
                     return AttemptCharge::Counted;
                 }
-                let since_us = run
+                let since_steady = run
                     .first()
-                    .map_or(attempt.started_us, |first| first.started_us);
+                    .map_or(attempt.started_at, |first| first.started_at);
                 let refunds = run
                     .drain(..)
                     .flat_map(|earlier| earlier.refundable)
                     .collect();
-                let took_us = failed_us.saturating_sub(since_us);
-                let took = Duration::from_micros(took_us.try_into().unwrap_or(0));
                 self.state = BreakerState::Open {
-                    since_us,
-                    since: now.minus(took),
+                    since_steady,
+                    since: now.minus(failed_at.since(since_steady)),
                     waits: 0,
                     probe_at: now.plus(wait),
                     probing: false,
@@ -234,21 +232,18 @@ impl CircuitBreaker {
                 AttemptCharge::Free(refunds)
             }
             BreakerState::Open { probing: false, .. } => AttemptCharge::Free(Vec::new()),
-            BreakerState::Open {
-                since_us,
-                since,
-                waits,
-                ..
-            } => {
-                let (since_us, since) = (*since_us, *since);
-                let waits = waits.saturating_add(1);
-                self.state = BreakerState::Open {
-                    since_us,
-                    since,
+            BreakerState::Open { waits, .. } => {
+                let next = waits.saturating_add(1);
+                let wait = self.wait(next, jitter);
+                if let BreakerState::Open {
                     waits,
-                    probe_at: now.plus(self.wait(waits, jitter)),
-                    probing: false,
-                };
+                    probe_at,
+                    probing,
+                    ..
+                } = &mut self.state
+                {
+                    (*waits, *probe_at, *probing) = (next, now.plus(wait), false);
+                }
                 AttemptCharge::Free(Vec::new())
             }
         }
@@ -257,13 +252,13 @@ impl CircuitBreaker {
     /// Whether the message is at fault: the provider has read others that were sent after its first failure.
     fn is_proven(&self, message: Option<i64>) -> bool {
         let failing = message.and_then(|message| self.failing.get(&message));
-        failing.is_some_and(|failing| failing.failed_us < self.read_started_us)
+        failing.is_some_and(|failing| failing.failed_at < self.read_started_at)
     }
 
     /// Whether the message may be at fault: others were read while its first attempt ran, or later.
     fn is_suspect(&self, message: Option<i64>) -> bool {
         let failing = message.and_then(|message| self.failing.get(&message));
-        failing.is_some_and(|failing| failing.started_us <= self.read_at_us)
+        failing.is_some_and(|failing| failing.started_at <= self.read_at)
     }
 
     /// Whether the failures up to this one are an outage, not the fault of a few messages.
@@ -313,15 +308,19 @@ mod tests {
 
     fn attempt(id: i64) -> FailedRequest {
         FailedRequest {
-            started_us: id,
+            started_at: us(id),
             message: Some(id),
             refundable: vec![(id, 1)],
         }
     }
 
     fn fail(breaker: &mut CircuitBreaker, attempt: FailedRequest, now: Timestamp) -> AttemptCharge {
-        let failed_us = attempt.started_us;
-        breaker.failed(attempt, failed_us, now, 1.0)
+        let failed_at = attempt.started_at;
+        breaker.failed(attempt, failed_at, now, 1.0)
+    }
+
+    fn us(us: i64) -> SteadyMicros {
+        SteadyMicros::new(us)
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -355,7 +354,7 @@ mod tests {
     fn batch_is_one_failure_and_all_its_messages_are_refunded() {
         let mut breaker = breaker();
         let call = |first: i64| FailedRequest {
-            started_us: first,
+            started_at: us(first),
             message: None,
             refundable: (first..first + 100).map(|id| (id, 1)).collect(),
         };
@@ -380,7 +379,7 @@ mod tests {
                 fail(&mut breaker, attempt(id), at(0)),
                 AttemptCharge::Counted
             );
-            assert!(!breaker.answered(id));
+            assert!(!breaker.answered(us(id)));
         }
     }
 
@@ -389,15 +388,15 @@ mod tests {
         let mut breaker = breaker();
         fail(&mut breaker, attempt(10), at(0));
         fail(&mut breaker, attempt(11), at(0));
-        assert!(!breaker.answered(9));
+        assert!(!breaker.answered(us(9)));
         let refunds = vec![(10, 1), (11, 1)];
         assert_eq!(
             fail(&mut breaker, attempt(12), at(0)),
             AttemptCharge::Free(refunds)
         );
-        assert!(!breaker.answered(9));
+        assert!(!breaker.answered(us(9)));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
-        assert!(breaker.answered(13));
+        assert!(breaker.answered(us(13)));
     }
 
     #[test]
@@ -420,18 +419,18 @@ mod tests {
             now = next;
         }
         breaker.probe();
-        assert!(breaker.answered(9));
+        assert!(breaker.answered(us(9)));
         assert_eq!(breaker.allowed(now), Allowed::Any);
     }
 
     /// Message `id` fails for the `n`th time, each time 10 µs later.
     fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> AttemptCharge {
         let attempt = FailedRequest {
-            started_us: n * 10,
+            started_at: us(n * 10),
             message: Some(id),
             refundable: vec![(id, n)],
         };
-        breaker.failed(attempt, n * 10 + 1, at(0), 1.0)
+        breaker.failed(attempt, us(n * 10 + 1), at(0), 1.0)
     }
 
     #[test]
@@ -439,7 +438,7 @@ mod tests {
         let mut breaker = breaker();
         assert_eq!(again(&mut breaker, 1, 0), AttemptCharge::Counted);
         // Sent at the same time, answered later: enough for one message, not for many.
-        breaker.read(0, 2);
+        breaker.read(us(0), us(2));
         for n in 1..50 {
             assert_eq!(again(&mut breaker, 1, n), AttemptCharge::Counted, "{n}");
         }
@@ -453,8 +452,8 @@ mod tests {
         for id in 0..6 {
             again(&mut breaker, id, id);
             let read_us = id * 10 + 5;
-            breaker.read(read_us, read_us + 1);
-            breaker.answered(read_us);
+            breaker.read(us(read_us), us(read_us + 1));
+            breaker.answered(us(read_us));
         }
         for n in 6..60 {
             assert_eq!(again(&mut breaker, n % 6, n), AttemptCharge::Counted, "{n}");
@@ -478,15 +477,15 @@ mod tests {
     fn outage_right_after_acceptances_is_refunded() {
         let mut breaker = breaker();
         // All started together; some were read, then the provider went away.
-        breaker.read(0, 5);
+        breaker.read(us(0), us(5));
         let mut refunds = Vec::new();
         for id in 0..20 {
             let attempt = FailedRequest {
-                started_us: 0,
+                started_at: us(0),
                 message: Some(id),
                 refundable: vec![(id, 1)],
             };
-            match breaker.failed(attempt, 6, at(0), 1.0) {
+            match breaker.failed(attempt, us(6), at(0), 1.0) {
                 AttemptCharge::Counted => assert!(id < 2, "{id}"),
                 AttemptCharge::Free(given_back) => refunds.extend(given_back),
             }
@@ -497,14 +496,14 @@ mod tests {
     #[test]
     fn failed_connection_is_never_the_fault_of_a_message() {
         let mut breaker = breaker();
-        breaker.read(0, 1_000);
+        breaker.read(us(0), us(1_000));
         for n in 0..3 {
             let attempt = FailedRequest {
-                started_us: n,
+                started_at: us(n),
                 message: None,
                 refundable: vec![(1, n)],
             };
-            let charge = breaker.failed(attempt, n, at(0), 1.0);
+            let charge = breaker.failed(attempt, us(n), at(0), 1.0);
             assert_eq!(matches!(charge, AttemptCharge::Free(_)), n == 2);
         }
     }
@@ -542,8 +541,8 @@ mod tests {
                 let (started_us, ended_us) = (at_us * 10, at_us * 10 + 1);
                 let (id, message) = match *step {
                     TestStep::Read => {
-                        breaker.read(started_us, ended_us);
-                        breaker.answered(started_us);
+                        breaker.read(us(started_us), us(ended_us));
+                        breaker.answered(us(started_us));
                         last_read = Some(at_us);
                         signs.clear();
                         continue;
@@ -555,7 +554,7 @@ mod tests {
                     first.entry(id).or_insert(at_us);
                 }
                 let attempt = FailedRequest {
-                    started_us,
+                    started_at: us(started_us),
                     message,
                     refundable: vec![(id, at_us)],
                 };
@@ -569,7 +568,7 @@ mod tests {
                     }
                     _ => AttemptCharge::Counted,
                 };
-                let charge = breaker.failed(attempt, ended_us, at(0), 1.0);
+                let charge = breaker.failed(attempt, us(ended_us), at(0), 1.0);
                 assert_eq!(charge, expected, "{history:?} at {at_us}");
             }
         }

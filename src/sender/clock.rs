@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use jiff::SignedDuration;
+
+use crate::instant::{DbMicros, SteadyMicros, micros};
 use crate::sms::Timestamp;
 use crate::store::{Store, StoreError};
 
@@ -100,24 +103,26 @@ impl Clock {
         (self.source.wall_ahead_us() - wall_ahead_us).abs() > TOLERANCE_US
     }
 
-    /// In microseconds since the Unix epoch.
-    pub(super) fn now_us(&self) -> i64 {
-        let steady_us = self.steady_us();
-        steady_us.saturating_add(self.estimate().used(steady_us))
+    /// What the database's clock shows now.
+    pub(super) fn instant(&self) -> DbMicros {
+        let steady_us = self.source.steady_us();
+        DbMicros::new(steady_us.saturating_add(self.estimate().used(steady_us)))
     }
 
+    /// The same in milliseconds.
     pub(super) fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.now_us().div_euclid(1_000))
+        self.instant().timestamp()
     }
 
-    /// The host's steady clock in microseconds: it never goes back, and counts suspend.
-    pub(super) fn steady_us(&self) -> i64 {
-        self.source.steady_us()
+    /// The host's steady clock: it never goes back, and counts suspend.
+    pub(super) fn steady(&self) -> SteadyMicros {
+        SteadyMicros::new(self.source.steady_us())
     }
 
-    /// The largest possible error of this clock, in microseconds.
-    pub(super) fn error_us(&self) -> i64 {
-        self.estimate().error(self.steady_us())
+    /// The largest possible error of [`Self::instant`].
+    pub(super) fn error(&self) -> Duration {
+        let error_us = self.estimate().error(self.source.steady_us());
+        Duration::from_micros(error_us.unsigned_abs())
     }
 
     /// How often the clock was set. Instants from before that are void.
@@ -125,15 +130,14 @@ impl Clock {
         self.estimate().jumps
     }
 
-    /// By how much it was set altogether, in microseconds.
-    pub(super) fn set_by_us(&self) -> i64 {
-        self.estimate().set_by_us
+    /// By how much it was set altogether.
+    pub(super) fn set_by(&self) -> SignedDuration {
+        SignedDuration::from_micros(self.estimate().set_by_us)
     }
 
-    /// How long until the clock shows `at_us`; zero when it has passed.
-    pub(super) fn until(&self, at_us: i64) -> Duration {
-        let left = at_us.saturating_sub(self.now_us());
-        Duration::from_micros(u64::try_from(left).unwrap_or(0))
+    /// How long until the clock shows `at`; zero when it has passed.
+    pub(super) fn until(&self, at: DbMicros) -> Duration {
+        at.since(self.instant())
     }
 
     fn estimate(&self) -> MutexGuard<'_, OffsetEstimate> {
@@ -241,10 +245,6 @@ impl OffsetEstimate {
         }
         jumped
     }
-}
-
-pub(super) fn micros(span: Duration) -> i64 {
-    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// This many millionths of a span.

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::instant::SteadyMicros;
 use crate::process::ProcessIdentity;
-use crate::sender::clock::{Clock, micros};
+use crate::sender::clock::Clock;
 use crate::sender::database::Database;
 use crate::sender::telemetry::Progress;
 use crate::sms::{Timestamp, millis};
@@ -57,7 +58,7 @@ impl Lease {
         progress: Arc<Progress>,
     ) -> Result<Arc<Self>, StoreError> {
         let concurrency = i32::try_from(concurrency).unwrap_or(i32::MAX);
-        let asked_us = clock.steady_us();
+        let asked_at = clock.steady();
         let store = database.reach().await?;
         let new = new_worker(concurrency, length);
         let worker_id = store.register_worker(&new, clock.now()).await?;
@@ -75,7 +76,7 @@ impl Lease {
             wake: Notify::new(),
             progress,
         });
-        lease.trust_from(asked_us);
+        lease.trust_from(asked_at);
         Ok(lease)
     }
 
@@ -88,7 +89,7 @@ impl Lease {
         !self.is_given_up.load(Ordering::Acquire)
             && self.missed.load(Ordering::Acquire) < MISSES
             && self.worker_id() != self.forfeited.load(Ordering::Acquire)
-            && self.clock.steady_us() < self.trusted_until_us.load(Ordering::Acquire)
+            && self.clock.steady().as_micros() < self.trusted_until_us.load(Ordering::Acquire)
             && !self.clock.is_doubtful()
     }
 
@@ -159,7 +160,7 @@ impl Lease {
     }
 
     async fn beat(&self) -> Result<(), StoreError> {
-        let asked_us = self.clock.steady_us();
+        let asked_at = self.clock.steady();
         let lapsed = !self.holds();
         let store = self.database.reach().await?;
         let now = self.clock.now();
@@ -177,7 +178,7 @@ impl Lease {
             self.be_patient();
         }
         self.missed.store(0, Ordering::Release);
-        self.trust_from(asked_us);
+        self.trust_from(asked_at);
         Ok(())
     }
 
@@ -231,10 +232,11 @@ impl Lease {
         store.remove_worker(self.worker_id()).await
     }
 
-    fn trust_from(&self, asked_us: i64) {
+    fn trust_from(&self, asked_at: SteadyMicros) {
         let trusted = self.length.mul_f64(1.0 - MARGIN);
-        let until = asked_us.saturating_add(micros(trusted));
-        self.trusted_until_us.store(until, Ordering::Release);
+        let until = asked_at.plus(trusted);
+        self.trusted_until_us
+            .store(until.as_micros(), Ordering::Release);
         self.progress.heartbeats.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -11,9 +11,10 @@ use http::{Request, Response};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::clock::{Clock, micros};
+use super::clock::Clock;
 use super::context::WorkerContext;
 use super::window;
+use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
 use crate::phone::Phone;
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
@@ -110,8 +111,8 @@ pub(super) struct InFlight {
     /// How long after its permit it may start.
     pub(super) tolerance: Tolerance,
     pub(super) claimed_at: Timestamp,
-    /// It does not start after this, in microseconds of the host's steady clock. A new permit changes nothing.
-    pub(super) start_by_us: i64,
+    /// It does not start after this. A new permit changes nothing.
+    pub(super) start_by: SteadyMicros,
     /// How often the clock had been set when it got its permit.
     pub(super) jumps: u32,
     /// The worker id that claimed it.
@@ -137,10 +138,8 @@ pub(super) enum RequestEnd {
 
 pub(super) struct Finished {
     pub(super) request: InFlight,
-    /// When it started, in microseconds of the host's steady clock.
-    pub(super) started_us: i64,
-    /// When it ended, on the same clock.
-    pub(super) ended_us: i64,
+    pub(super) started_at: SteadyMicros,
+    pub(super) ended_at: SteadyMicros,
     pub(super) result: RequestEnd,
 }
 
@@ -160,13 +159,13 @@ impl InFlight {
         Reservation {
             campaign_id: self.campaign_id,
             cost: self.cost(),
-            unused_us: self.permit.start_at_us,
+            unused: self.permit.start_at,
         }
     }
 
     /// Whether its claim is too old for a request: another worker may have claimed its messages since.
     pub(super) fn is_overdue(&self, clock: &Clock) -> bool {
-        clock.steady_us() >= self.start_by_us
+        clock.steady() >= self.start_by
     }
 
     /// Whether the window is open for all its messages.
@@ -205,7 +204,7 @@ struct ReportOnDrop<'a> {
     request: Option<InFlight>,
     reports: &'a mpsc::UnboundedSender<Finished>,
     clock: &'a Clock,
-    started_us: i64,
+    started_at: SteadyMicros,
 }
 
 impl ReportOnDrop<'_> {
@@ -214,8 +213,8 @@ impl ReportOnDrop<'_> {
             // Without a dispatcher no one needs the result.
             drop(self.reports.send(Finished {
                 request,
-                started_us: self.started_us,
-                ended_us: self.clock.steady_us(),
+                started_at: self.started_at,
+                ended_at: self.clock.steady(),
                 result,
             }));
         }
@@ -247,12 +246,12 @@ pub(super) async fn send(
         request: Some(request),
         reports: &reports,
         clock: &context.clock,
-        started_us: context.clock.steady_us(),
+        started_at: context.clock.steady(),
     };
     let Some(request) = &report.request else {
         return;
     };
-    let result = attempt(request, &mut promise, &context, &mut report.started_us).await;
+    let result = attempt(request, &mut promise, &context, &mut report.started_at).await;
     drop(promise);
     report.report(result);
 }
@@ -261,7 +260,7 @@ async fn attempt(
     in_flight: &InFlight,
     promise: &mut Option<ReservedConnection>,
     context: &WorkerContext,
-    started_us: &mut i64,
+    started_at: &mut SteadyMicros,
 ) -> RequestEnd {
     let mut stop = context.stop.clone();
     for _ in 0..CONNECTS {
@@ -279,11 +278,11 @@ async fn attempt(
             count_attempt(in_flight, context);
             return RequestEnd::Unreached(outcome.of_all(in_flight.rows.len()));
         }
-        if let Some(start_us) = in_flight.permit.start_at_us {
+        if let Some(start_at) = in_flight.permit.start_at {
             tokio::select! {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
-                () = wait_for_permit(&context.clock, start_us, in_flight) => {}
+                () = wait_for_permit(&context.clock, start_at, in_flight) => {}
             }
         }
         let now = context.clock.now();
@@ -296,12 +295,12 @@ async fn attempt(
         if let Some(result) = check_start(in_flight, context, now) {
             return result;
         }
-        *started_us = context.clock.steady_us();
+        *started_at = context.clock.steady();
         tracing::debug!(
             provider = in_flight.provider.name(),
             campaign = in_flight.campaign_id,
             messages = in_flight.rows.len(),
-            started_us = *started_us,
+            started_us = started_at.as_micros(),
             "a request starts"
         );
         drop(promise.take());
@@ -368,10 +367,9 @@ fn check_start(
     {
         return Some(RequestEnd::Released);
     }
-    let start_us = in_flight.permit.start_at_us?;
-    let after_us = context.clock.now_us() - start_us;
+    let start_at = in_flight.permit.start_at?;
     let is_now = in_flight.jumps == context.clock.jumps()
-        && start_span(&context.clock, in_flight).contains(&after_us);
+        && start_span(&context.clock, in_flight, start_at).contains(&context.clock.instant());
     (!is_now).then_some(RequestEnd::Late)
 }
 
@@ -393,11 +391,10 @@ fn parse<T>(size: usize, parse: impl FnOnce() -> T) -> T {
     parse()
 }
 
-async fn wait_for_permit(clock: &Clock, start_us: i64, in_flight: &InFlight) {
+async fn wait_for_permit(clock: &Clock, start_at: DbMicros, in_flight: &InFlight) {
     // A timer may fire early while the clock is being corrected; waiting once more is enough.
     for _ in 0..2 {
-        let first_us = start_us.saturating_add(*start_span(clock, in_flight).start());
-        let left = clock.until(first_us);
+        let left = clock.until(*start_span(clock, in_flight, start_at).start());
         // A permit from before the clock was set is void.
         if left == Duration::ZERO || in_flight.jumps != clock.jumps() {
             return;
@@ -408,20 +405,23 @@ async fn wait_for_permit(clock: &Clock, start_us: i64, in_flight: &InFlight) {
 
 /// The last instant at which a request may start, by its claim and its permit.
 fn last_start(clock: &Clock, in_flight: &InFlight) -> Instant {
-    let left_us = in_flight.start_by_us.saturating_sub(clock.steady_us());
-    let by_claim = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
-    let by_permit = in_flight
-        .permit
-        .start_at_us
-        .map(|start_us| clock.until(start_us.saturating_add(*start_span(clock, in_flight).end())));
-    Instant::now() + by_permit.map_or(by_claim, |by_permit| by_permit.min(by_claim))
+    let mut left = in_flight.start_by.since(clock.steady());
+    if let Some(start_at) = in_flight.permit.start_at {
+        left = left.min(clock.until(*start_span(clock, in_flight, start_at).end()));
+    }
+    Instant::now() + left
 }
 
-/// How long after its permit, by this clock, a request may start: around the middle of its tolerance,
-/// as far as the clock's error allows. Empty where the error has grown since the permit was given.
-fn start_span(clock: &Clock, in_flight: &InFlight) -> RangeInclusive<i64> {
+/// When a request with this permit may start, by this clock: around the middle of its tolerance, as far as the clock's
+/// error allows. Empty where the error has grown since the permit was given.
+fn start_span(clock: &Clock, in_flight: &InFlight, start_at: DbMicros) -> RangeInclusive<DbMicros> {
     let Tolerance { total, spread } = in_flight.tolerance;
-    let middle = micros(total) / 2;
-    let half = (middle - clock.error_us()).min(micros(spread) / 2);
-    middle - half..=middle + half
+    let middle = start_at.plus(total / 2);
+    match (total / 2).checked_sub(clock.error()) {
+        Some(room) => {
+            let half = room.min(spread / 2);
+            middle.minus(half)..=middle.plus(half)
+        }
+        None => middle.plus(Duration::from_micros(1))..=middle,
+    }
 }

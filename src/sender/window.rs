@@ -10,9 +10,9 @@ use crate::window::{Recipient, SendWindow};
 
 /// Whether a message may start now.
 pub(super) fn is_open(window: &SendWindow, recipient: Recipient<'_>, clock: &Clock) -> bool {
-    let (now_us, error_us) = (clock.now_us(), clock.error_us());
-    let first = Timestamp::from_millis((now_us - error_us).div_euclid(1_000));
-    let last = Timestamp::from_millis((now_us + error_us).div_euclid(1_000) + 1);
+    let (now, error) = (clock.instant(), clock.error());
+    let first = now.minus(error).timestamp();
+    let last = now.plus(error + Duration::from_millis(1)).timestamp();
     let span = window.for_one(recipient, first);
     span.contains(first) && span.contains(last)
 }

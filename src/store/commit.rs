@@ -299,7 +299,7 @@ fn permit(
 ) -> ProviderClaimed {
     let scope = provider_scope(&claim.provider);
     let mut account = locked.accounts.remove(&scope).unwrap_or_default();
-    limits::begin(&mut account, declared, claim.from_us, batch);
+    limits::begin(&mut account, declared, claim.from, batch);
     let mut allocator = PermitAllocator {
         terms: claim.terms(),
         account,
@@ -309,9 +309,9 @@ fn permit(
         refused: candidates.refused,
         ..ProviderClaimed::default()
     };
-    for (start_us, unused) in claim.unused() {
+    for (start_at, unused) in claim.unused() {
         let own = locked.campaigns.entry(unused.campaign_id).or_default();
-        allocator.give_back(own, unused.cost, start_us);
+        allocator.give_back(own, unused.cost, start_at);
     }
     for held in &claim.held {
         let campaign = campaigns.get(&held.campaign_id);
@@ -320,12 +320,12 @@ fn permit(
             continue;
         }
         let own = locked.campaigns.entry(held.campaign_id).or_default();
-        let permit = allocator.allocate(own, held.cost, claim.until_us);
+        let permit = allocator.allocate(own, held.cost, claim.until);
         claimed.held.push(permit);
-        let next_us = own.next_us.take();
+        let next_at = own.next_at.take();
         claimed
             .limited
-            .extend(next_us.map(|next_us| (held.campaign_id, next_us)));
+            .extend(next_at.map(|next_at| (held.campaign_id, next_at)));
     }
     let mut unclaimed = HashSet::new();
     for found in candidates.of_campaigns {
@@ -363,8 +363,8 @@ fn permit(
         if available < found.wanted {
             allocator.note_exhausted(own, max_batch);
         }
-        let next_us = own.next_us.take().map(|next_us| (campaign_id, next_us));
-        claimed.limited.extend(next_us);
+        let next_at = own.next_at.take().map(|next_at| (campaign_id, next_at));
+        claimed.limited.extend(next_at);
         // It may be asked twice, and what is left the first time is not found again.
         if claims < candidates {
             unclaimed.insert(campaign_id);
@@ -373,7 +373,7 @@ fn permit(
             claimed.exhausted.push(campaign_id);
         }
     }
-    claimed.next_us = allocator.account.next_us.take();
+    claimed.next_at = allocator.account.next_at.take();
     locked.accounts.insert(scope, allocator.account);
     claimed
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::CampaignStatus;
+use crate::instant::DbMicros;
 use crate::limit::{Permit, Tolerance};
 use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;
@@ -81,16 +82,16 @@ pub struct CampaignStop {
 
 #[derive(Clone, Debug, Default)]
 pub struct ProviderClaimed {
-    /// The new permit of each held request; `None` if there is none before `until_us`.
+    /// The new permit of each held request; `None` if there is none before its end.
     pub held: Vec<Option<Permit>>,
     pub rows: Vec<ClaimedSms>,
     /// The campaigns that have no more messages for this provider now: none is due, they are not active, or another
     /// provider sends them.
     pub exhausted: Vec<i64>,
     /// When the limits of the account give the next permit, if they ended the claim.
-    pub next_us: Option<i64>,
+    pub next_at: Option<DbMicros>,
     /// The campaigns whose own limit ended their claim, and when it gives the next permit.
-    pub limited: Vec<(i64, i64)>,
+    pub limited: Vec<(i64, DbMicros)>,
     /// The number of messages that failed without a request.
     pub refused: u64,
     /// Why nothing may start at this provider.

@@ -11,6 +11,7 @@ use super::connection::{
 };
 use super::schema::rate_limit;
 use super::{Audited, Store, StoreError};
+use crate::instant::DbMicros;
 use crate::limit::{
     ClaimLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, campaign_scope,
     provider_of, provider_scope,
@@ -188,21 +189,21 @@ fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
         .collect()
 }
 
-/// Applies limits to a shared limit in a claim from `from_us` on.
+/// Applies limits to a shared limit in a claim from `from` on.
 pub(super) fn begin(
     claim_limit: &mut ClaimLimit,
     limits: &[Rate],
-    from_us: i64,
+    from: DbMicros,
     batch: &CommitBatch,
 ) {
     let limit = &mut claim_limit.limit;
-    limit.begin(limits, batch.worker_id, from_us, batch.tolerance);
+    limit.begin(limits, batch.worker_id, from, batch.tolerance);
     let is_unreadable = limit.is_unreadable();
     if is_unreadable {
         tracing::error!("the usage of a rate limit cannot be read: it counts as used up");
     }
     if batch.fill_limits || is_unreadable {
-        limit.fill(from_us);
+        limit.fill(from);
         claim_limit.is_changed = true;
     }
 }
@@ -213,10 +214,10 @@ fn campaign_limits(
     limited: &BTreeMap<i64, &Rates>,
     read: &mut Limits,
 ) -> HashMap<i64, ClaimLimit> {
-    let from_us = batch.claims.iter().map(|claim| claim.from_us).min();
+    let from = batch.claims.iter().map(|claim| claim.from).min();
     let own = limited.iter().map(|(id, limits)| {
         let mut own = read.remove(&campaign_scope(*id)).unwrap_or_default();
-        begin(&mut own, &limits.0, from_us.unwrap_or(0), batch);
+        begin(&mut own, &limits.0, from.unwrap_or_default(), batch);
         (*id, own)
     });
     own.collect()
@@ -256,14 +257,14 @@ impl PermitEstimate {
 
     /// Allocates permits to held requests first.
     fn take_held(&mut self, claim: &ProviderClaim) {
-        for (start_us, unused) in claim.unused() {
+        for (start_at, unused) in claim.unused() {
             if let Some(own) = self.campaigns.get_mut(&unused.campaign_id) {
-                self.allocator.give_back(own, unused.cost, start_us);
+                self.allocator.give_back(own, unused.cost, start_at);
             }
         }
         for held in &claim.held {
             if let Some(own) = self.campaigns.get_mut(&held.campaign_id) {
-                self.allocator.allocate(own, held.cost, claim.until_us);
+                self.allocator.allocate(own, held.cost, claim.until);
             }
         }
     }
@@ -280,7 +281,7 @@ impl PermitEstimate {
     pub(super) fn take(&mut self, campaign_id: i64, segments: i32) {
         if let Some(own) = self.campaigns.get_mut(&campaign_id) {
             self.allocator
-                .allocate(own, PermitCost::of_message(segments), i64::MAX);
+                .allocate(own, PermitCost::of_message(segments), DbMicros::MAX);
         }
     }
 }

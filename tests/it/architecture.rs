@@ -9,12 +9,12 @@ use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
 
 /// Modules that every other may use.
-const COMMON: [&str; 9] = [
-    "activity", "phone", "prices", "rate", "receipt", "secret", "sms", "text", "window",
+const COMMON: [&str; 10] = [
+    "activity", "instant", "phone", "prices", "rate", "receipt", "secret", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 32] = [
+const DIRECTIONS: [(&str, &[&str]); 33] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -91,6 +91,7 @@ const DIRECTIONS: [(&str, &[&str]); 32] = [
     ("receipt", &[]),
     ("secret", &[]),
     ("activity", &[]),
+    ("instant", &[]),
     ("sms", &[]),
     ("window", &[]),
 ];

@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+fn at(us: i64) -> DbMicros {
+    DbMicros::new(us)
+}
+
 fn rates(text: &str) -> Vec<Rate> {
     text.parse::<crate::rate::Rates>().expect("rates").0
 }
@@ -19,9 +23,9 @@ fn starts(limits: &[Rate], costs: &[i32], lateness: &[i64], restarts: bool) -> V
         if restarts {
             limit = SharedLimit::from_row(limit.to_row());
         }
-        limit.begin(limits, 1, now, Tolerance::MIN);
-        let start_us = limit.earliest(*cost, now);
-        limit.take(*cost, start_us);
+        limit.begin(limits, 1, at(now), Tolerance::MIN);
+        let start_us = limit.earliest(*cost, at(now)).as_micros();
+        limit.take(*cost, at(start_us));
         now = start_us;
         let late = lateness[index % lateness.len()];
         starts.push((start_us + late, *cost));
@@ -74,24 +78,24 @@ proptest! {
         let limits = rates(&format!("{limit}/{window}"));
         let mut limit = SharedLimit::default();
         let mut now = 1_700_000_000_000_000;
-        limit.begin(&limits, 1, now, Tolerance::MIN);
+        limit.begin(&limits, 1, at(now), Tolerance::MIN);
         for _ in 0..before {
-            now = limit.earliest(1, now);
-            limit.take(1, now);
+            now = limit.earliest(1, at(now)).as_micros();
+            limit.take(1, at(now));
         }
-        let kept = limit.earliest(1, now);
+        let kept = limit.earliest(1, at(now)).as_micros();
         let mut moments = Vec::new();
         for _ in 0..lapsed {
-            let start_us = limit.earliest(1, now);
+            let start_us = limit.earliest(1, at(now)).as_micros();
             if start_us < now + micros(HORIZON) {
-                limit.take(1, start_us);
+                limit.take(1, at(start_us));
                 moments.push(start_us);
             }
         }
         for start_us in moments.into_iter().rev() {
-            limit.give_back(1, start_us);
+            limit.give_back(1, at(start_us));
         }
-        prop_assert_eq!(limit.earliest(1, now), kept);
+        prop_assert_eq!(limit.earliest(1, at(now)).as_micros(), kept);
     }
 
     #[test]
@@ -172,7 +176,7 @@ fn largest_batches_use_at_least_95_percent_of_a_limit() {
 fn request_costs_a_small_part_of_the_tightest_limit() {
     let most = |text: &str| {
         let mut limit = SharedLimit::default();
-        limit.begin(&rates(text), 1, 1_700_000_000_000_000, Tolerance::MIN);
+        limit.begin(&rates(text), 1, at(1_700_000_000_000_000), Tolerance::MIN);
         limit.max_request_cost()
     };
     assert_eq!(most("4000/s"), 100);
@@ -186,19 +190,19 @@ fn wider_limit_applies_from_the_last_permit() {
     let now = 1_700_000_000_000_000;
     let next_under = |text: &str, change: fn(&mut SharedLimit)| {
         let mut limit = SharedLimit::default();
-        limit.begin(&rates("1/min"), 1, now, Tolerance::MIN);
-        limit.take(1, now);
+        limit.begin(&rates("1/min"), 1, at(now), Tolerance::MIN);
+        limit.take(1, at(now));
         change(&mut limit);
         let mut limit = SharedLimit::from_row(limit.to_row());
-        limit.begin(&rates(text), 1, now + 1_000_000, Tolerance::MIN);
-        limit.earliest(1, now) - now
+        limit.begin(&rates(text), 1, at(now + 1_000_000), Tolerance::MIN);
+        limit.earliest(1, at(now)).as_micros() - now
     };
     assert_eq!(next_under("100/s", |_| ()), 10_120);
     assert_eq!(next_under("1/10s", |_| ()), 10_030_000);
     assert_eq!(next_under("1/min", |_| ()), 60_130_000);
     // A tighter one follows at the old distance, and keeps its own from then on.
     assert_eq!(next_under("1/2min", |_| ()), 60_130_000);
-    let full = next_under("1/10s", |limit| limit.fill(1_700_000_000_000_000));
+    let full = next_under("1/10s", |limit| limit.fill(at(1_700_000_000_000_000)));
     assert!(full > 20_000_000, "a refill is kept: {full}");
 }
 
@@ -206,11 +210,14 @@ fn wider_limit_applies_from_the_last_permit() {
 fn clock_set_back_delays_permits_only_briefly() {
     let mut limit = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    limit.begin(&rates("10/s"), 1, now, Tolerance::MIN);
-    limit.take(1, now);
+    limit.begin(&rates("10/s"), 1, at(now), Tolerance::MIN);
+    limit.take(1, at(now));
     let hour_ago = now - 3_600_000_000;
-    limit.begin(&rates("10/s"), 1, hour_ago, Tolerance::MIN);
-    assert!(limit.earliest(1, hour_ago) <= hour_ago + 1_100_000 + micros(MAX_LOOK_AHEAD));
+    limit.begin(&rates("10/s"), 1, at(hour_ago), Tolerance::MIN);
+    assert!(
+        limit.earliest(1, at(hour_ago)).as_micros()
+            <= hour_ago + 1_100_000 + micros(MAX_LOOK_AHEAD)
+    );
 }
 
 #[test]
@@ -219,8 +226,8 @@ fn pause_applies_without_a_limit() {
         paused_until: 5_000,
         ..SharedLimit::default()
     };
-    limit.begin(&[], 1, 1_000_000, Tolerance::MIN);
-    assert_eq!(limit.earliest(1, 1_000_000), 5_000_000);
+    limit.begin(&[], 1, at(1_000_000), Tolerance::MIN);
+    assert_eq!(limit.earliest(1, at(1_000_000)).as_micros(), 5_000_000);
 }
 
 #[test]
@@ -228,13 +235,13 @@ fn filled_windows_count_as_full() {
     let limits = rates("10/s,100/hour");
     let mut limit = SharedLimit::default();
     let now = 1_700_000_000_000_000;
-    limit.begin(&limits, 1, now, Tolerance::MIN);
+    limit.begin(&limits, 1, at(now), Tolerance::MIN);
     for _ in 0..50 {
-        let start_us = limit.earliest(1, now);
-        limit.take(1, start_us);
+        let start_us = limit.earliest(1, at(now)).as_micros();
+        limit.take(1, at(start_us));
     }
-    limit.fill(now + 86_400_000_000);
-    let next = limit.earliest(1, now + 86_400_000_000);
+    limit.fill(at(now + 86_400_000_000));
+    let next = limit.earliest(1, at(now + 86_400_000_000)).as_micros();
     assert_eq!(next - (now + 86_400_000_000), 1_012_000);
     let json = limit.to_row().2;
     assert!(json.contains(r#""counts":[50]"#), "{json}");

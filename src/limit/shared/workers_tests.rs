@@ -6,6 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn at(us: i64) -> DbMicros {
+    DbMicros::new(us)
+}
+
 const AHEAD_US: i64 = 50_000;
 /// The spread of a worker whose limits have slack.
 const WIDE_US: i64 = 100_000;
@@ -99,14 +103,14 @@ fn starts(limits: &[Rate], workers: &[Skewed], rounds: &[Asks]) -> Vec<i64> {
         let from_us = now_us + worker.off_us();
         let mut limit = SharedLimit::from_row(kept.to_row());
         let tolerance = worker.tolerance(asks.is_wide);
-        limit.begin(limits, worker.id, from_us, tolerance);
+        limit.begin(limits, worker.id, at(from_us), tolerance);
         let mut taken = 0;
         while taken < asks.most {
-            let start_us = limit.earliest(1, from_us);
+            let start_us = limit.earliest(1, at(from_us)).as_micros();
             if start_us > from_us + AHEAD_US {
                 break;
             }
-            limit.take(1, start_us);
+            limit.take(1, at(start_us));
             starts.push(worker.starts_at(start_us, tolerance, asks.part));
             taken += 1;
         }
@@ -235,21 +239,21 @@ fn filled_limit_binds_a_worker_with_the_clock_from_before() {
     let old_us = 1_700_000_000_000_000;
     let begun = |row: &SharedLimit, worker_id, now_us| {
         let mut limit = SharedLimit::from_row(row.to_row());
-        limit.begin(&limits, worker_id, now_us, Tolerance::MIN);
+        limit.begin(&limits, worker_id, at(now_us), Tolerance::MIN);
         limit
     };
     for by_us in [-HOUR_US, HOUR_US] {
         let mut first = begun(&SharedLimit::default(), 1, old_us);
-        let start_us = first.earliest(1, old_us);
-        first.take(1, start_us);
+        let start_us = first.earliest(1, at(old_us)).as_micros();
+        first.take(1, at(start_us));
         let new_us = old_us + 10_000 + by_us;
         let mut filled = begun(&first, 2, new_us);
-        filled.fill(new_us);
+        filled.fill(at(new_us));
         let mut late = begun(&filled, 1, old_us + 20_000);
-        assert!(late.earliest(1, old_us + 20_000) > old_us + 1_000_000);
-        let is_changed = late.give_back(1, start_us);
+        assert!(late.earliest(1, at(old_us + 20_000)).as_micros() > old_us + 1_000_000);
+        let is_changed = late.give_back(1, at(start_us));
         let row = if is_changed { &late } else { &filled };
         let after = begun(row, 2, new_us + 20_000);
-        assert!(after.earliest(1, new_us + 20_000) > new_us + 1_000_000);
+        assert!(after.earliest(1, at(new_us + 20_000)).as_micros() > new_us + 1_000_000);
     }
 }

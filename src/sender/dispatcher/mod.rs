@@ -103,7 +103,7 @@ impl Dispatcher {
         let (maintenance_events, maintained) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
-        let now_us = parts.clock.now_us();
+        let now = parts.clock.instant();
         let own_providers = parts.providers.iter().map(|(provider, _)| provider);
         let own_providers = own_providers.map(Arc::clone).collect();
         let providers = parts
@@ -112,7 +112,7 @@ impl Dispatcher {
             .enumerate()
             .map(|(index, (provider, transport))| {
                 let metrics = &parts.metrics;
-                ProviderState::new(index, provider, transport, &settings, metrics, now_us)
+                ProviderState::new(index, provider, transport, &settings, metrics, now)
             })
             .collect();
         let context = Arc::new(WorkerContext {
@@ -252,12 +252,12 @@ impl Dispatcher {
             self.take_maintenance(event);
         }
         let clock = &self.context.clock;
-        let wakes_at_us = self.wakes_at_us().filter(|_| !is_committing);
-        has_finished |= wakes_at_us.is_some_and(|at_us| at_us <= clock.now_us());
+        let wakes_at = self.wakes_at().filter(|_| !is_committing);
+        has_finished |= wakes_at.is_some_and(|at| at <= clock.instant());
         if has_finished && !is_committing {
             return Ok(None);
         }
-        let until = wakes_at_us.map_or(TICK, |at_us| clock.until(at_us).min(TICK));
+        let until = wakes_at.map_or(TICK, |at| clock.until(at).min(TICK));
         let mut wake = Instant::now() + until;
         if let Some(claim_at) = self.committer.claim_at() {
             wake = wake.min(claim_at);

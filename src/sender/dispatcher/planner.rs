@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Dispatcher;
+use crate::instant::DbMicros;
+#[cfg(test)]
+use crate::instant::SteadyMicros;
 use crate::limit::HORIZON;
 use crate::sender::campaign_state::CampaignState;
-use crate::sender::clock::micros;
 use crate::sender::context::WorkerContext;
 use crate::sender::provider_state::{ClaimRoom, PlanTime, ProviderState};
 use crate::sender::request::{self, InFlight, take_message};
@@ -24,17 +26,17 @@ impl Dispatcher {
     /// Decides what to settle and what to claim.
     pub(super) fn plan(&mut self) -> CommitBatch {
         self.follow_clock();
-        let planned_us = self.context.clock.steady_us();
-        let start_by_us = planned_us.saturating_add(micros(self.context.lease.claim_span()));
+        let planned_at = self.context.clock.steady();
+        let start_by = planned_at.plus(self.context.lease.claim_span());
         #[cfg(test)]
-        let start_by_us = if self.context.database.faults.starts_overdue {
-            i64::MAX
+        let start_by = if self.context.database.faults.starts_overdue {
+            SteadyMicros::MAX
         } else {
-            start_by_us
+            start_by
         };
         self.planned = PlanTime {
-            planned_us,
-            start_by_us,
+            planned_at,
+            start_by,
             jumps: self.timing.jumps,
         };
         self.release_held();
@@ -82,16 +84,16 @@ impl Dispatcher {
         let has_slack = working
             .filter_map(ProviderState::has_slack)
             .reduce(|one, other| one && other);
-        if let Some(set_by_us) = self.timing.follow(&self.context.clock, has_slack) {
+        if let Some(set_by) = self.timing.follow(&self.context.clock, has_slack) {
             for state in &mut self.providers {
-                state.shift(set_by_us);
+                state.shift(set_by);
             }
         }
     }
 
     /// Asks for as many requests as may start, and as many messages for them as there are permits.
     fn plan_claims(&mut self, batch: &mut CommitBatch) {
-        let now_us = self.context.clock.now_us();
+        let now = self.context.clock.instant();
         let share = self.provider_share();
         // With slack, permits from before the end of the commit are good, and no request waits for its own.
         let first_permit = self
@@ -117,7 +119,7 @@ impl Dispatcher {
                 first_permit,
                 horizon,
             };
-            if let Some(claim) = state.plan_claim(&room, batch.now, now_us) {
+            if let Some(claim) = state.plan_claim(&room, batch.now, now) {
                 free = free.saturating_sub(claim.max_requests);
                 left = left.saturating_sub(u64::from(claim.max_messages));
                 batch.claims.push(claim);
@@ -129,17 +131,17 @@ impl Dispatcher {
     /// After a clock jump: marks all windows of all limits as full, because their contents are unknown.
     fn plan_full_limits(&self, batch: &mut CommitBatch) {
         batch.fill_limits = true;
-        let now_us = self.context.clock.now_us();
-        let claims = self.providers.iter().map(|state| state.empty_claim(now_us));
+        let now = self.context.clock.instant();
+        let claims = self.providers.iter().map(|state| state.empty_claim(now));
         batch.claims.extend(claims);
     }
 
     fn plan_returns(&mut self, batch: &mut CommitBatch) {
-        let now_us = self.context.clock.now_us();
+        let now = self.context.clock.instant();
         let returns = self.providers.iter_mut();
         batch
             .claims
-            .extend(returns.filter_map(|state| state.plan_return(now_us)));
+            .extend(returns.filter_map(|state| state.plan_return(now)));
     }
 
     /// Lets the commit put messages together, where a campaign may send several in a request.
@@ -171,8 +173,7 @@ impl Dispatcher {
         if !result.claims.is_empty() {
             let mut claims = result.claims.iter();
             let has_messages = claims.any(|claimed| !claimed.rows.is_empty());
-            let passed_us = self.context.clock.steady_us() - self.planned.planned_us;
-            let took = Duration::from_micros(passed_us.unsigned_abs());
+            let took = self.context.clock.steady().since(self.planned.planned_at);
             let within = self.context.lease.claim_span();
             self.committer.record_claims(has_messages, took, within);
         }
@@ -237,14 +238,14 @@ impl Dispatcher {
     }
 
     /// When there may be something to claim next.
-    pub(super) fn wakes_at_us(&self) -> Option<i64> {
+    pub(super) fn wakes_at(&self) -> Option<DbMicros> {
         if !self.may_claim() || self.left() == 0 {
             return None;
         }
         let (now, share) = (self.context.clock.now(), self.provider_share());
         let is_open = |state: &&ProviderState| state.claimed() < share + state.ahead().min(share);
         let open = self.providers.iter().filter(is_open);
-        open.filter_map(|state| state.wakes_at_us(now)).min()
+        open.filter_map(|state| state.wakes_at(now)).min()
     }
 
     pub(super) fn provider_index(&self, provider: &str) -> Option<usize> {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::Dispatcher;
 use crate::activity::ActivityCounts;
+use crate::instant::SteadyMicros;
 use crate::queue::{Settlement, Transition, retry};
 use crate::sender::breaker::FailedRequest;
 use crate::sender::lookup::LookupEvent;
@@ -18,8 +19,8 @@ impl Dispatcher {
     pub(super) fn settle_finished(&mut self, finished: Finished) {
         let Finished {
             request,
-            started_us,
-            ended_us,
+            started_at,
+            ended_at,
             result,
         } = finished;
         let was_sent = !matches!(result, RequestEnd::Late | RequestEnd::Released);
@@ -42,10 +43,9 @@ impl Dispatcher {
             }
         };
         self.note_campaign(&request, &mut outcomes);
-        let attempt = attempt(&request, started_us, is_reached, &outcomes);
+        let attempt = attempt(&request, started_at, is_reached, &outcomes);
         let state = &mut self.providers[request.index];
-        let took_us = ended_us.saturating_sub(started_us);
-        let answered = is_reached.then_some((took_us, ended_us));
+        let answered = is_reached.then_some((ended_at.since(started_at), ended_at));
         let telemetry = state.telemetry();
         telemetry.record(&request.rows, &outcomes, answered, now);
         let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
@@ -177,7 +177,7 @@ impl Dispatcher {
 /// The request for the circuit breaker, with its message where that may be the cause of a failure.
 fn attempt(
     request: &InFlight,
-    started_us: i64,
+    started_at: SteadyMicros,
     is_reached: bool,
     outcomes: &[Outcome],
 ) -> FailedRequest {
@@ -193,7 +193,7 @@ fn attempt(
         _ => None,
     };
     FailedRequest {
-        started_us,
+        started_at,
         message,
         refundable: refundable.collect(),
     }

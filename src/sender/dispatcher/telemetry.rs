@@ -18,12 +18,12 @@ const SHOWN_WAIT: Duration = Duration::from_secs(5);
 impl Dispatcher {
     /// Why no more requests start now; `None`: nothing is left to start.
     pub(super) fn bottleneck(&self) -> Option<Bottleneck> {
-        let (now, now_us) = (self.context.clock.now(), self.context.clock.now_us());
+        let (now, instant) = (self.context.clock.now(), self.context.clock.instant());
         let working = self.providers.iter().filter(|state| state.has_work());
         if working.clone().any(|state| state.rests_until(now) > now) {
             return Some(Bottleneck::Provider);
         }
-        let mut bound = working.clone().filter(|state| state.is_bound(now_us));
+        let mut bound = working.clone().filter(|state| state.is_bound(instant));
         if let Some(state) = bound.next() {
             // After a 429 the limit is the provider's wish, not the setting.
             return Some(if state.is_throttled() {
@@ -43,7 +43,7 @@ impl Dispatcher {
     /// Records the state of the worker for the operator.
     pub(super) fn record_state(&self) {
         let clock = &self.context.clock;
-        let (now, steady_us) = (clock.now(), clock.steady_us());
+        let (now, steady) = (clock.now(), clock.steady());
         let busy = self.providers.iter().map(ProviderState::busy).sum();
         self.context.metrics.set_requests(busy, self.free());
         self.context.progress.set_snapshot(WorkerSnapshot {
@@ -60,7 +60,7 @@ impl Dispatcher {
                 .providers
                 .iter()
                 .filter(|state| !state.campaigns().is_empty())
-                .map(|state| state.activity(now, steady_us))
+                .map(|state| state.activity(now, steady))
                 .collect(),
         });
     }

@@ -2,22 +2,24 @@
 
 use std::time::Duration;
 
-use crate::limit::{MIN_TOLERANCE, Tolerance};
-use crate::sender::clock::{Clock, micros};
+use jiff::SignedDuration;
 
-/// How long a request has at least to start in, in microseconds.
-const MIN_SPAN_US: i64 = 5_000;
+use crate::limit::{MIN_TOLERANCE, Tolerance};
+use crate::sender::clock::Clock;
+
+/// How long a request has at least to start in.
+const MIN_SPAN: Duration = Duration::from_millis(5);
 /// The same while no limit delays anything: requests that were claimed ahead keep their permits.
 const WIDE_SPREAD: Duration = Duration::from_millis(100);
 /// The step of the tolerance. Small changes are avoided: a worker whose tolerance changes loses the spacing of a sole
 /// user (`SharedLimit`).
-const STEP_US: i64 = 2_000;
+const STEP: Duration = Duration::from_millis(2);
 
 pub(super) struct Timing {
     /// How often the clock had been set at the last plan.
     pub(super) jumps: u32,
-    /// By how many microseconds altogether.
-    set_by_us: i64,
+    /// By how much altogether.
+    set_by: SignedDuration,
     /// The clock was set, and the limits do not know it.
     pub(super) fill_limits: bool,
     /// Requests start within this of their permits: as near as the clock's error allows.
@@ -30,7 +32,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             jumps: 0,
-            set_by_us: 0,
+            set_by: SignedDuration::ZERO,
             fill_limits: false,
             tolerance: MIN_TOLERANCE,
             spread: MIN_TOLERANCE,
@@ -40,9 +42,13 @@ impl Default for Timing {
 
 impl Timing {
     /// Follows the clock. `has_slack`: whether all limits allow far more than is started; `None` without a limit.
-    /// Returns by how many microseconds the clock was set since the last time.
-    pub(super) fn follow(&mut self, clock: &Clock, has_slack: Option<bool>) -> Option<i64> {
-        self.tolerance = tolerance_for(self.tolerance, clock.error_us());
+    /// Returns by how much the clock was set since the last time.
+    pub(super) fn follow(
+        &mut self,
+        clock: &Clock,
+        has_slack: Option<bool>,
+    ) -> Option<SignedDuration> {
+        self.tolerance = tolerance_for(self.tolerance, clock.error());
         self.spread = match has_slack {
             Some(true) => WIDE_SPREAD,
             Some(false) | None => MIN_TOLERANCE,
@@ -53,8 +59,8 @@ impl Timing {
         }
         self.jumps = jumps;
         self.fill_limits = true;
-        let before_us = std::mem::replace(&mut self.set_by_us, clock.set_by_us());
-        Some(self.set_by_us - before_us)
+        let before = std::mem::replace(&mut self.set_by, clock.set_by());
+        Some(self.set_by - before)
     }
 
     /// How much longer than necessary a request may take to start.
@@ -71,15 +77,15 @@ impl Timing {
 }
 
 /// The tolerance that allows for the clock's error on both sides.
-fn tolerance_for(current: Duration, error_us: i64) -> Duration {
-    let needed_us = error_us.saturating_mul(2).saturating_add(MIN_SPAN_US);
-    let current_us = micros(current);
-    let is_tight = needed_us + 2 * STEP_US >= current_us || current <= MIN_TOLERANCE;
-    if needed_us <= current_us && is_tight {
+fn tolerance_for(current: Duration, error: Duration) -> Duration {
+    let needed = error.saturating_mul(2).saturating_add(MIN_SPAN);
+    let is_tight = needed + 2 * STEP >= current || current <= MIN_TOLERANCE;
+    if needed <= current && is_tight {
         return current;
     }
-    let steps_us = (needed_us / STEP_US + 1).saturating_mul(STEP_US);
-    Duration::from_micros(steps_us.unsigned_abs()).max(MIN_TOLERANCE)
+    let steps = needed.as_micros() / STEP.as_micros() + 1;
+    STEP.saturating_mul(steps.try_into().unwrap_or(u32::MAX))
+        .max(MIN_TOLERANCE)
 }
 
 #[cfg(test)]
@@ -88,19 +94,20 @@ mod tests {
 
     #[test]
     fn tolerance_allows_for_the_error_and_seldom_changes() {
-        assert_eq!(tolerance_for(MIN_TOLERANCE, 0), MIN_TOLERANCE);
-        assert_eq!(tolerance_for(MIN_TOLERANCE, 2_500), MIN_TOLERANCE);
-        let far = tolerance_for(MIN_TOLERANCE, 25_000);
+        let micros = Duration::from_micros;
+        assert_eq!(tolerance_for(MIN_TOLERANCE, Duration::ZERO), MIN_TOLERANCE);
+        assert_eq!(tolerance_for(MIN_TOLERANCE, micros(2_500)), MIN_TOLERANCE);
+        let far = tolerance_for(MIN_TOLERANCE, micros(25_000));
         assert_eq!(far, Duration::from_millis(56));
         for error_us in [24_000, 25_400] {
-            assert_eq!(tolerance_for(far, error_us), far);
+            assert_eq!(tolerance_for(far, micros(error_us)), far);
         }
-        assert!(tolerance_for(far, 26_000) > far);
-        assert_eq!(tolerance_for(far, 1_000), MIN_TOLERANCE);
+        assert!(tolerance_for(far, micros(26_000)) > far);
+        assert_eq!(tolerance_for(far, micros(1_000)), MIN_TOLERANCE);
         for error_us in 0..100_000 {
-            let span_us = micros(tolerance_for(MIN_TOLERANCE, error_us)) - 2 * error_us;
-            let allowed = MIN_SPAN_US..=micros(MIN_TOLERANCE);
-            assert!(allowed.contains(&span_us), "{error_us}");
+            let error = micros(error_us);
+            let span = tolerance_for(MIN_TOLERANCE, error).saturating_sub(2 * error);
+            assert!((MIN_SPAN..=MIN_TOLERANCE).contains(&span), "{error_us}");
         }
     }
 }

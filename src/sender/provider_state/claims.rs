@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ProviderState;
+use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{LONG_WINDOW, Permit, PermitCost, max_request_cost};
 use crate::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
 use crate::rate::Rate;
 use crate::sender::breaker::Allowed;
 use crate::sender::campaign_state::CampaignState;
-use crate::sender::clock::{Clock, micros};
+use crate::sender::clock::Clock;
 use crate::sender::maintenance::TICK;
 use crate::sender::request::{InFlight, take_message};
 use crate::sms::Timestamp;
@@ -18,18 +19,17 @@ use crate::store::{CommitBatch, ProviderClaimed};
 
 /// The most messages that one commit claims for a provider.
 const MAX_CLAIM: u32 = 1_000;
-/// How often a provider without an open connection looks for one, in microseconds.
-const CONNECTING_US: i64 = 5_000;
-/// A limit delays requests whose permits start later than this after their claim, in microseconds.
-const DELAYED_US: i64 = 20_000;
+/// How often a provider without an open connection looks for one.
+const CONNECTING: Duration = Duration::from_millis(5);
+/// A limit delays requests whose permits start later than this after their claim.
+const DELAYED: Duration = Duration::from_millis(20);
 
 /// When a commit was planned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::sender) struct PlanTime {
-    /// In microseconds of the host's steady clock.
-    pub(in crate::sender) planned_us: i64,
+    pub(in crate::sender) planned_at: SteadyMicros,
     /// What is claimed in it does not start after this.
-    pub(in crate::sender) start_by_us: i64,
+    pub(in crate::sender) start_by: SteadyMicros,
     /// How often the clock had been set.
     pub(in crate::sender) jumps: u32,
 }
@@ -48,15 +48,15 @@ pub(in crate::sender) struct ClaimRoom {
 
 impl ProviderState {
     /// Whether held requests can get a permit now.
-    fn holds_due(&self, now_us: i64) -> bool {
-        !self.held.is_empty() && self.next_held_us <= now_us
+    fn holds_due(&self, instant: DbMicros) -> bool {
+        !self.held.is_empty() && self.next_held_at <= instant
     }
 
     /// How many of `free` requests it could start now, apart from its limits.
-    fn could_use(&self, free: u32, now: Timestamp, now_us: i64) -> u32 {
-        let is_rested = now >= self.paused_until && now_us >= self.next_us;
+    fn could_use(&self, free: u32, now: Timestamp, instant: DbMicros) -> u32 {
+        let is_rested = now >= self.paused_until && instant >= self.next_at;
         let is_due = || self.campaigns.iter().any(|state| state.is_due(now));
-        if !is_rested || !(self.holds_due(now_us) || is_due()) {
+        if !is_rested || !(self.holds_due(instant) || is_due()) {
             return 0;
         }
         match self.breaker.allowed(now) {
@@ -89,10 +89,10 @@ impl ProviderState {
         &mut self,
         room: &ClaimRoom,
         now: Timestamp,
-        now_us: i64,
+        instant: DbMicros,
     ) -> Option<ProviderClaim> {
-        let has_held = self.holds_due(now_us);
-        let usable = self.could_use(room.requests.max(u32::from(has_held)), now, now_us);
+        let has_held = self.holds_due(instant);
+        let usable = self.could_use(room.requests.max(u32::from(has_held)), now, instant);
         if usable == 0 {
             return None;
         }
@@ -100,7 +100,7 @@ impl ProviderState {
         let ahead = usable.min(room.ahead);
         let ready = ahead + self.connected(usable - ahead, room.horizon, now);
         if ready == 0 {
-            self.next_us = now_us + CONNECTING_US;
+            self.next_at = instant.plus(CONNECTING);
             return None;
         }
         // Held requests come first; a probe is a single one.
@@ -116,47 +116,47 @@ impl ProviderState {
         let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
         let most = most.min(room.messages);
         // A full request is waited for.
-        let messages = self.limiter.grant(most, size.min(most), now_us);
+        let messages = self.limiter.grant(most, size.min(most), instant);
         if messages < most {
-            self.limiter.note_bound(now_us);
+            self.limiter.set_bound(instant);
         }
         if messages == 0 && held == 0 {
-            self.next_us = self.limiter.next_us(size, now_us).unwrap_or(now_us);
+            self.next_at = self.limiter.next_at(size, instant).unwrap_or(instant);
             return None;
         }
         let requests = fresh.min(messages);
-        let from_us = now_us + micros(room.first_permit);
+        let from = instant.plus(room.first_permit);
         let held = self.held.iter().take(held).map(InFlight::reservation);
         Some(ProviderClaim {
-            until_us: from_us + micros(room.horizon),
+            until: from.plus(room.horizon),
             held: held.collect(),
             max_messages: messages,
             max_requests: requests,
             campaigns: self.take_turn(requests, now),
-            ..self.empty_claim(from_us)
+            ..self.empty_claim(from)
         })
     }
 
     /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
     /// what it allows for an hour.
-    pub(in crate::sender) fn plan_return(&mut self, now_us: i64) -> Option<ProviderClaim> {
+    pub(in crate::sender) fn plan_return(&mut self, instant: DbMicros) -> Option<ProviderClaim> {
         let released = std::mem::take(&mut self.released);
-        let has_unused = released.iter().any(|one| one.unused_us.is_some());
+        let has_unused = released.iter().any(|request| request.unused.is_some());
         has_unused.then(|| ProviderClaim {
             released,
-            ..self.empty_claim(now_us)
+            ..self.empty_claim(instant)
         })
     }
 
     /// A claim of nothing.
-    pub(in crate::sender) fn empty_claim(&self, from_us: i64) -> ProviderClaim {
+    pub(in crate::sender) fn empty_claim(&self, from: DbMicros) -> ProviderClaim {
         ProviderClaim {
             provider: self.provider.name().to_owned(),
             is_default: self.is_default,
             limits: self.limits.clone(),
             by_segments: self.provider.rates_count_segments(),
-            from_us,
-            until_us: from_us,
+            from,
+            until: from,
             released: Vec::new(),
             held: Vec::new(),
             max_messages: 0,
@@ -180,11 +180,11 @@ impl ProviderState {
         early: Duration,
         clock: &Clock,
     ) -> Vec<InFlight> {
-        let now_us = clock.now_us();
+        let instant = clock.instant();
         self.check_limit(claimed.halted, clock.now());
         // Soon enough to notice that a limit was changed.
-        let ask_at =
-            |next_us: i64| (next_us - micros(early)).clamp(now_us + 1_000, now_us + micros(TICK));
+        let soonest = instant.plus(Duration::from_millis(1));
+        let ask_at = |next: DbMicros| next.minus(early).clamp(soonest, instant.plus(TICK));
         let mut requests = self.take_permitted(claimed.held);
         let mut rows = claimed.rows.into_iter().peekable();
         while let Some(first) = rows.next() {
@@ -204,31 +204,30 @@ impl ProviderState {
         }
         let cost = requests.iter().map(InFlight::cost);
         let cost = cost.fold(PermitCost::default(), PermitCost::plus);
-        self.limiter.note_started(cost, now_us);
+        self.limiter.record_started(cost, instant);
         self.note_sizes(&requests);
         for campaign_id in claimed.exhausted {
             if let Some(campaign) = self.campaign(campaign_id) {
                 campaign.exhaust();
             }
         }
-        let permits = requests.iter().filter_map(|one| one.permit.start_at_us);
-        let is_delayed = permits
-            .max()
-            .is_some_and(|at_us| at_us > now_us + DELAYED_US);
-        if claimed.next_us.is_some() || !claimed.limited.is_empty() || is_delayed {
-            self.limiter.note_bound(now_us);
+        let is_delayed = requests
+            .iter()
+            .any(|request| request.permit.start_at > Some(instant.plus(DELAYED)));
+        if claimed.next_at.is_some() || !claimed.limited.is_empty() || is_delayed {
+            self.limiter.set_bound(instant);
         }
-        let by_campaigns = claimed.limited.iter().map(|(_, next_us)| *next_us);
-        if let Some(next_us) = claimed.next_us.into_iter().chain(by_campaigns).min() {
-            self.next_held_us = ask_at(next_us);
+        let by_campaigns = claimed.limited.iter().map(|(_, next_at)| *next_at);
+        if let Some(next_at) = claimed.next_at.into_iter().chain(by_campaigns).min() {
+            self.next_held_at = ask_at(next_at);
         }
-        if let Some(next_us) = claimed.next_us {
-            self.next_us = ask_at(next_us);
+        if let Some(next_at) = claimed.next_at {
+            self.next_at = ask_at(next_at);
         }
-        for (campaign_id, next_us) in claimed.limited {
+        for (campaign_id, next_at) in claimed.limited {
             if let Some(campaign) = self.campaign(campaign_id) {
-                let until_ms = (ask_at(next_us) + 999) / 1_000;
-                campaign.wait_until(Timestamp::from_millis(until_ms));
+                let until = ask_at(next_at).plus(Duration::from_micros(999));
+                campaign.wait_until(until.timestamp());
             }
         }
         requests
@@ -282,7 +281,7 @@ impl ProviderState {
             window,
             tolerance: batch.tolerance,
             claimed_at: batch.now,
-            start_by_us: plan.start_by_us,
+            start_by: plan.start_by,
             jumps: plan.jumps,
             worker_id: batch.worker_id,
             index: self.index,

@@ -7,16 +7,18 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 use super::campaign_state::CampaignState;
-use super::clock::{Clock, micros};
+use super::clock::Clock;
 use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
 use super::telemetry::ProviderTelemetry;
 use super::{Settings, auto_pause};
 use crate::activity::ProviderActivity;
+use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{LocalLimiter, Permit, Reservation};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
@@ -68,9 +70,9 @@ pub(super) struct ProviderState {
     /// Requests that were not started: their permits go back to the limits.
     released: Vec<Reservation>,
     /// The account's limits give no permit before this.
-    next_us: i64,
+    next_at: DbMicros,
     /// No limit gives a permit to held requests before this.
-    next_held_us: i64,
+    next_held_at: DbMicros,
     /// The number of turns so far.
     turn: usize,
     telemetry: ProviderTelemetry,
@@ -84,7 +86,7 @@ impl ProviderState {
         transport: Transport,
         settings: &Settings,
         metrics: &Metrics,
-        now_us: i64,
+        now: DbMicros,
     ) -> Self {
         let mut limits = provider.rates().0.clone();
         limits.extend(settings.rate.iter().flat_map(|rates| &rates.0).copied());
@@ -94,7 +96,7 @@ impl ProviderState {
             is_default: settings.default_provider.as_deref() == Some(provider.name()),
             provider,
             transport,
-            limiter: LocalLimiter::new(&limits, now_us),
+            limiter: LocalLimiter::new(&limits, now),
             limits,
             breaker: CircuitBreaker::new(settings.breaker.clone()),
             paused_until: Timestamp::default(),
@@ -110,8 +112,8 @@ impl ProviderState {
             ended_in_commit: 0,
             held: Vec::new(),
             released: Vec::new(),
-            next_us: 0,
-            next_held_us: 0,
+            next_at: DbMicros::default(),
+            next_held_at: DbMicros::default(),
             turn: 0,
         }
     }
@@ -208,8 +210,8 @@ impl ProviderState {
     }
 
     /// Whether a limit gave fewer permits than were asked for recently.
-    pub(super) fn is_bound(&self, now_us: i64) -> bool {
-        self.limiter.is_bound(now_us)
+    pub(super) fn is_bound(&self, instant: DbMicros) -> bool {
+        self.limiter.is_bound(instant)
     }
 
     pub(super) fn begin_commit(&mut self) {
@@ -294,8 +296,8 @@ impl ProviderState {
         context: &WorkerContext,
         now: Timestamp,
     ) -> Vec<InFlight> {
-        let soon_us = context.clock.now_us().saturating_add(micros(LONGEST_HOLD));
-        let waits_long = self.next_held_us > soon_us || self.paused_until > now.plus(LONGEST_HOLD);
+        let soon = context.clock.instant().plus(LONGEST_HOLD);
+        let waits_long = self.next_held_at > soon || self.paused_until > now.plus(LONGEST_HOLD);
         let is_kept = |state: &mut Self, request: &InFlight| {
             let is_too_large = state.breaker.is_open() && request.count() > 1;
             let waits_long = waits_long || now.since(request.claimed_at) > LONGEST_HOLD;
@@ -333,8 +335,8 @@ impl ProviderState {
 
     /// Asks the limits again, because what they said before may have changed.
     fn wake(&mut self) {
-        self.next_us = 0;
-        self.next_held_us = 0;
+        self.next_at = DbMicros::default();
+        self.next_held_at = DbMicros::default();
     }
 
     /// Sends nothing for a time if a limit cannot be read.
@@ -377,26 +379,23 @@ impl ProviderState {
     }
 
     /// Follows a clock that was set.
-    pub(super) fn shift(&mut self, by_us: i64) {
-        let shifted =
-            |at: Timestamp| Timestamp::from_millis(at.as_millis().saturating_add(by_us / 1_000));
+    pub(super) fn shift(&mut self, by: SignedDuration) {
         self.wake();
-        self.paused_until = shifted(self.paused_until);
+        self.paused_until = self.paused_until.shifted(by);
         if let Some((since, _)) = &mut self.failing {
-            *since = shifted(*since);
+            *since = since.shifted(by);
         }
-        self.limiter.shift(by_us);
-        self.breaker.shift(by_us);
+        self.limiter.shift(by);
+        self.breaker.shift(by);
         self.campaigns
             .iter_mut()
             .for_each(CampaignState::forget_times);
     }
 
     /// When it may have something to do next, apart from results.
-    pub(super) fn wakes_at_us(&self, now: Timestamp) -> Option<i64> {
+    pub(super) fn wakes_at(&self, now: Timestamp) -> Option<DbMicros> {
         let next_at = self.campaigns.iter().filter_map(CampaignState::next_at);
-        let held_at = (!self.held.is_empty())
-            .then(|| Timestamp::from_millis(self.next_held_us / 1_000).max(now));
+        let held_at = (!self.held.is_empty()).then(|| self.next_held_at.timestamp().max(now));
         let due_at = next_at.chain(held_at).min()?;
         let allowed_at = match self.breaker.allowed(now) {
             Allowed::None(None) => return None,
@@ -404,7 +403,7 @@ impl ProviderState {
             Allowed::Any | Allowed::One => Timestamp::default(),
         };
         let at = due_at.max(allowed_at).max(self.paused_until);
-        Some(at.as_millis().saturating_mul(1_000).max(self.next_us))
+        Some(self.next_at.max(at.into()))
     }
 
     /// Notes that the provider said "too fast". Returns until when it is paused, where that is new.
@@ -412,11 +411,11 @@ impl ProviderState {
         &mut self,
         retry_after: Option<Duration>,
         now: Timestamp,
-        now_us: i64,
+        instant: DbMicros,
     ) -> Option<Timestamp> {
         let is_first = now >= self.paused_until;
         if is_first {
-            self.limiter.slow_down(now_us);
+            self.limiter.slow_down(instant);
             self.pauses = self.pauses.saturating_add(1);
         }
         let doublings = self.pauses.saturating_sub(1).min(10);
@@ -451,8 +450,8 @@ impl ProviderState {
         outcomes: &[Outcome],
         results: &mut Results,
     ) -> bool {
-        let started_us = attempt.started_us;
-        let ended_us = context.clock.steady_us();
+        let started_at = attempt.started_at;
+        let ended_at = context.clock.steady();
         let now = results.now;
         let name = self.provider.name().to_owned();
         let is_read = outcomes.iter().any(is_definitive);
@@ -460,7 +459,7 @@ impl ProviderState {
             self.has_accepted = true;
             self.pauses = 0;
             self.failing = None;
-            self.breaker.read(started_us, ended_us);
+            self.breaker.read(started_at, ended_at);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Throttled {
@@ -472,7 +471,7 @@ impl ProviderState {
         if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
             let longest = context.settings.retry.max_retry_after;
             let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
-            if let Some(until) = self.throttled(retry_after, now, context.clock.now_us()) {
+            if let Some(until) = self.throttled(retry_after, now, context.clock.instant()) {
                 let reason = failure.reason.clone();
                 self.pause_reason = Some(reason.clone());
                 results.pauses.push(ProviderPause {
@@ -481,7 +480,7 @@ impl ProviderState {
                     reason,
                 });
             }
-            self.breaker.answered(started_us);
+            self.breaker.answered(started_at);
             if !is_read {
                 self.note_failing(context, failure, results);
             }
@@ -494,12 +493,12 @@ impl ProviderState {
         let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::AccountError { .. });
         let is_refused = outcomes.iter().any(is_refused);
         let Some(failure) = failed.filter(|_| !is_read && !is_refused) else {
-            if self.breaker.answered(started_us) {
+            if self.breaker.answered(started_at) {
                 tracing::warn!(provider = name, "the provider is available again");
             }
             return false;
         };
-        let charge = self.breaker.failed(attempt, ended_us, now, rand::random());
+        let charge = self.breaker.failed(attempt, ended_at, now, rand::random());
         let is_outage = matches!(charge, AttemptCharge::Free(_));
         if let AttemptCharge::Free(refunds) = charge {
             let refunds = refunds.into_iter().map(|(id, claim)| Settlement {
@@ -539,8 +538,8 @@ impl ProviderState {
         self.telemetry.metrics.set_state(false, None);
     }
 
-    /// Its state for the operator, which the metrics get too. `steady_us` is now on the host's steady clock.
-    pub(super) fn activity(&self, now: Timestamp, steady_us: i64) -> ProviderActivity {
+    /// Its state for the operator, which the metrics get too. `steady` is now on the host's clock.
+    pub(super) fn activity(&self, now: Timestamp, steady: SteadyMicros) -> ProviderActivity {
         let throttled_until = Some(self.paused_until).filter(|until| *until > now);
         let metrics = &self.telemetry.metrics;
         metrics.set_state(self.breaker.is_open(), throttled_until);
@@ -553,7 +552,7 @@ impl ProviderState {
             throttled_until,
             last_success_at: self.telemetry.last_success_at,
             last_error: self.telemetry.last_error.clone(),
-            latency_ms: self.telemetry.latency(steady_us),
+            latency_ms: self.telemetry.latency(steady),
             rate_limit: Rates(self.limits.clone()).to_string(),
         }
     }

@@ -209,7 +209,7 @@ fn only_returns(batch: &CommitBatch, done: &CommitResult) -> bool {
     let mut held = batch.claims.iter().flat_map(held);
     let grants =
         |claim: &ProviderClaimed| !claim.rows.is_empty() || claim.held.iter().any(Option::is_some);
-    held.any(|held| held.unused_us.is_some()) && !done.claims.iter().any(grants)
+    held.any(|held| held.unused.is_some()) && !done.claims.iter().any(grants)
 }
 
 /// Does not yield for a wait of length zero.

@@ -4,31 +4,32 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::activity::LatencyMillis;
+use crate::instant::SteadyMicros;
 
-/// How long a request counts, in microseconds.
-const RECENT_US: i64 = 60_000_000;
+/// How long a request counts.
+const RECENT: Duration = Duration::from_secs(60);
 /// At most this many requests count, the newest ones.
 const MOST: usize = 4_096;
 
 /// When each request ended and how long it took; the newest last.
 #[derive(Default)]
-pub(super) struct RecentLatencies(VecDeque<(i64, Duration)>);
+pub(super) struct RecentLatencies(VecDeque<(SteadyMicros, Duration)>);
 
 impl RecentLatencies {
-    /// Adds a request that took this long and ended then, in microseconds.
-    pub(super) fn add(&mut self, took: Duration, ended_us: i64) {
+    /// Adds a request that took this long and ended then.
+    pub(super) fn add(&mut self, took: Duration, ended_at: SteadyMicros) {
         if self.0.len() == MOST {
             self.0.pop_front();
         }
-        self.0.push_back((ended_us, took));
+        self.0.push_back((ended_at, took));
     }
 
     /// The percentiles of the last minute before an instant; `None` without requests.
-    pub(super) fn percentiles(&self, now_us: i64) -> Option<LatencyMillis> {
+    pub(super) fn percentiles(&self, now: SteadyMicros) -> Option<LatencyMillis> {
         let mut recent: Vec<Duration> = self
             .0
             .iter()
-            .filter(|(ended_us, _)| now_us - ended_us <= RECENT_US)
+            .filter(|(ended_at, _)| now.since(*ended_at) <= RECENT)
             .map(|(_, took)| *took)
             .collect();
         recent.sort_unstable();
@@ -47,35 +48,37 @@ impl RecentLatencies {
 mod tests {
     use super::*;
 
-    const SECOND: i64 = 1_000_000;
+    fn at(seconds: i64) -> SteadyMicros {
+        SteadyMicros::new(seconds * 1_000_000)
+    }
 
     #[test]
     fn percentiles_are_those_of_the_newest_requests() {
         let mut latencies = RecentLatencies::default();
-        assert_eq!(latencies.percentiles(0), None);
+        assert_eq!(latencies.percentiles(at(0)), None);
         for took_ms in 1..=100 {
-            latencies.add(Duration::from_millis(took_ms), SECOND);
+            latencies.add(Duration::from_millis(took_ms), at(1));
         }
-        let found = latencies.percentiles(2 * SECOND);
+        let found = latencies.percentiles(at(2));
         let expected = LatencyMillis {
             p50: 50.0,
             p95: 95.0,
         };
         assert_eq!(found, Some(expected));
         for _ in 0..MOST {
-            latencies.add(Duration::from_micros(1_234), SECOND);
+            latencies.add(Duration::from_micros(1_234), at(1));
         }
-        let found = latencies.percentiles(2 * SECOND).expect("requests");
+        let found = latencies.percentiles(at(2)).expect("requests");
         assert_eq!((found.p50, found.p95), (1.2, 1.2));
     }
 
     #[test]
     fn latencies_are_forgotten_after_a_minute() {
         let mut latencies = RecentLatencies::default();
-        latencies.add(Duration::from_secs(5), 0);
-        latencies.add(Duration::ZERO, 65 * SECOND);
-        let found = latencies.percentiles(66 * SECOND).expect("requests");
+        latencies.add(Duration::from_secs(5), at(0));
+        latencies.add(Duration::ZERO, at(65));
+        let found = latencies.percentiles(at(66)).expect("requests");
         assert!(found.p95 < 2.0, "{found:?}");
-        assert_eq!(latencies.percentiles(300 * SECOND), None);
+        assert_eq!(latencies.percentiles(at(300)), None);
     }
 }

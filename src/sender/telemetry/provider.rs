@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::latency::RecentLatencies;
 use crate::activity::{LastError, LatencyMillis};
+use crate::instant::SteadyMicros;
 use crate::metrics::ProviderMetrics;
 use crate::sms::{Outcome, Sms, Timestamp};
 
@@ -30,18 +31,17 @@ impl ProviderTelemetry {
         }
     }
 
-    /// Records how a request ended. `answered`: how long it took and when it ended, in microseconds of the host's steady
-    /// clock; `None` without a connection.
+    /// Records how a request ended. `answered`: how long it took and when it ended; `None` without a
+    /// connection.
     pub(in crate::sender) fn record(
         &mut self,
         rows: &[Sms],
         outcomes: &[Outcome],
-        answered: Option<(i64, i64)>,
+        answered: Option<(Duration, SteadyMicros)>,
         now: Timestamp,
     ) {
-        if let Some((took_us, ended_us)) = answered {
-            let took = Duration::from_micros(took_us.try_into().unwrap_or(0));
-            self.latencies.add(took, ended_us);
+        if let Some((took, ended_at)) = answered {
+            self.latencies.add(took, ended_at);
             self.metrics.record_request(took);
         }
         self.metrics.record_outcomes(outcomes);
@@ -74,8 +74,8 @@ impl ProviderTelemetry {
         }
     }
 
-    /// Of the requests that ended recently before `steady_us`.
-    pub(in crate::sender) fn latency(&self, steady_us: i64) -> Option<LatencyMillis> {
-        self.latencies.percentiles(steady_us)
+    /// Of the requests that ended recently.
+    pub(in crate::sender) fn latency(&self, now: SteadyMicros) -> Option<LatencyMillis> {
+        self.latencies.percentiles(now)
     }
 }

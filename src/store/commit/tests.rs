@@ -1,12 +1,14 @@
 //! How SQLite runs the statements of a commit: prepared once, by indexes, without sorting.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::connection::{Connection as _, InstrumentationEvent};
 use diesel::sql_types::Text;
 
 use super::*;
+use crate::instant::DbMicros;
 use crate::queue::{CampaignClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, NewSms, Timestamp};
@@ -22,15 +24,15 @@ struct QueryPlanRow {
 }
 
 fn batch(worker_id: i64, want: u32) -> CommitBatch {
-    let start_us = NOW.as_millis() * 1_000;
+    let start_at = DbMicros::from(NOW);
     CommitBatch {
         claims: vec![ProviderClaim {
             provider: "cellar".to_owned(),
             is_default: true,
             limits: "1000/s".parse::<Rates>().expect("rates").0,
             by_segments: false,
-            from_us: start_us,
-            until_us: start_us + 1_000_000,
+            from: start_at,
+            until: start_at.plus(Duration::from_secs(1)),
             released: Vec::new(),
             held: Vec::new(),
             max_messages: want,

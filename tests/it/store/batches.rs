@@ -113,8 +113,8 @@ async fn batch_has_one_permit_with_the_cost_of_all_messages() {
             .iter()
             .map(|row| match row.permit {
                 Permit {
-                    start_at_us: Some(permit),
-                } => permit,
+                    start_at: Some(permit),
+                } => permit.as_micros(),
                 Permit::AT_ONCE => panic!("there is a limit"),
             })
             .collect();
@@ -123,7 +123,7 @@ async fn batch_has_one_permit_with_the_cost_of_all_messages() {
             let cost = i64::try_from(*size).expect("small") * 2_500;
             assert!(pair[1] - pair[0] >= cost, "{permits:?} {sizes:?}");
         }
-        assert!(claimed.next_us.expect("a next one") > claim.from_us);
+        assert!(claimed.next_at.expect("a next one") > claim.from);
     })
     .await;
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use smsq::instant::DbMicros;
 use smsq::limit::{Permit, PermitCost, Reservation};
 use smsq::queue::ProviderClaim;
 use smsq::sms::{Class, Timestamp};
@@ -257,8 +259,8 @@ async fn rate_limit_gives_each_message_its_own_permit() {
             .iter()
             .map(|row| match row.permit {
                 Permit {
-                    start_at_us: Some(permit),
-                } => permit,
+                    start_at: Some(permit),
+                } => permit.as_micros(),
                 Permit::AT_ONCE => 0,
             })
             .collect();
@@ -266,17 +268,17 @@ async fn rate_limit_gives_each_message_its_own_permit() {
         for pair in permits.windows(2) {
             assert!(pair[1] - pair[0] >= 10_000, "{permits:?}");
         }
-        assert!(claimed.next_us.expect("a next one") >= claim.until_us);
+        assert!(claimed.next_at.expect("a next one") >= claim.until);
         let nothing = queue.claim_with(worker.id, NOW, claim.clone()).await;
         assert!(nothing.rows.is_empty(), "another claim of the same permits");
         let held = vec![Reservation {
             campaign_id: spring,
             cost: PermitCost::of_message(1),
-            unused_us: None,
+            unused: None,
         }];
         let later = ProviderClaim {
-            from_us: claim.from_us + 100_000,
-            until_us: claim.until_us + 100_000,
+            from: claim.from.plus(Duration::from_millis(100)),
+            until: claim.until.plus(Duration::from_millis(100)),
             held,
             max_messages: 1,
             ..claim
@@ -284,7 +286,7 @@ async fn rate_limit_gives_each_message_its_own_permit() {
         let given = queue.claim_with(worker.id, NOW, later.clone()).await;
         assert_eq!(
             given.held,
-            [Some(Permit::at(later.from_us))],
+            [Some(Permit::at(later.from))],
             "the held one is first"
         );
         assert_eq!(given.rows.len(), 1);
@@ -330,11 +332,11 @@ async fn paused_provider_gives_no_permits() {
             .claim_with(worker.id, NOW, claim_of(&[(spring, 3)]))
             .await;
         assert!(claimed.rows.is_empty());
-        assert_eq!(claimed.next_us, Some(after(30).as_millis() * 1_000));
-        let from_us = after(30).as_millis() * 1_000;
+        assert_eq!(claimed.next_at, Some(after(30).into()));
+        let from = DbMicros::from(after(30));
         let later = ProviderClaim {
-            from_us,
-            until_us: from_us + 50_000,
+            from,
+            until: from.plus(Duration::from_millis(50)),
             ..claim_of(&[(spring, 3)])
         };
         let claimed = queue.claim_with(worker.id, after(30), later).await;

@@ -1,5 +1,8 @@
 //! Rate limits that workers share, and which campaigns they delay.
 
+use std::time::Duration;
+
+use smsq::instant::DbMicros;
 use smsq::limit::{PermitCost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
@@ -16,11 +19,11 @@ fn rates(text: &str) -> Rates {
 
 /// A claim for one campaign at an instant, with the limits that the worker declares.
 fn claim_at(now: Timestamp, campaign_id: i64, want: u32, limits: &str) -> ProviderClaim {
-    let from_us = now.as_millis() * 1_000;
+    let from = DbMicros::from(now);
     ProviderClaim {
         limits: rates(limits).0,
-        from_us,
-        until_us: from_us + 50_000,
+        from,
+        until: from.plus(Duration::from_millis(50)),
         ..claim_of(&[(campaign_id, want)])
     }
 }
@@ -143,7 +146,7 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
             .claim_with(other.id, NOW, claim_of(&[(spring, 3)]))
             .await;
         assert!(done.rows.is_empty());
-        assert_eq!(done.next_us, Some(after(30).as_millis() * 1_000));
+        assert_eq!(done.next_at, Some(after(30).into()));
     })
     .await;
 }
@@ -172,11 +175,10 @@ async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
         let second = queue.claim_with(worker.id, NOW, claim()).await;
         assert_eq!((count(&second, slow), count(&second, quick)), (0, 8));
         // The limit delays only the campaign, not its provider.
-        assert_eq!(second.next_us, None);
-        let next_us = NOW.as_millis() * 1_000 + 1_000_000;
-        let waits = second.limited.iter().map(|(id, at_us)| (*id, *at_us));
-        let waits: Vec<(i64, bool)> = waits.map(|(id, at_us)| (id, at_us > next_us)).collect();
-        assert!(!waits.is_empty() && waits.iter().all(|one| *one == (slow, true)));
+        assert_eq!(second.next_at, None);
+        let next_at = DbMicros::from(after(1));
+        let mut waits = second.limited.iter();
+        assert!(waits.len() > 0 && waits.all(|(id, at)| *id == slow && *at > next_at));
         assert_eq!(queue.count("sending"), 16);
     })
     .await;
@@ -193,7 +195,7 @@ async fn held_request_takes_its_permit_before_new_messages() {
             held: vec![Reservation {
                 campaign_id: slow,
                 cost: PermitCost::of_message(1),
-                unused_us: None,
+                unused: None,
             }],
             ..claim_of(&[(slow, 4), (quick, 4), (slow, 8), (quick, 8)])
         };
@@ -213,8 +215,8 @@ async fn exhausted_account_limit_is_reported_for_the_provider() {
         let claim = || claim_at(NOW, spring, 5, "1/min");
         let first = queue.claim_with(worker.id, NOW, claim()).await;
         assert_eq!((first.rows.len(), first.limited.len()), (1, 0));
-        let next_us = first.next_us.expect("the account's next permit");
-        assert!(next_us >= after(60).as_millis() * 1_000);
+        let next_at = first.next_at.expect("the account's next permit");
+        assert!(next_at >= after(60).into());
     })
     .await;
 }
@@ -284,7 +286,7 @@ async fn campaign_with_unreadable_limit_sends_nothing() {
             held: vec![Reservation {
                 campaign_id: spring,
                 cost: PermitCost::of_message(1),
-                unused_us: None,
+                unused: None,
             }],
             ..claim_at(after(60), spring, 20, "")
         };

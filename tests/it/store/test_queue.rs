@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq::instant::DbMicros;
 use smsq::queue::admission::AdmissionRules;
 use smsq::queue::resend::ResendRule;
 use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
@@ -119,8 +120,8 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
         is_default: true,
         limits: Vec::new(),
         by_segments: false,
-        from_us: NOW.as_millis() * 1_000,
-        until_us: NOW.as_millis() * 1_000 + 50_000,
+        from: NOW.into(),
+        until: DbMicros::from(NOW).plus(Duration::from_millis(50)),
         released: Vec::new(),
         held: Vec::new(),
         max_messages: asks.iter().map(|(_, max_messages)| max_messages).sum(),
