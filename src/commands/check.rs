@@ -210,9 +210,8 @@ impl Findings {
             } else {
                 "not encrypted"
             };
-            let (version, host, skip_locked) = (&probe.version, &probe.host, probe.skip_locked);
-            let finding = format!("{version} at {host}, {encryption}; tried: {skip_locked}");
-            self.ok("server", &finding);
+            let (version, host) = (&probe.version, &probe.host);
+            self.ok("server", &format!("{version} at {host}, {encryption}"));
             if let Some(settings) = unsafe_settings(&store).await? {
                 self.note("server", &settings);
             }

@@ -41,7 +41,6 @@ pub(super) struct Search<'a> {
     pub(super) batch: &'a CommitBatch,
     pub(super) campaigns: &'a HashMap<i64, ClaimedCampaign>,
     pub(super) cursors: &'a ClaimCursors,
-    pub(super) skips_locked: bool,
     /// Whether the suppression list has any phone.
     pub(super) has_suppressed: bool,
     /// The last key locked of each campaign.
@@ -108,8 +107,7 @@ impl Search<'_> {
                 after: self.locked.get(&campaign_id).copied(),
                 count: missing,
             };
-            let rows =
-                claim::next_candidates(connection, self.cursors, self.skips_locked, wanted).await?;
+            let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
             found.is_short = rows.len() < missing as usize;
             if let Some(key) = rows.iter().map(Candidate::key).max() {
                 self.locked.insert(campaign_id, key);

@@ -8,14 +8,11 @@ use diesel::dsl::{case_when, exists};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, update};
 use rand::RngExt;
-use rand::seq::SliceRandom;
 
 use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, ROWS, conflict, in_list, load_locked, load_skipping_locked, with_conn,
-};
+use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::schema::{sms, worker};
 use super::settle;
 use crate::phone::Phone;
@@ -31,9 +28,6 @@ const MAX_CLAIM: i64 = i64::MAX - 1;
 
 /// Column `claimed_provider` of a message in doubt that was sent through several providers.
 pub(super) const SEVERAL: &str = "";
-
-/// If locked rows cannot be skipped, rows are chosen among this many times as many.
-const SPREAD: i64 = 4;
 
 #[diesel::declare_sql_function]
 extern "SQL" {
@@ -177,12 +171,8 @@ macro_rules! ready {
 pub(super) async fn next_candidates(
     connection: &mut Connection,
     cursors: &ClaimCursors,
-    skips_locked: bool,
     wanted: Wanted,
 ) -> QueryResult<Vec<Candidate>> {
-    if !skips_locked {
-        return candidates_without_skipping(connection, wanted).await;
-    }
     let cursor = cursors.of(wanted.campaign_id);
     // The index of SQLite has no deleted rows.
     if let Some(cursor) = cursor.filter(|cursor| {
@@ -229,38 +219,6 @@ async fn candidates_after(
         );
         rows.extend(later?);
     }
-    Ok(rows)
-}
-
-/// Without skipping locked rows: chooses some of the next rows at random, so that workers rarely wait for each other,
-/// and locks those that are still ready.
-async fn candidates_without_skipping(
-    connection: &mut Connection,
-    wanted: Wanted,
-) -> QueryResult<Vec<Candidate>> {
-    let (due_at, id) = wanted.after.unwrap_or((i64::MIN, i64::MIN));
-    let mut ids: Vec<i64> = with_conn!(connection, |conn| sms::table
-        .filter(sms::campaign_id.eq(wanted.campaign_id))
-        .filter(sms::state.eq(State::Ready.code()))
-        .filter(sms::due_at.le(wanted.now))
-        .filter(sms::due_at.ge(due_at))
-        .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
-        .order((sms::due_at, sms::id))
-        .limit(i64::from(wanted.count) * SPREAD)
-        .select(sms::id)
-        .load(conn))?;
-    ids.shuffle(&mut rand::rng());
-    ids.truncate(wanted.count as usize);
-    let rows: QueryResult<Vec<Candidate>> = load_locked!(
-        connection,
-        sms::table
-            .filter(sms::id.eq_any(&ids))
-            .filter(sms::state.eq(State::Ready.code()))
-            .order(sms::id)
-            .select(Candidate::as_select())
-    );
-    let mut rows = rows?;
-    rows.sort_unstable_by_key(Candidate::key);
     Ok(rows)
 }
 

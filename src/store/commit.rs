@@ -34,13 +34,8 @@ type Committed = (CommitResult, HashMap<i64, ClaimKey>);
 impl Store {
     /// Does all of the batch in one transaction.
     pub async fn commit(&self, batch: &CommitBatch) -> Result<CommitResult, StoreError> {
-        let skips_locked = self.skips_locked().await?;
-        let (result, reached) = transaction!(self, |connection| commit(
-            connection,
-            batch,
-            &self.cursors,
-            skips_locked
-        ))?;
+        let (result, reached) =
+            transaction!(self, |connection| commit(connection, batch, &self.cursors))?;
         for (campaign_id, key) in reached {
             self.cursors.advance(campaign_id, key);
         }
@@ -52,14 +47,13 @@ async fn commit(
     connection: &mut Connection,
     batch: &CommitBatch,
     cursors: &ClaimCursors,
-    skips_locked: bool,
 ) -> QueryResult<Committed> {
     let mut result = CommitResult::default();
     let found = if is_independent(batch) {
         let (settled, found) = independent!(
             connection,
             |connection| settle::settle_all(connection, &batch.settlements, batch.now),
-            |connection| Found::search(connection, batch, cursors, skips_locked),
+            |connection| Found::search(connection, batch, cursors),
         )?;
         result.settled = settled;
         found
@@ -67,7 +61,7 @@ async fn commit(
         (result.settled, result.released) = settle(connection, batch).await?;
         recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
-        Found::search(connection, batch, cursors, skips_locked).await?
+        Found::search(connection, batch, cursors).await?
     };
     let Some(mut found) = found else {
         limits::pause(connection, &batch.pauses).await?;
@@ -154,7 +148,6 @@ impl Found {
         connection: &mut Connection,
         batch: &CommitBatch,
         cursors: &ClaimCursors,
-        skips_locked: bool,
     ) -> QueryResult<Option<Self>> {
         if batch.claims.is_empty() {
             return Ok(None);
@@ -172,7 +165,6 @@ impl Found {
             batch,
             campaigns: &campaigns,
             cursors,
-            skips_locked,
             has_suppressed,
             locked: HashMap::new(),
             writes: ClaimWrites::new(),

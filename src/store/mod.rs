@@ -42,7 +42,6 @@ use std::time::{Duration, SystemTime};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
-use tokio::sync::OnceCell;
 
 use crate::secret::Secret;
 use crate::sms::{Timestamp, millis};
@@ -59,7 +58,7 @@ pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, Windo
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
 };
-pub use connection::{Probe, SkipLocked, all_closed};
+pub use connection::{Probe, all_closed};
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, ImportTexts};
@@ -135,7 +134,6 @@ pub enum Access {
 pub struct Store {
     pool: Arc<Pool>,
     cursors: Arc<claim::ClaimCursors>,
-    skip_locked: Arc<OnceCell<SkipLocked>>,
     /// How long a query or transaction may take; `None`: as long as it needs.
     limit: Option<Duration>,
 }
@@ -172,7 +170,6 @@ impl Store {
         let store = Self {
             pool: Arc::new(Pool::new(location)),
             cursors: Arc::default(),
-            skip_locked: Arc::default(),
             limit: None,
         };
         store.refuse_pooler().await?;

@@ -32,7 +32,7 @@ use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnectio
 use super::{StoreError, StoreErrorKind};
 pub use pool::all_closed;
 pub(super) use pool::{Lane, Location, Pool, PooledConnection};
-pub use probe::{Probe, SkipLocked};
+pub use probe::Probe;
 pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};
 pub(super) use transaction::{
     Attempts, Chunk, audited, in_chunks, querying, reading, run_query, run_transaction,

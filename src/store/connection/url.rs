@@ -31,12 +31,11 @@ pub(in crate::store) struct ServerUrl {
     /// A file with the certificates of a private authority, in PEM.
     pub(super) authority: Option<PathBuf>,
     /// If false, claims do not use `SKIP LOCKED`.
-    pub(super) skips_locked: bool,
     /// Nothing is written, so a replica or a user without write permission is allowed.
     pub(in crate::store) is_only_read: bool,
 }
 
-const PARAMETERS: &str = "`tls=required|off`, `tls_ca=FILE`, `socket=PATH`, `skip_locked=off`";
+const PARAMETERS: &str = "`tls=required|off`, `tls_ca=FILE`, `socket=PATH`";
 
 impl ServerKind {
     pub(in crate::store) fn of(scheme: &str) -> Option<Self> {
@@ -98,7 +97,6 @@ impl ServerUrl {
             database: decoded(database)?,
             encrypted: true,
             authority: None,
-            skips_locked: true,
             is_only_read: false,
         };
         for host in hosts.split(',').filter(|host| !host.is_empty()) {
@@ -140,9 +138,6 @@ impl ServerUrl {
             ("socket", _) => {
                 self.socket = Some(value.into());
                 self.encrypted = false;
-            }
-            ("skip_locked", "on" | "off") => {
-                self.skips_locked = value.eq_ignore_ascii_case("on");
             }
             // The first host of a list that can be written is always taken.
             ("target_session_attrs", "read-write" | "primary") => {}

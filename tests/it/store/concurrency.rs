@@ -6,7 +6,6 @@ use smsq::queue::{Settled, Settlement};
 use smsq::store::{Access, CommitBatch, Store};
 
 use super::test_queue::{NOW, PROVIDER, TestQueue, claim_of, commit_batch, on_every_engine, sent};
-use crate::support::databases::Kind;
 
 const STORES: usize = 4;
 const TASKS_OF_EACH: usize = 4;
@@ -82,14 +81,4 @@ async fn crowd(queue: &TestQueue, url: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_concurrent_workers_settle_each_message_once() {
     on_every_engine(async |queue| crowd(queue, &queue.db.url).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn sixteen_workers_without_skip_locked_settle_each_once() {
-    on_every_engine(async |queue| {
-        if queue.db.kind != Kind::Sqlite {
-            crowd(queue, &format!("{}?skip_locked=off", queue.db.url)).await;
-        }
-    })
-    .await;
 }
