@@ -6,7 +6,9 @@ mod doubt;
 mod faults;
 mod history;
 mod late_commits;
+mod lookups;
 mod provider;
+mod receipts;
 mod servers;
 mod tests;
 mod turns;
@@ -42,6 +44,22 @@ pub(super) use provider::SimProvider;
 const START: Timestamp = Timestamp::from_millis(4_000_000_000_000);
 /// The longest that a simulated campaign may take.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
+
+/// The provider's status lookup, where it has one.
+const LOOKUP: &str = "
+[lookup]
+path = '/messages'
+query = { to = '{{ phone }}' }
+list = '/messages'
+matches = { '/reference' = '{{ reference }}' }
+message_id = '/id'
+at = '/at'
+more = '/next'
+after = '2s'
+absent_after = '30s'
+horizon = '720h'
+rate = '50/s'
+";
 
 /// A worker, its lifetime, and the faults of its host.
 struct WorkerSpec {
@@ -200,10 +218,15 @@ impl Simulation {
         } else {
             String::new()
         };
+        let lookup = if self.world.lookups.is_some() {
+            LOOKUP
+        } else {
+            ""
+        };
         let section = format!(
             "kind = 'sandbox'\nurl = 'http://world.invalid/'\nbatch = {{ per_call = {} }}\n\
-             honours_reference = {}\n{honoured_for}\n{limit}",
-            self.world.max_batch, self.world.honours_reference
+             honours_reference = {}\n{honoured_for}\n{limit}\nreceipts = {{ enabled = {} }}\n{lookup}",
+            self.world.max_batch, self.world.honours_reference, self.world.has_receipts
         );
         let section: toml::Table = toml::from_str(&section).expect("a section");
         Provider::from_section("world", &section, &|_| None).expect("a provider")

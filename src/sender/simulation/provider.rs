@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::START;
 use super::history::Start;
 use crate::sender::request::InFlight;
 use crate::sms::{Class, Failure, Outcome};
@@ -50,6 +51,29 @@ impl Faults {
     }
 }
 
+/// How status lookups are answered.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sender) struct Lookups {
+    /// A message is listed so long after it was accepted.
+    pub(in crate::sender) listed_after: Duration,
+    /// The part of the lookups without a response, …
+    pub(in crate::sender) lost: f64,
+    /// … with an error, …
+    pub(in crate::sender) failed: f64,
+    /// … and with a list that has more pages.
+    pub(in crate::sender) cut: f64,
+}
+
+/// A message that was accepted.
+#[derive(Clone, Debug)]
+pub(in crate::sender) struct Accepted {
+    pub(in crate::sender) phone: String,
+    pub(in crate::sender) reference: String,
+    pub(in crate::sender) id: String,
+    /// Since the start of the simulation.
+    pub(in crate::sender) at: Duration,
+}
+
 #[derive(Default)]
 struct Log {
     starts: Vec<Start>,
@@ -59,7 +83,9 @@ struct Log {
     delivered: HashMap<String, u32>,
     /// The id of each reference, and when it was accepted.
     references: HashMap<String, (String, Instant)>,
+    accepted: Vec<Accepted>,
     calls: usize,
+    lookups: usize,
 }
 
 /// A provider behind a network that loses requests and responses.
@@ -75,6 +101,10 @@ pub(in crate::sender) struct SimProvider {
     /// The most messages of one request.
     pub(in crate::sender) max_batch: usize,
     pub(in crate::sender) latency: Duration,
+    /// `None`: there are no status lookups.
+    pub(in crate::sender) lookups: Option<Lookups>,
+    /// Whether it reports what became of messages.
+    pub(in crate::sender) has_receipts: bool,
     log: Mutex<Log>,
 }
 
@@ -89,6 +119,8 @@ impl SimProvider {
             remembers: Duration::from_secs(30 * 86_400),
             max_batch: 1,
             latency: Duration::from_millis(80),
+            lookups: None,
+            has_receipts: false,
             log: Mutex::default(),
         }
     }
@@ -262,10 +294,64 @@ impl SimProvider {
             return known;
         }
         log.starts[number].delivered = true;
+        log.accepted.push(Accepted {
+            phone: phone.clone(),
+            reference: reference.clone(),
+            id: id.clone(),
+            at: self.began.elapsed(),
+        });
         log.references
             .insert(reference, (id.clone(), Instant::now()));
         *log.delivered.entry(phone).or_default() += 1;
         id
+    }
+
+    /// Lists the messages to the phone in the request.
+    pub(in crate::sender) async fn lookup(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Outcome> {
+        let lookups = self.lookups.expect("it has lookups");
+        let dice = self.random.lock().expect("no panic").random::<f64>();
+        tokio::time::sleep(self.latency).await;
+        if dice < lookups.lost {
+            return lost().await;
+        }
+        let (now, clock) = (self.began.elapsed(), START.plus(self.began.elapsed()));
+        let to = request.uri().query().unwrap_or_default();
+        let (_, to) = url::form_urlencoded::parse(to.as_bytes())
+            .find(|(key, _)| key == "to")
+            .expect("a phone");
+        let mut log = self.log.lock().expect("no panic");
+        log.lookups += 1;
+        let listed: Vec<Value> = log
+            .accepted
+            .iter()
+            .filter(|message| message.phone == to && message.at + lookups.listed_after <= now)
+            .map(|message| {
+                let at = START.plus(message.at).to_string();
+                json!({ "id": message.id, "reference": message.reference, "at": at })
+            })
+            .collect();
+        let is_cut = dice >= 1.0 - lookups.cut;
+        let list = json!({ "messages": listed, "next": is_cut.then_some("2") });
+        let is_failed = dice < lookups.lost + lookups.failed;
+        let mut answer = response(if is_failed { 500 } else { 200 }, &list.to_string());
+        let date = jiff::Timestamp::from_millisecond(clock.as_millis()).expect("a date");
+        let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        let date = http::HeaderValue::from_str(&date).expect("a header");
+        answer.headers_mut().insert("date", date);
+        Ok(answer)
+    }
+
+    /// The number of status lookups with a response.
+    pub(in crate::sender) fn lookups_answered(&self) -> usize {
+        self.log.lock().expect("no panic").lookups
+    }
+
+    /// All messages that were accepted so far.
+    pub(in crate::sender) fn accepted(&self) -> Vec<Accepted> {
+        self.log.lock().expect("no panic").accepted.clone()
     }
 
     /// All requests so far, and when none should have started.
