@@ -38,11 +38,6 @@ impl DeliveryState {
             Self::NoReport => "no_report",
         }
     }
-
-    /// Whether the message can be listed for another attempt by the operator, so that its text is kept.
-    pub const fn keeps_text(self) -> bool {
-        matches!(self, Self::Awaiting | Self::Undelivered | Self::Expired)
-    }
 }
 
 /// What all receipts of a message say together.

@@ -9,20 +9,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use diesel::backend::Backend;
 use diesel::dsl::{min, sql};
-use diesel::query_builder::{AstPass, QueryFragment};
-use diesel::serialize::ToSql;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
-use diesel::{QueryResult, delete, update};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+use diesel::{QueryResult, delete, sql_query, update};
+use serde_json::{Value, json};
 
 use super::awaiting::is_unknown;
 use super::claim::id_in_reference;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Dialect, Prepared, in_list, insert_new, load_locked, reading, transaction,
-    with_conn,
+    Connection, Prepared, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
 use super::schema::{receipt, sms, sms_failed, sms_sent};
 use super::{Store, StoreError, settle, suppression};
@@ -44,6 +41,21 @@ const NEXT_AGE: u32 = 8;
 const MAX_KEY: usize = 320;
 /// The number in column `part` of a part that is identified by the provider's id.
 const PART_WITH_ID: i32 = -1;
+
+/// What all receipts of a sent message say, and its assignment. The text of a message that may be fixed is kept.
+const DELIVERY: [(&str, &str); 7] = [
+    ("id", "BIGINT"),
+    ("state", "VARCHAR(16)"),
+    ("class", "VARCHAR(255)"),
+    ("code", "TEXT"),
+    ("reason", "TEXT"),
+    ("at", "BIGINT"),
+    ("note", "TEXT"),
+];
+const SET_DELIVERY: &str = "delivery_state = v.state, delivery_class = v.class, delivery_code = v.code, \
+    delivery_reason = v.reason, delivery_at = v.at, delivery_note = v.note, \
+    content = CASE WHEN v.state IN ('undelivered', 'expired') THEN content END, \
+    params = CASE WHEN v.state IN ('undelivered', 'expired') THEN params END";
 
 /// What was done with receipts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,79 +143,6 @@ struct OpenSms {
     phone: String,
     /// One attempt may have been accepted, and none was made after it.
     is_only_doubt: bool,
-}
-
-/// What all receipts of a sent message say, as columns of its row.
-#[derive(Clone, Debug)]
-struct DeliveryChange {
-    id: i64,
-    state: &'static str,
-    class: Option<String>,
-    code: Option<String>,
-    reason: Option<String>,
-    at: Option<i64>,
-    note: Option<String>,
-    /// 1: its text is still needed.
-    keeps_text: i32,
-}
-
-/// Sets the delivery of sent messages, each to its own, in one statement.
-struct UpdateDeliveries<'a>(&'a [DeliveryChange]);
-
-impl<DB> QueryFragment<DB> for UpdateDeliveries<'_>
-where
-    DB: Backend + Dialect,
-    i64: ToSql<BigInt, DB>,
-    i32: ToSql<Integer, DB>,
-    str: ToSql<Text, DB>,
-{
-    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        const SET: &str = " SET delivery_state = v.column2, delivery_class = v.column3, delivery_code = v.column4, \
-            delivery_reason = v.column5, delivery_at = v.column6, delivery_note = v.column7, \
-            content = CASE WHEN v.column8 = 1 THEN content END, params = CASE WHEN v.column8 = 1 THEN params END";
-        /// Columns after the first of a row of values.
-        macro_rules! columns {
-            ($($name:literal: $type:ty = $value:expr),+) => {
-                $({
-                    out.push_sql(", ");
-                    out.push_bind_param::<$type, _>($value)?;
-                    if DB::UPDATES_BY_JOIN {
-                        out.push_sql(concat!(" AS ", $name));
-                    }
-                })+
-            };
-        }
-        out.push_sql("UPDATE sms_sent");
-        out.push_sql(if DB::UPDATES_BY_JOIN { " JOIN (" } else { SET });
-        for (index, row) in self.0.iter().enumerate() {
-            out.push_sql(match (DB::UPDATES_BY_JOIN, index) {
-                (true, 0) => "SELECT CAST(",
-                (true, _) => " UNION ALL SELECT CAST(",
-                (false, 0) => " FROM (VALUES (",
-                (false, _) => "), (",
-            });
-            out.push_bind_param::<BigInt, _>(&row.id)?;
-            if DB::UPDATES_BY_JOIN {
-                out.push_sql(" AS SIGNED) AS column1");
-            }
-            columns!(
-                "column2": Text = &row.state,
-                "column3": Nullable<Text> = &row.class,
-                "column4": Nullable<Text> = &row.code,
-                "column5": Nullable<Text> = &row.reason,
-                "column6": Nullable<BigInt> = &row.at,
-                "column7": Nullable<Text> = &row.note,
-                "column8": Integer = &row.keeps_text
-            );
-        }
-        if DB::UPDATES_BY_JOIN {
-            out.push_sql(") AS v ON sms_sent.id = v.column1");
-            out.push_sql(SET);
-        } else {
-            out.push_sql(")) AS v WHERE sms_sent.id = v.column1");
-        }
-        Ok(())
-    }
 }
 
 impl Tried {
@@ -377,22 +316,6 @@ impl DeliveryRow {
             sms_id: Some(self.id),
             ..Tried::new(&self.provider, &receipt, at)
         })
-    }
-}
-
-impl DeliveryChange {
-    fn new(id: i64, delivery: Delivery) -> Self {
-        let (class, code, reason) = columns(delivery.failure);
-        Self {
-            id,
-            state: delivery.state.as_str(),
-            class,
-            code,
-            reason,
-            at: delivery.at.map(Timestamp::as_millis),
-            note: delivery.note,
-            keeps_text: delivery.state.keeps_text().into(),
-        }
     }
 }
 
@@ -800,7 +723,7 @@ async fn update_deliveries(
             let reason = opt_out_reason(&row.provider, now);
             opted_out.insert(row.phone, Some(reason));
         }
-        changes.push(DeliveryChange::new(row.id, found));
+        changes.push((row.id, found));
     }
     let mut early = Vec::new();
     for mut tried in matched.into_values().flatten() {
@@ -825,16 +748,41 @@ async fn update_deliveries(
         .collect();
     delete_receipts(connection, &stored).await?;
     insert_new!(connection, receipt::table, &kept)?;
-    if !changes.is_empty() {
-        let changes = in_list(changes);
-        with_conn!(connection, |conn| Prepared(UpdateDeliveries(&changes))
-            .execute(conn))?;
-    }
+    store_deliveries(connection, changes).await?;
     let opted_out: Vec<_> = opted_out.into_iter().collect();
     if !opted_out.is_empty() {
         suppression::insert(connection, &opted_out, now).await?;
     }
     Ok((new, early))
+}
+
+/// Stores what became of these messages, in one statement.
+async fn store_deliveries(
+    connection: &mut Connection,
+    deliveries: Vec<(i64, Delivery)>,
+) -> QueryResult<()> {
+    if deliveries.is_empty() {
+        return Ok(());
+    }
+    let members = |(id, delivery): (i64, Delivery)| {
+        let (class, code, reason) = columns(delivery.failure);
+        json!({
+            "id": id,
+            "state": delivery.state.as_str(),
+            "class": class,
+            "code": code,
+            "reason": reason,
+            "at": delivery.at.map(Timestamp::as_millis),
+            "note": delivery.note,
+        })
+    };
+    let deliveries: Value = deliveries.into_iter().map(members).collect();
+    let sql = connection.update_from_json("sms_sent", SET_DELIVERY, &DELIVERY);
+    with_conn!(connection, |conn| Prepared(
+        sql_query(&sql).bind::<Text, _>(deliveries.to_string())
+    )
+    .execute(conn))?;
+    Ok(())
 }
 
 fn by_message(receipts: impl IntoIterator<Item = Tried>) -> BTreeMap<i64, Vec<Tried>> {

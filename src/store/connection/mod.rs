@@ -20,12 +20,10 @@ use std::time::Duration;
 
 use diesel::backend::Backend;
 use diesel::connection::SimpleConnection as _;
-use diesel::mysql::Mysql;
-use diesel::pg::Pg;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
 use diesel::result::{ConnectionError, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use diesel::sqlite::SqliteConnection;
 use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
 
@@ -468,6 +466,37 @@ impl Connection {
         }
     }
 
+    /// A statement that updates rows by their ids from a list of JSON objects, its parameter. `set` assigns their
+    /// members, columns of `v`; `members` are their names and types.
+    pub(super) fn update_from_json(
+        &self,
+        table: &str,
+        set: &str,
+        members: &[(&str, &str)],
+    ) -> String {
+        let list = |member: fn(&str, &str) -> String| {
+            let members = members.iter().map(|(name, kind)| member(name, kind));
+            members.collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Self::Sqlite(_) => {
+                let members = list(|name, _| format!("value ->> '{name}' AS {name}"));
+                let values = format!("(SELECT {members} FROM json_each(?)) AS v");
+                format!("UPDATE {table} SET {set} FROM {values} WHERE {table}.id = v.id")
+            }
+            Self::Postgres(_) => {
+                let members = list(|name, kind| format!("{name} {kind}"));
+                let values = format!("jsonb_to_recordset(CAST($1 AS jsonb)) AS v({members})");
+                format!("UPDATE {table} SET {set} FROM {values} WHERE {table}.id = v.id")
+            }
+            Self::Mysql(_) => {
+                let members = list(|name, kind| format!("{name} {kind} PATH '$.{name}'"));
+                let values = format!("JSON_TABLE(?, '$[*]' COLUMNS ({members})) AS v");
+                format!("UPDATE {table} JOIN {values} ON {table}.id = v.id SET {set}")
+            }
+        }
+    }
+
     /// A table `queue` of the ids of the campaigns that table `sms` has, without reading each of its rows.
     pub(super) fn campaigns_in_queue(&self) -> &'static str {
         match self {
@@ -510,24 +539,6 @@ impl Connection {
         };
         StoreError::new(database, kind, message(error))
     }
-}
-
-/// How an engine updates rows with values from a list.
-pub(super) trait Dialect {
-    /// `UPDATE … JOIN (SELECT … UNION ALL …)`, else `UPDATE … FROM (VALUES …)`.
-    const UPDATES_BY_JOIN: bool;
-}
-
-impl Dialect for Sqlite {
-    const UPDATES_BY_JOIN: bool = false;
-}
-
-impl Dialect for Pg {
-    const UPDATES_BY_JOIN: bool = false;
-}
-
-impl Dialect for Mysql {
-    const UPDATES_BY_JOIN: bool = true;
 }
 
 /// A query that stays prepared on its connection, although diesel would prepare it each time: an `UPDATE`, or a query
