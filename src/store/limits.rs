@@ -71,16 +71,26 @@ impl Store {
     }
 }
 
-/// Reads the limits of those scopes that have a row.
-async fn read(connection: &mut Connection, scopes: &BTreeSet<String>) -> QueryResult<Limits> {
+/// Reads the limits of those scopes that have a row, with `lock` in the order of their names and locked.
+async fn read(
+    connection: &mut Connection,
+    scopes: &BTreeSet<String>,
+    lock: bool,
+) -> QueryResult<Limits> {
     let scopes: Vec<&String> = scopes.iter().collect();
     let mut found = Limits::new();
     for scopes in scopes.chunks(ROWS) {
         let scopes = in_list(scopes.iter().copied());
-        let rows: Vec<LimitRow> = with_conn!(connection, |conn| Prepared(
-            rate_limit::table.filter(rate_limit::scope.eq_any(&scopes))
-        )
-        .load(conn))?;
+        let rows = || {
+            rate_limit::table
+                .filter(rate_limit::scope.eq_any(&scopes))
+                .order(rate_limit::scope)
+        };
+        let rows: Vec<LimitRow> = if lock {
+            load_locked!(connection, prepared rows())?
+        } else {
+            with_conn!(connection, |conn| Prepared(rows()).load(conn))?
+        };
         found.extend(limits(rows));
     }
     Ok(found)
@@ -94,7 +104,7 @@ pub(super) async fn lock(
     if scopes.is_empty() {
         return Ok(Limits::new());
     }
-    let locked = lock_existing(connection, scopes).await?;
+    let locked = read(connection, scopes, true).await?;
     let missing: Vec<_> = scopes
         .iter()
         .filter(|scope| !locked.contains_key(*scope))
@@ -104,26 +114,7 @@ pub(super) async fn lock(
         return Ok(locked);
     }
     insert_new!(connection, rate_limit::table, &missing)?;
-    lock_existing(connection, scopes).await
-}
-
-async fn lock_existing(
-    connection: &mut Connection,
-    scopes: &BTreeSet<String>,
-) -> QueryResult<Limits> {
-    let scopes: Vec<&String> = scopes.iter().collect();
-    let mut locked = Limits::new();
-    for scopes in scopes.chunks(ROWS) {
-        let scopes = in_list(scopes.iter().copied());
-        let rows: Vec<LimitRow> = load_locked!(
-            connection,
-            prepared rate_limit::table
-                .filter(rate_limit::scope.eq_any(&scopes))
-                .order(rate_limit::scope)
-        )?;
-        locked.extend(limits(rows));
-    }
-    Ok(locked)
+    read(connection, scopes, true).await
 }
 
 fn limits(rows: Vec<LimitRow>) -> Limits {
@@ -239,7 +230,7 @@ impl PermitEstimate {
     ) -> QueryResult<Vec<Self>> {
         let limited = limited(campaigns);
         let scopes = limited.keys().map(|id| campaign_scope(*id));
-        let mut read = read(connection, &scopes.collect()).await?;
+        let mut read = read(connection, &scopes.collect(), false).await?;
         let campaigns = campaign_limits(batch, &limited, &mut read);
         let estimates = batch.claims.iter().map(|claim| {
             let mut estimate = Self {
@@ -314,7 +305,7 @@ impl LockedLimits {
             }
         }
         // An account has a row if it had a limit or a pause.
-        scopes.extend(read(connection, &unlimited).await?.into_keys());
+        scopes.extend(read(connection, &unlimited, false).await?.into_keys());
         let mut accounts = lock(connection, &scopes).await?;
         let campaigns = campaign_limits(batch, &limited, &mut accounts);
         apply_pauses(&mut accounts, &batch.pauses);

@@ -16,7 +16,7 @@ use super::transitions::Resend;
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{Audited, CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
 use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
-use crate::sms::{Acceptance, Class, State, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// The provider in `sms_sent` of messages that an operator settled.
 const OPERATOR: &str = "operator";
@@ -194,15 +194,7 @@ impl Store {
                     .limit(CHUNK)
                     .select((sms::id, sms::in_doubt))
             )?;
-            for (in_doubt, ids) in by_doubt(rows.iter().copied()) {
-                match CertainFailure::unless_in_doubt(cancelled(), in_doubt) {
-                    Ok(failure) => settle::cancel(connection, &ids, &failure, 0, now).await?,
-                    Err(failure) => {
-                        let change = (&failure, Doubt::Unchanged, 0);
-                        transitions::mark_unknown(connection, &ids, change, now).await?;
-                    }
-                }
-            }
+            end(connection, rows.iter().copied(), &cancelled(), now).await?;
             QueryResult::Ok(Chunk::all(rows.len()))
         })
     }
@@ -230,21 +222,11 @@ impl Store {
                     .limit(CHUNK)
                     .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
             )?;
-            let expiring = rows.iter().filter(|row| row.2.is_some_and(|at| at <= by));
-            let expiring = expiring.map(|&(_, id, _, in_doubt)| (id, in_doubt));
-            let mut ended = 0;
-            for (in_doubt, ids) in by_doubt(expiring) {
-                ended += ids.len() as u64;
-                match CertainFailure::unless_in_doubt(expired(), in_doubt) {
-                    Ok(failure) => {
-                        transitions::to_failed(connection, &ids, &failure, 0, now).await?;
-                    }
-                    Err(failure) => {
-                        let change = (&failure, Doubt::Unchanged, 0);
-                        transitions::mark_unknown(connection, &ids, change, now).await?;
-                    }
-                }
-            }
+            let expiring = rows
+                .iter()
+                .filter(|row| row.2.is_some_and(|at| at <= by))
+                .map(|&(_, id, _, in_doubt)| (id, in_doubt));
+            let ended = end(connection, expiring, &expired(), now).await?;
             let last = rows.last().filter(|_| rows.len() >= ROWS);
             Ok(Expired {
                 rows: ended,
@@ -254,16 +236,33 @@ impl Store {
     }
 }
 
-/// The sorted ids of messages, by whether they are in doubt.
-fn by_doubt(rows: impl Iterator<Item = (i64, bool)>) -> BTreeMap<bool, Vec<i64>> {
+/// Fails messages, which this transaction has locked, for one reason; those in doubt become unknown. Returns how many.
+async fn end(
+    connection: &mut Connection,
+    rows: impl Iterator<Item = (i64, bool)>,
+    failure: &Failure,
+    now: Timestamp,
+) -> QueryResult<u64> {
     let mut by_doubt: BTreeMap<bool, Vec<i64>> = BTreeMap::new();
     for (id, in_doubt) in rows {
         by_doubt.entry(in_doubt).or_default().push(id);
     }
-    for ids in by_doubt.values_mut() {
+    let mut ended = 0;
+    for (in_doubt, mut ids) in by_doubt {
         ids.sort_unstable();
+        ended += ids.len() as u64;
+        match CertainFailure::unless_in_doubt(failure.clone(), in_doubt) {
+            Ok(failure) if failure.failure().class == Class::Cancelled => {
+                settle::cancel(connection, &ids, &failure, 0, now).await?;
+            }
+            Ok(failure) => transitions::to_failed(connection, &ids, &failure, 0, now).await?,
+            Err(failure) => {
+                let change = (&failure, Doubt::Unchanged, 0);
+                transitions::mark_unknown(connection, &ids, change, now).await?;
+            }
+        }
     }
-    by_doubt
+    Ok(ended)
 }
 
 fn is_open(status: CampaignStatus) -> bool {

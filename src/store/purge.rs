@@ -17,6 +17,7 @@ use super::connection::{
     Connection, ROWS, audited, delete_all, execute_each, insert_new, load_locked, reading,
     transaction, with_conn,
 };
+use super::receipts::delete_receipts;
 use super::removal::{self, PLAIN, Removal};
 use super::schema::{
     campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
@@ -500,12 +501,7 @@ impl Store {
     /// Deletes the receipts, the starts of requests and the dedupe keys of a person.
     async fn delete_traces(&self, found: &Person) -> Result<(), StoreError> {
         for ids in found.receipts.chunks(ROWS) {
-            transaction!(self, |connection| async {
-                with_conn!(connection, |conn| delete(
-                    receipt::table.filter(receipt::id.eq_any(ids))
-                )
-                .execute(conn))
-            })?;
+            transaction!(self, |connection| delete_receipts(connection, ids))?;
         }
         for starts in found.starts.chunks(ROWS) {
             transaction!(self, |connection| async {

@@ -647,7 +647,7 @@ async fn keep_unmatched(
     Ok(added as u64)
 }
 
-async fn delete_receipts(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
+pub(super) async fn delete_receipts(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
         with_conn!(connection, |conn| delete(
             receipt::table.filter(receipt::id.eq_any(ids))
