@@ -175,8 +175,8 @@ pub fn opted_out(settlement: &Settlement, failure: &Failure, now: Timestamp) -> 
 
 /// The reason on the suppression list of a recipient who opted out at a provider.
 pub fn opt_out_reason(provider: &str, now: Timestamp) -> String {
-    let date = now.to_string();
-    let date = date.split('T').next().unwrap_or_default();
+    let instant = now.to_string();
+    let date = instant.split('T').next().unwrap_or_default();
     format!("`{provider}` said on {date} that they want no more messages")
 }
 

@@ -193,11 +193,15 @@ impl ReceiptPuller {
 
     /// Waits until something may be due, but not beyond `until`, or until it is stopped.
     pub async fn wait(&mut self, until: Option<Instant>) {
-        let next = self.providers.iter().map(|pulled| pulled.next_pass);
         // Receipts that came before their message are applied meanwhile.
         let soon = Instant::now() + APPLY_EVERY;
-        let next = next.chain(until).chain([soon]).min();
-        sleep(next.unwrap_or(soon), &mut self.stop).await;
+        let next = self
+            .providers
+            .iter()
+            .map(|pulled| pulled.next_pass)
+            .chain(until)
+            .fold(soon, Instant::min);
+        sleep(next, &mut self.stop).await;
     }
 
     /// Fetches what `mode` says from each provider, applies it, and ends the wait for receipts that are too late.

@@ -139,8 +139,10 @@ struct CampaignRow {
 impl From<CampaignRow> for Campaign {
     fn from(row: CampaignRow) -> Self {
         let rate = row.rate.parse::<Rates>().map_err(|error| error.to_string());
-        let window = Some(row.send_window).filter(|text| !text.is_empty());
-        let window = window.map(|text| text.parse::<SendWindow>()).transpose();
+        let window = Some(row.send_window)
+            .filter(|text| !text.is_empty())
+            .map(|text| text.parse::<SendWindow>())
+            .transpose();
         let (mut state, mut state_reason) = (row.state, row.state_reason);
         // With an invalid limit or window nothing is sent until a valid one is set.
         let error = rate.as_ref().err().or(window.as_ref().err());
@@ -358,9 +360,11 @@ impl Store {
 
 /// The codes of the states that are not in `states`. An unknown one, which counts as paused, is never among them.
 fn others(states: &[CampaignStatus]) -> Vec<i32> {
-    let others = CampaignStatus::ALL.iter();
-    let others = others.filter(|state| !states.contains(state));
-    others.map(|state| state.code()).collect()
+    CampaignStatus::ALL
+        .iter()
+        .filter(|state| !states.contains(state))
+        .map(|state| state.code())
+        .collect()
 }
 
 /// Changes a campaign in one of the states `from`; returns 1, or 0 if it is in another state.

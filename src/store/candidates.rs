@@ -187,8 +187,7 @@ impl Search<'_> {
         if phones.is_empty() || !self.has_suppressed {
             return Ok(HashSet::new());
         }
-        let phones = phones.iter().map(String::as_str);
-        let listed = suppression::among(connection, phones).await?;
+        let listed = suppression::among(connection, phones.iter().map(String::as_str)).await?;
         Ok(listed.into_iter().collect())
     }
 

@@ -119,9 +119,12 @@ async fn settle(
     // Together, because rows are locked in the order of their ids.
     let all = [batch.settlements.as_slice(), &released].concat();
     let mut settled = settle::settle_all(connection, &all, batch.now).await?;
-    let released = settled.split_off(batch.settlements.len());
-    let released = released.iter().filter(|settled| **settled == Settled::Done);
-    Ok((settled, released.count()))
+    let released = settled
+        .split_off(batch.settlements.len())
+        .into_iter()
+        .filter(|settled| *settled == Settled::Done)
+        .count();
+    Ok((settled, released))
 }
 
 /// Whether the settlements change nothing that the claims read: no campaign, suppression list or cap.
@@ -223,8 +226,10 @@ async fn declared_limits(
         .select((worker::id, worker::limits))
         .load(conn))?;
     let mut declared = DeclaredLimits::of(workers, batch.worker_id);
-    let own = batch.claims.iter();
-    let own = own.map(|claim| (claim.provider.as_str(), claim.limits.as_slice()));
+    let own = batch
+        .claims
+        .iter()
+        .map(|claim| (claim.provider.as_str(), claim.limits.as_slice()));
     let changed = declared.as_mut().and_then(|all| all.declare(own));
     if let Some(limits) = changed {
         with_conn!(connection, |conn| update(

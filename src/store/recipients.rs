@@ -153,8 +153,9 @@ pub(super) async fn store_settled(
         return Ok(());
     }
     let claims = |reached: bool| -> Vec<(i64, i64)> {
-        let settlements = batch.settlements.iter();
-        settlements
+        batch
+            .settlements
+            .iter()
             .filter(|settlement| may_have_reached(settlement) == Some(reached))
             .map(|settlement| (settlement.id, settlement.claim))
             .collect()

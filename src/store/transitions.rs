@@ -310,8 +310,11 @@ pub(super) async fn to_failed(
         .set(doubt_without_end!())
         .execute(conn))?;
     }
-    let mut ids = ids.to_vec();
-    ids.retain(|id| !taken.contains(id));
+    let ids: Vec<i64> = ids
+        .iter()
+        .copied()
+        .filter(|id| !taken.contains(id))
+        .collect();
     if ids.is_empty() {
         return Ok(());
     }

@@ -204,8 +204,9 @@ macro_rules! insert_with_ids {
                 let mut all: Vec<i64> = Vec::with_capacity($rows.len());
                 async {
                     for rows in pieces(&$rows[..]) {
-                        let insert = diesel::insert_into($table::table).values(rows);
-                        let insert = insert.returning($table::id);
+                        let insert = diesel::insert_into($table::table)
+                            .values(rows)
+                            .returning($table::id);
                         let ids = diesel_async::RunQueryDsl::get_results(insert, &mut &**conn);
                         let mut ids: Vec<i64> = ids.await?;
                         ids.sort_unstable();

@@ -145,12 +145,14 @@ impl Pool {
             Lane::Write => &self.lanes[0],
             Lane::Read => self.lanes.last().unwrap_or(&self.lanes[0]),
         };
-        let permit = connections.permits.acquire().await;
-        let permit = permit.expect("the semaphore is never closed");
+        let permit = connections
+            .permits
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         #[cfg(test)]
         let still = self.server().map(|_| StillTime::new());
-        let idle = connections.idle.lock().ok();
-        let idle = idle.and_then(|mut idle| idle.pop());
+        let idle = connections.idle.lock().ok().and_then(|mut idle| idle.pop());
         let connection = match (idle, &self.location) {
             (Some(connection), _) => connection,
             (None, Location::Server(url)) => self.connect(url).await?,

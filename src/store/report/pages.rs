@@ -220,9 +220,11 @@ impl Store {
             .select(sms::campaign_id)
             .distinct()
             .load(conn))?;
-        let failed = failed.into_iter().map(|(id, class)| (id, Some(class)));
-        let unknown = unknown.into_iter().map(|id| (id, None));
-        let mut ranges: Vec<(i64, Option<String>)> = failed.chain(unknown).collect();
+        let mut ranges: Vec<(i64, Option<String>)> = failed
+            .into_iter()
+            .map(|(id, class)| (id, Some(class)))
+            .chain(unknown.into_iter().map(|id| (id, None)))
+            .collect();
         ranges.sort_by_cached_key(|(campaign_id, class)| {
             let mut known = Class::ALL.iter();
             let known = class
