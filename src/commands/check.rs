@@ -328,8 +328,8 @@ impl Findings {
         for import in &audit.imports {
             let campaign = campaigns
                 .iter()
-                .find(|campaign| campaign.id == import.campaign_id);
-            let campaign = campaign.map(|campaign| campaign.name.as_str());
+                .find(|campaign| campaign.id == import.campaign_id)
+                .map(|campaign| campaign.name.as_str());
             self.imports.push(json!({
                 "import": import.id,
                 "campaign": campaign,

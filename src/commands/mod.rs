@@ -142,10 +142,10 @@ fn json_text(value: &Value) -> String {
 
 /// The causes of an error joined by `: `, and its hint.
 fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
-    let text = format!("{error:#}");
-    // Errors of provider sections.
-    if let Some((message, hint)) = text.split_once("\nhint: ") {
-        return (message.to_owned(), Some(hint.to_owned()));
+    // Errors of provider sections have both in one text.
+    let Hinted { message, hint } = format!("{error:#}").into();
+    if hint.is_some() {
+        return (message, hint);
     }
     let hint = if let Some(hinted) = error.downcast_ref::<Hinted>() {
         hinted.hint.clone()
@@ -157,7 +157,7 @@ fn message_and_hint(error: &anyhow::Error) -> (String, Option<String>) {
         let error = store_error(error);
         error.and_then(StoreError::hint).map(str::to_owned)
     };
-    (text, hint)
+    (message, hint)
 }
 
 fn store_error(error: &anyhow::Error) -> Option<&StoreError> {

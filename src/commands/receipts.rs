@@ -57,8 +57,8 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         .await?;
     let providers = providers(args, context, &store).await?;
     let (stop, stopped) = watch::channel(false);
-    let puller = ReceiptPuller::new(store.clone(), &providers, &context.config.receipts, stopped)?;
-    let puller = puller.with_default(context.config.default_provider.clone());
+    let puller = ReceiptPuller::new(store.clone(), &providers, &context.config.receipts, stopped)?
+        .with_default(context.config.default_provider.clone());
     let mut signals = context.signals.listen();
     let waiting = Waiting {
         puller,

@@ -178,7 +178,7 @@ impl Layers {
             } else {
                 sections.remove(name).unwrap_or_default()
             };
-            sections.insert(name.clone(), provider::over(lower, section));
+            sections.insert(name.clone(), provider::with_overrides(lower, section));
         }
         for (name, path, value) in &self.provider_variables {
             set_in_provider(&mut sections, path, value).map_err(|expected| ConfigError::Value {
@@ -205,8 +205,8 @@ impl Layers {
         for (name, table) in self.file_sections(PRICES) {
             let key = format!("{PRICES}.{name}");
             if !providers.contains_key(name) {
-                let hint = did_you_mean(name, providers.keys().map(String::as_str));
-                let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+                let hint = did_you_mean(name, providers.keys().map(String::as_str))
+                    .map_or_else(String::new, |hint| format!("; {hint}"));
                 let expectation = format!("the name of a provider{hint}");
                 return Err(self.invalid(&key, Some(&expectation)));
             }
@@ -327,9 +327,9 @@ fn is_shown(defaults: &Table, key: &str) -> bool {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let is_public = || {
-        let secret = secret_keys::<Settings>(&Value::Table(defaults.clone()));
-        let mut secret = secret.iter();
-        !secret.any(|secret| is_below(secret, key) || is_below(key, secret))
+        let secrets = secret_keys::<Settings>(&Value::Table(defaults.clone()));
+        let is_related = |secret: &String| is_below(secret, key) || is_below(key, secret);
+        !secrets.iter().any(is_related)
     };
     is_below(key, PRICES) || (find(defaults, key).is_some() && is_public())
 }
@@ -360,7 +360,7 @@ fn unknown(key: &str, origin: Origin) -> ConfigError {
     ConfigError::UnknownKey {
         origin,
         key: key.to_owned(),
-        hint: hint.unwrap_or_else(|| "`smsq init` writes a file with all settings".to_owned()),
+        hint: hint.unwrap_or_else(|| "`smsq init --reference` prints all settings".to_owned()),
     }
 }
 

@@ -77,8 +77,8 @@ impl TryFrom<CodeSettings> for Meaning {
         if class.is_none() && word != ACCEPTED {
             let words = CLASSES.iter().map(|class| class.as_str());
             let known: Vec<&str> = words.chain([ACCEPTED]).collect();
-            let hint = units::hint(word, &known);
-            return Err(format!("unknown class `{word}`{hint}"));
+            let problem = units::unknown(format!("unknown class `{word}`"), word, &known);
+            return Err(problem.joined());
         }
         Ok(Self {
             class: class.copied(),

@@ -217,8 +217,7 @@ fn read_secret(
 ) -> Result<String, ProviderError> {
     let (text, place) = match source {
         SecretSource::Env(variable) => {
-            let value = (section.environment)(&variable).filter(|value| !value.is_empty());
-            let value = value.ok_or_else(|| {
+            let value = (section.environment)(&variable).filter(|value| !value.is_empty()).ok_or_else(|| {
                 section.error(format!(
                     "secret `{name}` is not set: the environment variable `{variable}` is missing or empty\n\
                      hint: `export {variable}=…` sets it for this shell"

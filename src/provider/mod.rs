@@ -43,10 +43,10 @@ pub use capabilities::{
 };
 pub use codes::CodeRow;
 pub use receipts::{
-    AwaitedMessage, PullShape, ReceiptCursor, ReceiptPage, ReceiptPull, ReceiptQuery, ReceiptRoad,
+    AwaitedMessage, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptPull, ReceiptQuery,
     ReceiptSource,
 };
-pub use registry::{builtin, builtin_section, complete, over};
+pub use registry::{builtin, builtin_section, complete, with_overrides};
 pub use section::ProviderError;
 pub use webhook::{Posted, PostedRequest, Reply, Webhook, WebhookError, asks_to_stop};
 
@@ -378,21 +378,21 @@ impl Provider {
     /// The request for receipts; `Err` is its outcome where none can be made.
     pub fn receipts(
         &self,
-        road: ReceiptRoad,
+        path: ReceiptPath,
         query: &ReceiptQuery<'_>,
         context: &RequestContext,
     ) -> RequestResult {
         if let Some(key) = self.missing_settings().first() {
             return Err(account_error(format!("`{key}` is not set")));
         }
-        let request = self.listed_receipts()?.request(road, query)?;
+        let request = self.listed_receipts()?.request(path, query)?;
         self.adapter.sign(request, context)
     }
 
     /// The receipts in the response to [`Provider::receipts`]; its outcome where it has none to read.
     pub fn parse_receipts(
         &self,
-        road: ReceiptRoad,
+        path: ReceiptPath,
         query: &ReceiptQuery<'_>,
         response: &Response<Bytes>,
         context: &RequestContext,
@@ -400,7 +400,7 @@ impl Provider {
         let redactor = self.redactor(&[]);
         let view = ResponseView::new(response, &redactor, context.now);
         self.listed_receipts()?
-            .parse(road, query, self.config(), &view)
+            .parse(path, query, self.config(), &view)
             .map_err(|mut outcome| {
                 response::remove_secrets(&mut outcome, &self.config().secrets.forms);
                 outcome

@@ -69,7 +69,7 @@ pub struct ReceiptSource {
 
 /// Which source of a provider a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReceiptRoad {
+pub enum ReceiptPath {
     /// Section `receipts`.
     Pull,
     /// Section `receipts.recheck`: a repeatable source for what a drain lost.

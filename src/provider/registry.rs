@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use super::config::SharedSettings;
 use super::generic::{Receipts, WebhookReader};
-pub use super::section::over;
+pub use super::section::with_overrides;
 use super::section::{ProviderError, ReadVariable, Section};
 use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
 use super::{Adapter, NewAdapter, generic, units};
@@ -83,11 +83,11 @@ fn kind_problem(section: &Table) -> String {
     match section.get("kind") {
         Some(Value::String(kind)) => {
             let known: Vec<&str> = builtin().iter().map(|(kind, _)| *kind).collect();
-            format!("unknown kind `{kind}`{}", units::hint(kind, &known))
+            units::unknown(format!("unknown kind `{kind}`"), kind, &known).joined()
         }
         Some(_) => "invalid `kind`: must be a text in quotation marks".to_owned(),
         None => match closest("kind", section.keys().map(String::as_str)) {
-            Some(key) => format!("unknown key `{key}`{}", units::hint(&key, &["kind"])),
+            Some(key) => units::unknown(format!("unknown key `{key}`"), &key, &["kind"]).joined(),
             None => "missing key `kind`".to_owned(),
         },
     }
@@ -115,7 +115,7 @@ pub fn complete(section: &Table) -> Table {
     let mut upper = section.clone();
     // The built-in section names the adapter.
     upper.remove("kind");
-    over(lower, &upper)
+    with_overrides(lower, &upper)
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
             ),
         ] {
             let source: Table = more.parse().expect("toml");
-            let without_kind = over(builtin_section(kind).expect(kind), &source);
+            let without_kind = with_overrides(builtin_section(kind).expect(kind), &source);
             let with_kind = completed(&format!("kind = '{kind}'\n{more}"));
             assert_eq!(with_kind, without_kind, "{kind}: {more}");
         }

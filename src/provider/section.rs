@@ -9,7 +9,7 @@ use serde::de::{self, DeserializeOwned};
 use toml::{Table, Value};
 use url::Url;
 
-use super::units::hint;
+use super::units::unknown;
 use crate::secret::secret_keys;
 use crate::text::Hinted;
 
@@ -32,17 +32,13 @@ pub struct ProviderError {
 
 impl From<ProviderError> for Hinted {
     fn from(error: ProviderError) -> Self {
-        let text = error.to_string();
-        match text.split_once("\nhint: ") {
-            Some((message, hint)) => Self::new(message, hint),
-            None => Self::plain(text),
-        }
+        error.to_string().into()
     }
 }
 
 /// Merges `upper` over `lower`: tables key by key, but each code, each secret and all other values as a whole. Keys that
 /// `upper` sets are no longer `required`.
-pub fn over(mut lower: Table, upper: &Table) -> Table {
+pub fn with_overrides(mut lower: Table, upper: &Table) -> Table {
     if let Some(Value::Array(required)) = lower.get_mut("required") {
         required.retain(|key| key.as_str().is_none_or(|key| !upper.contains_key(key)));
     }
@@ -56,7 +52,7 @@ pub fn over(mut lower: Table, upper: &Table) -> Table {
                 if matches!(key.as_str(), "codes" | "secrets") {
                     below.extend(above.clone());
                 } else {
-                    *below = over(std::mem::take(below), above);
+                    *below = with_overrides(std::mem::take(below), above);
                 }
             }
             _ => {
@@ -181,11 +177,12 @@ impl<'a> Section<'a> {
                 known.extend(self.known.iter().map(String::as_str));
             }
             let key = self.key(&in_path(words[0]));
-            let hint = match REMOVED_KEYS.iter().find(|(removed, _)| *removed == key) {
-                Some((_, instead)) => format!("\nhint: {instead}"),
-                None => hint(words[0], &known),
+            let message = format!("unknown key `{key}`");
+            let problem = match REMOVED_KEYS.iter().find(|(removed, _)| *removed == key) {
+                Some((_, instead)) => Hinted::new(message, *instead),
+                None => unknown(message, words[0], &known),
             };
-            return self.error(format!("unknown key `{key}`{hint}"));
+            return self.error(problem.joined());
         }
         self.invalid(path, in_plain_words(message))
     }
@@ -230,7 +227,11 @@ impl<'a> Section<'a> {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(self.invalid(
                 key,
-                "contains a user name or a password\nhint: put them into `secrets` and send them in `headers`",
+                Hinted::new(
+                    "contains a user name or a password",
+                    "put them into `secrets` and send them in `headers`",
+                )
+                .joined(),
             ));
         }
         Ok(url)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
 use crate::rate::Rates;
-use crate::text::{did_you_mean, listed};
+use crate::text::{Hinted, did_you_mean, listed};
 
 /// A duration such as `10s`, `500ms` or `2 minutes`, also for an optional field.
 pub(super) fn span<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -28,10 +28,11 @@ pub(super) fn rates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rates,
         value => is_text(value),
     };
     if !is_valid {
-        return Err(D::Error::custom(
-            "must be a limit in quotation marks like `\"100/s\"`, or several: `[\"100/s\", \"20000/day\"]`\n\
-             hint: leave it out for no limit",
-        ));
+        let problem = Hinted::new(
+            "must be a limit in quotation marks like `\"100/s\"`, or several: `[\"100/s\", \"20000/day\"]`",
+            "leave it out for no limit",
+        );
+        return Err(D::Error::custom(problem.joined()));
     }
     value
         .try_into()
@@ -54,11 +55,10 @@ pub(super) fn serialize_rates<S: Serializer>(
     serializer.collect_str(rates)
 }
 
-/// A `hint:` line with the known word that is probably meant, or with all of them.
-pub(super) fn hint(word: &str, known: &[&str]) -> String {
-    match did_you_mean(word, known.iter().copied()) {
-        Some(suggestion) => format!("\nhint: {suggestion}"),
-        None if known.is_empty() => String::new(),
-        None => format!("\nhint: known are {}", listed(known.iter().copied())),
-    }
+/// The message about an unknown word, with the known one that is probably meant, or with all of them.
+pub(super) fn unknown(message: String, word: &str, known: &[&str]) -> Hinted {
+    let all =
+        || (!known.is_empty()).then(|| format!("known are {}", listed(known.iter().copied())));
+    let hint = did_you_mean(word, known.iter().copied()).or_else(all);
+    Hinted { message, hint }
 }

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::phone::Phone;
 use crate::provider::client::{Client, ClientError};
 use crate::provider::{
-    AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptQuery, ReceiptRoad,
+    AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
     ReceiptSource, RequestContext, RequestResult,
 };
 use crate::receipt::Receipt;
@@ -116,7 +116,7 @@ struct Pass<'a> {
     store: &'a Store,
     pulled: &'a mut PulledProvider,
     source: &'a ReceiptSource,
-    road: ReceiptRoad,
+    path: ReceiptPath,
     holder: i64,
     stop: watch::Receiver<bool>,
     metrics: &'a Metrics,
@@ -161,9 +161,9 @@ impl ReceiptPuller {
         let (name, Some(pull)) = (provider.name(), provider.pull()) else {
             return Ok(true);
         };
-        let (road, source) = match (mode, &pull.recheck) {
-            (PullMode::Recheck, Some(recheck)) => (ReceiptRoad::Recheck, recheck),
-            _ => (ReceiptRoad::Pull, &pull.source),
+        let (path, source) = match (mode, &pull.recheck) {
+            (PullMode::Recheck, Some(recheck)) => (ReceiptPath::Recheck, recheck),
+            _ => (ReceiptPath::Pull, &pull.source),
         };
         self.providers[index].next_pass = Instant::now() + interval(source);
         if !self.awaits(name, None).await? {
@@ -183,14 +183,14 @@ impl ReceiptPuller {
             store: &self.store,
             pulled: &mut self.providers[index],
             source,
-            road,
+            path,
             holder: self.holder,
             stop: self.stop.clone(),
             metrics: &self.metrics,
             renewed: Instant::now(),
             is_default,
             began: now,
-            position: position(lease.position.as_deref(), road, now),
+            position: position(lease.position.as_deref(), path, now),
             answered: 0,
             fetched: 0,
             applied: ReceiptsApplied::default(),
@@ -231,10 +231,10 @@ impl ReceiptPuller {
     }
 }
 /// Where the last pass stopped, if it was one over the same source, and not long ago.
-fn position(text: Option<&str>, road: ReceiptRoad, now: Timestamp) -> Option<PassPosition> {
+fn position(text: Option<&str>, path: ReceiptPath, now: Timestamp) -> Option<PassPosition> {
     let position: PassPosition = serde_json::from_str(text?).ok()?;
     let is_recent = now.since(position.began) < RESUMED_FOR;
-    let is_same = position.is_recheck == (road == ReceiptRoad::Recheck);
+    let is_same = position.is_recheck == (path == ReceiptPath::Recheck);
     Some(position).filter(|_| is_recent && is_same)
 }
 
@@ -355,7 +355,7 @@ impl Pass<'_> {
     fn stop_at(&mut self, place: PassPlace) {
         let is_repeatable = self.source.shape != PullShape::Drain;
         self.position = is_repeatable.then_some(PassPosition {
-            is_recheck: self.road == ReceiptRoad::Recheck,
+            is_recheck: self.path == ReceiptPath::Recheck,
             began: self.began,
             place,
         });
@@ -495,10 +495,10 @@ impl Pass<'_> {
     /// Sends one request within the rate, and reads its response.
     async fn fetch_once(&mut self, query: &ReceiptQuery<'_>) -> Result<ReceiptPage, PullError> {
         let context = self.context().await?;
-        let request = self.pulled.provider.receipts(self.road, query, &context);
+        let request = self.pulled.provider.receipts(self.path, query, &context);
         let response = self.send(request).await?;
         let provider = &self.pulled.provider;
-        let page = provider.parse_receipts(self.road, query, &response, &context);
+        let page = provider.parse_receipts(self.path, query, &response, &context);
         self.answered += u64::from(page.is_ok());
         page.map_err(PullError::Provider)
     }

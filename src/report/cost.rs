@@ -60,8 +60,7 @@ impl Bill {
             if let Some(cost) = &mut cost {
                 cost.add(count, table);
             }
-            let country = phone::country(&count.phone);
-            let country = country.unwrap_or_else(|| "elsewhere".to_owned());
+            let country = phone::country(&count.phone).unwrap_or_else(|| "elsewhere".to_owned());
             for (parts, name) in [
                 (&mut countries, country),
                 (&mut providers, count.provider.clone()),

@@ -117,8 +117,7 @@ pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) ->
         let names = [campaign.campaign.clone(), campaign.state.to_owned()];
         let counts = counts(&campaign.totals).map(|(_, count)| count.to_string());
         // Empty where no receipts are awaited.
-        let delivery = campaign.totals.delivery.as_ref();
-        let delivery = delivery.map_or_else(
+        let delivery = campaign.totals.delivery.as_ref().map_or_else(
             || vec![String::new(); 6],
             |counts| {
                 counts

@@ -156,8 +156,7 @@ impl NextDue {
     /// `starts 2026-12-24 09:00 CET (08:00 UTC), expires 2026-12-24 17:00 CET (16:00 UTC)`; `None` if neither is
     /// known.
     pub fn describe(&self) -> Option<String> {
-        let parts = [("starts", self.due_at), ("expires", self.expires_at)];
-        let parts = parts.into_iter();
+        let parts = [("starts", self.due_at), ("expires", self.expires_at)].into_iter();
         let parts: Vec<String> = parts
             .filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?))))
             .collect();

@@ -23,4 +23,24 @@ impl Hinted {
             hint: None,
         }
     }
+
+    /// Both in one text, for errors that pass through other types: `Hinted::from` separates them again.
+    pub fn joined(&self) -> String {
+        match &self.hint {
+            Some(hint) => format!("{}{SEPARATOR}{hint}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
+/// Between message and hint in one text.
+const SEPARATOR: &str = "\nhint: ";
+
+impl From<String> for Hinted {
+    fn from(text: String) -> Self {
+        match text.split_once(SEPARATOR) {
+            Some((message, hint)) => Self::new(message, hint),
+            None => Self::plain(text),
+        }
+    }
 }

@@ -33,7 +33,7 @@ fn help_lists_commands_and_examples() {
       suppress     Manage the phones that no campaign sends to
       purge        Delete old messages, empty campaigns or one person's messages; the counts stay
       providers    List, show or test providers, or end a provider's wait
-      init         Write a commented smsq.toml to start from; never overwrites a file
+      init         Write a short smsq.toml to start from, or print all settings; never overwrites a file
       check        Check configuration, database and providers, and that no message is lost; sends
                    nothing
       serve        Run a server: a page to watch, an API for messages, receipts by webhook, metrics
@@ -356,7 +356,7 @@ fn errors_are_json_objects_with_format_json() {
         (
             "check --format json --config bad.toml",
             "bad.toml:1: unknown setting `x`",
-            "`smsq init`",
+            "`smsq init --reference`",
         ),
         (
             "check --format json --database sqlite://no.db",

@@ -307,7 +307,7 @@ fn provider_errors_exit_2_and_name_it() {
 }
 
 #[test]
-fn init_writes_the_defaults_and_never_overwrites() {
+fn init_writes_an_example_and_never_overwrites() {
     let scratch = Scratch::new();
     snapshot!(scratch.run(["init"]), @r"
     exit 0
@@ -317,6 +317,10 @@ fn init_writes_the_defaults_and_never_overwrites() {
     ");
     let written = scratch.read("smsq.toml");
     assert!(written.contains("#[providers.cellar]"), "{written}");
+    let reference = scratch.run(["init", "--reference"]).stdout();
+    for part in ["[sender]\n", "[metrics]\n", "[providers.cellar.codes]\n"] {
+        assert!(reference.contains(part), "{reference}");
+    }
     snapshot!(scratch.run(["check"]), @r"
     exit 0
     ----- stdout

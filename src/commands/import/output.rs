@@ -229,8 +229,7 @@ impl ListEstimate {
         let (estimate, stats) = (&self.estimate, &self.estimate.stats);
         let countries = stats.countries().into_iter();
         let countries = countries.map(|(country, count)| (country, json!(count)));
-        let expensive = stats.expensive().into_iter().take(SHOWN_CHARACTERS);
-        let expensive = expensive.map(|(character, count)| {
+        let expensive = stats.expensive().into_iter().take(SHOWN_CHARACTERS).map(|(character, count)| {
             json!({ "character": character, "messages": count, "instead": smart::plain(character) })
         });
         let rejects = self.rejects.iter();

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::phone::Region;
 use crate::provider::client::Client;
 use crate::provider::{
-    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptQuery, ReceiptRoad,
+    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptPath, ReceiptQuery,
     RequestContext,
 };
 use crate::receipt::{Receipt, ReceiptState};
@@ -253,9 +253,9 @@ async fn await_receipt(
                 },
             };
             let fetched = async {
-                let request = provider.receipts(ReceiptRoad::Pull, &query, &request_context)?;
+                let request = provider.receipts(ReceiptPath::Pull, &query, &request_context)?;
                 let response = client.send(request).await?;
-                provider.parse_receipts(ReceiptRoad::Pull, &query, &response, &request_context)
+                provider.parse_receipts(ReceiptPath::Pull, &query, &response, &request_context)
             };
             let found = match fetched.await {
                 Ok(found) => found,

@@ -18,7 +18,7 @@ use self::progress::run_with_progress;
 use super::receipts::{self, Waiting};
 use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
-use super::{Context, check, providers, purge, status, temporary, with_hint};
+use super::{Context, check, message_and_hint, providers, purge, status, temporary, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -585,8 +585,9 @@ fn sender(
             return Err(error);
         }
         // The sender stops this campaign; the others continue.
-        let warning = error.to_string().replace("\nhint:", ":");
-        context.console.warn(&warning);
+        let (message, hint) = message_and_hint(&error);
+        let hint = hint.unwrap_or_default();
+        context.console.warn(&format!("{message}: {hint}"));
     }
     // A message that is queued during the run may need one of these; one that is misconfigured must not stop
     // the others.

@@ -87,8 +87,7 @@ impl MessageReader {
         }
         let invalid = |error: ImportError| Rejection::new("invalid keys", error.to_string());
         let names: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let columns = ListColumns::find("entry", &names, &self.options.columns);
-        let columns = columns.map_err(invalid)?;
+        let columns = ListColumns::find("entry", &names, &self.options.columns).map_err(invalid)?;
         let text = match (&self.text, columns.content) {
             (Some(template), _) => Text::Template {
                 placeholders: columns.of_placeholders(template).map_err(invalid)?,

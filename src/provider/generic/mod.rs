@@ -34,6 +34,7 @@ use super::{
     unclear,
 };
 use crate::sms::Outcome;
+use crate::text::Hinted;
 use batch::{BatchResults, ResultLocation};
 use lookup::StatusLookup;
 use request::{RequestSettings, RequestTemplate, Scope};
@@ -110,10 +111,9 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
         })
         .transpose()?;
     if !request.uses("phone", Scope::Anywhere) {
-        return Err(section.invalid(
-            "phone",
-            "is not in the request\nhint: put `{{ phone }}` into `json`, `form` or `query`",
-        ));
+        let hint = "put `{{ phone }}` into `json`, `form` or `query`";
+        let problem = Hinted::new("is not in the request", hint).joined();
+        return Err(section.invalid("phone", problem));
     }
     if batch.is_some() && request.uses("phone", Scope::Outside) {
         let problem = "`{{ phone }}` is outside of it, so messages cannot share a request";

@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use crate::provider::response::{ResponseView, scalar};
+use crate::text::Hinted;
 
 /// A JSON pointer: empty, or with `/` at the beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -56,9 +57,11 @@ impl<'de> Deserialize<'de> for Pointers {
             if words.iter().any(|word| word.starts_with('/')) {
                 return Ok(Place(words));
             }
-            Err(de::Error::custom(format!(
-                "`{text}` is not a JSON pointer\nhint: write `/{text}`, and `/a/b` for `b` in `a`"
-            )))
+            let problem = Hinted::new(
+                format!("`{text}` is not a JSON pointer"),
+                format!("write `/{text}`, and `/a/b` for `b` in `a`"),
+            );
+            Err(de::Error::custom(problem.joined()))
         };
         values
             .into_iter()

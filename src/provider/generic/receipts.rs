@@ -13,10 +13,10 @@ use super::template::{Extra, MESSAGE_ROOTS, Templates};
 use crate::phone::Phone;
 use crate::provider::config::ProviderConfig;
 use crate::provider::receipts::{
-    PullShape, ReceiptCursor, ReceiptPage, ReceiptPull, ReceiptQuery, ReceiptRoad, ReceiptSource,
+    PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptPull, ReceiptQuery, ReceiptSource,
 };
 use crate::provider::response::ResponseView;
-use crate::provider::section::{ProviderError, Section, over};
+use crate::provider::section::{ProviderError, Section, with_overrides};
 use crate::provider::{Message, RequestResult, account_error, rejected};
 use crate::sms::{Outcome, Timestamp};
 
@@ -105,7 +105,7 @@ impl Receipts {
         let (source, pull) = read(section.with(table.clone()))?;
         let (recheck_source, recheck) = own
             .recheck
-            .map(|above| read(section.nested("recheck", over(table, &above))))
+            .map(|above| read(section.nested("recheck", with_overrides(table, &above))))
             .transpose()?
             .unzip();
         if source.shape != PullShape::Drain && recheck.is_some() {
@@ -136,29 +136,29 @@ impl Receipts {
         })
     }
 
-    fn source(&self, road: ReceiptRoad) -> &ReceiptRequests {
-        match (road, &self.recheck) {
-            (ReceiptRoad::Recheck, Some(recheck)) => recheck,
+    fn source(&self, path: ReceiptPath) -> &ReceiptRequests {
+        match (path, &self.recheck) {
+            (ReceiptPath::Recheck, Some(recheck)) => recheck,
             _ => &self.pull,
         }
     }
 
     pub(in crate::provider) fn request(
         &self,
-        road: ReceiptRoad,
+        path: ReceiptPath,
         query: &ReceiptQuery<'_>,
     ) -> RequestResult {
-        self.source(road).request(&self.templates, query)
+        self.source(path).request(&self.templates, query)
     }
 
     pub(in crate::provider) fn parse(
         &self,
-        road: ReceiptRoad,
+        path: ReceiptPath,
         query: &ReceiptQuery<'_>,
         config: &ProviderConfig,
         response: &ResponseView<'_>,
     ) -> Result<ReceiptPage, Outcome> {
-        self.source(road).parse(query, config, response)
+        self.source(path).parse(query, config, response)
     }
 
     /// The request that confirms all receipts which were fetched until this instant.

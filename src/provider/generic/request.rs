@@ -15,6 +15,7 @@ use crate::provider::section::{ProviderError, Section};
 use crate::provider::{RequestResult, rejected};
 use crate::secret::Secret;
 use crate::sms::Outcome;
+use crate::text::Hinted;
 
 /// The keys of a request. A lookup has those of the sending request where it sets none.
 #[derive(Clone, Deserialize)]
@@ -266,10 +267,10 @@ fn read_method(
         Some("PUT") => Ok(Method::PUT),
         Some("PATCH") => Ok(Method::PATCH),
         Some("GET") if !has_body => Ok(Method::GET),
-        Some("GET") => Err(section.invalid(
-            "method",
-            "`GET` requests have no `json` and no `form`\nhint: use `query`",
-        )),
+        Some("GET") => {
+            let problem = Hinted::new("`GET` requests have no `json` and no `form`", "use `query`");
+            Err(section.invalid("method", problem.joined()))
+        }
         Some(_) => Err(section.invalid("method", "must be `POST`, `GET`, `PUT` or `PATCH`")),
     }
 }

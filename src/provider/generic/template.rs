@@ -243,9 +243,8 @@ impl Templates {
         let has_value = extra_names(&section.key(key)).contains(&root);
         let roots = [&MESSAGE_ROOTS[..], &CONSTANT_ROOTS].concat();
         if !has_value && !roots.contains(&root) {
-            let hint = units::hint(root, &roots);
-            let problem =
-                format!("unknown placeholder `{root}`{hint}; a column is `params.COLUMN`");
+            let problem = units::unknown(format!("unknown placeholder `{root}`"), root, &roots);
+            let problem = format!("{}; a column is `params.COLUMN`", problem.joined());
             return Err(section.invalid(key, problem));
         }
         let (names, list) = match root {

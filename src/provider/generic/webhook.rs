@@ -20,7 +20,7 @@ use crate::provider::config::{ProviderConfig, SecretSource};
 use crate::provider::posted_signature::{SCHEMES, SignedRequest, Verify};
 use crate::provider::redact::{Redactor, cut};
 use crate::provider::response::{ResponseView, scalar};
-use crate::provider::section::{ProviderError, Section, field_names, over};
+use crate::provider::section::{ProviderError, Section, field_names, with_overrides};
 use crate::provider::units;
 use crate::provider::webhook::{PLAIN_TEXT, Posted, PostedRequest, Reply, Webhook, WebhookError};
 
@@ -112,7 +112,7 @@ impl WebhookReader {
             .filter(|(key, _)| reading.contains(&key.as_str()))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
-        let mut section = root.nested("webhook", over(shared, table));
+        let mut section = root.nested("webhook", with_overrides(shared, table));
         let reader = ReceiptReader::read(&mut section)?;
         let mut settings: WebhookSettings = section.rest()?;
         match (&settings.reply_phone, &settings.reply_text) {
@@ -299,8 +299,9 @@ fn scheme(
     };
     let scheme = SCHEMES.into_iter().find(|(name, _)| *name == word);
     if scheme.is_none() {
-        let hint = units::hint(word, &SCHEMES.map(|(name, _)| name));
-        return Err(section.invalid("signature", format!("unknown value `{word}`{hint}")));
+        let known = SCHEMES.map(|(name, _)| name);
+        let problem = units::unknown(format!("unknown value `{word}`"), word, &known);
+        return Err(section.invalid("signature", problem.joined()));
     }
     Ok(scheme)
 }

@@ -4,12 +4,12 @@
 use crate::phone::Phone;
 use crate::provider::testing::{FetchedExample, context, examples, read, response, vendor};
 use crate::provider::{
-    AwaitedMessage, Provider, ReceiptCursor, ReceiptPage, ReceiptQuery, ReceiptRoad,
+    AwaitedMessage, Provider, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
 };
 use crate::receipt::Receipt;
 use crate::sms::{Outcome, Timestamp};
 
-use ReceiptRoad::{Pull, Recheck};
+use ReceiptPath::{Pull, Recheck};
 
 const SINCE: Timestamp = Timestamp::from_millis(1_763_712_000_000);
 pub(super) const UNTIL: Timestamp = Timestamp::from_millis(1_763_715_600_000);
@@ -24,8 +24,8 @@ fn first_page(page: &ReceiptCursor) -> ReceiptQuery<'_> {
 }
 
 /// Method, URL and body of a request.
-fn line(provider: &Provider, road: ReceiptRoad, query: &ReceiptQuery<'_>) -> String {
-    let request = provider.receipts(road, query, &context());
+fn line(provider: &Provider, path: ReceiptPath, query: &ReceiptQuery<'_>) -> String {
+    let request = provider.receipts(path, query, &context());
     let request = request.unwrap_or_else(|outcome| panic!("{}: {outcome:?}", provider.name()));
     let body = String::from_utf8_lossy(request.body()).into_owned();
     format!("{} {} {body}", request.method(), request.uri())
@@ -33,13 +33,13 @@ fn line(provider: &Provider, road: ReceiptRoad, query: &ReceiptQuery<'_>) -> Str
 
 fn parsed(
     provider: &Provider,
-    road: ReceiptRoad,
+    path: ReceiptPath,
     query: &ReceiptQuery<'_>,
     status: u16,
     body: &str,
 ) -> Result<ReceiptPage, Outcome> {
     let response = response(status, body.to_owned());
-    provider.parse_receipts(road, query, &response, &context())
+    provider.parse_receipts(path, query, &response, &context())
 }
 
 /// `reference id phone: state (class code: reason) at instant`.
@@ -76,13 +76,13 @@ fn vendors_documented_answers_are_read() {
     for (name, case) in fetched() {
         let provider = vendor(name, &case.settings);
         let pull = provider.pull().unwrap_or_else(|| panic!("{name} is off"));
-        let (road, source) = match &pull.recheck {
+        let (path, source) = match &pull.recheck {
             Some(recheck) if case.recheck => (Recheck, recheck),
             _ => (Pull, &pull.source),
         };
         assert_eq!(source.shape, case.shape, "{name}");
-        assert_eq!(line(&provider, road, &query), case.request, "{name}");
-        let page = parsed(&provider, road, &query, 200, &case.body);
+        assert_eq!(line(&provider, path, &query), case.request, "{name}");
+        let page = parsed(&provider, path, &query, 200, &case.body);
         let page = page.unwrap_or_else(|outcome| panic!("{name}: {outcome:?}"));
         let found: Vec<String> = page.receipts.iter().map(words).collect();
         assert_eq!(found, case.reads, "{name}");
@@ -95,7 +95,7 @@ fn wrong_answers_of_vendors_are_outcomes() {
     let query = first_page(&page);
     for (vendor_name, case) in fetched() {
         let provider = vendor(vendor_name, &case.settings);
-        let road = if case.recheck { Recheck } else { Pull };
+        let path = if case.recheck { Recheck } else { Pull };
         for (status, body, expected) in [
             (401, r#"{"error":"wrong key"}"#, "account"),
             (429, "slow down", "throttled"),
@@ -105,7 +105,7 @@ fn wrong_answers_of_vendors_are_outcomes() {
             (200, r#""text""#, "unknown"),
         ] {
             let name = format!("{vendor_name} {status} {body}");
-            let outcome = parsed(&provider, road, &query, status, body).expect_err(&name);
+            let outcome = parsed(&provider, path, &query, status, body).expect_err(&name);
             let word = match outcome {
                 Outcome::AccountError { .. } => "account",
                 Outcome::Throttled { .. } => "throttled",
