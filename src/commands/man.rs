@@ -56,7 +56,10 @@ fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) 
     let man = Man::new(command.clone()).manual("smsq manual");
     man.render(&mut page)?;
     pages.push((format!("{name}.1"), page));
-    for below in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+    for below in command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+    {
         add_pages(below, &format!("{name}-{}", below.get_name()), pages)?;
     }
     Ok(())

@@ -198,7 +198,7 @@ fn spellings(raw: &str, e164: &str) -> Vec<String> {
     all
 }
 
-/// Whether to go on: asks unless `--yes` was given.
+/// Whether to continue: asks unless `--yes` was given.
 fn confirmed(args: &Args, context: &Context, question: &str) -> anyhow::Result<bool> {
     if args.yes {
         return Ok(true);

@@ -39,10 +39,10 @@ pub struct Args {
     /// Only ask this provider [default: all whose receipts can be fetched]
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
-    /// Go on until no message awaits a receipt
+    /// Continue until no message awaits a receipt
     #[arg(long)]
     follow: bool,
-    /// Go on until no message awaits a receipt, but no longer than this: 30min, 2h
+    /// Continue until no message awaits a receipt, but no longer than this: 30min, 2h
     #[arg(long = "for", value_name = "TIME", value_parser = span, conflicts_with = "follow")]
     at_most: Option<Duration>,
     /// First ask for everything that is awaited, from the list that the provider keeps

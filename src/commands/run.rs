@@ -104,7 +104,7 @@ async fn import_and_send(
         return Ok(signal);
     }
     import::warn_of_rows(context, &imported);
-    let mut campaigns: Vec<&str> = imported.iter().map(|one| one.campaign.as_str()).collect();
+    let mut campaigns: Vec<&str> = imported.iter().map(|list| list.campaign.as_str()).collect();
     campaigns.dedup();
     let mut run: Option<SendRun> = None;
     for campaign in campaigns {
@@ -141,16 +141,16 @@ async fn print(
     if context.is_json() {
         context.print_json(&run.json(run.campaigns.len() == 1))?;
     } else {
-        for one in &run.campaigns {
-            let campaign = context.campaign(store, &one.campaign).await?;
+        for summary in &run.campaigns {
+            let campaign = context.campaign(store, &summary.campaign).await?;
             let options = report::options(context);
             let report = Report::gather(store, Some(&campaign), &options).await?;
             report::write(context, &report, Listing::Figures, store).await?;
         }
         // The report of one campaign has the rate.
         context.console.print(&run.text(run.campaigns.len() != 1))?;
-        for one in imported {
-            context.console.print(&one.rejected_summary())?;
+        for list in imported {
+            context.console.print(&list.rejected_summary())?;
         }
     }
     run.explain(&context.console);

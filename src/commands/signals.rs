@@ -27,7 +27,7 @@ pub(super) struct Stopped(pub(super) Exit);
 pub(crate) struct SignalWatch(Arc<Mutex<Option<mpsc::UnboundedSender<Exit>>>>);
 
 impl SignalWatch {
-    /// Watches the signals in a task of the current runtime, which goes on while a command blocks its thread.
+    /// Watches the signals in a task of the current runtime, which continues while a command blocks its thread.
     pub(crate) fn start(console: Console) -> io::Result<Self> {
         let hang_up = (!process::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
         let mut received = Received {

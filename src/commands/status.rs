@@ -104,9 +104,9 @@ impl Status {
             status.without_campaign = store.without_campaign().await?;
         }
         let campaigns = status.summaries.campaigns.iter();
-        for one in campaigns.filter(|one| one.totals.queued > 0) {
-            if let Some(reason) = store.last_failure(&one.campaign).await? {
-                status.failures.push((one.campaign.clone(), reason));
+        for campaign in campaigns.filter(|campaign| campaign.totals.queued > 0) {
+            if let Some(reason) = store.last_failure(&campaign.campaign).await? {
+                status.failures.push((campaign.campaign.clone(), reason));
             }
         }
         Ok(status)
@@ -198,10 +198,13 @@ pub(super) fn json(
     without_campaign: &[(i64, u64)],
 ) -> Value {
     let mut object;
-    if let ([one], true) = (campaigns, is_one) {
-        object = json!(one);
+    if let ([campaign], true) = (campaigns, is_one) {
+        object = json!(campaign);
     } else {
-        let all = campaigns.iter().map(|one| one.totals).chain([*removed]);
+        let all = campaigns
+            .iter()
+            .map(|campaign| campaign.totals)
+            .chain([*removed]);
         let totals: Totals = all.sum();
         object = json!(totals);
         object["campaigns"] = json!(campaigns);

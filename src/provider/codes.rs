@@ -13,7 +13,7 @@ use super::status::outcome_of;
 use super::units;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
-/// The classes of codes, besides `accepted`; the last four are never a provider's.
+/// The classes of codes, except for `accepted`; the last four are never a provider's.
 const CLASSES: &[Class] = Class::ALL.split_at(8).0;
 
 const ACCEPTED: &str = "accepted";

@@ -36,8 +36,9 @@ pub struct Part {
 }
 
 /// The sent messages by country and by provider.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bill {
+    #[serde(skip)]
     pub sent: u64,
     pub cost: Option<Cost>,
     /// Most messages first.

@@ -21,12 +21,12 @@ const CAMPAIGNS: &str = "campaign,state,imported,queued,sending,sent,failed,unkn
 
 /// The imported columns of all failed messages, in order of appearance.
 #[derive(Debug, Default)]
-pub(super) struct FailureColumns {
+pub(super) struct ImportedColumns {
     names: Vec<String>,
     known: HashSet<String>,
 }
 
-impl FailureColumns {
+impl ImportedColumns {
     pub(super) fn collect(&mut self, page: &[FailureRecord]) {
         for failure in page {
             for (name, _) in columns_of(failure) {
@@ -164,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn written(failures: &[FailureRecord]) -> String {
-        let mut columns = FailureColumns::default();
+        let mut columns = ImportedColumns::default();
         columns.collect(failures);
         let mut bytes = Vec::new();
         let mut writer = columns.begin(&mut bytes).expect("written");

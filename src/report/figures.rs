@@ -31,7 +31,7 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
         let more = sender.map_or(String::new(), |sender| format!("sender {sender}"));
         fact("provider", providers.join(", "), more);
     }
-    if report.facts.segments > 0 {
+    if report.segments > 0 {
         let alphabets = report.alphabets;
         let more = match alphabets.gsm7 + alphabets.ucs2 {
             0 => String::new(),
@@ -41,7 +41,7 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
                 HumanCount(alphabets.ucs2)
             ),
         };
-        let segments = HumanCount(report.facts.segments);
+        let segments = HumanCount(report.segments);
         fact("segments", segments.to_string(), more);
     }
     if let Some(cost) = &report.bill.cost {
@@ -66,8 +66,8 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
         let more = "of the failed";
         fact("opted out", opted_out.to_string(), more.to_owned());
     }
-    if report.facts.repeated > 0 {
-        let repeated = HumanCount(report.facts.repeated);
+    if report.repeated > 0 {
+        let repeated = HumanCount(report.repeated);
         let more = "accepted more than once by the provider";
         fact("repeated", repeated.to_string(), more.to_owned());
     }

@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+
+use super::{as_millis, as_text};
 use crate::sms::Timestamp;
 use crate::store::report::Outcomes;
 use crate::store::{CampaignFilter, Store, StoreError};
 
 /// Counts in consecutive spans of `width`, from `from` on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Histogram {
+    #[serde(serialize_with = "as_text")]
     pub from: Timestamp,
+    #[serde(rename = "width_ms", serialize_with = "as_millis")]
     pub width: Duration,
     /// When the first and the last message was settled; the last is now while a campaign runs.
+    #[serde(skip)]
     pub first_at: Timestamp,
+    #[serde(skip)]
     pub last_at: Timestamp,
     pub spans: Vec<Outcomes>,
 }

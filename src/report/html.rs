@@ -135,10 +135,10 @@ pub fn states(totals: &Totals) -> Vec<Value> {
 fn page_facts(report: &Report) -> Value {
     let mut facts = facts(report);
     if let (Some(first), Some(last), Some(took)) =
-        (report.facts.first_at, report.facts.last_at, report.took())
+        (report.first_sent_at, report.last_sent_at, report.took)
     {
         let pace = report
-            .rate()
+            .rate
             .map(|per_second| format!(" · {} on average", rate(per_second)));
         let time = Fact {
             label: "time",
@@ -512,7 +512,8 @@ mod tests {
         report.campaign = None;
         report.by_reason.clear();
         report.histogram = None;
-        report.facts = crate::store::report::SentFacts::default();
+        (report.first_sent_at, report.last_sent_at, report.took) = (None, None, None);
+        (report.rate, report.segments) = (None, 0);
         let page = written(&report, &[]);
         assert!(page.contains("All campaigns"));
         assert!(!page.contains("<svg"));

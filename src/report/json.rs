@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use super::{Report, columns_of};
-use crate::sms::millis;
 use crate::store::report::{FailureRecord, SentMessage};
 use crate::text::printable_json;
 
@@ -82,55 +82,26 @@ impl<'a, W: Write> Writer<'a, W> {
 }
 
 /// Everything before the list: a report on one campaign begins with its status, one on all with the sums.
-fn head(report: &Report) -> serde_json::Result<Value> {
-    let status = report.status();
-    let mut head = match status {
-        Some(status) => serde_json::to_value(status)?,
-        None => serde_json::to_value(report.totals)?,
+fn head(report: &Report) -> serde_json::Result<Map<String, Value>> {
+    let mut head = match report.status() {
+        Some(status) => object(status)?,
+        None => object(&report.totals)?,
     };
-    if let Some(at) = report.purged_at {
-        head["purged_at"] = at.to_string().into();
+    head.extend(object(report)?);
+    if report.totals.delivery.is_none() {
+        head.retain(|key, _| !matches!(key.as_str(), "undelivered_by_reason" | "delivery_ms"));
     }
-    let figures = json!({
-        "first_sent_at": report.facts.first_at.map(|at| at.to_string()),
-        "last_sent_at": report.facts.last_at.map(|at| at.to_string()),
-        "took_ms": report.took().map(millis),
-        // Messages per second.
-        "rate": report.rate().map(|rate| (rate * 1_000.0).round() / 1_000.0),
-        "segments": report.facts.segments,
-        "repeated": report.facts.repeated,
-        "alphabets": report.alphabets,
-        "cost": report.bill.cost,
-        "countries": report.bill.countries,
-        "providers": report.bill.providers,
-        "sender": report.sender,
-        "text": report.text,
-        "lists": report.lists,
-        "opted_out": report.opted_out,
-        "over_time": report.histogram.as_ref().map(|histogram| json!({
-            "from": histogram.from.to_string(),
-            "width_ms": millis(histogram.width),
-            "spans": histogram.spans,
-        })),
-        "by_reason": report.by_reason,
-    });
-    if report.totals.delivery.is_some() {
-        head["undelivered_by_reason"] = json!(report.undelivered_by_reason);
-        head["delivery_ms"] = json!(report.delivery_time.map(|took| json!({
-            "median": millis(took.median),
-            "p95": millis(took.p95),
-        })));
-    }
-    if let (Some(head), Value::Object(figures)) = (head.as_object_mut(), figures) {
-        head.extend(figures);
-    }
-    if status.is_none() {
-        head["campaigns"] = serde_json::to_value(&report.campaigns)?;
+    if report.campaign.is_none() {
+        head.insert("campaigns".to_owned(), json!(report.campaigns));
         if report.removed.imported > 0 {
-            head["removed_campaigns"] = serde_json::to_value(report.removed)?;
+            head.insert("removed_campaigns".to_owned(), json!(report.removed));
         }
     }
     Ok(head)
+}
+
+fn object(value: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
+    serde_json::from_value(serde_json::to_value(value)?)
 }
 
 #[cfg(test)]

@@ -23,11 +23,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::atomic_file::AtomicFile;
 use crate::phone::mask;
-use crate::sms::{Class, Timestamp};
+use crate::sms::{Class, Timestamp, millis};
 use crate::store::report::{
     ClassCount, FailureRecord, Failures, ListCount, REASONS, ReasonCount, SentFacts, SentMessage,
     Totals, Undelivered,
@@ -113,9 +113,11 @@ impl Reason {
 }
 
 /// How long delivered messages took from the provider's acceptance to the phone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DeliveryTime {
+    #[serde(serialize_with = "as_millis")]
     pub median: Duration,
+    #[serde(serialize_with = "as_millis")]
     pub p95: Duration,
 }
 
@@ -201,40 +203,83 @@ pub fn hide(failure: &mut FailureRecord) {
     "{}".clone_into(&mut failure.params);
 }
 
-/// Everything in a report except for its list of messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Everything in a report except for its list of messages. JSON has these figures after the status of the campaign, or
+/// after the sums of all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// `None` for all campaigns.
+    #[serde(skip)]
     pub campaign: Option<String>,
+    #[serde(skip)]
     pub made_at: Timestamp,
+    #[serde(skip)]
     pub totals: Totals,
+    #[serde(skip)]
     pub campaigns: Vec<CampaignSummary>,
     /// Purged messages of campaigns that were removed after that, in a report on all.
+    #[serde(skip)]
     pub removed: Totals,
+    /// When messages were purged last.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    pub purged_at: Option<Timestamp>,
+    #[serde(serialize_with = "as_text")]
+    pub first_sent_at: Option<Timestamp>,
+    #[serde(serialize_with = "as_text")]
+    pub last_sent_at: Option<Timestamp>,
+    /// The time from the first sent message to the last.
+    #[serde(rename = "took_ms", serialize_with = "as_millis")]
+    pub took: Option<Duration>,
+    /// Messages per second on average; `None` below one second.
+    pub rate: Option<f64>,
+    pub segments: u64,
+    /// Messages that the provider accepted more than once.
+    pub repeated: u64,
+    pub alphabets: Alphabets,
+    /// Of the messages that were not purged.
+    #[serde(flatten)]
+    pub bill: Bill,
+    /// The sender in the campaign's settings.
+    pub sender: Option<String>,
+    /// The template of the most messages, or the text of the first of them, of a single campaign that is not masked.
+    pub text: Option<String>,
+    pub lists: Lists,
+    /// How many of the failed opted out.
+    pub opted_out: u64,
+    #[serde(rename = "over_time")]
+    pub histogram: Option<Histogram>,
     pub by_reason: Vec<Reason>,
     /// Why sent messages were not delivered.
     pub undelivered_by_reason: Vec<Reason>,
     /// `None` before the first one is delivered.
+    #[serde(rename = "delivery_ms")]
     pub delivery_time: Option<DeliveryTime>,
-    pub facts: SentFacts,
-    /// Of the messages that were not purged.
-    pub bill: Bill,
-    /// The sender in the campaign's settings.
-    pub sender: Option<String>,
-    pub lists: Lists,
-    pub alphabets: Alphabets,
-    /// The template of the most messages, or the text of the first of them, of a single campaign that is not masked.
-    pub text: Option<String>,
-    /// How many of the failed opted out.
-    pub opted_out: u64,
-    /// When messages were purged last.
-    pub purged_at: Option<Timestamp>,
-    pub histogram: Option<Histogram>,
+    #[serde(skip)]
     local: LocalTime,
+    #[serde(skip)]
     is_masked: bool,
+    #[serde(skip)]
     filter: CampaignFilter,
     /// Ids and names, to look up the campaign of a message.
+    #[serde(skip)]
     names: BTreeMap<i64, String>,
+}
+
+/// An instant, also an optional one, as a text.
+fn as_text<S: Serializer>(
+    at: &(impl Copy + Into<Option<Timestamp>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let at: Option<Timestamp> = (*at).into();
+    at.map(|at| at.to_string()).serialize(serializer)
+}
+
+/// A span, also an optional one, in milliseconds.
+fn as_millis<S: Serializer>(
+    span: &(impl Copy + Into<Option<Duration>>),
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let span: Option<Duration> = (*span).into();
+    span.map(millis).serialize(serializer)
 }
 
 impl Report {
@@ -279,6 +324,9 @@ impl Report {
         let ends = ends.map(|(first, last)| (first, open_end.unwrap_or(last).max(last)));
         let offset = ends.map_or(Duration::ZERO, |(first, _)| options.local.offset(first));
 
+        let bill = Bill::new(&sent.counts, purged, &options.prices);
+        let took = sent.facts.first_at.zip(sent.facts.last_at);
+        let took = took.map(|(first, last)| last.since(first));
         let lists = store.lists(filter).await?;
         let text = Lists::text(&lists);
         Ok(Self {
@@ -295,8 +343,16 @@ impl Report {
             histogram: Histogram::read(store, filter, ends, offset).await?,
             purged_at: store.purged_at(filter).await?,
             opted_out: opted_out.map(|count| count.messages).sum(),
-            bill: Bill::new(&sent.counts, purged, &options.prices),
-            facts: sent.facts,
+            first_sent_at: sent.facts.first_at,
+            last_sent_at: sent.facts.last_at,
+            rate: took.filter(|took| took.as_secs() > 0).map(|took| {
+                let sent = u32::try_from(bill.sent).map_or(f64::MAX, f64::from);
+                (sent / took.as_secs_f64() * 1_000.0).round() / 1_000.0
+            }),
+            took,
+            segments: sent.facts.segments,
+            repeated: sent.facts.repeated,
+            bill,
             sender: only.and_then(|campaign| campaign.sender.clone()),
             text: text.filter(|_| only.is_some() && !options.mask),
             alphabets: Alphabets {
@@ -315,19 +371,6 @@ impl Report {
                 .map(|campaign| (campaign.id, campaign.name))
                 .collect(),
         })
-    }
-
-    /// The time from the first sent message to the last.
-    pub fn took(&self) -> Option<Duration> {
-        let (first, last) = (self.facts.first_at?, self.facts.last_at?);
-        Some(last.since(first))
-    }
-
-    /// Messages per second on average; `None` below one second.
-    pub fn rate(&self) -> Option<f64> {
-        let took = self.took().filter(|took| took.as_secs() > 0)?;
-        let sent = u32::try_from(self.bill.sent).map_or(f64::MAX, f64::from);
-        Some(sent / took.as_secs_f64())
     }
 
     /// The status of the campaign in a report on one campaign.
@@ -355,7 +398,7 @@ impl Report {
             }
             (Format::Csv, Listing::Figures) => csv::write_campaigns(&self.campaigns, &mut *out)?,
             (Format::Csv, Listing::Failed | Listing::Undelivered) => {
-                let mut columns = csv::FailureColumns::default();
+                let mut columns = csv::ImportedColumns::default();
                 let collect = |page: &[FailureRecord]| {
                     columns.collect(page);
                     Ok(())

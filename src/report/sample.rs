@@ -10,9 +10,7 @@ use super::{
 };
 use crate::sms::Timestamp;
 use crate::store::CampaignFilter;
-use crate::store::report::{
-    DeliveryCounts, FailureRecord, FailureState, Outcomes, SentFacts, Totals,
-};
+use crate::store::report::{DeliveryCounts, FailureRecord, FailureState, Outcomes, Totals};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -57,13 +55,12 @@ pub(super) fn report() -> Report {
         undelivered_by_reason: Vec::new(),
         delivery_time: None,
         purged_at: None,
-        facts: SentFacts {
-            first_at: Some(NINE),
-            last_at: Some(NINE.plus(Duration::from_millis(245_300))),
-            segments: 13_006,
-            attempts: 12_500,
-            repeated: 0,
-        },
+        first_sent_at: Some(NINE),
+        last_sent_at: Some(NINE.plus(Duration::from_millis(245_300))),
+        took: Some(Duration::from_millis(245_300)),
+        rate: Some(49.05),
+        segments: 13_006,
+        repeated: 0,
         bill: Bill {
             sent: 12_032,
             cost: None,

@@ -2,10 +2,11 @@
 
 use comfy_table::Cell;
 use indicatif::HumanCount;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::as_text;
 use super::text::{plain_table, push_table, right};
 use crate::sms::Timestamp;
 use crate::store::report::{FirstDue, Totals};
@@ -162,11 +163,6 @@ impl NextDue {
             .collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
-}
-
-#[expect(clippy::ref_option, reason = "required by serde")]
-fn as_text<S: Serializer>(at: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
-    at.map(|at| at.to_string()).serialize(serializer)
 }
 
 /// A campaign's sending window.

@@ -199,9 +199,9 @@ fn push_facts(report: &Report, text: &mut String) {
     if let Some(template) = &report.text {
         lines.push(("text", template.clone()));
     }
-    if let (Some(first), Some(last)) = (report.facts.first_at, report.facts.last_at) {
+    if let (Some(first), Some(last)) = (report.first_sent_at, report.last_sent_at) {
         let (first, last) = (report.local.exact(first), report.local.exact(last));
-        let pace = match (report.took(), report.rate()) {
+        let pace = match (report.took, report.rate) {
             (Some(took), Some(per_second)) => {
                 format!(", in {} ({})", duration(took), rate(per_second))
             }

@@ -43,16 +43,16 @@ pub(super) async fn print(
     if context.is_json() {
         context.print_json(&json(imported))?;
     } else {
-        for one in imported {
+        for list in imported {
             if has_rejects_on_stdout {
-                console.status(one.text().trim_end());
+                console.status(list.text().trim_end());
             } else {
-                console.print(&one.text())?;
+                console.print(&list.text())?;
             }
         }
     }
     warn_of_rows(context, imported);
-    let mut campaigns: Vec<&str> = imported.iter().map(|one| one.campaign.as_str()).collect();
+    let mut campaigns: Vec<&str> = imported.iter().map(|list| list.campaign.as_str()).collect();
     campaigns.dedup();
     let mut queued = Vec::new();
     for name in campaigns {
@@ -64,7 +64,10 @@ pub(super) async fn print(
     }
     match queued.as_slice() {
         [] => {}
-        [one] => console.status(&format!("next: `smsq send --campaign {}`", shell_word(one))),
+        [name] => console.status(&format!(
+            "next: `smsq send --campaign {}`",
+            shell_word(name)
+        )),
         _ => console.status("next: `smsq send`"),
     }
     Ok(())
@@ -90,22 +93,22 @@ pub(in crate::commands) fn print_interpretation(
 /// Warns about rejected rows, numbers that rarely receive messages, and files without new rows.
 pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]) {
     let console = &context.console;
-    for one in imported {
-        let (file, summary) = (&one.file, &one.summary);
+    for list in imported {
+        let (file, summary) = (&list.file, &list.summary);
         if summary.rows == 0 {
             console.warn(&format!("`{file}` has a header and no rows"));
         }
-        if !one.rejected_text().is_empty() {
-            console.warn(&format!("`{file}`: {}", one.rejected_text().trim_end()));
-            let command = &one.rejects_command;
+        if !list.rejected_text().is_empty() {
+            console.warn(&format!("`{file}`: {}", list.rejected_text().trim_end()));
+            let command = &list.rejects_command;
             console.status(&format!("fix that file and import it: `{command}`"));
         }
-        one.warn(console);
+        list.warn(console);
         let known = summary.duplicates - summary.unchanged;
         if known > 0 && known + summary.rejected == summary.rows {
             console.status(&format!(
                 "`{file}`: nothing new, campaign `{}` already has {} of it",
-                one.campaign,
+                list.campaign,
                 messages(known)
             ));
         }
@@ -386,20 +389,20 @@ pub(super) fn json(imported: &[Imported]) -> Value {
     }
     let mut all = first.clone();
     all.summary.rejects_file = None;
-    for one in rest {
-        all.summary.add(&one.summary);
+    for list in rest {
+        all.summary.add(&list.summary);
     }
     let mut object = all.json();
-    if rest.iter().any(|one| one.campaign != first.campaign) {
+    if rest.iter().any(|list| list.campaign != first.campaign) {
         object["campaign"] = Value::Null;
     }
     // Amounts of different currencies have no sum.
-    if rest.iter().any(|one| one.currency != first.currency) {
+    if rest.iter().any(|list| list.currency != first.currency) {
         object["cost"] = Value::Null;
     }
-    let files = imported.iter().map(|one| {
-        let mut object = one.json();
-        object["file"] = json!(one.file);
+    let files = imported.iter().map(|list| {
+        let mut object = list.json();
+        object["file"] = json!(list.file);
         object
     });
     object["files"] = files.collect();

@@ -274,9 +274,12 @@ async fn await_receipt(
                     .add_receipts(provider.name(), &found.receipts, now)
                     .await?;
             }
-            let is_final = |one: &&Receipt| {
-                sent.is_its(one)
-                    && !matches!(one.state, ReceiptState::Accepted | ReceiptState::Unlisted)
+            let is_final = |receipt: &&Receipt| {
+                sent.is_its(receipt)
+                    && !matches!(
+                        receipt.state,
+                        ReceiptState::Accepted | ReceiptState::Unlisted
+                    )
             };
             if let Some(receipt) = found.receipts.iter().find(is_final) {
                 return Ok(Some(receipt.clone()));

@@ -86,7 +86,7 @@ impl MetricsFile {
                     _ = &mut ended => return,
                 };
                 let took = began.elapsed();
-                // Not interrupted: a write that goes on could replace the last one.
+                // Not interrupted: a write that continues could replace the last one.
                 let written = write_elsewhere(path.clone(), text).await;
                 if let Err(error) = &written
                     && !is_failing

@@ -324,9 +324,9 @@ impl SendRun {
     }
 
     pub(super) fn exit(&self) -> Exit {
-        let totals: Totals = self.campaigns.iter().map(|one| one.totals).sum();
-        let is_halted = |one: &CampaignSummary| {
-            matches!(one.state, "paused" | "stopped") && one.totals.queued > 0
+        let totals: Totals = self.campaigns.iter().map(|summary| summary.totals).sum();
+        let is_halted = |summary: &CampaignSummary| {
+            matches!(summary.state, "paused" | "stopped") && summary.totals.queued > 0
         };
         let delivery = totals
             .delivery
@@ -382,7 +382,11 @@ impl SendRun {
 
     /// Why the run ended early, and what to do next.
     pub(super) fn explain(&self, console: &Console) {
-        let queued: u64 = self.campaigns.iter().map(|one| one.totals.queued).sum();
+        let queued: u64 = self
+            .campaigns
+            .iter()
+            .map(|campaign| campaign.totals.queued)
+            .sum();
         let left = messages(queued);
         if let Some(trouble) = &self.summary.trouble {
             console.status(&format!(
@@ -414,11 +418,11 @@ impl SendRun {
             Ended::Done | Ended::Limit => {}
         }
         warn_of_missing_campaigns(console, &self.without_campaign);
-        for one in &self.campaigns {
-            if one.totals.failed + one.totals.unknown > 0 {
+        for campaign in &self.campaigns {
+            if campaign.totals.failed + campaign.totals.unknown > 0 {
                 console.status(&format!(
                     "`smsq report --campaign {} --failed` lists who was not reached and why",
-                    shell_word(&one.campaign)
+                    shell_word(&campaign.campaign)
                 ));
             }
         }
@@ -426,7 +430,8 @@ impl SendRun {
 
     /// How to continue with a campaign that stopped.
     fn next_command(&self, campaign: &str) -> String {
-        let is_paused = |one: &CampaignSummary| one.campaign == campaign && one.state == "paused";
+        let is_paused =
+            |summary: &CampaignSummary| summary.campaign == campaign && summary.state == "paused";
         if self.campaigns.iter().any(is_paused) {
             let word = shell_word(campaign);
             format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
@@ -477,7 +482,7 @@ async fn changed(
 ) -> Result<Vec<(Campaign, Totals)>, StoreError> {
     let of = |campaigns: &[(Campaign, Totals)], id| {
         let mut campaigns = campaigns.iter();
-        campaigns.find_map(|(one, totals)| (one.id == id).then_some(*totals))
+        campaigns.find_map(|(campaign, totals)| (campaign.id == id).then_some(*totals))
     };
     let mut all = store.campaign_totals().await?.campaigns;
     all.retain(|(campaign, totals)| {
@@ -575,7 +580,10 @@ fn sender(
     let has_sender = |name: &str, campaign: &Campaign| {
         campaign.sender.is_some() || !providers[name].needs_sender()
     };
-    let can_send = options.follow || sent.iter().any(|(name, it)| has_sender(name, it));
+    let can_send = options.follow
+        || sent
+            .iter()
+            .any(|(name, campaign)| has_sender(name, campaign));
     for (name, campaign) in sent {
         if has_sender(name, campaign) {
             continue;

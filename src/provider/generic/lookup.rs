@@ -20,7 +20,7 @@ use crate::provider::section::{ProviderError, Section};
 use crate::provider::{Message, RequestResult, found, times, unclear};
 use crate::sms::Outcome;
 
-/// The keys of section `lookup` besides those of the request and of [`Lookup`].
+/// The keys of section `lookup` other than those of the request and of [`Lookup`].
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LookupRules {

@@ -44,7 +44,7 @@ use template::{Templates, Values};
 pub(super) use receipts::Receipts;
 pub(super) use webhook::WebhookReader;
 
-/// The keys besides those of requests, responses and all providers.
+/// The keys other than those of requests, responses and all providers.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GenericSettings {

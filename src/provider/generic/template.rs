@@ -381,7 +381,7 @@ fn root_of(placeholder: &str) -> &str {
     placeholder.split('.').next().unwrap_or_default()
 }
 
-/// The placeholders besides secrets and settings.
+/// The placeholders other than secrets and settings.
 fn context(
     [phone, content, reference]: [&str; 3],
     from: Option<&str>,

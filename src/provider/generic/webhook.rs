@@ -27,7 +27,7 @@ use crate::provider::webhook::{PLAIN_TEXT, Posted, PostedRequest, Reply, Webhook
 /// A longer number is cut.
 const MAX_PHONE: usize = 64;
 
-/// The keys of the section besides those about entries, which `receipts` has, too.
+/// The keys of the section other than those about entries, which `receipts` has, too.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WebhookSettings {

@@ -34,108 +34,49 @@ pub(in crate::serve) enum UploadField {
     Change,
 }
 
-/// Sets an option to a value.
-type Set = fn(&mut ListOptions, &str) -> Result<(), String>;
-
-/// All fields of an upload besides `file`. Other flags of `smsq import` name files, or belong to a terminal.
-const UPLOAD_FIELDS: [(&str, UploadField, Set); 21] = {
-    use UploadField::{Change, List};
-    [
-        ("campaign", List, |options, value| {
-            set(&mut options.campaign, campaign_name(value))
-        }),
-        ("text", List, |options, value| {
-            options.list.text = TextSource::Text(value.to_owned());
-            Ok(())
-        }),
-        ("column", List, |options, value| {
-            options.list.columns.push(assignment(value)?);
-            Ok(())
-        }),
-        ("region", List, |options, value| {
-            set(&mut options.list.dialling.region, parsed(value))
-        }),
-        ("international", List, |options, value| {
-            numbers(options, value, Numbers::International)
-        }),
-        ("national", List, |options, value| {
-            numbers(options, value, Numbers::National)
-        }),
-        ("smart", List, |options, value| {
-            options.list.smart = switch(value)?;
-            Ok(())
-        }),
-        ("unique", List, |options, value| {
-            set(&mut options.list.unique, parsed(value))
-        }),
-        ("at", List, |options, value| {
-            set(&mut options.at, parsed(value))
-        }),
-        ("expires", List, |options, value| {
-            set(&mut options.expires, parsed(value))
-        }),
-        ("delimiter", List, |options, value| {
-            set(
-                &mut options.list.delimiter,
-                delimiter(value).map_err(str::to_owned),
-            )
-        }),
-        ("encoding", List, |options, value| {
-            set(&mut options.list.encoding, parsed(value))
-        }),
-        ("sheet", List, |options, value| {
-            set(&mut options.list.sheet, Ok(value.to_owned()))
-        }),
-        ("provider", Change, |options, value| {
-            set(&mut options.provider, Ok(value.to_owned()))
-        }),
-        ("from", Change, |options, value| {
-            set(&mut options.sender, sender(value).map_err(str::to_owned))
-        }),
-        ("window", Change, |options, value| {
-            set(&mut options.window.hours, parsed(value))
-        }),
-        ("days", Change, |options, value| {
-            set(&mut options.window.days, parsed(value))
-        }),
-        ("timezone", Change, |options, value| {
-            set(&mut options.window.zone, parsed(value))
-        }),
-        ("fallback-timezone", Change, |options, value| {
-            set(&mut options.window.fallback, parsed(value))
-        }),
-        ("max-rejects", Change, |options, value| {
-            set(&mut options.max_rejects, parsed(value))
-        }),
-        // Read by the import.
-        ("again", Change, |_, value| switch(value).map(drop)),
-    ]
-};
+/// The fields of each kind, besides `file`. Other flags of `smsq import` name files, or belong to a terminal.
+const LIST: &str = "campaign text column region international national smart unique at expires delimiter encoding sheet";
+const CHANGE: &str = "provider from window days timezone fallback-timezone max-rejects again";
 
 impl UploadField {
     pub(in crate::serve) fn named(name: &str) -> Option<Self> {
-        find(name).map(|(field, _)| field)
+        let is_in = |names: &str| names.split(' ').any(|known| known == name);
+        let list = is_in(LIST).then_some(Self::List);
+        list.or_else(|| is_in(CHANGE).then_some(Self::Change))
     }
 
     /// The names of all fields, as an error lists them.
     pub(in crate::serve) fn names() -> String {
-        listed(UPLOAD_FIELDS.iter().map(|(name, ..)| *name))
+        listed(LIST.split(' ').chain(CHANGE.split(' ')))
     }
 }
 
-fn find(name: &str) -> Option<(UploadField, Set)> {
-    let mut fields = UPLOAD_FIELDS.iter();
-    fields.find_map(|(known, field, set)| (*known == name).then_some((*field, *set)))
-}
-
-fn set<T>(option: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
-    *option = Some(value?);
-    Ok(())
-}
-
-fn numbers(options: &mut ListOptions, value: &str, numbers: Numbers) -> Result<(), String> {
-    if switch(value)? {
-        options.list.dialling.numbers = numbers;
+fn set(options: &mut ListOptions, name: &str, value: &str) -> Result<(), String> {
+    let (list, window) = (&mut options.list, &mut options.window);
+    match name {
+        "campaign" => options.campaign = Some(campaign_name(value)?),
+        "text" => list.text = TextSource::Text(value.to_owned()),
+        "column" => list.columns.push(assignment(value)?),
+        "region" => list.dialling.region = Some(parsed(value)?),
+        "international" if switch(value)? => list.dialling.numbers = Numbers::International,
+        "national" if switch(value)? => list.dialling.numbers = Numbers::National,
+        "smart" => list.smart = switch(value)?,
+        "unique" => list.unique = Some(parsed(value)?),
+        "at" => options.at = Some(parsed(value)?),
+        "expires" => options.expires = Some(parsed(value)?),
+        "delimiter" => list.delimiter = Some(delimiter(value)?),
+        "encoding" => list.encoding = Some(parsed(value)?),
+        "sheet" => list.sheet = Some(value.to_owned()),
+        "provider" => options.provider = Some(value.to_owned()),
+        "from" => options.sender = Some(sender(value)?),
+        "window" => window.hours = Some(parsed(value)?),
+        "days" => window.days = Some(parsed(value)?),
+        "timezone" => window.zone = Some(parsed(value)?),
+        "fallback-timezone" => window.fallback = Some(parsed(value)?),
+        "max-rejects" => options.max_rejects = Some(parsed(value)?),
+        // `again` is read by the import.
+        "international" | "national" | "again" => drop(switch(value)?),
+        _ => return Err("an upload has no such field".to_owned()),
     }
     Ok(())
 }
@@ -165,14 +106,15 @@ impl PartialSchema for UploadForm {
             .additional_properties(Some(AdditionalProperties::FreeForm(false)))
             .property("file", file)
             .required("file");
-        for (name, concerns, _) in UPLOAD_FIELDS {
+        let list = LIST.split(' ').map(|name| (name, None));
+        let change = CHANGE.split(' ').map(|name| (name, Some("Role `admin`")));
+        for (name, needs) in list.chain(change) {
             let is_switch = ["international", "national", "smart", "again"].contains(&name);
             let kind = if is_switch {
                 Type::Boolean
             } else {
                 Type::String
             };
-            let needs = matches!(concerns, UploadField::Change).then_some("Role `admin`");
             let field = ObjectBuilder::new().schema_type(kind).description(needs);
             form = form.property(name, field);
         }
@@ -241,9 +183,7 @@ impl UploadRequest {
             if name != "column" && earlier.any(|earlier| earlier.name == name) {
                 return Err(format!("duplicate field `{name}`"));
             }
-            find(name)
-                .ok_or_else(|| "an upload has no such field".to_owned())
-                .and_then(|(_, set)| set(&mut options, &field.value))
+            set(&mut options, name, &field.value)
                 .map_err(|problem| format!("invalid `{name}`: {problem}"))?;
         }
         if self.is_on("international") && self.is_on("national") {
