@@ -11,7 +11,7 @@ EXECUTE smsq_add;
 DEALLOCATE PREPARE smsq_add;
 
 -- A message in any table. `at` is when it was sent, failed, or is due.
-CREATE OR REPLACE SQL SECURITY INVOKER VIEW message AS
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW sms_message AS
 SELECT id, campaign_id, import_id, phone, content, phone AS dedupe_key, 'sent' AS state, segments, attempts,
     reference, provider, message_id,
     coalesce(accepted_claims, CASE WHEN accepted > 0 THEN CAST(claim AS CHAR) END) AS accepted_claims,

@@ -20,7 +20,7 @@ ALTER TABLE sms ADD COLUMN late_provider TEXT;
 ALTER TABLE sms ADD COLUMN late_awaits_receipt BOOLEAN;
 
 -- A message in any table. `at` is when it was sent, failed, or is due.
-CREATE VIEW message AS
+CREATE VIEW sms_message AS
 SELECT id, campaign_id, import_id, phone, content, phone AS dedupe_key, 'sent' AS state, segments, attempts,
     reference, provider, message_id,
     coalesce(accepted_claims, CASE WHEN accepted > 0 THEN CAST(claim AS TEXT) END) AS accepted_claims,

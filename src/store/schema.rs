@@ -247,6 +247,7 @@ diesel::table! {
 
 // A view.
 diesel::table! {
+    #[sql_name = "sms_message"]
     message (id) {
         id -> BigInt,
         campaign_id -> BigInt,
