@@ -257,9 +257,9 @@ impl From<(i64, ReceiptRow)> for Tried {
 }
 
 /// The columns of a failure: class, code and reason.
-type FailureColumns = (Option<String>, Option<String>, Option<String>);
+type ReasonColumns = (Option<String>, Option<String>, Option<String>);
 
-fn columns(failure: Option<Failure>) -> FailureColumns {
+fn columns(failure: Option<Failure>) -> ReasonColumns {
     failure.map_or((None, None, None), |failure| {
         let class = failure.class.to_string();
         (Some(class), failure.code, Some(failure.reason))
