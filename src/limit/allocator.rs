@@ -34,7 +34,7 @@ impl ClaimLimit {
         self.is_changed = true;
     }
 
-    /// The first start from `from` on, if that is before `until`. Otherwise it is noted.
+    /// The first start from `from` on, if that is before `until`. Otherwise it is kept.
     fn earliest(&mut self, cost: i32, from: DbMicros, until: DbMicros) -> Option<DbMicros> {
         let start_at = self.limit.earliest(cost, from);
         if start_at < until {
@@ -90,13 +90,13 @@ impl PermitAllocator {
         wanted
     }
 
-    /// Notes the start of the next permit after the limits ended the campaign's part of the claim.
-    pub fn note_exhausted(&mut self, own: &mut ClaimLimit, max_batch: u32) {
+    /// Keeps the start of the next permit after the limits ended the campaign's part of the claim.
+    pub fn keep_next(&mut self, own: &mut ClaimLimit, max_batch: u32) {
         let (cost, _) = self.usual(own, max_batch);
         self.earliest(own, cost, self.terms.until);
     }
 
-    /// The first start of a request with this cost, if that is before `until`. Otherwise it is noted for the limit
+    /// The first start of a request with this cost, if that is before `until`. Otherwise it is kept for the limit
     /// that is exhausted.
     fn earliest(&mut self, own: &mut ClaimLimit, cost: i32, until: DbMicros) -> Option<DbMicros> {
         let by_account = self.account.earliest(cost, self.terms.from, until)?;

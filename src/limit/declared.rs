@@ -75,19 +75,20 @@ impl DeclaredLimits {
                 worker_id: *worker_id,
                 problem,
             };
-            let by_provider = by_provider.as_ref();
-            let by_provider = by_provider.map_err(|error| unreadable(error.to_string()))?;
-            if let Some(limits) = by_provider.get(provider) {
-                let rates: Rates = limits.parse().map_err(|error| {
-                    let error: RateError = error;
-                    unreadable(error.to_string())
-                })?;
+            let declared = by_provider
+                .as_ref()
+                .map_err(|error| unreadable(error.to_string()))?;
+            if let Some(limits) = declared.get(provider) {
+                let rates: Rates = limits
+                    .parse()
+                    .map_err(|error: RateError| unreadable(error.to_string()))?;
                 rates.0.into_iter().for_each(&mut include);
             }
         }
-        let rates = smallest.into_iter();
-        let rates = rates.map(|(window, limit)| Rate { limit, window });
-        Ok(rates.collect())
+        Ok(smallest
+            .into_iter()
+            .map(|(window, limit)| Rate { limit, window })
+            .collect())
     }
 }
 

@@ -31,7 +31,7 @@ const SPEED_UP: f64 = 1.25;
 /// The pace is measured over at least this time and this many messages.
 const PACE_SPAN: Duration = Duration::from_millis(100);
 const PACE_COUNT: u32 = 20;
-/// A limit delays nothing while it allows this many times the pace.
+/// A limit is slack if it allows at least this many times the current rate.
 const SLACK_FACTOR: f64 = 4.0;
 /// How long a limit counts as the bottleneck after it gave too few permits.
 const BOUND_FOR: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub struct LocalLimiter {
     /// The size of the largest request; a request is granted as a whole or not at all.
     largest: u32,
     /// Grants are enough for this time.
-    ahead: Duration,
+    burst_span: Duration,
     started: Started,
     pace: Pace,
     /// When a limit last gave fewer permits than were asked for.
@@ -117,7 +117,7 @@ impl LocalLimiter {
             stepped_at: now,
             unused: 0,
             largest: 1,
-            ahead: HORIZON * 2,
+            burst_span: HORIZON * 2,
             started: Started::default(),
             pace: Pace::new(now),
             bound_at: None,
@@ -128,8 +128,8 @@ impl LocalLimiter {
 
     /// Grants enough for this time at once, so that a distant database is asked less often.
     pub fn look_ahead(&mut self, span: Duration) {
-        if span > self.ahead {
-            self.ahead = span * 2;
+        if span > self.burst_span {
+            self.burst_span = span * 2;
             self.rebuild();
         }
     }
@@ -267,9 +267,9 @@ impl LocalLimiter {
             clippy::cast_sign_loss,
             reason = "saturates, and rates are positive"
         )]
-        let ahead = (self.rate() * self.ahead.as_secs_f64()).ceil() as u32;
+        let burst = (self.rate() * self.burst_span.as_secs_f64()).ceil() as u32;
         let largest = self.largest.saturating_mul(2);
-        NonZeroU32::new(ahead.max(largest)).unwrap_or(NonZeroU32::MIN)
+        NonZeroU32::new(burst.max(largest)).unwrap_or(NonZeroU32::MIN)
     }
 }
 

@@ -34,9 +34,11 @@ impl Buckets {
 
     fn sum_of_window_ending_in(&self, bucket: i64) -> u64 {
         let overlapped = OVERLAPPED - (bucket - self.newest);
-        let counts = self.counts.iter();
-        let counts = counts.take(usize::try_from(overlapped).unwrap_or(0));
-        counts.map(|count| u64::from(*count)).sum()
+        self.counts
+            .iter()
+            .take(usize::try_from(overlapped).unwrap_or(0))
+            .map(|count| u64::from(*count))
+            .sum()
     }
 
     pub(super) fn add(&mut self, rate: Rate, cost: i32, start_us: i64) {

@@ -46,7 +46,7 @@ impl LimitState {
         self.tolerances.retain(|_, until_us| *until_us > now_us);
     }
 
-    pub(super) fn note_tolerance(&mut self, tolerance_us: i64, until_us: i64) {
+    pub(super) fn keep_tolerance(&mut self, tolerance_us: i64, until_us: i64) {
         let until = self.tolerances.entry(tolerance_us).or_default();
         *until = until_us.max(*until);
     }

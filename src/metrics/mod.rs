@@ -142,7 +142,7 @@ impl Default for Metrics {
             ),
             breaker_open: register!(
                 "breaker_open",
-                "1 while the circuit breaker is open because the provider is down",
+                "1 while the circuit breaker is open because the provider is unavailable",
                 GaugeFamily::default()
             ),
             throttled_until: register!(
@@ -307,12 +307,12 @@ impl RunState {
             let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
             value.parse::<f64>().ok()
         };
-        let seconds = value("smsq_run_last_success_timestamp_seconds");
-        // A number of milliseconds may be a little less as a number of seconds.
-        let seconds = seconds.map(|seconds| (seconds * 1_000.0).round() / 1_000.0 + 0.000_5);
-        let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Self {
-            last_success_at: seconds.map(|since| Timestamp::default().plus(since)),
+            // A number of milliseconds may be a little less as a number of seconds.
+            last_success_at: value("smsq_run_last_success_timestamp_seconds")
+                .map(|seconds| (seconds * 1_000.0).round() / 1_000.0 + 0.000_5)
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .map(|since| Timestamp::default().plus(since)),
             exit_code: None,
         }
     }
@@ -420,7 +420,7 @@ mod tests {
             "smsq_receipts_total{provider=\"cellar\",via=\"pull\"} 7",
             "smsq_database_up 0",
         ] {
-            assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(!text.contains("smsq_run_"), "{text}");
     }

@@ -54,9 +54,10 @@ impl QueueState {
         }
         let workers = store.worker_rows().await?;
         let silent_since = |at: Timestamp| now.as_millis().saturating_sub(at.as_millis());
-        let alive = workers.iter();
-        let alive = alive.filter(|worker| silent_since(worker.heartbeat_at) <= worker.lease_ms);
-        let alive_workers = alive.count() as u64;
+        let alive_workers = workers
+            .iter()
+            .filter(|worker| silent_since(worker.heartbeat_at) <= worker.lease_ms)
+            .count() as u64;
         Ok(Self {
             campaigns: limited(campaigns, removed, config.max_campaigns, default_provider),
             oldest_due,

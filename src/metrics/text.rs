@@ -10,9 +10,12 @@ pub(super) fn without_open_metrics(text: &str) -> String {
         let (name, rest) = rest.split_once(' ')?;
         Some((keyword.to_owned(), name.to_owned(), rest.to_owned()))
     };
-    let comments = text.lines().filter_map(comment);
-    let counters = comments.filter(|(keyword, _, rest)| keyword == "TYPE" && rest == "counter");
-    let counters: HashSet<String> = counters.map(|(_, name, _)| name).collect();
+    let counters: HashSet<String> = text
+        .lines()
+        .filter_map(comment)
+        .filter(|(keyword, _, rest)| keyword == "TYPE" && rest == "counter")
+        .map(|(_, name, _)| name)
+        .collect();
     let mut plain = String::with_capacity(text.len());
     for line in text.lines() {
         match comment(line).filter(|(_, name, _)| counters.contains(name)) {

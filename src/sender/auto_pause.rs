@@ -38,18 +38,18 @@ impl AutoPause {
         }
     }
 
-    /// Notes an acceptance.
+    /// Records an acceptance.
     pub fn accepted(&mut self) {
         self.code = None;
-        self.note(false);
+        self.record(false);
     }
 
-    /// Notes a rejection. Returns the rejected and the counted outcomes when it is time to pause.
+    /// Records a rejection. Returns the rejected and the counted outcomes when it is time to pause.
     pub fn rejected(&mut self) -> Option<(usize, usize)> {
-        self.note(true)
+        self.record(true)
     }
 
-    /// Notes an unlisted code. Returns how often it came in a row when it is time to stop.
+    /// Records an unlisted code. Returns how often it came in a row when it is time to stop.
     pub fn unlisted(&mut self, code: &str) -> Option<usize> {
         let same = self.code.take().filter(|(last, _)| last == code);
         let times = same.map_or(0, |(_, times)| times) + 1;
@@ -60,7 +60,7 @@ impl AutoPause {
         None
     }
 
-    fn note(&mut self, rejected: bool) -> Option<(usize, usize)> {
+    fn record(&mut self, rejected: bool) -> Option<(usize, usize)> {
         if self.config.rejected == 0 {
             return None;
         }
@@ -94,10 +94,10 @@ mod tests {
     fn pauses_when_half_of_the_recent_messages_are_rejected() {
         let mut auto_pause = AutoPause::new(CONFIG);
         for index in 0..98 {
-            assert_eq!(auto_pause.note(index % 2 == 0), None, "{index}");
+            assert_eq!(auto_pause.record(index % 2 == 0), None, "{index}");
         }
-        assert_eq!(auto_pause.note(true), Some((50, 99)));
-        assert_eq!(auto_pause.note(true), None, "it starts again");
+        assert_eq!(auto_pause.record(true), Some((50, 99)));
+        assert_eq!(auto_pause.record(true), None, "it starts again");
     }
 
     #[test]
@@ -122,6 +122,6 @@ mod tests {
     #[test]
     fn some_rejections_in_a_long_list_do_not_pause() {
         let mut auto_pause = AutoPause::new(CONFIG);
-        assert!((0..10_000).all(|index| auto_pause.note(index % 3 == 0).is_none()));
+        assert!((0..10_000).all(|index| auto_pause.record(index % 3 == 0).is_none()));
     }
 }

@@ -1,4 +1,4 @@
-//! Stops calling a provider that is down, and finds out when it is back: after consecutive failures
+//! Stops calling a provider that is unavailable, and finds out when it is available again: after consecutive failures
 //! single messages probe it, and the attempts of those failures are refunded. A message that fails while
 //! others are read is at fault itself: its attempts count, and it does not open the breaker.
 
@@ -39,7 +39,7 @@ pub struct FailedRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
     Any,
-    /// One, to find out whether the provider is back.
+    /// One, to find out whether the provider is available again.
     One,
     /// None before this instant; without one, none before the running probe has ended.
     None(Option<Timestamp>),
@@ -75,10 +75,10 @@ pub struct CircuitBreaker {
     state: BreakerState,
     /// The messages that failed and were not accepted since.
     failing: HashMap<i64, Failing>,
-    /// The latest start of a request that the provider read.
-    read_started_at: SteadyMicros,
+    /// The latest start of a request that the provider responded to.
+    responded_start: SteadyMicros,
     /// The latest answer to such a request.
-    read_at: SteadyMicros,
+    responded_at: SteadyMicros,
 }
 
 /// The first failure of a message.
@@ -99,15 +99,15 @@ impl CircuitBreaker {
             config,
             state: BreakerState::Closed(Vec::new()),
             failing: HashMap::new(),
-            read_started_at: SteadyMicros::MIN,
-            read_at: SteadyMicros::MIN,
+            responded_start: SteadyMicros::MIN,
+            responded_at: SteadyMicros::MIN,
         }
     }
 
-    /// The provider read a request that started at `started_at`, and responded at `at`.
-    pub fn read(&mut self, started_at: SteadyMicros, at: SteadyMicros) {
-        self.read_started_at = self.read_started_at.max(started_at);
-        self.read_at = self.read_at.max(at);
+    /// The provider responded to a request that started at `started_at`, at `at`.
+    pub fn responded(&mut self, started_at: SteadyMicros, at: SteadyMicros) {
+        self.responded_start = self.responded_start.max(started_at);
+        self.responded_at = self.responded_at.max(at);
     }
 
     /// The message needs no further attempt.
@@ -158,21 +158,21 @@ impl CircuitBreaker {
         }
     }
 
-    /// Notes that a request starts, which is a probe while the breaker is open.
+    /// A request starts, which is a probe while the breaker is open.
     pub fn probe(&mut self) {
         if let BreakerState::Open { probing, .. } = &mut self.state {
             *probing = true;
         }
     }
 
-    /// Notes that a probe was not started.
+    /// A probe was not started.
     pub fn probe_released(&mut self) {
         if let BreakerState::Open { probing, .. } = &mut self.state {
             *probing = false;
         }
     }
 
-    /// Notes an answer to a request that started at `started_at`. One that started before the failures
+    /// Records an answer to a request that started at `started_at`. One that started before the failures
     /// proves nothing. Returns whether the breaker was open.
     pub fn answered(&mut self, started_at: SteadyMicros) -> bool {
         let (since, was_open) = match &self.state {
@@ -186,7 +186,7 @@ impl CircuitBreaker {
         was_open
     }
 
-    /// Notes a request that failed at `failed_at`. `jitter` is uniform in `0..1`.
+    /// Records a request that failed at `failed_at`. `jitter` is uniform in `0..1`.
     pub fn failed(
         &mut self,
         attempt: FailedRequest,
@@ -249,16 +249,16 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether the message is at fault: the provider has read others that were sent after its first failure.
+    /// Whether the message is at fault: the provider has responded to others that were sent after its first failure.
     fn is_proven(&self, message: Option<i64>) -> bool {
         let failing = message.and_then(|message| self.failing.get(&message));
-        failing.is_some_and(|failing| failing.failed_at < self.read_started_at)
+        failing.is_some_and(|failing| failing.failed_at < self.responded_start)
     }
 
-    /// Whether the message may be at fault: others were read while its first attempt ran, or later.
+    /// Whether the message may be at fault: others got a response while its first attempt ran, or later.
     fn is_suspect(&self, message: Option<i64>) -> bool {
         let failing = message.and_then(|message| self.failing.get(&message));
-        failing.is_some_and(|failing| failing.started_at <= self.read_at)
+        failing.is_some_and(|failing| failing.started_at <= self.responded_at)
     }
 
     /// Whether the failures up to this one are an outage, not the fault of a few messages.
@@ -271,16 +271,21 @@ impl CircuitBreaker {
             return false;
         }
         // A message that may be at fault counts once, however often it failed.
-        let attempts = run.iter().chain(std::iter::once(last));
-        let (suspects, others): (Vec<&FailedRequest>, Vec<&FailedRequest>) =
-            attempts.partition(|attempt| self.is_suspect(attempt.message));
-        let suspects: HashSet<_> = suspects.iter().map(|attempt| attempt.message).collect();
-        let enough = if others.is_empty() {
-            failures.max(2)
-        } else {
-            failures
-        };
-        suspects.len() + others.len() >= enough
+        let mut suspects = HashSet::new();
+        let mut others = 0;
+        for attempt in run.iter().chain([last]) {
+            if self.is_suspect(attempt.message) {
+                suspects.insert(attempt.message);
+            } else {
+                others += 1;
+            }
+        }
+        suspects.len() + others
+            >= if others == 0 {
+                failures.max(2)
+            } else {
+                failures
+            }
     }
 
     /// Half to all of a wait that doubles, so that workers do not probe at the same time.
@@ -438,7 +443,7 @@ mod tests {
         let mut breaker = breaker();
         assert_eq!(again(&mut breaker, 1, 0), AttemptCharge::Counted);
         // Sent at the same time, answered later: enough for one message, not for many.
-        breaker.read(us(0), us(2));
+        breaker.responded(us(0), us(2));
         for n in 1..50 {
             assert_eq!(again(&mut breaker, 1, n), AttemptCharge::Counted, "{n}");
         }
@@ -452,7 +457,7 @@ mod tests {
         for id in 0..6 {
             again(&mut breaker, id, id);
             let read_us = id * 10 + 5;
-            breaker.read(us(read_us), us(read_us + 1));
+            breaker.responded(us(read_us), us(read_us + 1));
             breaker.answered(us(read_us));
         }
         for n in 6..60 {
@@ -476,8 +481,8 @@ mod tests {
     #[test]
     fn outage_right_after_acceptances_is_refunded() {
         let mut breaker = breaker();
-        // All started together; some were read, then the provider went away.
-        breaker.read(us(0), us(5));
+        // All started together; some got a response, then the provider was unavailable.
+        breaker.responded(us(0), us(5));
         let mut refunds = Vec::new();
         for id in 0..20 {
             let attempt = FailedRequest {
@@ -496,7 +501,7 @@ mod tests {
     #[test]
     fn failed_connection_is_never_the_fault_of_a_message() {
         let mut breaker = breaker();
-        breaker.read(us(0), us(1_000));
+        breaker.responded(us(0), us(1_000));
         for n in 0..3 {
             let attempt = FailedRequest {
                 started_at: us(n),
@@ -541,7 +546,7 @@ mod tests {
                 let (started_us, ended_us) = (at_us * 10, at_us * 10 + 1);
                 let (id, message) = match *step {
                     TestStep::Read => {
-                        breaker.read(us(started_us), us(ended_us));
+                        breaker.responded(us(started_us), us(ended_us));
                         breaker.answered(us(started_us));
                         last_read = Some(at_us);
                         signs.clear();

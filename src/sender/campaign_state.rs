@@ -64,12 +64,12 @@ impl CampaignState {
         self.campaign.id
     }
 
-    /// Notes that a request is claimed, or got another permit.
-    pub(super) fn note_claim(&mut self) {
+    /// A request is claimed, or got another permit.
+    pub(super) fn begin_claim(&mut self) {
         self.claimed += 1;
     }
 
-    /// Notes that a request is over, or waits for another permit.
+    /// A request is over, or waits for another permit.
     pub(super) fn end_claim(&mut self) {
         self.claimed = self.claimed.saturating_sub(1);
     }
@@ -180,7 +180,7 @@ impl CampaignState {
 
     /// Until when it has nothing to send, where that is longer than `patience`: its window is closed,
     /// or all its messages are due later.
-    pub(super) fn rests_until(&self, now: Timestamp, patience: Duration) -> Option<Timestamp> {
+    pub(super) fn idle_until(&self, now: Timestamp, patience: Duration) -> Option<Timestamp> {
         let closed_until = self.window.closed_until(now);
         closed_until.or(self.due_at.filter(|due_at| *due_at > now.plus(patience)))
     }
@@ -191,8 +191,8 @@ impl CampaignState {
         window.map_or_else(|| at.to_string(), |window| window.format_local(at))
     }
 
-    /// Notes the size of its largest request in a claim.
-    pub(super) fn note_size(&mut self, largest: u32, max: u32) {
+    /// Sets the size of its next request by its largest one in a claim.
+    pub(super) fn set_size(&mut self, largest: u32, max: u32) {
         let next = if self.is_proven {
             largest.saturating_mul(2)
         } else {
@@ -203,7 +203,7 @@ impl CampaignState {
 
     /// Checks whether the account is refused: by a code that the provider's table lists, or by two
     /// requests in a row without a common message. Such answers are then marked as listed.
-    pub(super) fn note_refusals(
+    pub(super) fn halt_for_refusal(
         &mut self,
         request: &InFlight,
         outcomes: &mut [Outcome],
@@ -240,11 +240,7 @@ impl CampaignState {
 
     /// Checks whether the outcomes of one request pause or stop the campaign: too many rejections, or
     /// the same unlisted code again and again.
-    pub(super) fn note_outcomes(
-        &mut self,
-        provider: &Provider,
-        outcomes: &[Outcome],
-    ) -> Option<Halt> {
+    pub(super) fn halt_for(&mut self, provider: &Provider, outcomes: &[Outcome]) -> Option<Halt> {
         let mut halt = None;
         let mut had_unknown = false;
         for outcome in outcomes {
@@ -254,13 +250,13 @@ impl CampaignState {
                     self.auto_pause.accepted();
                 }
                 Outcome::Rejected(failure) => {
-                    let unlisted = self.note_code(provider, failure);
-                    halt = halt.or(unlisted).or(self.note_rejected(failure));
+                    let unlisted = self.halt_for_code(provider, failure);
+                    halt = halt.or(unlisted).or(self.halt_for_rejection(failure));
                 }
                 // One answer may make all messages of the request unknown: it counts once.
                 Outcome::Unknown(failure) if !had_unknown => {
                     had_unknown = true;
-                    halt = halt.or(self.note_code(provider, failure));
+                    halt = halt.or(self.halt_for_code(provider, failure));
                 }
                 _ => {}
             }
@@ -268,7 +264,7 @@ impl CampaignState {
         halt
     }
 
-    fn note_rejected(&mut self, failure: &Failure) -> Option<Halt> {
+    fn halt_for_rejection(&mut self, failure: &Failure) -> Option<Halt> {
         if failure.class == Class::OptedOut {
             return None;
         }
@@ -278,7 +274,7 @@ impl CampaignState {
         Some((CampaignStatus::Paused, why))
     }
 
-    fn note_code(&mut self, provider: &Provider, failure: &Failure) -> Option<Halt> {
+    fn halt_for_code(&mut self, provider: &Provider, failure: &Failure) -> Option<Halt> {
         let code = failure.code.as_deref()?;
         if provider.knows_code(code) {
             return None;

@@ -7,7 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::SendError;
@@ -69,7 +69,13 @@ impl ClaimFault {
     }
 }
 
-/// Commits a worker's batches, one at a time.
+/// Commits a worker's batches, one at a time, until each result is stored.
+///
+/// A known result must never be discarded, and one row that the database rejects must not keep others from being
+/// stored. So a commit that fails is repeated without its claims, then in ever smaller parts until the settlement at
+/// fault is alone; that one is tried again while the worker continues, and set aside in the end. While the database is
+/// unavailable nothing is claimed, because a claim whose commit may have succeeded would be lost for a lease. The price
+/// is that everything waits for the batch that is being committed.
 pub(super) struct Committer {
     context: Arc<WorkerContext>,
     journal: Journal,
@@ -198,8 +204,7 @@ impl Committer {
                 tokio::time::sleep_until(at).await;
                 work.again_at = None;
             } else if let Some(ended) = self.transaction.join_next().await {
-                let ended = ended.map_err(JoinError::into_panic);
-                self.note_part(ended.unwrap_or_else(|panic| resume_unwind(panic)))?;
+                self.take_part(ended.unwrap_or_else(|error| resume_unwind(error.into_panic())))?;
             } else {
                 break;
             }
@@ -209,7 +214,7 @@ impl Committer {
             return Ok(None);
         };
         for (settlement, error) in work.suspects {
-            self.note_unstored(settlement, &error);
+            self.keep_unstored(settlement, &error);
         }
         Ok(Some(CommitOutcome {
             batch: work.batch,
@@ -224,7 +229,7 @@ impl Committer {
     }
 
     /// Handles the end of the first part's commit: decides what is committed next.
-    fn note_part(&mut self, committed: Result<CommitResult, StoreError>) -> Result<(), StoreError> {
+    fn take_part(&mut self, committed: Result<CommitResult, StoreError>) -> Result<(), StoreError> {
         let Some(mut work) = self.work.take() else {
             return Ok(());
         };
@@ -288,9 +293,8 @@ impl Committer {
         }
         if let [settlement] = part.settlements.as_slice() {
             work.suspects.push((settlement.clone(), error.clone()));
-            let unclear = work.suspects.iter();
-            let unclear = unclear.filter(|(_, error)| !is_refused(error));
-            if work.is_any_stored || unclear.count() < SUSPECTS {
+            let is_unclear = |(_, error): &&(_, StoreError)| !is_refused(error);
+            if work.is_any_stored || work.suspects.iter().filter(is_unclear).count() < SUSPECTS {
                 return Ok(());
             }
             let all = work.suspects.drain(..).map(|(settlement, _)| settlement);
@@ -379,7 +383,7 @@ impl Committer {
     }
 
     /// A single settlement fails: it is tried alone.
-    fn note_unstored(&mut self, settlement: Settlement, error: &StoreError) {
+    fn keep_unstored(&mut self, settlement: Settlement, error: &StoreError) {
         tracing::warn!(id = settlement.id, %error, "a result could not be stored");
         let now = Instant::now();
         self.unstored.push(Unstored {
@@ -457,7 +461,7 @@ impl Committer {
         if let Some(work) = self.work.take() {
             known.extend(work.batch.settlements.iter().cloned());
         }
-        known.extend(self.unstored.drain(..).map(|one| one.settlement));
+        known.extend(self.unstored.drain(..).map(|unstored| unstored.settlement));
         known.extend(settlements);
         if known.is_empty() {
             return;
@@ -491,10 +495,10 @@ impl Committer {
                 written_at,
                 mut settlements,
             } = file;
-            let ids: Vec<i64> = settlements.iter().map(|one| one.id).collect();
+            let ids: Vec<i64> = settlements.iter().map(|settlement| settlement.id).collect();
             let store = self.context.database.reach().await?;
             let reused = store.created_after(&ids, written_at).await?;
-            settlements.retain(|one| !reused.contains(&one.id));
+            settlements.retain(|settlement| !reused.contains(&settlement.id));
             let results = settlements.len();
             let batch = self.settling(settlements);
             self.begin(Arc::new(batch));

@@ -1,4 +1,4 @@
-//! The database as one worker reaches it. In simulations it can be away, slow, or lose an answer.
+//! The database as one worker reaches it. In simulations it can be unavailable, slow, or lose an answer.
 
 use std::sync::Arc;
 

@@ -27,9 +27,6 @@ pub(super) struct Journal {
     folders: Vec<PathBuf>,
     /// The start of every file name.
     prefix: String,
-    /// Where earlier versions wrote their files, among others.
-    old_folders: Vec<PathBuf>,
-    old_prefix: String,
 }
 
 /// What one worker wrote.
@@ -64,18 +61,17 @@ impl Journal {
             parents.push(PathBuf::from("."));
         }
         let made_at = store.created_at().await?;
-        Ok(Self::new(parents, &name, made_at))
+        Ok(Self::new(&parents, &name, made_at))
     }
 
     /// `name`: of the database, which was created at `made_at`.
-    fn new(parents: Vec<PathBuf>, name: &str, made_at: i64) -> Self {
-        let folders = parents.iter();
-        let folders = folders.map(|parent| parent.join(format!("{name}-unsettled")));
+    fn new(parents: &[PathBuf], name: &str, made_at: i64) -> Self {
         Self {
-            folders: folders.collect(),
+            folders: parents
+                .iter()
+                .map(|parent| parent.join(format!("{name}-unsettled")))
+                .collect(),
             prefix: format!("{made_at:x}-"),
-            old_prefix: format!("{name}-unsettled-{made_at:x}-"),
-            old_folders: parents,
         }
     }
 
@@ -108,23 +104,10 @@ impl Journal {
     /// What earlier workers wrote. An unreadable file stays where it is.
     pub(super) async fn files(&self) -> Vec<JournalFile> {
         let (folders, prefix) = (self.folders.clone(), self.prefix.clone());
-        elsewhere(move || files_in(&folders, &prefix)).await
+        // On a thread that nothing else waits for. A panic has been logged, and the files stay where they are.
+        let read = tokio::task::spawn_blocking(move || files_in(&folders, &prefix)).await;
+        read.unwrap_or_default()
     }
-
-    /// The same with the files of earlier versions, which are among others: once, because that may take long.
-    pub(super) async fn all_files(&self) -> Vec<JournalFile> {
-        let (folders, prefix) = (self.old_folders.clone(), self.old_prefix.clone());
-        let mut files = elsewhere(move || files_in(&folders, &prefix)).await;
-        files.extend(self.files().await);
-        files
-    }
-}
-
-/// Reads on a thread that nothing else waits for.
-async fn elsewhere(read: impl FnOnce() -> Vec<JournalFile> + Send + 'static) -> Vec<JournalFile> {
-    // A panic has been logged, and the files stay where they are.
-    let read = tokio::task::spawn_blocking(read).await;
-    read.unwrap_or_default()
 }
 
 fn files_in(folders: &[PathBuf], prefix: &str) -> Vec<JournalFile> {
@@ -235,7 +218,7 @@ mod tests {
 
     /// The ids of the messages in all files.
     async fn ids_in(journal: &Journal) -> Vec<i64> {
-        let files = journal.all_files().await;
+        let files = journal.files().await;
         let settlements = files.into_iter().flat_map(|file| file.settlements);
         let mut ids: Vec<i64> = settlements.map(|settlement| settlement.id).collect();
         ids.sort_unstable();
@@ -245,9 +228,9 @@ mod tests {
     #[tokio::test]
     async fn second_journal_of_a_worker_keeps_the_first() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(vec![folder.path().to_owned()], "smsq.db", 1);
+        let journal = Journal::new(&[folder.path().to_owned()], "smsq.db", 1);
         // Workers on several hosts may share the folder and, in several databases, the id.
-        let other = Journal::new(vec![folder.path().to_owned()], "smsq.db", 2);
+        let other = Journal::new(&[folder.path().to_owned()], "smsq.db", 2);
         for id in 1..=3 {
             let written = journal.write(8, Timestamp::default(), vec![sent(id)]);
             written.expect("written");
@@ -259,22 +242,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn file_of_an_earlier_version_is_read_at_the_start() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(vec![folder.path().to_owned()], "smsq.db", 31);
-        let path = folder.path().join("smsq.db-unsettled-1f-8.jsonl");
-        let head = Head {
-            written_at: Timestamp::default(),
-        };
-        write_to(&path, &head, &[sent(5)]).expect("written");
-        assert_eq!(ids_in(&journal).await, [5]);
-        assert_eq!(journal.files().await.len(), 0);
-    }
-
-    #[tokio::test]
     async fn results_are_read_as_written_but_for_phone_numbers() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(vec![folder.path().join("missing/folder")], "smsq.db", 1);
+        let journal = Journal::new(&[folder.path().join("missing/folder")], "smsq.db", 1);
         let failure =
             Failure::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
         let settlement = |id, transition| Settlement {

@@ -112,7 +112,7 @@ impl Lease {
         self.length / CLAIM_PART
     }
 
-    /// Notes that another worker has declared this id dead: nothing more starts under it, and the
+    /// Another worker has declared this id dead: nothing more starts under it, and the
     /// heartbeat registers this worker again at once.
     pub(super) fn forfeit(&self, worker_id: i64) {
         self.forfeited.store(worker_id, Ordering::Release);

@@ -25,7 +25,7 @@ use crate::store::{Due, ResendReason, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.
 const SERIES: Duration = Duration::from_secs(5);
-const MAX_SERIES: u32 = 16;
+const MAX_SERIES: usize = 16;
 /// The longest time from a claim to its request. Of a message that was in doubt before, only the claim's
 /// time is known.
 const MAX_HOLD: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ impl OwnUnknown {
 }
 
 /// The message to look up.
-struct Question {
+struct DueLookup {
     unknown: Unknown,
     /// `None`: it has nothing to ask for, such as a phone that cannot be parsed.
     message: Option<Message>,
@@ -89,11 +89,6 @@ struct Question {
     known_at: Timestamp,
     /// For how long this worker has known it to be unknown.
     waited: Option<Duration>,
-}
-
-enum LookupAnswer {
-    Responses(Vec<Response<Bytes>>),
-    NoResponse,
 }
 
 /// What a lookup does to its message.
@@ -206,20 +201,20 @@ impl StatusLookups {
         }
     }
 
-    /// Notes that the series of a provider is over.
+    /// The series of a provider is over.
     pub(super) fn end(&mut self, index: usize, free_at: Instant) {
         self.free_at.insert(index, free_at);
         self.busy.retain(|busy| *busy != index);
     }
 
-    /// Notes that a lookup was concluded: many lookups take longer than one.
-    pub(super) fn note_concluded(&mut self) {
+    /// A lookup was concluded: many lookups take longer than one.
+    pub(super) fn restart_wait(&mut self) {
         if let Some(since) = &mut self.waits_since {
             *since = self.context.clock.now();
         }
     }
 
-    /// Whether there is still something to look up before the run ends; tells the operator.
+    /// Whether there is still something to look up before the run ends.
     pub(super) async fn is_awaited(
         &mut self,
         providers: &[ProviderState],
@@ -235,14 +230,14 @@ impl StatusLookups {
                 continue;
             }
             for campaign in state.campaigns().iter().filter(|state| state.is_active()) {
-                let due = Due {
+                let filter = Due {
                     campaign_id: campaign.id(),
                     provider: state.provider().name(),
                     by: until,
                     claimed_by: until.minus(lookup.after),
                 };
                 let store = self.context.database.reach().await?;
-                if store.is_unknown_due(due).await? {
+                if store.is_unknown_due(filter).await? {
                     self.awaited = Some((state.provider().name().to_owned(), until));
                     return Ok(true);
                 }
@@ -324,50 +319,50 @@ struct Series {
 
 impl Series {
     async fn run(mut self) {
-        if let Err(error) = self.ask_all().await {
+        if let Err(error) = self.look_up_all().await {
             // The messages stay unknown, and are looked up again.
             tracing::warn!(%error, "a status lookup could not be stored");
         }
         self.report(LookupEvent::Over(self.index, self.next_at));
     }
 
-    async fn ask_all(&mut self) -> Result<(), StoreError> {
-        for question in self.questions().await? {
+    async fn look_up_all(&mut self) -> Result<(), StoreError> {
+        for due in self.due_lookups().await? {
             tokio::time::sleep_until(self.next_at).await;
-            self.look_up(question).await?;
+            self.look_up(due).await?;
         }
         Ok(())
     }
 
     /// Asks for one message. Its next lookup is scheduled when it has an answer: if this worker dies before, or loses
     /// the database, another one asks as soon as the lease is over.
-    async fn look_up(&mut self, mut question: Question) -> Result<(), StoreError> {
+    async fn look_up(&mut self, mut due: DueLookup) -> Result<(), StoreError> {
         let asked_at = self.context.clock.now();
-        let requests = self.requests(&question, asked_at);
+        let requests = self.requests(&due, asked_at);
         let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         let lease = (self.provider.timeout() + self.spacing) * count + LEASE_MARGIN;
         let leased_until = asked_at.plus(lease);
-        if !self.postpone(&question.unknown, leased_until).await? {
+        if !self.postpone(&due.unknown, leased_until).await? {
             return Ok(());
         }
-        question.unknown.due_at = leased_until.as_millis();
+        due.unknown.due_at = leased_until.as_millis();
         let next = if requests.is_empty() {
             NextLookup::Scheduled
         } else {
-            let answer = self.ask(requests).await;
-            self.settle_answered(&question, asked_at, answer).await?
+            let responses = self.send(requests).await;
+            self.settle_answered(&due, asked_at, responses).await?
         };
-        let is_last = asked_at >= question.known_at;
+        let is_last = asked_at >= due.known_at;
         let until = match next {
             NextLookup::Settled => None,
             NextLookup::At(until) => Some(until),
             NextLookup::Scheduled => {
-                let span = (question.attempt.started_after, question.known_at);
+                let span = (due.attempt.started_after, due.known_at);
                 Some(next_at(&self.lookup, &self.provider, span, asked_at))
             }
         };
         if let Some(until) = until {
-            self.postpone(&question.unknown, until).await?;
+            self.postpone(&due.unknown, until).await?;
         }
         if matches!(next, NextLookup::Settled) || is_last && matches!(next, NextLookup::Scheduled) {
             self.report(LookupEvent::Concluded);
@@ -381,23 +376,22 @@ impl Series {
     }
 
     /// The messages to look up now.
-    async fn questions(&self) -> Result<Vec<Question>, StoreError> {
+    async fn due_lookups(&self) -> Result<Vec<DueLookup>, StoreError> {
         let (provider, lookup) = (&self.provider, &self.lookup);
         let now = self.context.clock.now();
         let fitting = SERIES.as_millis() / self.spacing.as_millis().max(1);
-        let max = u32::try_from(fitting).unwrap_or(MAX_SERIES);
-        let max = max.clamp(1, MAX_SERIES) as usize;
-        let mut questions = Vec::new();
+        let max = usize::try_from(fitting).map_or(MAX_SERIES, |max| max.clamp(1, MAX_SERIES));
+        let mut due_lookups = Vec::new();
         for (campaign_id, from) in &self.campaigns {
-            let due = Due {
+            let filter = Due {
                 campaign_id: *campaign_id,
                 provider: provider.name(),
                 by: now,
                 claimed_by: now.minus(lookup.after),
             };
-            let limit = i64::try_from(max - questions.len()).unwrap_or_default();
+            let limit = i64::try_from(max - due_lookups.len()).unwrap_or_default();
             let store = self.context.database.reach().await?;
-            for unknown in store.unknown_due(due, limit).await? {
+            for unknown in store.unknown_due(filter, limit).await? {
                 let doubt_since = unknown.doubt_since.map(Timestamp::from_millis);
                 let attempt = AttemptSpan {
                     started_after: doubt_since.unwrap_or_else(|| claimed_at(&unknown)),
@@ -407,7 +401,7 @@ impl Series {
                 let latest_end = claimed_at(&unknown).plus(provider.timeout() + MAX_HOLD);
                 let ended_at = unknown_at(&unknown).unwrap_or(latest_end);
                 let since = locked(&self.own).since.get(&unknown.id).copied();
-                questions.push(Question {
+                due_lookups.push(DueLookup {
                     message: self.message(&unknown, from.as_ref()),
                     campaign_id: *campaign_id,
                     attempt,
@@ -416,11 +410,11 @@ impl Series {
                     unknown,
                 });
             }
-            if questions.len() >= max {
+            if due_lookups.len() >= max {
                 break;
             }
         }
-        Ok(questions)
+        Ok(due_lookups)
     }
 
     async fn postpone(&self, unknown: &Unknown, until: Timestamp) -> Result<bool, StoreError> {
@@ -440,44 +434,41 @@ impl Series {
     }
 
     /// The requests that ask for the message; none if it cannot be asked for.
-    fn requests(&self, question: &Question, asked_at: Timestamp) -> Vec<Request<Bytes>> {
+    fn requests(&self, due: &DueLookup, asked_at: Timestamp) -> Vec<Request<Bytes>> {
         // The answer is judged by this instant: the provider may not know what happened since.
         let context = RequestContext {
             now: asked_at,
             nonce: rand::random(),
         };
-        let message = question.message.as_ref();
+        let message = due.message.as_ref();
         let requests =
-            message.and_then(|message| self.provider.lookup(message, question.attempt, &context));
+            message.and_then(|message| self.provider.lookup(message, due.attempt, &context));
         requests.and_then(Result::ok).unwrap_or_default()
     }
 
-    async fn ask(&mut self, requests: Vec<Request<Bytes>>) -> LookupAnswer {
+    /// The response to each request; `None` if one has none.
+    async fn send(&mut self, requests: Vec<Request<Bytes>>) -> Option<Vec<Response<Bytes>>> {
         let mut responses = Vec::with_capacity(requests.len());
         for request in requests {
             tokio::time::sleep_until(self.next_at).await;
             self.next_at = self.next_at.max(Instant::now()) + self.spacing;
-            match self.transport.lookup(request).await {
-                Ok(response) => responses.push(response),
-                Err(_) => return LookupAnswer::NoResponse,
-            }
+            responses.push(self.transport.lookup(request).await.ok()?);
         }
-        LookupAnswer::Responses(responses)
+        Some(responses)
     }
 
     async fn settle_answered(
         &self,
-        question: &Question,
+        due: &DueLookup,
         asked_at: Timestamp,
-        answer: LookupAnswer,
+        responses: Option<Vec<Response<Bytes>>>,
     ) -> Result<NextLookup, StoreError> {
         let now = self.context.clock.now();
-        let (LookupAnswer::Responses(responses), Some(message)) = (answer, &question.message)
-        else {
+        let (Some(responses), Some(message)) = (responses, &due.message) else {
             return Ok(NextLookup::At(now.plus(self.lookup.after.max(RETRY))));
         };
         // In this order: a message that is settled meanwhile is among the others.
-        let unsettled = self.unsettled(question, message, &responses).await?;
+        let unsettled = self.unsettled(due, message, &responses).await?;
         let others = self.others(message, &responses).await?;
         let is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
         let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
@@ -487,23 +478,21 @@ impl Series {
             others: &others,
             unsettled: &texts,
         };
-        let found = self
-            .provider
-            .parse_lookup(message, question.attempt, &answers);
-        let result = confirm_absence(found, question, &self.lookup);
-        let is_last = asked_at >= question.known_at;
+        let found = self.provider.parse_lookup(message, due.attempt, &answers);
+        let result = confirm_absence(found, due, &self.lookup);
+        let is_last = asked_at >= due.known_at;
         let is_absent = result == LookupResult::Absent;
         match result {
             LookupResult::Found(acceptance) => {
                 let progress = &self.context.progress;
-                self.forget(&question.unknown);
+                self.forget(&due.unknown);
                 progress.sent.fetch_add(1, Ordering::Relaxed);
-                self.settle(&question.unknown, Transition::Sent(acceptance));
+                self.settle(&due.unknown, Transition::Sent(acceptance));
                 return Ok(NextLookup::Settled);
             }
             // Of several attempts, one that was not accepted says nothing about the others.
-            LookupResult::NotAccepted(outcome) if question.attempt.is_only => {
-                return self.settle_not_accepted(question, outcome, now).await;
+            LookupResult::NotAccepted(outcome) if due.attempt.is_only => {
+                return self.settle_not_accepted(due, outcome, now).await;
             }
             // It may be clear once the other message is settled.
             LookupResult::Unclear(_) if is_other_sending => {
@@ -514,18 +503,18 @@ impl Series {
             }
             _ => {}
         }
-        let doubt_since = question.unknown.doubt_since.map(Timestamp::from_millis);
+        let doubt_since = due.unknown.doubt_since.map(Timestamp::from_millis);
         let may_resend = now < self.context.resend_rule(&self.provider).end(doubt_since);
         if is_absent {
             let why = "the provider does not have it, and no attempts are left";
             let failure = Failure::new(Class::Unavailable, why);
             let absent = (ResendReason::Absent, Transition::FoundAbsent(failure));
-            return self.requeue_or_fail(question, absent, now).await;
+            return self.requeue_or_fail(due, absent, now).await;
         }
         if is_last
             && may_resend
             && self
-                .requeue(&question.unknown, ResendReason::MayBeSentTwice, now)
+                .requeue(&due.unknown, ResendReason::MayBeSentTwice, now)
                 .await?
         {
             return Ok(NextLookup::Settled);
@@ -537,11 +526,11 @@ impl Series {
     /// left.
     async fn requeue_or_fail(
         &self,
-        question: &Question,
+        due: &DueLookup,
         (reason, failed): (ResendReason, Transition),
         due_at: Timestamp,
     ) -> Result<NextLookup, StoreError> {
-        let unknown = &question.unknown;
+        let unknown = &due.unknown;
         let max_attempts = self.context.settings.retry.max_attempts;
         if max_attempts > 0 && unknown.attempts >= max_attempts {
             self.settle_as_failed(unknown, failed);
@@ -565,7 +554,7 @@ impl Series {
     /// being sent, and their texts.
     async fn unsettled(
         &self,
-        question: &Question,
+        due: &DueLookup,
         message: &Message,
         responses: &[Response<Bytes>],
     ) -> Result<Vec<(bool, String)>, StoreError> {
@@ -574,7 +563,7 @@ impl Series {
         }
         let store = self.context.database.reach().await?;
         let phone = message.phone.as_str();
-        store.unsettled_to(phone, question.unknown.id).await
+        store.unsettled_to(phone, due.unknown.id).await
     }
 
     /// The ids that the provider gave to other messages to the same phone.
@@ -599,7 +588,7 @@ impl Series {
     /// Handles a message that the provider lists as not accepted, as its answer would have been.
     async fn settle_not_accepted(
         &self,
-        question: &Question,
+        due: &DueLookup,
         outcome: Outcome,
         now: Timestamp,
     ) -> Result<NextLookup, StoreError> {
@@ -607,7 +596,7 @@ impl Series {
         let wait = match &outcome {
             Outcome::Rejected(failure) => {
                 let failed = Transition::FoundRejected(failure.clone());
-                self.settle_as_failed(&question.unknown, failed);
+                self.settle_as_failed(&due.unknown, failed);
                 None
             }
             Outcome::Deferred { retry_after, .. } => Some(retry_after.unwrap_or(retry.max_wait)),
@@ -622,11 +611,11 @@ impl Series {
             let due_at = now.plus(wait);
             let failed = Transition::FoundRejected(failure.clone());
             let not_accepted = (ResendReason::NotAccepted, failed);
-            next = self.requeue_or_fail(question, not_accepted, due_at).await?;
+            next = self.requeue_or_fail(due, not_accepted, due_at).await?;
         }
         self.report(LookupEvent::NotAccepted {
             index: self.index,
-            campaign_id: question.campaign_id,
+            campaign_id: due.campaign_id,
             outcome,
         });
         Ok(next)
@@ -648,19 +637,20 @@ impl Series {
         due_at: Timestamp,
     ) -> Result<bool, StoreError> {
         let max_attempts = self.context.settings.retry.max_attempts;
-        let one = (unknown.id, unknown.claim);
+        let claim = (unknown.id, unknown.claim);
         let store = self.context.database.reach().await?;
-        let is_queued = store.requeue_message(one, reason, max_attempts, due_at);
-        let is_queued = is_queued.await?;
+        let is_queued = store
+            .requeue_message(claim, reason, max_attempts, due_at)
+            .await?;
         if is_queued {
             self.forget(unknown);
-            let retried = &self.context.progress.retried;
-            retried.fetch_add(1, Ordering::Relaxed);
+            let progress = &self.context.progress;
+            progress.retried.fetch_add(1, Ordering::Relaxed);
         }
         Ok(is_queued)
     }
 
-    /// Notes that the message is no longer unknown.
+    /// The message is no longer unknown.
     fn forget(&self, unknown: &Unknown) {
         if locked(&self.own).remove(unknown.id, unknown_at(unknown)) {
             let unknown = &self.context.progress.unknown;
@@ -671,8 +661,8 @@ impl Series {
 
 /// "Absent" counts only if this worker, where it sent the message, has waited long enough on the host's
 /// own clock: the database's may have been set since.
-fn confirm_absence(result: LookupResult, question: &Question, lookup: &Lookup) -> LookupResult {
-    let (LookupResult::Absent, Some(waited)) = (&result, question.waited) else {
+fn confirm_absence(result: LookupResult, due: &DueLookup, lookup: &Lookup) -> LookupResult {
+    let (LookupResult::Absent, Some(waited)) = (&result, due.waited) else {
         return result;
     };
     let left = lookup

@@ -172,13 +172,14 @@ impl Maintenance {
             let (CampaignStatus::Active, Some(window)) = (campaign.state, &campaign.window) else {
                 continue;
             };
-            let before = known.remove(&campaign.id);
-            let expiry = before.filter(|expiry| expiry.window == *window);
-            let expiry = expiry.unwrap_or_else(|| Expiry {
-                window: window.clone(),
-                state: WindowState::default(),
-                expiring: None,
-            });
+            let expiry = known
+                .remove(&campaign.id)
+                .filter(|expiry| expiry.window == *window)
+                .unwrap_or_else(|| Expiry {
+                    window: window.clone(),
+                    state: WindowState::default(),
+                    expiring: None,
+                });
             self.windows.insert(campaign.id, expiry);
         }
         let mut chunks = EXPIRED_CHUNKS;

@@ -89,7 +89,7 @@ pub struct Settings {
     pub default_region: Option<Region>,
     /// Only this campaign.
     pub campaign: Option<String>,
-    /// A limit of this run, besides every provider's own.
+    /// A limit of this run, in addition to every provider's own.
     pub rate: Option<Rates>,
     /// Claim this many messages and end.
     pub limit: Option<u64>,
@@ -290,8 +290,8 @@ impl Sender {
         // In a task, which runs on the same thread as the requests that it starts. It ends with this run.
         let mut tasks = JoinSet::new();
         tasks.spawn(dispatcher.run());
-        let ended = tasks.join_next().await.expect("it has one task");
-        let ended = ended.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
+        let joined = tasks.join_next().await.expect("it has one task");
+        let ended = joined.unwrap_or_else(|error| resume_unwind(error.into_panic()))?;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let elapsed = began.elapsed();
         let waits = (elapsed >= EXPLAINED_RUN).then(|| progress.waits());

@@ -43,7 +43,7 @@ impl Transport {
         not(test),
         expect(clippy::unnecessary_wraps, reason = "a simulated provider has none")
     )]
-    pub(super) fn promise(&self) -> Option<ReservedConnection> {
+    pub(super) fn reserve(&self) -> Option<ReservedConnection> {
         match self {
             Self::Http(client) => Some(client.reserve()),
             #[cfg(test)]
@@ -149,9 +149,10 @@ impl InFlight {
     }
 
     pub(super) fn cost(&self) -> PermitCost {
-        let costs = self.rows.iter();
-        let costs = costs.map(|sms| PermitCost::of_message(sms.segments.unwrap_or(1)));
-        costs.fold(PermitCost::default(), PermitCost::plus)
+        self.rows
+            .iter()
+            .map(|sms| PermitCost::of_message(sms.segments.unwrap_or(1)))
+            .fold(PermitCost::default(), PermitCost::plus)
     }
 
     /// What it has reserved of the limits, while it has not started.
@@ -238,7 +239,7 @@ impl Drop for ReportOnDrop<'_> {
 /// Sends one request and reports it to the dispatcher.
 pub(super) async fn send(
     request: InFlight,
-    mut promise: Option<ReservedConnection>,
+    mut reserved: Option<ReservedConnection>,
     context: Arc<WorkerContext>,
     reports: mpsc::UnboundedSender<Finished>,
 ) {
@@ -251,14 +252,14 @@ pub(super) async fn send(
     let Some(request) = &report.request else {
         return;
     };
-    let result = attempt(request, &mut promise, &context, &mut report.started_at).await;
-    drop(promise);
+    let result = attempt(request, &mut reserved, &context, &mut report.started_at).await;
+    drop(reserved);
     report.report(result);
 }
 
 async fn attempt(
     in_flight: &InFlight,
-    promise: &mut Option<ReservedConnection>,
+    reserved: &mut Option<ReservedConnection>,
     context: &WorkerContext,
     started_at: &mut SteadyMicros,
 ) -> RequestEnd {
@@ -303,7 +304,7 @@ async fn attempt(
             started_us = started_at.as_micros(),
             "a request starts"
         );
-        drop(promise.take());
+        drop(reserved.take());
         let until = last_start(&context.clock, in_flight);
         let exchanged = in_flight.transport.exchange(in_flight, request, until);
         let response = match exchanged.await {

@@ -358,7 +358,7 @@ fn permit(
             reached.insert(campaign_id, key);
         }
         if available < found.wanted {
-            allocator.note_exhausted(own, max_batch);
+            allocator.keep_next(own, max_batch);
         }
         let next_at = own.next_at.take().map(|next_at| (campaign_id, next_at));
         claimed.limited.extend(next_at);

@@ -13,6 +13,11 @@ use crate::rate::{RateError, Rates};
 use crate::sms::Timestamp;
 
 /// The work of one transaction of a worker.
+///
+/// What a worker has learned and what it wants next goes into one transaction, because a commit costs the same for one
+/// message and for hundreds, and because limits, campaigns and claims must be those of one instant. It is plain data,
+/// so the same batch can be committed again after a lost answer: claim numbers keep that from counting anything twice.
+/// The price is that one rejected row rejects all of it, and the sender has to split it.
 #[derive(Clone)]
 pub struct CommitBatch {
     pub worker_id: i64,

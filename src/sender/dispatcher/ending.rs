@@ -20,7 +20,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(30);
 
 /// A worker that seems to have nothing left to do: it is over where the database says the same.
 pub(super) struct Quiet {
-    /// Tells maintenance that the worker is quiet.
+    /// Announces to maintenance that the worker is quiet.
     announce: watch::Sender<bool>,
     /// Maintenance has more messages to fail that expire.
     is_expiring: bool,
@@ -135,16 +135,16 @@ impl Dispatcher {
     fn is_working(&self) -> bool {
         let now = self.context.clock.now();
         let patience = self.context.settings.retry.max_wait;
-        let is_resting = |provider: &ProviderState, state: &CampaignState| {
+        let is_idle = |provider: &ProviderState, state: &CampaignState| {
             if self.context.settings.wait {
                 return state.is_closed(now);
             }
-            state.rests_until(now, patience).is_some()
+            state.idle_until(now, patience).is_some()
                 || provider.paused_beyond(now, patience).is_some()
         };
         self.providers.iter().any(|provider| {
             let mut campaigns = provider.campaigns().iter();
-            campaigns.any(|state| state.has_work() && !is_resting(provider, state))
+            campaigns.any(|state| state.has_work() && !is_idle(provider, state))
         })
     }
 
@@ -168,7 +168,7 @@ impl Dispatcher {
             let mut states = provider.campaigns().iter();
             let state = states.find(|state| state.id() == campaign.id)?;
             let until = state
-                .rests_until(now, patience)
+                .idle_until(now, patience)
                 .map(|until| state.shown(until))
                 .or_else(|| provider.paused_beyond(now, patience))
                 .filter(|_| !self.context.settings.wait && !queued.is_sending)?;
@@ -259,12 +259,14 @@ impl Drop for Dispatcher {
     }
 }
 
-/// The name of a campaign that must not go on, and why; `None` where it was cancelled.
+/// The name of a campaign that must not continue, and why; `None` where it was cancelled.
 fn halt_of(campaign: &Campaign) -> Option<(String, String)> {
     if campaign.state == CampaignStatus::Cancelled {
         return None;
     }
-    let reason = campaign.state_reason.clone();
-    let reason = reason.unwrap_or_else(|| campaign.state.as_str().to_owned());
-    Some((campaign.name.clone(), reason))
+    let reason = campaign
+        .state_reason
+        .as_deref()
+        .unwrap_or(campaign.state.as_str());
+    Some((campaign.name.clone(), reason.to_owned()))
 }

@@ -104,8 +104,11 @@ impl Dispatcher {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
         let now = parts.clock.instant();
-        let own_providers = parts.providers.iter().map(|(provider, _)| provider);
-        let own_providers = own_providers.map(Arc::clone).collect();
+        let own_providers = parts
+            .providers
+            .iter()
+            .map(|(provider, _)| Arc::clone(provider))
+            .collect();
         let providers = parts
             .providers
             .into_iter()
@@ -157,7 +160,7 @@ impl Dispatcher {
             admission: Arc::default(),
             unserved: Vec::new(),
         };
-        let journals = journal.all_files().await;
+        let journals = journal.files().await;
         dispatcher.committer.settle_journal(journals).await?;
         let store = context.database.reach().await?;
         store.reclaim_without_worker(context.clock.now()).await?;
@@ -181,7 +184,7 @@ impl Dispatcher {
             if let Some(outcome) = self.gather().await? {
                 self.take_outcome(outcome);
             }
-            self.start_ready();
+            self.start_claimed();
             if self.telemetry.is_snapshot_due() {
                 self.record_state();
             }
@@ -221,7 +224,7 @@ impl Dispatcher {
             self.timing.fill_limits |= batch.fill_limits;
             for claim in &batch.claims {
                 if let Some(index) = self.provider_index(&claim.provider) {
-                    self.providers[index].void_held_permits();
+                    self.providers[index].void_permits();
                 }
             }
         }

@@ -39,7 +39,7 @@ impl Dispatcher {
             start_by,
             jumps: self.timing.jumps,
         };
-        self.release_held();
+        self.release_waiting();
         let mut batch = self.batch_of_results();
         self.plan_returns(&mut batch);
         self.plan_orphans(&mut batch);
@@ -96,12 +96,12 @@ impl Dispatcher {
         let now = self.context.clock.instant();
         let share = self.provider_share();
         // With slack, permits from before the end of the commit are good, and no request waits for its own.
+        // Together with the horizon it leaves permits that are good for these claims.
         let first_permit = self
             .committer
             .expected()
-            .saturating_sub(self.timing.slack() / 2);
-        // Together with the horizon it leaves permits that are good for these claims.
-        let first_permit = first_permit.min(self.context.lease.claim_span() / 2);
+            .saturating_sub(self.timing.slack() / 2)
+            .min(self.context.lease.claim_span() / 2);
         let horizon = self.horizon();
         let (mut free, mut left) = (self.free(), self.left());
         for state in &mut self.providers {
@@ -109,12 +109,14 @@ impl Dispatcher {
                 campaign.check_window(batch.now, self.timing.tolerance);
             }
             let messages = saturated(left);
-            let ahead = state.ahead().min(share);
-            let requests = (share + ahead).saturating_sub(state.claimed());
-            let requests = requests.min(free + ahead).min(messages);
+            let prefetch = state.prefetch().min(share);
+            let requests = (share + prefetch)
+                .saturating_sub(state.claimed())
+                .min(free + prefetch)
+                .min(messages);
             let room = ClaimRoom {
                 requests,
-                ahead: requests.min(ahead),
+                prefetch: requests.min(prefetch),
                 messages,
                 first_permit,
                 horizon,
@@ -146,9 +148,13 @@ impl Dispatcher {
 
     /// Lets the commit put messages together, where a campaign may send several in a request.
     fn set_batch_keys(&self, batch: &mut CommitBatch) {
-        let claims = batch.claims.iter().flat_map(|claim| &claim.campaigns);
-        let batched = claims.filter(|claim| claim.max_batch > 1);
-        let batched: HashSet<i64> = batched.map(|claim| claim.campaign_id).collect();
+        let batched: HashSet<i64> = batch
+            .claims
+            .iter()
+            .flat_map(|claim| &claim.campaigns)
+            .filter(|claim| claim.max_batch > 1)
+            .map(|claim| claim.campaign_id)
+            .collect();
         let mut senders = HashMap::new();
         for state in &self.providers {
             for campaign in state.campaigns().iter().map(CampaignState::campaign) {
@@ -200,20 +206,20 @@ impl Dispatcher {
                 self.context
                     .claimed
                     .add(request.rows.iter().map(|sms| sms.id));
-                self.providers[index].keep_ready(request);
+                self.providers[index].keep_claimed(request);
             }
         }
     }
 
     /// Starts as many claimed requests as may be in flight.
-    pub(super) fn start_ready(&mut self) {
+    pub(super) fn start_claimed(&mut self) {
         if self.context.is_stopping() {
             return;
         }
         let context = Arc::clone(&self.context);
         for index in 0..self.providers.len() {
             while self.room_of(index) > 0 {
-                let Some(request) = self.providers[index].next_ready(&context.clock) else {
+                let Some(request) = self.providers[index].next_to_start(&context.clock) else {
                     break;
                 };
                 self.start(request);
@@ -228,13 +234,13 @@ impl Dispatcher {
     }
 
     fn start(&mut self, request: InFlight) {
-        self.providers[request.index].note_start();
-        let promise = request.transport.promise();
+        self.providers[request.index].begin_request();
+        let reserved = request.transport.reserve();
         let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_add(u64::from(request.count()), Ordering::Relaxed);
         let (context, reports) = (Arc::clone(&self.context), self.reports.clone());
         self.tasks
-            .spawn(request::send(request, promise, context, reports));
+            .spawn(request::send(request, reserved, context, reports));
     }
 
     /// When there may be something to claim next.
@@ -243,7 +249,8 @@ impl Dispatcher {
             return None;
         }
         let (now, share) = (self.context.clock.now(), self.provider_share());
-        let is_open = |state: &&ProviderState| state.claimed() < share + state.ahead().min(share);
+        let is_open =
+            |state: &&ProviderState| state.claimed() < share + state.prefetch().min(share);
         let open = self.providers.iter().filter(is_open);
         open.filter_map(|state| state.wakes_at(now)).min()
     }
@@ -277,10 +284,13 @@ impl Dispatcher {
         let Some(limit) = self.context.settings.limit else {
             return u64::MAX;
         };
-        let held = self.providers.iter().map(ProviderState::held_messages);
-        let held: u64 = held.map(u64::from).sum();
+        let waiting: u64 = self
+            .providers
+            .iter()
+            .map(|state| u64::from(state.waiting_messages()))
+            .sum();
         let in_flight = self.context.progress.in_flight.load(Ordering::Relaxed);
-        limit.saturating_sub(self.done + in_flight + held)
+        limit.saturating_sub(self.done + in_flight + waiting)
     }
 
     /// One provider's share of the concurrency: a slow one must not take all of it from the others.

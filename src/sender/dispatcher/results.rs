@@ -27,28 +27,28 @@ impl Dispatcher {
         let is_reached = !matches!(result, RequestEnd::Unreached(_));
         let now = self.results.now;
         let state = &mut self.providers[request.index];
-        state.note_end(&request, was_sent);
+        state.end_request(&request, was_sent);
         let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_sub(u64::from(request.count()), Ordering::Relaxed);
         let mut outcomes = match result {
-            RequestEnd::Late => return state.hold(request),
+            RequestEnd::Late => return state.await_permit(request),
             RequestEnd::Released => {
                 state.release(&request);
                 return self.requeue(&request);
             }
             RequestEnd::Outcomes(outcomes) => outcomes,
             RequestEnd::Unreached(mut outcomes) => {
-                state.note_unreached(&mut outcomes);
+                state.handle_unreached(&mut outcomes);
                 outcomes
             }
         };
-        self.note_campaign(&request, &mut outcomes);
+        self.check_campaign(&request, &mut outcomes);
         let attempt = attempt(&request, started_at, is_reached, &outcomes);
         let state = &mut self.providers[request.index];
         let answered = is_reached.then_some((ended_at.since(started_at), ended_at));
         let telemetry = state.telemetry();
         telemetry.record(&request.rows, &outcomes, answered, now);
-        let is_outage = state.note_outcomes(&self.context, attempt, &outcomes, &mut self.results);
+        let is_outage = state.learn(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resends = self.context.resend_rule(provider);
         let can_lookup = request.provider.capabilities().lookup.is_some();
@@ -94,10 +94,10 @@ impl Dispatcher {
         progress.record(now, request.campaign_id, provider.name(), counts);
     }
 
-    /// Puts held requests back into the queue that must not be started.
-    pub(super) fn release_held(&mut self) {
+    /// Puts requests back into the queue that must not be started.
+    pub(super) fn release_waiting(&mut self) {
         for index in 0..self.providers.len() {
-            let released = self.providers[index].release_held(&self.context, self.results.now);
+            let released = self.providers[index].release_waiting(&self.context, self.results.now);
             for request in released {
                 self.requeue(&request);
             }
@@ -142,7 +142,7 @@ impl Dispatcher {
                         let reason = format!("`{name}` refuses the account: {why}");
                         Some((CampaignStatus::Stopped, reason))
                     }
-                    outcome => campaign.note_outcomes(&provider, std::slice::from_ref(outcome)),
+                    outcome => campaign.halt_for(&provider, std::slice::from_ref(outcome)),
                 };
                 if let Some((state, reason)) = halt
                     && campaign.is_active()
@@ -152,18 +152,18 @@ impl Dispatcher {
                         .push(campaign.stop(state, reason));
                 }
             }
-            LookupEvent::Concluded => self.lookups.note_concluded(),
+            LookupEvent::Concluded => self.lookups.restart_wait(),
             LookupEvent::Over(index, free_at) => self.lookups.end(index, free_at),
         }
     }
 
     /// Checks whether the outcomes pause or stop the campaign.
-    fn note_campaign(&mut self, request: &InFlight, outcomes: &mut [Outcome]) {
+    fn check_campaign(&mut self, request: &InFlight, outcomes: &mut [Outcome]) {
         let Some(campaign) = self.providers[request.index].campaign(request.campaign_id) else {
             return;
         };
-        let refused = campaign.note_refusals(request, outcomes);
-        let other = campaign.note_outcomes(&request.provider, outcomes);
+        let refused = campaign.halt_for_refusal(request, outcomes);
+        let other = campaign.halt_for(&request.provider, outcomes);
         if let Some((state, reason)) = refused.or(other)
             && campaign.is_active()
         {

@@ -20,7 +20,7 @@ impl Dispatcher {
     pub(super) fn bottleneck(&self) -> Option<Bottleneck> {
         let (now, instant) = (self.context.clock.now(), self.context.clock.instant());
         let working = self.providers.iter().filter(|state| state.has_work());
-        if working.clone().any(|state| state.rests_until(now) > now) {
+        if working.clone().any(|state| state.idle_until(now) > now) {
             return Some(Bottleneck::Provider);
         }
         let mut bound = working.clone().filter(|state| state.is_bound(instant));
@@ -83,7 +83,7 @@ impl Dispatcher {
         let mut waiting = Vec::new();
         for state in self.providers.iter().flat_map(ProviderState::campaigns) {
             if state.has_work() {
-                waiting.push((state.rests_until(now, SHOWN_WAIT)?, state));
+                waiting.push((state.idle_until(now, SHOWN_WAIT)?, state));
             }
         }
         let (until, state) = waiting.into_iter().min_by_key(|(until, _)| *until)?;
@@ -108,7 +108,7 @@ impl Dispatcher {
             MessageEvent {
                 sms_id: sms.id,
                 phone: mask(&sms.phone),
-                what: describe(transition, is_active.then(|| state.rests_until(now)), now),
+                what: describe(transition, is_active.then(|| state.idle_until(now)), now),
             }
         });
     }

@@ -38,7 +38,7 @@ pub(in crate::sender) struct PlanTime {
 pub(in crate::sender) struct ClaimRoom {
     pub(in crate::sender) requests: u32,
     /// How many of these requests start when others end.
-    pub(in crate::sender) ahead: u32,
+    pub(in crate::sender) prefetch: u32,
     pub(in crate::sender) messages: u32,
     /// How long after now the first permit may be.
     pub(in crate::sender) first_permit: Duration,
@@ -47,16 +47,16 @@ pub(in crate::sender) struct ClaimRoom {
 }
 
 impl ProviderState {
-    /// Whether held requests can get a permit now.
-    fn holds_due(&self, instant: DbMicros) -> bool {
-        !self.held.is_empty() && self.next_held_at <= instant
+    /// Whether requests that wait can get a permit now.
+    fn is_permit_due(&self, instant: DbMicros) -> bool {
+        !self.awaiting_permit.is_empty() && self.next_permit_at <= instant
     }
 
     /// How many of `free` requests it could start now, apart from its limits.
     fn could_use(&self, free: u32, now: Timestamp, instant: DbMicros) -> u32 {
-        let is_rested = now >= self.paused_until && instant >= self.next_at;
+        let may_ask = now >= self.paused_until && instant >= self.next_at;
         let is_due = || self.campaigns.iter().any(|state| state.is_due(now));
-        if !is_rested || !(self.holds_due(instant) || is_due()) {
+        if !may_ask || !(self.is_permit_due(instant) || is_due()) {
             return 0;
         }
         match self.breaker.allowed(now) {
@@ -73,8 +73,10 @@ impl ProviderState {
             return 0;
         }
         let due = || self.campaigns.iter().filter(|state| state.is_due(now));
-        let own = due().map(|state| per_second(&state.campaign().rate.0));
-        let own = own.reduce(|one, other| Some(one? + other?)).flatten();
+        let own = due()
+            .map(|state| per_second(&state.campaign().rate.0))
+            .reduce(|sum, rate| Some(sum? + rate?))
+            .flatten();
         let is_limited = |state: &CampaignState| !state.campaign().rate.0.is_empty();
         if self.limits.is_empty() && !due().any(is_limited) {
             return usable;
@@ -91,26 +93,26 @@ impl ProviderState {
         now: Timestamp,
         instant: DbMicros,
     ) -> Option<ProviderClaim> {
-        let has_held = self.holds_due(instant);
-        let usable = self.could_use(room.requests.max(u32::from(has_held)), now, instant);
+        let has_waiting = self.is_permit_due(instant);
+        let usable = self.could_use(room.requests.max(u32::from(has_waiting)), now, instant);
         if usable == 0 {
             return None;
         }
         // A request that gets a permit must be able to start then.
-        let ahead = usable.min(room.ahead);
-        let ready = ahead + self.connected(usable - ahead, room.horizon, now);
-        if ready == 0 {
+        let prefetch = usable.min(room.prefetch);
+        let startable = prefetch + self.connected(usable - prefetch, room.horizon, now);
+        if startable == 0 {
             self.next_at = instant.plus(CONNECTING);
             return None;
         }
-        // Held requests come first; a probe is a single one.
-        let (held, fresh) = match self.breaker.allowed(now) {
-            Allowed::One if has_held => (1, 0),
-            _ if has_held => (self.held.len(), usable.min(room.requests)),
+        // Requests that wait come first; a probe is a single one.
+        let (waiting, fresh) = match self.breaker.allowed(now) {
+            Allowed::One if has_waiting => (1, 0),
+            _ if has_waiting => (self.awaiting_permit.len(), usable.min(room.requests)),
             _ => (0, usable.min(room.requests)),
         };
-        let held = held.min(ready as usize);
-        let fresh = fresh.min(ready - u32::try_from(held).unwrap_or(ready));
+        let waiting = waiting.min(startable as usize);
+        let fresh = fresh.min(startable - u32::try_from(waiting).unwrap_or(startable));
         self.limiter.look_ahead(room.horizon * 2);
         let size = self.max_batch(now);
         let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
@@ -120,16 +122,20 @@ impl ProviderState {
         if messages < most {
             self.limiter.set_bound(instant);
         }
-        if messages == 0 && held == 0 {
+        if messages == 0 && waiting == 0 {
             self.next_at = self.limiter.next_at(size, instant).unwrap_or(instant);
             return None;
         }
         let requests = fresh.min(messages);
         let from = instant.plus(room.first_permit);
-        let held = self.held.iter().take(held).map(InFlight::reservation);
         Some(ProviderClaim {
             until: from.plus(room.horizon),
-            held: held.collect(),
+            held: self
+                .awaiting_permit
+                .iter()
+                .take(waiting)
+                .map(InFlight::reservation)
+                .collect(),
             max_messages: messages,
             max_requests: requests,
             campaigns: self.take_turn(requests, now),
@@ -199,13 +205,15 @@ impl ProviderState {
             request.tolerance = batch.tolerance;
             request.jumps = plan.jumps;
             if let Some(campaign) = self.campaign(request.campaign_id) {
-                campaign.note_claim();
+                campaign.begin_claim();
             }
         }
-        let cost = requests.iter().map(InFlight::cost);
-        let cost = cost.fold(PermitCost::default(), PermitCost::plus);
+        let cost = requests
+            .iter()
+            .map(InFlight::cost)
+            .fold(PermitCost::default(), PermitCost::plus);
         self.limiter.record_started(cost, instant);
-        self.note_sizes(&requests);
+        self.set_sizes(&requests);
         for campaign_id in claimed.exhausted {
             if let Some(campaign) = self.campaign(campaign_id) {
                 campaign.exhaust();
@@ -219,7 +227,7 @@ impl ProviderState {
         }
         let by_campaigns = claimed.limited.iter().map(|(_, next_at)| *next_at);
         if let Some(next_at) = claimed.next_at.into_iter().chain(by_campaigns).min() {
-            self.next_held_at = ask_at(next_at);
+            self.next_permit_at = ask_at(next_at);
         }
         if let Some(next_at) = claimed.next_at {
             self.next_at = ask_at(next_at);
@@ -233,12 +241,12 @@ impl ProviderState {
         requests
     }
 
-    /// Takes out the held requests that got a new permit. `permits` belong to the first of them: while a
-    /// commit runs, no held request is taken out, and others are added at the end.
+    /// Takes out the requests that got a new permit. `permits` belong to the first of them: while a
+    /// commit runs, none is taken out, and others are added at the end.
     fn take_permitted(&mut self, permits: Vec<Option<Permit>>) -> Vec<InFlight> {
         let mut permitted = Vec::new();
         let mut permits = permits.into_iter();
-        for mut request in std::mem::take(&mut self.held) {
+        for mut request in std::mem::take(&mut self.awaiting_permit) {
             match permits.next() {
                 Some(Some(permit)) => {
                     request.permit = permit;
@@ -247,9 +255,9 @@ impl ProviderState {
                 Some(None) => {
                     // The old permit was given back.
                     request.permit = Permit::AT_ONCE;
-                    self.held.push(request);
+                    self.awaiting_permit.push(request);
                 }
-                None => self.held.push(request),
+                None => self.awaiting_permit.push(request),
             }
         }
         permitted
@@ -301,14 +309,15 @@ impl ProviderState {
         largest.min(by_limits).max(1)
     }
 
-    /// Notes how many messages the requests of each campaign had.
-    fn note_sizes(&mut self, requests: &[InFlight]) {
+    /// Sets how many messages the next requests of each campaign may have.
+    fn set_sizes(&mut self, requests: &[InFlight]) {
         let max = u32::try_from(self.provider.max_batch()).unwrap_or(u32::MAX);
         for state in &mut self.campaigns {
-            let own = requests.iter();
-            let own = own.filter(|request| request.campaign_id == state.id());
+            let own = requests
+                .iter()
+                .filter(|request| request.campaign_id == state.id());
             if let Some(largest) = own.map(InFlight::count).max() {
-                state.note_size(largest, max);
+                state.set_size(largest, max);
             }
         }
     }

@@ -37,6 +37,13 @@ const LONGEST_HOLD: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// Everything that a worker knows of one provider.
+///
+/// Whether a request may start depends on the limits of the account, the pauses that the provider asked for, the circuit
+/// breaker and the campaigns at once, and each outcome changes several of them; so one type has all of it, and answers
+/// what can be claimed and when to ask again. Its fields are private, because their counts must agree: a request is
+/// `claimed_ahead`, then `in_flight`, and `awaiting_permit` if its permit has passed. The price is a large type; what
+/// is decided alone is apart from it: breaker, limiter, and the state of each campaign.
 pub(super) struct ProviderState {
     index: usize,
     provider: Arc<Provider>,
@@ -51,8 +58,8 @@ pub(super) struct ProviderState {
     pause_reason: Option<String>,
     /// Pauses since the last acceptance.
     pauses: u32,
-    /// It accepted a message in this run.
-    has_accepted: bool,
+    /// It responded to a message in this run.
+    has_responded: bool,
     /// Since when every attempt has failed, and why the last one did.
     failing: Option<(Timestamp, String)>,
     /// Why its limits cannot be read.
@@ -60,19 +67,19 @@ pub(super) struct ProviderState {
     campaigns: Vec<CampaignState>,
     in_flight: u32,
     /// Claimed requests that have not started: most were claimed ahead, and start when others end.
-    ready: VecDeque<InFlight>,
+    claimed_ahead: VecDeque<InFlight>,
     /// How many requests ended since the last commit began.
     ended: u32,
     /// How many requests end during a commit.
     ended_in_commit: u32,
-    /// Claimed requests that lost their permit.
-    held: Vec<InFlight>,
+    /// Claimed requests that lost their permit, and wait for another.
+    awaiting_permit: Vec<InFlight>,
     /// Requests that were not started: their permits go back to the limits.
     released: Vec<Reservation>,
     /// The account's limits give no permit before this.
     next_at: DbMicros,
-    /// No limit gives a permit to held requests before this.
-    next_held_at: DbMicros,
+    /// No limit gives a permit to a request that waits before this.
+    next_permit_at: DbMicros,
     /// The number of turns so far.
     turn: usize,
     telemetry: ProviderTelemetry,
@@ -102,18 +109,18 @@ impl ProviderState {
             paused_until: Timestamp::default(),
             pause_reason: None,
             pauses: 0,
-            has_accepted: false,
+            has_responded: false,
             failing: None,
             no_limit: None,
             campaigns: Vec::new(),
             in_flight: 0,
-            ready: VecDeque::new(),
+            claimed_ahead: VecDeque::new(),
             ended: 0,
             ended_in_commit: 0,
-            held: Vec::new(),
+            awaiting_permit: Vec::new(),
             released: Vec::new(),
             next_at: DbMicros::default(),
-            next_held_at: DbMicros::default(),
+            next_permit_at: DbMicros::default(),
             turn: 0,
         }
     }
@@ -169,25 +176,28 @@ impl ProviderState {
         self.in_flight > 0
     }
 
-    /// Requests in flight and held ones.
+    /// Requests in flight, and those that wait for another permit.
     pub(super) fn busy(&self) -> u32 {
-        self.in_flight + u32::try_from(self.held.len()).unwrap_or(u32::MAX)
+        self.in_flight + u32::try_from(self.awaiting_permit.len()).unwrap_or(u32::MAX)
     }
 
     /// These, and requests that were claimed ahead.
     pub(super) fn claimed(&self) -> u32 {
-        self.busy() + u32::try_from(self.ready.len()).unwrap_or(u32::MAX)
+        self.busy() + u32::try_from(self.claimed_ahead.len()).unwrap_or(u32::MAX)
     }
 
     /// The messages of claimed requests that are not in flight.
-    pub(super) fn held_messages(&self) -> u32 {
-        let waiting = self.held.iter().chain(&self.ready);
-        waiting.map(InFlight::count).sum()
+    pub(super) fn waiting_messages(&self) -> u32 {
+        self.awaiting_permit
+            .iter()
+            .chain(&self.claimed_ahead)
+            .map(InFlight::count)
+            .sum()
     }
 
-    /// How many requests to claim ahead, so that none waits for a commit: as many as end during the commit
+    /// How many requests to claim early, so that none waits for a commit: as many as end during the commit
     /// that claims them, and as many as end during the next one.
-    pub(super) fn ahead(&self) -> u32 {
+    pub(super) fn prefetch(&self) -> u32 {
         let is_bound = self.has_slack() == Some(false);
         if is_bound || self.breaker.is_open() {
             return 0;
@@ -224,19 +234,19 @@ impl ProviderState {
     }
 
     /// Keeps a claimed request until it may start.
-    pub(super) fn keep_ready(&mut self, request: InFlight) {
-        self.ready.push_back(request);
+    pub(super) fn keep_claimed(&mut self, request: InFlight) {
+        self.claimed_ahead.push_back(request);
     }
 
-    /// The next claimed request whose campaign is active and whose claim is not too old. While the provider rests, it keeps none: they
-    /// need a new permit then.
-    pub(super) fn next_ready(&mut self, clock: &Clock) -> Option<InFlight> {
+    /// The next claimed request whose campaign is active and whose claim is not too old. While the provider is
+    /// unavailable it keeps none: they need a new permit then.
+    pub(super) fn next_to_start(&mut self, clock: &Clock) -> Option<InFlight> {
         let now = clock.now();
-        let is_resting = matches!(self.breaker.allowed(now), Allowed::None(_));
-        if self.paused_until > now || is_resting {
-            for request in std::mem::take(&mut self.ready) {
+        let is_unavailable = matches!(self.breaker.allowed(now), Allowed::None(_));
+        if self.paused_until > now || is_unavailable {
+            for request in std::mem::take(&mut self.claimed_ahead) {
                 self.end_claim(&request);
-                self.hold(request);
+                self.await_permit(request);
             }
         }
         let is_active = |request: &InFlight| {
@@ -244,12 +254,12 @@ impl ProviderState {
             campaigns.any(|state| state.id() == request.campaign_id && state.is_active())
                 && !request.is_overdue(clock)
         };
-        let next = self.ready.iter().position(is_active)?;
-        self.ready.remove(next)
+        let next = self.claimed_ahead.iter().position(is_active)?;
+        self.claimed_ahead.remove(next)
     }
 
-    /// Notes that a request starts.
-    pub(super) fn note_start(&mut self) {
+    /// A request starts.
+    pub(super) fn begin_request(&mut self) {
         self.in_flight += 1;
         self.breaker.probe();
     }
@@ -260,8 +270,8 @@ impl ProviderState {
         }
     }
 
-    /// Notes that a request is over; it may not have been sent.
-    pub(super) fn note_end(&mut self, request: &InFlight, was_sent: bool) {
+    /// A request is over; it may not have been sent.
+    pub(super) fn end_request(&mut self, request: &InFlight, was_sent: bool) {
         self.in_flight -= 1;
         self.ended += 1;
         if !was_sent {
@@ -276,8 +286,8 @@ impl ProviderState {
     }
 
     /// Keeps a request that needs another permit.
-    pub(super) fn hold(&mut self, request: InFlight) {
-        self.held.push(request);
+    pub(super) fn await_permit(&mut self, request: InFlight) {
+        self.awaiting_permit.push(request);
         // Its permit goes back, and may be the next one.
         self.wake();
     }
@@ -291,13 +301,13 @@ impl ProviderState {
     /// on, those whose claim is too old, and those that would start long after their claim, because a status lookup takes the time of
     /// the claim for that of the request. While the provider is probed, batches too: a probe is a single
     /// message.
-    pub(super) fn release_held(
+    pub(super) fn release_waiting(
         &mut self,
         context: &WorkerContext,
         now: Timestamp,
     ) -> Vec<InFlight> {
         let soon = context.clock.instant().plus(LONGEST_HOLD);
-        let waits_long = self.next_held_at > soon || self.paused_until > now.plus(LONGEST_HOLD);
+        let waits_long = self.next_permit_at > soon || self.paused_until > now.plus(LONGEST_HOLD);
         let is_kept = |state: &mut Self, request: &InFlight| {
             let is_too_large = state.breaker.is_open() && request.count() > 1;
             let waits_long = waits_long || now.since(request.claimed_at) > LONGEST_HOLD;
@@ -309,13 +319,13 @@ impl ProviderState {
             let may_start = is_active && is_own && !is_overdue && !context.is_stopping();
             may_start && !is_too_large && !waits_long && request.is_open(&context.clock)
         };
-        let held = std::mem::take(&mut self.held).into_iter();
+        let waiting = std::mem::take(&mut self.awaiting_permit).into_iter();
         let (kept, mut released): (Vec<_>, Vec<_>) =
-            held.partition(|request| is_kept(self, request));
-        self.held = kept;
-        let ready = std::mem::take(&mut self.ready).into_iter();
-        let (kept, unused): (Vec<_>, Vec<_>) = ready.partition(|request| is_kept(self, request));
-        self.ready = kept.into();
+            waiting.partition(|request| is_kept(self, request));
+        self.awaiting_permit = kept;
+        let ahead = std::mem::take(&mut self.claimed_ahead).into_iter();
+        let (kept, unused): (Vec<_>, Vec<_>) = ahead.partition(|request| is_kept(self, request));
+        self.claimed_ahead = kept.into();
         for request in &unused {
             self.end_claim(request);
         }
@@ -325,10 +335,10 @@ impl ProviderState {
         released
     }
 
-    /// After a commit whose result got lost: the permits of held requests may have been given back
+    /// After a commit whose result got lost: the permits of waiting requests may have been given back
     /// already, which must not happen twice.
-    pub(super) fn void_held_permits(&mut self) {
-        for request in &mut self.held {
+    pub(super) fn void_permits(&mut self) {
+        for request in &mut self.awaiting_permit {
             request.permit = Permit::AT_ONCE;
         }
     }
@@ -336,7 +346,7 @@ impl ProviderState {
     /// Asks the limits again, because what they said before may have changed.
     fn wake(&mut self) {
         self.next_at = DbMicros::default();
-        self.next_held_at = DbMicros::default();
+        self.next_permit_at = DbMicros::default();
     }
 
     /// Sends nothing for a time if a limit cannot be read.
@@ -370,8 +380,8 @@ impl ProviderState {
         })
     }
 
-    /// Until when it sends nothing, as far as is known: it is paused, or down.
-    pub(super) fn rests_until(&self, now: Timestamp) -> Timestamp {
+    /// Until when it sends nothing, as far as is known: it is paused, or unavailable.
+    pub(super) fn idle_until(&self, now: Timestamp) -> Timestamp {
         match self.breaker.allowed(now) {
             Allowed::None(Some(probe_at)) => self.paused_until.max(probe_at),
             _ => self.paused_until,
@@ -395,7 +405,8 @@ impl ProviderState {
     /// When it may have something to do next, apart from results.
     pub(super) fn wakes_at(&self, now: Timestamp) -> Option<DbMicros> {
         let next_at = self.campaigns.iter().filter_map(CampaignState::next_at);
-        let held_at = (!self.held.is_empty()).then(|| self.next_held_at.timestamp().max(now));
+        let held_at =
+            (!self.awaiting_permit.is_empty()).then(|| self.next_permit_at.timestamp().max(now));
         let due_at = next_at.chain(held_at).min()?;
         let allowed_at = match self.breaker.allowed(now) {
             Allowed::None(None) => return None,
@@ -406,7 +417,7 @@ impl ProviderState {
         Some(self.next_at.max(at.into()))
     }
 
-    /// Notes that the provider said "too fast". Returns until when it is paused, where that is new.
+    /// The provider said "too fast". Returns until when it is paused, where that is new.
     fn throttled(
         &mut self,
         retry_after: Option<Duration>,
@@ -428,10 +439,10 @@ impl ProviderState {
         Some(self.paused_until)
     }
 
-    /// Handles outcomes without a connection: a provider that has accepted messages before is down,
-    /// whatever the connection error says. Warns at the first failure, because the url may be wrong.
-    pub(super) fn note_unreached(&self, outcomes: &mut [Outcome]) {
-        if self.has_accepted {
+    /// A connection error after an acceptance is an outage, never a configuration error. Warns at the first failure,
+    /// because the url may be wrong.
+    pub(super) fn handle_unreached(&self, outcomes: &mut [Outcome]) {
+        if self.has_responded {
             outcomes.iter_mut().for_each(make_unavailable);
         } else if self.failing.is_none()
             && let Some(Outcome::Unavailable { failure, .. }) = outcomes.first()
@@ -441,9 +452,9 @@ impl ProviderState {
         }
     }
 
-    /// Learns from the outcomes of one request, which is one sign, however many messages it held.
-    /// Returns whether its failure was part of an outage.
-    pub(super) fn note_outcomes(
+    /// Updates breaker, pause and refunds. A request counts once, whatever its number of messages. Returns whether its
+    /// failure was part of an outage.
+    pub(super) fn learn(
         &mut self,
         context: &WorkerContext,
         attempt: FailedRequest,
@@ -454,12 +465,12 @@ impl ProviderState {
         let ended_at = context.clock.steady();
         let now = results.now;
         let name = self.provider.name().to_owned();
-        let is_read = outcomes.iter().any(is_definitive);
-        if is_read {
-            self.has_accepted = true;
+        let has_responded = outcomes.iter().any(is_definitive);
+        if has_responded {
+            self.has_responded = true;
             self.pauses = 0;
             self.failing = None;
-            self.breaker.read(started_at, ended_at);
+            self.breaker.responded(started_at, ended_at);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
             Outcome::Throttled {
@@ -469,9 +480,8 @@ impl ProviderState {
             _ => None,
         });
         if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
-            let longest = context.settings.retry.max_retry_after;
-            let retry_after = retry_after.map(|retry_after| retry_after.min(longest));
-            if let Some(until) = self.throttled(retry_after, now, context.clock.instant()) {
+            let wait = retry_after.map(|wait| wait.min(context.settings.retry.max_retry_after));
+            if let Some(until) = self.throttled(wait, now, context.clock.instant()) {
                 let reason = failure.reason.clone();
                 self.pause_reason = Some(reason.clone());
                 results.pauses.push(ProviderPause {
@@ -481,8 +491,8 @@ impl ProviderState {
                 });
             }
             self.breaker.answered(started_at);
-            if !is_read {
-                self.note_failing(context, failure, results);
+            if !has_responded {
+                self.record_failure(context, failure, results);
             }
             return false;
         }
@@ -492,7 +502,7 @@ impl ProviderState {
         });
         let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::AccountError { .. });
         let is_refused = outcomes.iter().any(is_refused);
-        let Some(failure) = failed.filter(|_| !is_read && !is_refused) else {
+        let Some(failure) = failed.filter(|_| !has_responded && !is_refused) else {
             if self.breaker.answered(started_at) {
                 tracing::warn!(provider = name, "the provider is available again");
             }
@@ -501,20 +511,26 @@ impl ProviderState {
         let charge = self.breaker.failed(attempt, ended_at, now, rand::random());
         let is_outage = matches!(charge, AttemptCharge::Free(_));
         if let AttemptCharge::Free(refunds) = charge {
-            let refunds = refunds.into_iter().map(|(id, claim)| Settlement {
-                id,
-                claim,
-                provider: name.clone(),
-                transition: Transition::Refunded,
-            });
-            results.settlements.extend(refunds);
+            results
+                .settlements
+                .extend(refunds.into_iter().map(|(id, claim)| Settlement {
+                    id,
+                    claim,
+                    provider: name.clone(),
+                    transition: Transition::Refunded,
+                }));
         }
-        self.note_failing(context, failure, results);
+        self.record_failure(context, failure, results);
         is_outage
     }
 
-    /// Notes that an attempt failed; stops the campaigns where all have failed for long.
-    fn note_failing(&mut self, context: &WorkerContext, failure: &Failure, results: &mut Results) {
+    /// An attempt failed; stops the campaigns where all have failed for long.
+    fn record_failure(
+        &mut self,
+        context: &WorkerContext,
+        failure: &Failure,
+        results: &mut Results,
+    ) {
         let (now, name, why) = (results.now, self.provider.name(), &failure.reason);
         let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
         self.failing = Some((since, why.clone()));
@@ -564,7 +580,7 @@ impl ProviderState {
 
     /// Why it accepted nothing in this run, although something was tried.
     pub(super) fn trouble(&self) -> Option<String> {
-        let (_, why) = self.failing.as_ref().filter(|_| !self.has_accepted)?;
+        let (_, why) = self.failing.as_ref().filter(|_| !self.has_responded)?;
         let name = self.provider.name();
         Some(format!(
             "`{name}` has not accepted a message yet; last error: {why}"

@@ -74,8 +74,8 @@ impl History {
         for (from, until) in &self.quiet_periods {
             let early = starts
                 .iter()
-                .filter(|one| (*from..*until).contains(&one.at));
-            faults.extend(early.map(|one| format!("{} started in a quiet period", one.sms_id)));
+                .filter(|start| (*from..*until).contains(&start.at));
+            faults.extend(early.map(|start| format!("{} started in a quiet period", start.sms_id)));
         }
         faults
     }

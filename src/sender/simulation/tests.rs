@@ -132,7 +132,7 @@ async fn refused_account_stops_the_campaign() {
     assert!(
         campaigns
             .iter()
-            .any(|one| one.state == CampaignStatus::Stopped)
+            .any(|campaign| campaign.state == CampaignStatus::Stopped)
     );
 }
 

@@ -187,7 +187,7 @@ async fn workers_share_the_turns() {
 async fn futures(all: impl Iterator<Item = impl Future>) {
     let mut pinned: Vec<_> = all.map(Box::pin).collect();
     std::future::poll_fn(|context| {
-        pinned.retain_mut(|one| one.as_mut().poll(context).is_pending());
+        pinned.retain_mut(|future| future.as_mut().poll(context).is_pending());
         if pinned.is_empty() {
             std::task::Poll::Ready(())
         } else {

@@ -148,7 +148,7 @@ async fn nothing_starts_while_the_database_is_away() {
     let (starts, _) = simulation.world.history();
     // Requests that were claimed before may still start.
     let meanwhile = from + Duration::from_millis(200)..until;
-    let count = starts.iter().filter(|one| meanwhile.contains(&one.at));
+    let count = starts.iter().filter(|start| meanwhile.contains(&start.at));
     assert_eq!(count.count(), 0);
 }
 
@@ -237,7 +237,10 @@ async fn database_clock_that_is_set_breaks_no_window() {
         let totals = simulation.check().await;
         assert_eq!(totals.sent, 120, "{by_ms}: {totals:?}");
         let (starts, _) = simulation.world.history();
-        let late: Vec<_> = starts.iter().filter(|one| one.at > SECOND * 60).collect();
+        let late: Vec<_> = starts
+            .iter()
+            .filter(|start| start.at > SECOND * 60)
+            .collect();
         assert!(late.is_empty(), "{by_ms}: {late:?}");
     }
 }
@@ -315,10 +318,10 @@ async fn resumed_host_starts_nothing_before_its_lease_is_renewed() {
         let asleep = at..Duration::from_millis(1_600);
         let early: Vec<_> = starts
             .iter()
-            .filter(|one| asleep.contains(&one.at))
+            .filter(|start| asleep.contains(&start.at))
             .collect();
         assert!(early.is_empty(), "{early:?}");
-        assert!(starts.iter().any(|one| one.at < at), "it was busy");
+        assert!(starts.iter().any(|start| start.at < at), "it was busy");
     }
 }
 
@@ -337,9 +340,12 @@ async fn stopped_virtual_machine_starts_nothing_before_it_asks() {
         let (starts, _) = simulation.world.history();
         // It reads the time and then renews its lease, which takes 200 ms each.
         let asking = at..at + Duration::from_millis(350);
-        let early = starts.iter().filter(|one| asking.contains(&one.at)).count();
+        let early = starts
+            .iter()
+            .filter(|start| asking.contains(&start.at))
+            .count();
         assert_eq!(early, 0, "stopped at {at:?}");
-        assert!(starts.iter().any(|one| one.at < at), "it was busy");
+        assert!(starts.iter().any(|start| start.at < at), "it was busy");
     }
 }
 
@@ -415,7 +421,7 @@ async fn smallest_limit_of_all_workers_applies() {
     let thrifty = simulation.work(Some(SECOND * 60));
     tokio::join!(thrifty, work_beside_another(&simulation, generous));
     let (starts, _) = simulation.world.history();
-    let count = starts.iter().filter(|one| one.at >= began).count();
+    let count = starts.iter().filter(|start| start.at >= began).count();
     assert!((1..=100).contains(&count), "{count} in an hour");
 }
 
@@ -444,7 +450,10 @@ async fn changed_limit_reaches_all_workers_within_seconds() {
     let within = |from: u64, until: u64| {
         let span = SECOND * u32::try_from(from).expect("small")
             ..SECOND * u32::try_from(until).expect("small");
-        starts.iter().filter(|one| span.contains(&one.at)).count()
+        starts
+            .iter()
+            .filter(|start| span.contains(&start.at))
+            .count()
     };
     assert!(within(0, 10) <= 51);
     assert!(within(13, 14) >= 150, "{}", within(13, 14));
