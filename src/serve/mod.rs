@@ -40,7 +40,7 @@ use crate::report::PriceTables;
 use crate::store::Store;
 use access::AccessControl;
 use counts::Counts;
-use intake::{Intake, IntakeLimits};
+use intake::{Intake, IntakeLimits, Uploads};
 use server_metrics::ServerMetrics;
 use state::{ServerState, Turns};
 
@@ -96,6 +96,9 @@ impl Server {
             parts.metrics,
             parts.default_provider.clone(),
         ));
+        // Without a limit: a batch of a list may take longer than a request.
+        let uploads = Uploads::start(parts.uploads, parts.store.clone(), parts.lists);
+        let uploads = Arc::new(uploads);
         let intake = Intake::new(
             store.clone(),
             parts.default_region,
@@ -104,10 +107,8 @@ impl Server {
                 max_campaigns: config.max_campaigns,
             },
             Arc::clone(&metrics),
-            parts.uploads,
-            parts.lists,
+            Arc::clone(&uploads),
         );
-        let uploads = Arc::clone(&intake.uploads);
         let counts = Counts::new(patient_store.clone(), parts.prices.clone(), uploads);
         let shared = Arc::new(ServerState {
             access,

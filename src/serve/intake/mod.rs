@@ -7,14 +7,13 @@ mod upload_request;
 mod uploads;
 mod writer;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use http::StatusCode;
 
 use super::problem::Problem;
 use super::server_metrics::ServerMetrics;
-use crate::operations::{ListOptions, OperationError, Refused};
+use crate::operations::{OperationError, Refused};
 use crate::phone::Region;
 use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
@@ -43,15 +42,14 @@ impl Intake {
         region: Option<Region>,
         limits: IntakeLimits,
         metrics: Arc<ServerMetrics>,
-        uploads: PathBuf,
-        lists: ListOptions,
+        uploads: Arc<Uploads>,
     ) -> Self {
         Self {
             mapper: MessageMapper::new(region),
             campaigns: Campaigns::new(store.clone(), limits),
-            writer: IntakeWriter::start(store.clone()),
+            writer: IntakeWriter::start(store),
             metrics,
-            uploads: Arc::new(Uploads::start(uploads, store, lists)),
+            uploads,
         }
     }
 

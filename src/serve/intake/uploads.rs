@@ -150,7 +150,7 @@ pub(in crate::serve) struct Uploads {
 
 impl Uploads {
     /// Continues the imports of files that an earlier server took.
-    pub(super) fn start(folder: PathBuf, store: Store, lists: ListOptions) -> Self {
+    pub(in crate::serve) fn start(folder: PathBuf, store: Store, lists: ListOptions) -> Self {
         let uploads = Self {
             folder,
             store,
