@@ -13,11 +13,10 @@ mod standstill;
 mod webhooks;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
+use http::HeaderMap;
 use serde_json::Value;
+use ureq::Agent;
 
 use crate::support::Scratch;
 use crate::support::running::{PATIENCE, Running, eventually};
@@ -25,15 +24,13 @@ use crate::support::running::{PATIENCE, Running, eventually};
 /// A response, read to its end.
 struct Answer {
     status: u16,
-    head: String,
+    headers: HeaderMap,
     body: String,
 }
 
 impl Answer {
     fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        let found = lines.find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value)
+        self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
     fn json(&self) -> Value {
@@ -47,7 +44,7 @@ impl Answer {
     }
 }
 
-/// Sends one request. HTTP/1.0, so that the body ends with the connection.
+/// Sends one request on a connection of its own. `None`: it cannot be sent, or it is not answered.
 fn request(
     address: &str,
     method: &str,
@@ -55,32 +52,26 @@ fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Option<Answer> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    let mut head = format!("{method} {path} HTTP/1.0\r\n");
-    if !headers
-        .iter()
-        .any(|(name, _)| name.eq_ignore_ascii_case("host"))
-    {
-        let _ = write!(head, "Host: {address}\r\n");
-    }
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .allow_non_standard_methods(true)
+        .timeout_global(Some(PATIENCE))
+        .build();
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(format!("http://{address}{path}"));
     for (name, value) in headers {
-        let _ = write!(head, "{name}: {value}\r\n");
+        request = request.header(*name, *value);
     }
-    let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
-    stream.write_all(head.as_bytes()).ok()?;
-    // A server that refuses a body may close the connection before it is written.
-    let _ = stream.write_all(body);
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    let answer = String::from_utf8_lossy(&answer);
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let response = Agent::new_with_config(config).run(request.body(body).ok()?);
+    let (head, mut body) = response.ok()?.into_parts();
+    let body = body.with_config().limit(u64::MAX).read_to_vec().ok()?;
     Some(Answer {
-        status,
-        head: head.to_owned(),
+        status: head.status.as_u16(),
+        headers: head.headers,
         // Templates escape slashes.
-        body: body.replace("&#x2f;", "/"),
+        body: String::from_utf8_lossy(&body).replace("&#x2f;", "/"),
     })
 }
 
@@ -169,7 +160,7 @@ impl Served {
     /// Logs a browser in; returns its cookie.
     fn log_in(&self, role: &str) -> String {
         let answer = self.try_log_in(&self.tokens[role]);
-        assert_eq!(answer.status, 303, "{}", answer.head);
+        assert_eq!(answer.status, 303, "{:?}", answer.headers);
         answer.cookie()
     }
 

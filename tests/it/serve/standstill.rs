@@ -69,7 +69,11 @@ fn standstill_of_the_database_is_answered_and_loses_nothing() {
             for answer in posts.collect::<Vec<_>>() {
                 let answer = answer.join().expect("an answer");
                 assert_eq!(answer.status, 503, "{}", answer.body);
-                assert!(answer.header("retry-after").is_some(), "{}", answer.head);
+                assert!(
+                    answer.header("retry-after").is_some(),
+                    "{:?}",
+                    answer.headers
+                );
                 assert_eq!(answer.json()["status"], 503);
             }
         });
