@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, HtmlEscape, context, escape_formatter};
+use minijinja::{Environment, HtmlEscape, UndefinedBehavior, context, escape_formatter};
+use serde::Serialize;
 
 use super::figures::{Fact, facts, percentages, rate};
 use super::{Histogram, LocalTime, Reason, Report, ReportError, plain_reason};
+use crate::sms::Timestamp;
 use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
 use crate::text::{duration, printable};
 
@@ -33,50 +35,189 @@ pub(super) fn write(
     failures: &[FailureRecord],
     out: &mut impl Write,
 ) -> Result<(), ReportError> {
+    let status = report.status();
     let page = environment()?
         .get_template("report.html")?
         .render(context! {
             style => Value::from_safe_string(STYLE.to_owned()),
-            ..view(report, failures)
+            title => report.campaign.as_deref().unwrap_or("All campaigns"),
+            state => status.map(|status| status.state),
+            state_reason => status.and_then(|status| status.state_reason.as_deref()),
+            made_at => report.local.short(report.made_at),
+            zone => report.local.name(report.made_at),
+            ..Value::from(Serde(Sections::of(report, failures)))
         })?;
     out.write_all(page.as_bytes())?;
     Ok(())
 }
 
-/// What the templates need to show a report.
-pub fn view(report: &Report, failures: &[FailureRecord]) -> Value {
-    let status = report.status();
-    let local = &report.local;
-    let all_reasons = report.by_reason.len() + report.undelivered_by_reason.len();
-    let shown_reasons = all_reasons.min(MAX_REASONS);
-    let countries = countries(report);
-    context! {
-        title => report.campaign.as_deref().unwrap_or("All campaigns"),
-        state => status.map(|status| status.state),
-        state_reason => status.and_then(|status| status.state_reason.as_deref()),
-        made_at => local.short(report.made_at),
-        zone => local.name(report.made_at),
-        imported => report.totals.imported,
-        states => states(&report.totals),
-        delivery => delivery(&report.totals),
-        facts => page_facts(report),
-        text => report.text.as_deref(),
-        campaigns => campaigns(report),
-        chart => report.histogram.as_ref().map(|histogram| chart(histogram, local)),
-        more_countries => report.bill.countries.len().saturating_sub(countries.len()),
-        countries,
-        has_cost => report.bill.cost.is_some(),
-        purged => report.totals.purged,
-        purged_at => report.purged_at.map(|at| local.short(at)),
-        blocks => blocks(report, failures),
-        more_reasons => all_reasons - shown_reasons,
-        is_masked => report.is_masked,
+/// The sections of a report, as the template `sections.html` shows them.
+#[derive(Default, Serialize)]
+pub struct Sections<'a> {
+    imported: u64,
+    states: Vec<StateShare>,
+    delivery: Vec<DeliveryShare>,
+    facts: Vec<Fact>,
+    text: Option<&'a str>,
+    campaigns: Vec<CampaignShares<'a>>,
+    chart: Option<Chart>,
+    countries: Vec<CountryRow<'a>>,
+    more_countries: usize,
+    has_cost: bool,
+    purged: u64,
+    purged_at: Option<String>,
+    blocks: Vec<ReasonBlock<'a>>,
+    more_reasons: usize,
+    is_masked: bool,
+}
+
+impl<'a> Sections<'a> {
+    pub fn of(report: &'a Report, failures: &'a [FailureRecord]) -> Self {
+        let local = &report.local;
+        let all_reasons = report.by_reason.len() + report.undelivered_by_reason.len();
+        let countries = countries(report);
+        Self {
+            facts: page_facts(report),
+            text: report.text.as_deref(),
+            campaigns: campaigns(report),
+            chart: report
+                .histogram
+                .as_ref()
+                .map(|histogram| Chart::of(histogram, local)),
+            more_countries: report.bill.countries.len().saturating_sub(countries.len()),
+            countries,
+            has_cost: report.bill.cost.is_some(),
+            purged: report.totals.purged,
+            purged_at: report.purged_at.map(|at| local.short(at)),
+            blocks: blocks(report, failures),
+            more_reasons: all_reasons.saturating_sub(MAX_REASONS),
+            is_masked: report.is_masked,
+            ..Self::default()
+        }
+        .with_totals(&report.totals)
     }
+
+    /// With other counts of the messages, such as newer ones.
+    #[must_use]
+    pub fn with_totals(self, totals: &Totals) -> Self {
+        Self {
+            imported: totals.imported,
+            states: states(totals),
+            delivery: delivery(totals),
+            ..self
+        }
+    }
+}
+
+/// The number of messages in a state, and its share of all.
+#[derive(Serialize)]
+pub struct StateShare {
+    state: &'static str,
+    label: &'static str,
+    count: u64,
+    share: String,
+}
+
+/// The number of sent messages by what became of them.
+#[derive(Serialize)]
+pub struct DeliveryShare {
+    label: String,
+    count: u64,
+    share: String,
+}
+
+#[derive(Serialize)]
+struct CampaignShares<'a> {
+    name: &'a str,
+    state: &'static str,
+    states: Vec<StateShare>,
+}
+
+#[derive(Serialize)]
+struct CountryRow<'a> {
+    name: &'a str,
+    sent: u64,
+    share: String,
+    segments: u64,
+    cost: Option<String>,
+    length: u64,
+}
+
+/// Reasons of one kind, and the first messages with them.
+#[derive(Serialize)]
+struct ReasonBlock<'a> {
+    state: &'static str,
+    why: String,
+    who: &'static str,
+    count: u64,
+    reasons: Vec<ReasonRow<'a>>,
+    failures: Vec<ShownFailure<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReasonRow<'a> {
+    length: u64,
+    #[serde(flatten)]
+    reason: &'a Reason,
+}
+
+#[derive(Serialize)]
+struct ShownFailure<'a> {
+    campaign: Option<&'a str>,
+    last_attempt: Option<String>,
+    #[serde(flatten)]
+    record: &'a FailureRecord,
+}
+
+/// Stacked bars over time in a field of 10 × 1000 units per column.
+#[derive(Serialize)]
+pub struct Chart {
+    columns: usize,
+    bars: Vec<Bar>,
+    legend: Vec<LegendEntry>,
+    levels: Vec<ChartLevel>,
+    ticks: Vec<String>,
+    width: String,
+    label: String,
+    /// What happened at an instant, marked in the chart and listed below it.
+    pub events: Vec<ChartEvent>,
+}
+
+#[derive(Serialize)]
+struct Bar {
+    state: &'static str,
+    column: usize,
+    y: u64,
+    height: u64,
+    title: String,
+}
+
+#[derive(Serialize)]
+struct LegendEntry {
+    state: &'static str,
+    label: &'static str,
+}
+
+#[derive(Serialize)]
+struct ChartLevel {
+    count: u64,
+    /// In percent.
+    height: u64,
+}
+
+#[derive(Serialize)]
+pub struct ChartEvent {
+    /// In the units of the chart.
+    pub x: String,
+    pub at: String,
+    pub who: String,
+    pub what: String,
 }
 
 /// The templates of reports. Text is escaped, without characters that are unsafe to print.
 pub fn environment() -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_formatter(|out, state, value| match value.as_str().map(printable) {
         Some(Cow::Owned(cleaned)) if !value.is_safe() => {
             escape_formatter(out, state, &Value::from(cleaned))
@@ -88,6 +229,12 @@ pub fn environment() -> Result<Environment<'static>, minijinja::Error> {
         plain_reason(reason).into_owned()
     });
     environment.add_filter("code", |text: &str| with_code(text));
+    environment.add_filter("short", |at: i64| {
+        LocalTime::system().short(Timestamp::from_millis(at))
+    });
+    environment.add_filter("seconds", |at: i64| {
+        LocalTime::system().seconds(Timestamp::from_millis(at))
+    });
     environment.add_template("report.html", TEMPLATE)?;
     environment.add_template("sections.html", SECTIONS)?;
     environment.add_template("macros.html", MACROS)?;
@@ -112,7 +259,7 @@ fn with_code(text: &str) -> Value {
 }
 
 /// The counts above 0; sent and failed are always shown.
-pub fn states(totals: &Totals) -> Vec<Value> {
+pub fn states(totals: &Totals) -> Vec<StateShare> {
     let states: Vec<_> = [
         ("sent", "sent", totals.sent),
         ("failed", "failed", totals.failed),
@@ -128,11 +275,16 @@ pub fn states(totals: &Totals) -> Vec<Value> {
     states
         .into_iter()
         .zip(percentages(&counts))
-        .map(|((state, label, count), share)| context! { state, label, count, share })
+        .map(|((state, label, count), share)| StateShare {
+            state,
+            label,
+            count,
+            share,
+        })
         .collect()
 }
 
-fn page_facts(report: &Report) -> Value {
+fn page_facts(report: &Report) -> Vec<Fact> {
     let mut facts = facts(report);
     if let (Some(first), Some(last), Some(took)) =
         (report.first_sent_at, report.last_sent_at, report.took)
@@ -147,27 +299,26 @@ fn page_facts(report: &Report) -> Value {
         };
         facts.insert(0, time);
     }
-    Value::from(Serde(facts))
+    facts
 }
 
-fn campaigns(report: &Report) -> Vec<Value> {
+fn campaigns(report: &Report) -> Vec<CampaignShares<'_>> {
     if report.campaign.is_some() {
         return Vec::new();
     }
-    let campaigns = report.campaigns.iter();
-    campaigns
-        .map(|summary| {
-            context! {
-                name => summary.campaign.as_str(),
-                state => summary.state,
-                states => states(&summary.totals),
-            }
+    report
+        .campaigns
+        .iter()
+        .map(|summary| CampaignShares {
+            name: &summary.campaign,
+            state: summary.state,
+            states: states(&summary.totals),
         })
         .collect()
 }
 
 /// The countries, if there are several or their cost is known.
-fn countries(report: &Report) -> Vec<Value> {
+fn countries(report: &Report) -> Vec<CountryRow<'_>> {
     let parts = &report.bill.countries;
     if parts.len() < 2 && report.bill.cost.is_none() {
         return Vec::new();
@@ -178,13 +329,13 @@ fn countries(report: &Report) -> Vec<Value> {
         .iter()
         .zip(percentages(&counts))
         .take(MAX_COUNTRIES)
-        .map(|(part, share)| {
-            context! {
-                share,
-                length => bar_length(part.sent, most),
-                cost => part.amount(),
-                ..Value::from(Serde(part))
-            }
+        .map(|(part, share)| CountryRow {
+            name: &part.name,
+            sent: part.sent,
+            share,
+            segments: part.segments,
+            cost: part.amount(),
+            length: bar_length(part.sent, most),
         })
         .collect()
 }
@@ -195,7 +346,7 @@ fn bar_length(count: u64, most: u64) -> u64 {
 }
 
 /// The failed messages, the unknown ones and the undelivered ones, each with their reasons.
-fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
+fn blocks<'a>(report: &'a Report, failures: &'a [FailureRecord]) -> Vec<ReasonBlock<'a>> {
     let mut room = MAX_REASONS;
     let mut block = |kind: FailureState| {
         let reasons: Vec<&Reason> = match kind {
@@ -210,19 +361,20 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
         };
         let count: u64 = reasons.iter().map(|reason| reason.count).sum();
         let most = reasons.iter().map(|reason| reason.count).max().unwrap_or(0);
-        let rows: Vec<Value> = reasons
+        let rows: Vec<ReasonRow> = reasons
             .into_iter()
             .take(room)
-            .map(
-                |reason| context! { length => bar_length(reason.count, most), ..Value::from(Serde(reason)) },
-            )
+            .map(|reason| ReasonRow {
+                length: bar_length(reason.count, most),
+                reason,
+            })
             .collect();
         room -= rows.len();
         let kind_of = |state| match state {
             FailureState::Cancelled => FailureState::Failed,
             state => state,
         };
-        let failures: Vec<Value> = failures
+        let failures: Vec<ShownFailure> = failures
             .iter()
             .filter(|failure| kind_of(failure.state) == kind)
             .map(|record| failure(report, record))
@@ -244,7 +396,14 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
         };
         let has_reasons = !rows.is_empty();
         let why = format!("Why {} {why}", HumanCount(count));
-        has_reasons.then(|| context! { state, why, who, count, reasons => rows, failures })
+        has_reasons.then_some(ReasonBlock {
+            state,
+            why,
+            who,
+            count,
+            reasons: rows,
+            failures,
+        })
     };
     let kinds = [
         FailureState::Failed,
@@ -255,7 +414,7 @@ fn blocks(report: &Report, failures: &[FailureRecord]) -> Vec<Value> {
 }
 
 /// What became of the sent messages, with their shares of those whose receipts are or were awaited.
-pub fn delivery(totals: &Totals) -> Vec<Value> {
+pub fn delivery(totals: &Totals) -> Vec<DeliveryShare> {
     let Some(delivery) = &totals.delivery else {
         return Vec::new();
     };
@@ -267,81 +426,91 @@ pub fn delivery(totals: &Totals) -> Vec<Value> {
     counts
         .into_iter()
         .zip(shares)
-        .map(|((state, count), share)| context! { label => state.replace('_', " "), count, share })
+        .map(|((state, count), share)| DeliveryShare {
+            label: state.replace('_', " "),
+            count,
+            share,
+        })
         .collect()
 }
 
-fn failure(report: &Report, record: &FailureRecord) -> Value {
+fn failure<'a>(report: &'a Report, record: &'a FailureRecord) -> ShownFailure<'a> {
     let names_campaign = report.campaign.is_none();
     let campaign = report
         .campaign_name(record.campaign_id)
         .filter(|_| names_campaign);
-    context! {
+    ShownFailure {
         campaign,
-        last_attempt => record.last_attempt_at.map(|at| report.local.short(at)),
-        ..Value::from(Serde(record))
+        last_attempt: record.last_attempt_at.map(|at| report.local.short(at)),
+        record,
     }
 }
 
-/// Stacked bars over time in a field of 10 × 1000 units per column.
-pub fn chart(histogram: &Histogram, local: &LocalTime) -> Value {
-    let columns = histogram.spans.len();
-    let counts = |span: &Outcomes| [span.sent, span.failed, span.unknown];
-    let sums = histogram.spans.iter().map(|span| counts(span).iter().sum());
-    let peak: u64 = sums.max().unwrap_or(0);
-    let step = level_step(peak);
-    let top = peak.div_ceil(step).max(1) * step;
-    let time_of = |column: usize| {
-        let spans = u32::try_from(column).unwrap_or(u32::MAX);
-        let from = histogram.from.plus(histogram.width.saturating_mul(spans));
-        local.tick(from, histogram.width)
-    };
-    let mut bars = Vec::new();
-    for (column, span) in histogram.spans.iter().enumerate() {
-        let mut filled = 0;
-        for ((state, label), count) in CHART_STATES.into_iter().zip(counts(span)) {
-            if count == 0 {
-                continue;
+impl Chart {
+    pub fn of(histogram: &Histogram, local: &LocalTime) -> Self {
+        let columns = histogram.spans.len();
+        let counts = |span: &Outcomes| [span.sent, span.failed, span.unknown];
+        let sums = histogram.spans.iter().map(|span| counts(span).iter().sum());
+        let peak: u64 = sums.max().unwrap_or(0);
+        let step = level_step(peak);
+        let top = peak.div_ceil(step).max(1) * step;
+        let time_of = |column: usize| {
+            let spans = u32::try_from(column).unwrap_or(u32::MAX);
+            let from = histogram.from.plus(histogram.width.saturating_mul(spans));
+            local.tick(from, histogram.width)
+        };
+        let mut bars = Vec::new();
+        for (column, span) in histogram.spans.iter().enumerate() {
+            let mut filled = 0;
+            for ((state, label), count) in CHART_STATES.into_iter().zip(counts(span)) {
+                if count == 0 {
+                    continue;
+                }
+                // A single message is visible, too.
+                let height = (count * 1_000 / top).max(8);
+                filled += height;
+                bars.push(Bar {
+                    state,
+                    column,
+                    y: 1_000_u64.saturating_sub(filled),
+                    height,
+                    title: format!("{}: {} {label}", time_of(column), HumanCount(count)),
+                });
             }
-            // A single message is visible, too.
-            let height = (count * 1_000 / top).max(8);
-            filled += height;
-            bars.push(context! {
-                state,
-                column,
-                y => 1_000_u64.saturating_sub(filled),
-                height,
-                title => format!("{}: {} {label}", time_of(column), HumanCount(count)),
-            });
         }
-    }
-    let is_shown = |index: usize| histogram.spans.iter().any(|span| counts(span)[index] > 0);
-    let legend = CHART_STATES.into_iter().enumerate();
-    let legend: Vec<Value> = legend
-        .filter(|(index, _)| is_shown(*index))
-        .map(|(_, (state, label))| context! { state, label })
-        .collect();
-    let levels: Vec<Value> = (0..=top / step)
-        .map(|level| context! { count => level * step, height => level * step * 100 / top })
-        .collect();
-    let ticks = TICKS.min(columns);
-    let ticks: Vec<String> = (0..ticks)
-        .map(|tick| match tick {
-            0 => local.tick(histogram.first_at, histogram.width),
-            // The last message, not the end of its span.
-            _ if tick == ticks - 1 => local.tick(histogram.last_at, histogram.width),
-            _ => time_of(columns * tick / (ticks - 1)),
-        })
-        .collect();
-    let span = local.span(histogram.first_at, histogram.last_at);
-    context! {
-        columns,
-        bars,
-        legend,
-        levels,
-        ticks,
-        width => width_text(histogram.width),
-        label => format!("Messages over time, {span}"),
+        let is_shown = |index: usize| histogram.spans.iter().any(|span| counts(span)[index] > 0);
+        let legend = CHART_STATES
+            .into_iter()
+            .enumerate()
+            .filter(|(index, _)| is_shown(*index))
+            .map(|(_, (state, label))| LegendEntry { state, label })
+            .collect();
+        let levels = (0..=top / step)
+            .map(|level| ChartLevel {
+                count: level * step,
+                height: level * step * 100 / top,
+            })
+            .collect();
+        let ticks = TICKS.min(columns);
+        let ticks: Vec<String> = (0..ticks)
+            .map(|tick| match tick {
+                0 => local.tick(histogram.first_at, histogram.width),
+                // The last message, not the end of its span.
+                _ if tick == ticks - 1 => local.tick(histogram.last_at, histogram.width),
+                _ => time_of(columns * tick / (ticks - 1)),
+            })
+            .collect();
+        let span = local.span(histogram.first_at, histogram.last_at);
+        Self {
+            columns,
+            bars,
+            legend,
+            levels,
+            ticks,
+            width: width_text(histogram.width),
+            label: format!("Messages over time, {span}"),
+            events: Vec::new(),
+        }
     }
 }
 

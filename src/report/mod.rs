@@ -38,7 +38,9 @@ pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
 pub use figures::rate;
 pub use histogram::Histogram;
-pub use html::{STYLE, chart, delivery, environment, states, view};
+pub use html::{
+    Chart, ChartEvent, DeliveryShare, STYLE, Sections, StateShare, delivery, environment, states,
+};
 pub use local::LocalTime;
 pub(crate) use reason::plain_reason;
 pub use status::{CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text};

@@ -30,6 +30,8 @@ use axum::routing::get;
 use axum::{Json, Router};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeAbove};
+use tower_http::compression::{CompressionLayer, CompressionLevel};
 use tower_http::trace::TraceLayer;
 
 use crate::metrics;
@@ -70,6 +72,8 @@ pub struct ServerParts {
 /// number of messages.
 const QUERY_LIMIT: Duration = Duration::from_secs(10);
 const REPORT_LIMIT: Duration = Duration::from_secs(600);
+/// The least bytes of a response that is compressed.
+const MIN_COMPRESSED: u16 = 1 << 10;
 /// How long a stopping server waits for its last commit, after its last request.
 const LAST_COMMIT: Duration = Duration::from_secs(5);
 
@@ -180,6 +184,11 @@ fn router(shared: Arc<ServerState>) -> Router {
         .method_not_allowed_fallback(guard::method_not_allowed)
         .layer(from_fn(guard::discard_body))
         .layer(from_fn_with_state(Arc::clone(&shared), guard::check))
+        .layer(
+            CompressionLayer::new()
+                .quality(CompressionLevel::Fastest)
+                .compress_when(DefaultPredicate::new().and(SizeAbove::new(MIN_COMPRESSED))),
+        )
         .layer(
             TraceLayer::new_for_http()
                 .make_span_with(guard::span)

@@ -3,6 +3,7 @@
 use std::ops::AddAssign;
 
 use diesel::{QueryResult, update};
+use serde::Serialize;
 
 use super::connection::prelude::*;
 use super::connection::{Connection, insert_with_ids, reading, transaction, with_conn};
@@ -11,7 +12,7 @@ use super::{Store, StoreError};
 use crate::sms::Timestamp;
 
 /// One change.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
 #[diesel(table_name = audit)]
 pub struct AuditEntry {
     pub at: Timestamp,

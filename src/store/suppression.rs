@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use diesel::QueryResult;
+use serde::Serialize;
 
 use super::connection::prelude::*;
 use super::connection::{
@@ -13,7 +14,7 @@ use super::{Audited, Store, StoreError, positive};
 use crate::sms::Timestamp;
 
 /// One phone of the suppression list.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
 #[diesel(table_name = suppression)]
 pub struct Suppressed {
     /// E.164 with `+`.

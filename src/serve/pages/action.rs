@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use http::StatusCode;
+
 use crate::operations::{
     Actor, CampaignAction, OperationError, Permitted, SettledAs, cancel, change_settings,
     change_state, limit, permit, retry_failed, retry_unknown, settle,
 };
+use crate::serve::problem::Problem;
 use crate::sms::Class;
 use crate::store::report::Totals;
 use crate::store::{
@@ -37,16 +40,20 @@ pub(super) struct Field {
 
 /// Why a change was not made.
 pub(super) enum ActionError {
-    /// What was entered.
-    Invalid(String),
-    /// More messages than the question named.
-    Grown(String),
+    /// The question must be answered again: what was entered is invalid, or there are other messages than it named.
+    AskAgain(StatusCode, String),
     Operation(OperationError),
 }
 
 impl<E: Into<OperationError>> From<E> for ActionError {
     fn from(error: E) -> Self {
         Self::Operation(error.into())
+    }
+}
+
+impl ActionError {
+    fn invalid(problem: String) -> Self {
+        Self::AskAgain(StatusCode::BAD_REQUEST, problem)
     }
 }
 
@@ -76,8 +83,11 @@ impl Action {
         }
     }
 
-    pub(super) fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.as_str() == name)
+    pub(super) fn of(name: &str) -> Result<Self, Problem> {
+        Self::ALL
+            .into_iter()
+            .find(|action| action.as_str() == name)
+            .ok_or_else(|| Problem::not_found("there is nothing at this address"))
     }
 
     pub(super) const fn label(self) -> &'static str {
@@ -155,21 +165,24 @@ impl Action {
         let Some(present) = self.named(store, campaign).await? else {
             return Ok(());
         };
-        let named = given.get("named").and_then(|text| text.split_once('-'));
-        let named = named.and_then(|(count, newest)| {
-            let count = count.parse().ok()?;
-            let newest = newest.parse().ok()?;
+        let parse = |text: &String| {
+            let (count, newest) = text.split_once('-')?;
+            let (count, newest) = (count.parse().ok()?, newest.parse().ok()?);
             Some(NamedMessages { count, newest })
-        });
-        match named {
+        };
+        match given.get("named").and_then(parse) {
             Some(named) if present.count <= named.count && present.newest <= named.newest => Ok(()),
-            Some(named) => Err(ActionError::Grown(format!(
-                "There are other messages now than the {} that you were asked about: check the number, and confirm again.",
-                messages(named.count)
-            ))),
-            None => Err(ActionError::Grown(
-                "Check the number of messages, and confirm.".to_owned(),
-            )),
+            named => {
+                let problem = match named {
+                    Some(named) => format!(
+                        "There are other messages now than the {} that you were asked about: check the number, and \
+                         confirm again.",
+                        messages(named.count)
+                    ),
+                    None => "Check the number of messages, and confirm.".to_owned(),
+                };
+                Err(ActionError::AskAgain(StatusCode::CONFLICT, problem))
+            }
         }
     }
 
@@ -288,7 +301,7 @@ impl Action {
                 }
             }
             Self::Rate => {
-                let rate = limit(text("rate")).map_err(ActionError::Invalid)?;
+                let rate = limit(text("rate")).map_err(ActionError::invalid)?;
                 let done = if rate.0.is_empty() {
                     format!("Removed the rate limit of `{name}`.")
                 } else {
@@ -306,7 +319,7 @@ impl Action {
                     "" => None,
                     word => Some(
                         word.parse::<Class>()
-                            .map_err(|_| ActionError::Invalid(format!("unknown class `{word}`")))?,
+                            .map_err(|_| ActionError::invalid(format!("unknown class `{word}`")))?,
                     ),
                 };
                 let code = printable_line(text("code")).into_owned();
@@ -335,7 +348,7 @@ impl Action {
             Self::Cancel => {
                 if text("name") != name {
                     let problem = format!("Enter `{name}` to confirm that it is cancelled.");
-                    return Err(ActionError::Invalid(problem));
+                    return Err(ActionError::invalid(problem));
                 }
                 let cancelled = messages(cancel(store, campaign, &actor).await?);
                 format!("Cancelled `{name}`: {cancelled} will not be sent.")

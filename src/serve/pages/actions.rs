@@ -7,11 +7,10 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use minijinja::context;
-use minijinja::value::{Serde, Value};
+use serde::Serialize;
 
-use super::action::{Action, ActionError};
-use super::render::{path_of, problem_page, render, visitor_values};
+use super::action::{Action, ActionError, Field};
+use super::render::{MessagePage, View, path_of, problem_page, render};
 use crate::serve::guard::{Form, Path, Query, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
@@ -19,6 +18,25 @@ use crate::serve::tokens::Permission;
 
 /// How long a page waits for a change before it says that the change continues; shorter than a request may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The question before a change.
+#[derive(Default, Serialize)]
+pub(super) struct ConfirmPage<'a> {
+    /// The messages that it is about.
+    named: Option<String>,
+    action: &'static str,
+    label: &'static str,
+    is_dangerous: bool,
+    question: String,
+    warning: Option<&'static str>,
+    fields: Vec<Field>,
+    path: String,
+    problem: Option<&'a str>,
+}
+
+impl View for ConfirmPage<'_> {
+    const TEMPLATE: &'static str = "confirm.html";
+}
 
 /// Asks whether to make a change.
 pub(super) async fn ask(
@@ -42,26 +60,24 @@ async fn question(
     problem: Option<(StatusCode, &str)>,
 ) -> Result<Response, Problem> {
     visitor.0.need(Permission::Operate)?;
-    let action = Action::of(action);
-    let action = action.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
+    let action = Action::of(action)?;
     let campaign = shared.campaign(name).await?;
     action.operation().check(&campaign)?;
     let totals = shared.store.totals(Some(campaign.id)).await?;
     let named = action.named(&shared.store, &campaign).await?;
-    let values = context! {
-        named => named.map(|named| format!("{}-{}", named.count, named.newest)),
-        action => action.as_str(),
-        label => action.label(),
-        is_dangerous => action.is_dangerous(),
-        question => action.question(&campaign, &totals),
-        warning => action.warning(),
-        fields => Value::from(Serde(action.fields(&campaign, given))),
-        path => path_of(name),
-        problem => problem.map(|(_, problem)| problem),
-        ..visitor_values(visitor, "campaign")
+    let page = ConfirmPage {
+        named: named.map(|named| format!("{}-{}", named.count, named.newest)),
+        action: action.as_str(),
+        label: action.label(),
+        is_dangerous: action.is_dangerous(),
+        question: action.question(&campaign, &totals),
+        warning: action.warning(),
+        fields: action.fields(&campaign, given),
+        path: path_of(name),
+        problem: problem.map(|(_, problem)| problem),
     };
     let status = problem.map_or(StatusCode::OK, |(status, _)| status);
-    Ok(render(status, "confirm.html", values))
+    Ok(render(status, visitor, &page))
 }
 
 /// Makes a change.
@@ -85,20 +101,18 @@ async fn change(
     given: &BTreeMap<String, String>,
 ) -> Result<Response, Problem> {
     visitor.0.need(Permission::Operate)?;
-    let action = Action::of(action_name);
-    let action = action.ok_or_else(|| Problem::not_found("there is nothing at this address"))?;
+    let action = Action::of(action_name)?;
     let campaign = shared.campaign(name).await?;
     let done_page = |status: StatusCode, message: &str| {
-        let values = context! {
-            title => action.label(),
+        let page = MessagePage {
+            title: action.label(),
             message,
-            back => path_of(name),
-            back_label => "Back to the campaign",
-            ..visitor_values(visitor, "campaign")
+            back: &path_of(name),
+            back_label: "Back to the campaign",
         };
-        render(status, "done.html", values)
+        render(status, visitor, &page)
     };
-    // A task of its own: a change of many messages is not cut off when its client is answered or goes away.
+    // A task of its own: a change of many messages is not cut off when its client is answered or disconnects.
     let (who, state) = (visitor.0.name.clone(), Arc::clone(shared));
     let given_now = given.clone();
     let changing = tokio::spawn(shared.until_stopped(async move {
@@ -135,12 +149,8 @@ async fn change(
     };
     match changed {
         Ok(done) => Ok(done_page(StatusCode::OK, &done)),
-        Err(ActionError::Invalid(problem)) => {
-            let problem = Some((StatusCode::BAD_REQUEST, problem.as_str()));
-            question(shared, visitor, name, action_name, given, problem).await
-        }
-        Err(ActionError::Grown(problem)) => {
-            let problem = Some((StatusCode::CONFLICT, problem.as_str()));
+        Err(ActionError::AskAgain(status, problem)) => {
+            let problem = Some((status, problem.as_str()));
             question(shared, visitor, name, action_name, given, problem).await
         }
         Err(ActionError::Operation(error)) => Err(error.into()),

@@ -1,45 +1,80 @@
 //! What the workers and the providers do, as the pages show it.
 
-use minijinja::context;
-use minijinja::value::Value;
+use serde::Serialize;
 
 use super::live::ago;
 use crate::activity::{Bottleneck, ProviderActivity};
 use crate::report::{self, LocalTime};
 use crate::serve::counts::Snapshot;
+use crate::store::Worker;
 
 /// What the workers and the providers do.
-pub(super) fn activity_values(snapshot: &Snapshot) -> Value {
-    let now = snapshot.counted_at;
-    let activity = |id: i64| snapshot.activities.get(&id);
-    let workers: Vec<Value> = snapshot
-        .workers
-        .iter()
-        .map(|(worker, sending)| {
-            let age = now.since(worker.heartbeat_at);
-            context! {
-                id => worker.id,
-                host => worker.host.as_str(),
-                pid => worker.pid,
-                concurrency => u64::try_from(worker.concurrency).unwrap_or(0),
-                rate => activity(worker.id).filter(|one| one.rate > 0.0).map(|one| report::rate(one.rate)),
-                limited_by => activity(worker.id).and_then(|one| one.bottleneck).map(limit_phrase),
-                version => activity(worker.id).map(|one| one.version.as_str()),
-                heartbeat => ago(age),
-                is_silent => snapshot.is_silent(worker),
-                sending,
+#[derive(Default, Serialize)]
+pub(super) struct Activity<'a> {
+    workers: Vec<WorkerRow<'a>>,
+    providers: Vec<ProviderRow<'a>>,
+}
+
+#[derive(Serialize)]
+struct WorkerRow<'a> {
+    id: i64,
+    host: &'a str,
+    pid: i64,
+    concurrency: u64,
+    rate: Option<String>,
+    limited_by: Option<&'static str>,
+    version: Option<&'a str>,
+    heartbeat: String,
+    is_silent: bool,
+    sending: u64,
+}
+
+#[derive(Serialize)]
+struct ProviderRow<'a> {
+    name: &'a str,
+    state: &'static str,
+    words: String,
+    facts: String,
+    latency: Option<String>,
+    error: Option<String>,
+    error_at: Option<String>,
+}
+
+impl<'a> Activity<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let worker = |(worker, sending): &'a (Worker, u64)| {
+            let activity = snapshot.activities.get(&worker.id);
+            let rate = activity.map(|activity| activity.rate);
+            WorkerRow {
+                id: worker.id,
+                host: &worker.host,
+                pid: worker.pid,
+                concurrency: u64::try_from(worker.concurrency).unwrap_or(0),
+                rate: rate.filter(|rate| *rate > 0.0).map(report::rate),
+                limited_by: activity
+                    .and_then(|activity| activity.bottleneck)
+                    .map(limit_phrase),
+                version: activity.map(|activity| activity.version.as_str()),
+                heartbeat: ago(snapshot.counted_at.since(worker.heartbeat_at)),
+                is_silent: snapshot.is_silent(worker),
+                sending: *sending,
             }
-        })
-        .collect();
-    context! { workers, providers => provider_values(snapshot) }
+        };
+        Self {
+            workers: snapshot.workers.iter().map(worker).collect(),
+            providers: providers(snapshot),
+        }
+    }
 }
 
 /// What limits the worker that sends most.
 pub(super) fn limited_by(snapshot: &Snapshot) -> Option<&'static str> {
-    let activities = snapshot.alive_workers();
-    let activities = activities.filter_map(|worker| snapshot.activities.get(&worker.id));
-    let busiest = activities.max_by(|one, other| one.rate.total_cmp(&other.rate));
-    busiest?.bottleneck.map(limit_phrase)
+    snapshot
+        .alive_workers()
+        .filter_map(|worker| snapshot.activities.get(&worker.id))
+        .max_by(|left, right| left.rate.total_cmp(&right.rate))?
+        .bottleneck
+        .map(limit_phrase)
 }
 
 /// What limits a worker, as a phrase after "limited by".
@@ -54,16 +89,20 @@ fn limit_phrase(bottleneck: Bottleneck) -> &'static str {
 }
 
 /// The providers as their workers see them: the worst state, the slowest answers, the last error.
-fn provider_values(snapshot: &Snapshot) -> Vec<Value> {
+fn providers<'a>(snapshot: &'a Snapshot) -> Vec<ProviderRow<'a>> {
     let local = LocalTime::system();
     let now = snapshot.counted_at;
-    let value = |(name, seen): (&str, Vec<&ProviderActivity>)| {
+    let row = |(name, seen): (&'a str, Vec<&'a ProviderActivity>)| {
         let pause = snapshot.pauses.iter().find(|pause| pause.provider == name);
-        let errors = seen.iter().filter_map(|one| one.last_error.as_ref());
-        let error = errors.max_by_key(|error| error.at);
-        let slowest = seen.iter().filter_map(|one| one.latency_ms);
-        let slowest = slowest.max_by(|one, other| one.p95.total_cmp(&other.p95));
-        let is_open = seen.iter().any(|one| one.breaker_open);
+        let error = seen
+            .iter()
+            .filter_map(|activity| activity.last_error.as_ref())
+            .max_by_key(|error| error.at);
+        let slowest = seen
+            .iter()
+            .filter_map(|activity| activity.latency_ms)
+            .max_by(|left, right| left.p95.total_cmp(&right.p95));
+        let is_open = seen.iter().any(|activity| activity.breaker_open);
         let (state, words) = match pause {
             Some(pause) => (
                 "waiting",
@@ -72,22 +111,32 @@ fn provider_values(snapshot: &Snapshot) -> Vec<Value> {
             None if is_open => ("open", "unavailable".to_owned()),
             None => ("closed", "working".to_owned()),
         };
-        let limit = seen.iter().find(|one| !one.rate_limit.is_empty());
-        let limit = limit.map(|one| format!("at most {}", one.rate_limit));
         let probing = is_open.then(|| "sending test messages one at a time".to_owned());
-        let accepted_at = seen.iter().filter_map(|one| one.last_success_at).max();
-        let accepted = accepted_at.map(|at| format!("last accepted {}", ago(now.since(at))));
-        let facts: Vec<String> = probing.into_iter().chain(limit).chain(accepted).collect();
+        let limit = seen
+            .iter()
+            .find(|activity| !activity.rate_limit.is_empty())
+            .map(|activity| format!("at most {}", activity.rate_limit));
+        let accepted = seen
+            .iter()
+            .filter_map(|activity| activity.last_success_at)
+            .max()
+            .map(|at| format!("last accepted {}", ago(now.since(at))));
+        let facts: Vec<String> = [probing, limit, accepted].into_iter().flatten().collect();
         let reason = pause.map(|pause| pause.reason.as_str());
-        context! {
-            name, state, words,
-            facts => facts.join(" · "),
-            latency => slowest.map(|one| format!("{:.0} ms, 95 % in {:.0} ms", one.p50, one.p95)),
-            error_at => error.filter(|_| reason.is_none()).map(|error| ago(now.since(error.at))),
-            error => reason
+        ProviderRow {
+            name,
+            state,
+            words,
+            facts: facts.join(" · "),
+            latency: slowest
+                .map(|latency| format!("{:.0} ms, 95 % in {:.0} ms", latency.p50, latency.p95)),
+            error_at: error
+                .filter(|_| reason.is_none())
+                .map(|error| ago(now.since(error.at))),
+            error: reason
                 .or(error.map(|error| error.reason.as_str()))
                 .map(|reason| report::plain_reason(reason).into_owned()),
         }
     };
-    snapshot.providers().into_iter().map(value).collect()
+    snapshot.providers().into_iter().map(row).collect()
 }

@@ -34,32 +34,35 @@ pub(super) fn alerts(
         });
     }
     alerts.extend(stopped(snapshot, campaign));
-    let is_shown =
-        |one: &&CampaignSummary| campaign.is_none_or(|campaign| campaign.campaign == one.campaign);
-    let due: Vec<&CampaignSummary> = snapshot
-        .campaigns
-        .iter()
-        .filter(is_shown)
-        .filter(|one| one.is_due())
+    let due: Vec<&CampaignSummary> = shown(snapshot, campaign)
+        .filter(|summary| summary.is_due())
         .collect();
     if due.is_empty() {
         return alerts;
     }
-    let no_worker = no_worker(snapshot, &due);
-    let is_served = no_worker.is_none();
-    alerts.extend(no_worker);
-    if !is_served {
+    if let Some(alert) = no_worker(snapshot, &due) {
+        alerts.push(alert);
         return alerts;
     }
     alerts.extend(silent_workers(snapshot));
-    let id = campaign.and_then(|one| Some(snapshot.settings_of(&one.campaign)?.id));
-    let used = campaign.map(|one| providers_of(snapshot, one, default_provider));
+    let id = campaign.and_then(|campaign| Some(snapshot.settings_of(&campaign.campaign)?.id));
+    let used = campaign.map(|campaign| providers_of(snapshot, campaign, default_provider));
     let troubles = providers(snapshot, used.as_ref());
     if troubles.is_empty() {
         alerts.extend(nothing_accepted(snapshot, id));
     }
     alerts.extend(troubles);
     alerts
+}
+
+/// The campaigns that a page is about: one, or all.
+fn shown<'a>(
+    snapshot: &'a Snapshot,
+    campaign: Option<&CampaignSummary>,
+) -> impl DoubleEndedIterator<Item = &'a CampaignSummary> {
+    snapshot.campaigns.iter().filter(move |summary| {
+        campaign.is_none_or(|campaign| campaign.campaign == summary.campaign)
+    })
 }
 
 /// `14:02 (12m)`, or with the date.
@@ -77,29 +80,31 @@ pub(super) fn since(at: Timestamp, now: Timestamp, local: &LocalTime) -> String 
 /// Campaigns that workers have stopped or paused.
 fn stopped(snapshot: &Snapshot, campaign: Option<&CampaignSummary>) -> Vec<Alert> {
     const VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stopped"];
-    let change_of = |one: &CampaignSummary| {
-        let name = Some(one.campaign.as_str());
-        let mut changes = snapshot.changes.iter();
-        changes
+    let change_of = |summary: &CampaignSummary| {
+        let name = Some(summary.campaign.as_str());
+        snapshot
+            .changes
+            .iter()
             .find(|entry| entry.campaign.as_deref() == name && VERBS.contains(&entry.what.as_str()))
     };
     // A pause by a person is intended, and the state shows it.
-    let is_stopped = |one: &&CampaignSummary| {
-        one.state == "stopped"
-            || one.state == "paused" && change_of(one).is_some_and(|entry| entry.who == "worker")
+    let is_stopped = |summary: &&CampaignSummary| {
+        let is_by_worker = || change_of(summary).is_some_and(|entry| entry.who == "worker");
+        summary.state == "stopped" || summary.state == "paused" && is_by_worker()
     };
-    let all = snapshot.campaigns.iter().rev();
-    let shown = all.filter(|one| campaign.is_none_or(|this| this.campaign == one.campaign));
-    let stopped: Vec<&CampaignSummary> = shown.filter(is_stopped).collect();
-    let alert = |one: &&CampaignSummary| {
-        let reason = one.state_reason.as_deref().map(plain_reason);
-        let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    let stopped: Vec<&CampaignSummary> =
+        shown(snapshot, campaign).rev().filter(is_stopped).collect();
+    let alert = |summary: &&CampaignSummary| {
+        let reason = reason_text(summary.state_reason.as_deref());
         Alert {
             text: match campaign {
-                Some(_) => format!("The campaign is {}{reason}", one.state),
-                None => format!("Campaign `{}` is {}{reason}", one.campaign, one.state),
+                Some(_) => format!("The campaign is {}{reason}", summary.state),
+                None => format!(
+                    "Campaign `{}` is {}{reason}",
+                    summary.campaign, summary.state
+                ),
             },
-            since: change_of(one).map(|entry| entry.at),
+            since: change_of(summary).map(|entry| entry.at),
         }
     };
     let mut alerts: Vec<Alert> = stopped.iter().take(MAX_NAMED).map(alert).collect();
@@ -113,23 +118,34 @@ fn stopped(snapshot: &Snapshot, campaign: Option<&CampaignSummary>) -> Vec<Alert
     alerts
 }
 
+/// A reason after what it explains.
+fn reason_text(reason: Option<&str>) -> String {
+    reason
+        .map(plain_reason)
+        .map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
 fn no_worker(snapshot: &Snapshot, due: &[&CampaignSummary]) -> Option<Alert> {
     if snapshot.alive_workers().next().is_some() {
         return None;
     }
-    let queued = messages(due.iter().map(|one| one.totals.queued).sum());
-    let heartbeats = snapshot.workers.iter();
+    let queued = messages(due.iter().map(|summary| summary.totals.queued).sum());
     Some(Alert {
         text: format!("No worker is running. Queued: {queued}. `smsq send` starts a worker."),
-        since: heartbeats.map(|(worker, _)| worker.heartbeat_at).max(),
+        since: snapshot
+            .workers
+            .iter()
+            .map(|(worker, _)| worker.heartbeat_at)
+            .max(),
     })
 }
 
 /// Workers that died while they were sending.
 fn silent_workers(snapshot: &Snapshot) -> Vec<Alert> {
-    let workers = snapshot.workers.iter();
-    let silent = workers.filter(|(worker, sending)| *sending > 0 && snapshot.is_silent(worker));
-    silent
+    snapshot
+        .workers
+        .iter()
+        .filter(|(worker, sending)| *sending > 0 && snapshot.is_silent(worker))
         .map(|(worker, sending)| Alert {
             text: format!(
                 "Worker {} on `{}` is silent: the {} that it was sending become unknown when another worker notices.",
@@ -149,10 +165,12 @@ fn providers_of<'a>(
     default_provider: Option<&'a str>,
 ) -> BTreeSet<&'a str> {
     let settings = snapshot.settings_of(&campaign.campaign);
-    let own = settings.and_then(|one| one.provider.as_deref().or(default_provider));
-    let id = settings.map(|one| one.id);
-    let rows = snapshot.last_hour.iter();
-    rows.filter(|row| Some(row.campaign_id) == id)
+    let own = settings.and_then(|settings| settings.provider.as_deref().or(default_provider));
+    let id = settings.map(|settings| settings.id);
+    snapshot
+        .last_hour
+        .iter()
+        .filter(|row| Some(row.campaign_id) == id)
         .map(|row| row.provider.as_str())
         .chain(own)
         .collect()
@@ -161,10 +179,6 @@ fn providers_of<'a>(
 /// Providers that are unavailable or asked to wait. `used`: only these.
 fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
     let is_used = |name: &str| used.is_none_or(|used| used.contains(name));
-    let reason_text = |reason: Option<&str>| {
-        let reason = reason.map(plain_reason);
-        reason.map_or_else(String::new, |reason| format!(": {reason}"))
-    };
     let mut alerts = Vec::new();
     for (name, seen) in snapshot.providers() {
         if !is_used(name) {
@@ -177,13 +191,18 @@ fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
                 text: format!("Provider `{name}` asked to wait until {until}{reason}"),
                 since: None,
             });
-        } else if seen.iter().any(|one| one.breaker_open) {
-            let errors = seen.iter().filter_map(|one| one.last_error.as_ref());
-            let error = errors.max_by_key(|error| error.at);
+        } else if seen.iter().any(|activity| activity.breaker_open) {
+            let error = seen
+                .iter()
+                .filter_map(|activity| activity.last_error.as_ref())
+                .max_by_key(|error| error.at);
             let reason = reason_text(error.map(|error| error.reason.as_str()));
             alerts.push(Alert {
                 text: format!("Provider `{name}` is unavailable{reason}"),
-                since: seen.iter().filter_map(|one| one.unavailable_since).min(),
+                since: seen
+                    .iter()
+                    .filter_map(|activity| activity.unavailable_since)
+                    .min(),
             });
         }
     }
@@ -192,10 +211,15 @@ fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
 
 /// Messages are tried, and none is accepted.
 fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert> {
-    let rows = snapshot.last_hour.iter();
-    let rows = rows.filter(|row| campaign.is_none_or(|id| id == row.campaign_id));
-    let accepted_at = rows.clone().filter(|row| row.counts.sent > 0);
-    let accepted_at = accepted_at.map(|row| row.at).max();
+    let rows = snapshot
+        .last_hour
+        .iter()
+        .filter(|row| campaign.is_none_or(|id| id == row.campaign_id));
+    let accepted_at = rows
+        .clone()
+        .filter(|row| row.counts.sent > 0)
+        .map(|row| row.at)
+        .max();
     let tried = rows.filter(|row| {
         let counts = &row.counts;
         let tried = counts.failed + counts.unknown + counts.throttled + counts.unavailable;

@@ -1,10 +1,12 @@
 //! The attempts of a message, as the search shows them: those that were not accepted, and the one that was.
 
+use serde::Serialize;
+
 use crate::sms::Timestamp;
 use crate::store::{FailedAttempt, FoundSms, KEPT_ATTEMPTS};
 
 /// One attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct AttemptLine<'a> {
     /// When its result was stored.
     pub(super) at: Timestamp,
@@ -26,14 +28,14 @@ pub(super) fn attempts<'a>(
 ) -> Vec<AttemptLine<'a>> {
     let accepted = message.accepted_claims();
     let mut lines: Vec<AttemptLine<'a>> = failed
-        .map(|one| AttemptLine {
-            at: one.at,
-            outcome: &one.outcome,
-            is_found_accepted: accepted.contains(&one.claim),
-            provider: &one.provider,
-            class: Some(&one.class),
-            code: one.code.as_deref(),
-            reason: Some(&one.reason),
+        .map(|attempt| AttemptLine {
+            at: attempt.at,
+            outcome: &attempt.outcome,
+            is_found_accepted: accepted.contains(&attempt.claim),
+            provider: &attempt.provider,
+            class: Some(&attempt.class),
+            code: attempt.code.as_deref(),
+            reason: Some(&attempt.reason),
         })
         .collect();
     if message.state == "sent" && !lines.iter().any(|line| line.is_found_accepted) {

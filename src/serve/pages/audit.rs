@@ -5,34 +5,27 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use minijinja::context;
-use minijinja::value::Value;
+use serde::Serialize;
 
 use super::ROWS;
-use super::render::{path_of, problem_page, render, visitor_values};
-use crate::report::LocalTime;
+use super::render::{View, problem_page, render};
 use crate::serve::guard::Visitor;
 use crate::serve::state::ServerState;
+use crate::store::AuditEntry;
+
+#[derive(Default, Serialize)]
+pub(super) struct AuditPage {
+    entries: Vec<AuditEntry>,
+}
+
+impl View for AuditPage {
+    const TEMPLATE: &'static str = "audit.html";
+    const SECTION: &'static str = "audit";
+}
 
 pub(super) async fn audit(State(shared): State<Arc<ServerState>>, visitor: Visitor) -> Response {
-    let entries = match shared.store.audit_entries(ROWS).await {
-        Ok(entries) => entries,
-        Err(error) => return problem_page(&visitor, &error.into(), "/"),
-    };
-    let local = LocalTime::system();
-    let entries: Vec<Value> = entries
-        .iter()
-        .map(|one| {
-            context! {
-                at => local.seconds(one.at),
-                path => one.campaign.as_deref().map(path_of),
-                who => one.who.as_str(),
-                what => one.what.as_str(),
-                campaign => one.campaign.as_deref(),
-                detail => one.detail.as_str(),
-            }
-        })
-        .collect();
-    let values = context! { entries, ..visitor_values(&visitor, "audit") };
-    render(StatusCode::OK, "audit.html", values)
+    match shared.store.audit_entries(ROWS).await {
+        Ok(entries) => render(StatusCode::OK, &visitor, &AuditPage { entries }),
+        Err(error) => problem_page(&visitor, &error.into(), "/"),
+    }
 }

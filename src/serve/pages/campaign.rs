@@ -5,20 +5,67 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use minijinja::context;
-use minijinja::value::{Serde, Value};
+use serde::Serialize;
 
 use super::action::Action;
-use super::activity::activity_values;
-use super::live::{Live, ago, alert_values, last_hour, now_facts, unchanged};
-use super::render::{path_of, problem_page, render, visitor_values};
-use crate::report::{self, CampaignSummary, delivery, hide, states};
+use super::activity::Activity;
+use super::live::{Live, ShownAlert, ago, last_hour, now_facts, shown_alerts, unchanged};
+use super::render::{View, path_of, problem_page, render};
+use crate::report::{CampaignSummary, Chart, Sections, hide};
 use crate::serve::counts::{Details, Snapshot};
 use crate::serve::guard::{Path, Query, Visitor};
+use crate::serve::intake::RejectedRows;
 use crate::serve::problem::unknown_campaign;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::report::FailureRecord;
+
+#[derive(Default, Serialize)]
+pub(super) struct CampaignPage<'a> {
+    revision: u64,
+    name: &'a str,
+    path: String,
+    state: Option<&'static str>,
+    state_reason: Option<&'a str>,
+    now: Vec<String>,
+    counted: String,
+    actions: Vec<Button>,
+    /// What would change nothing now.
+    more_actions: Vec<Button>,
+    alerts: Vec<ShownAlert>,
+    /// Whether there are counts to show.
+    is_counted: bool,
+    #[serde(flatten)]
+    sections: Sections<'a>,
+    last_hour: Option<Chart>,
+    #[serde(flatten)]
+    activity: Activity<'a>,
+    rejected: &'a [RejectedRows],
+}
+
+impl View for CampaignPage<'_> {
+    const TEMPLATE: &'static str = "campaign.html";
+    const SECTION: &'static str = "campaign";
+    const IS_LIVE: bool = true;
+}
+
+/// A link to the question before a change.
+#[derive(Serialize)]
+struct Button {
+    name: &'static str,
+    label: &'static str,
+    is_dangerous: bool,
+}
+
+impl Button {
+    fn of(action: &Action) -> Self {
+        Self {
+            name: action.as_str(),
+            label: action.label(),
+            is_dangerous: action.is_dangerous(),
+        }
+    }
+}
 
 pub(super) async fn campaign(
     State(shared): State<Arc<ServerState>>,
@@ -37,51 +84,62 @@ pub(super) async fn campaign(
         return response;
     }
     let may_operate = visitor.0.may(Permission::Operate);
+    let settings = snapshot.settings_of(&name);
     let summary = snapshot.summary_of(&name);
-    let rejected = details.as_ref().map(|details| details.rejected.clone());
-    let report = details
+    let failures = details
         .as_ref()
-        .map(|details| report_values(details, may_operate));
-    let counts = summary.map(|one| {
-        context! {
-            imported => one.totals.imported,
-            states => states(&one.totals),
-            delivery => delivery(&one.totals),
-        }
-    });
-    let values = context! {
-        is_live => true,
-        path => path_of(&name),
-        revision => snapshot.revision,
-        name => name.as_str(),
-        is_counted => counts.is_some() || report.is_some(),
-        counted => ago(snapshot.age()),
-        rejected => Value::from(Serde(rejected)),
-        last_hour => snapshot.settings_of(&name).and_then(|one| last_hour(&snapshot, Some(one))),
-        alerts => summary.map(|one| alert_values(&shared, &snapshot, Some(one))),
-        ..state_values(&snapshot, summary)
+        .map(|details| failures(details, may_operate));
+    let mut page = CampaignPage {
+        revision: snapshot.revision,
+        name: &name,
+        path: path_of(&name),
+        counted: ago(snapshot.age()),
+        is_counted: summary.is_some() || details.is_some(),
+        last_hour: settings.and_then(|settings| last_hour(&snapshot, Some(settings))),
+        activity: Activity::of(&snapshot),
+        ..CampaignPage::default()
     };
-    let actions = summary.filter(|_| may_operate);
-    let actions = actions.map(|one| action_values(&snapshot, one));
-    let values = context! { ..values, ..actions.unwrap_or_else(|| context! {}) };
-    let values = context! { ..values, ..activity_values(&snapshot) };
-    let values = context! { ..values, ..visitor_values(&visitor, "campaign") };
-    // The counts are read more often than the rest.
-    let values = context! { ..values, ..counts.unwrap_or_else(|| context! {}) };
-    let values = context! { ..values, ..report.unwrap_or_else(|| context! {}) };
-    render(StatusCode::OK, "campaign.html", values)
+    if let (Some(details), Some(failures)) = (&details, &failures) {
+        let report = if may_operate {
+            &details.report
+        } else {
+            &details.masked
+        };
+        let status = report.status();
+        page.state = status.map(|status| status.state);
+        page.state_reason = status.and_then(|status| status.state_reason.as_deref());
+        page.sections = Sections::of(report, failures);
+        page.rejected = &details.rejected;
+    }
+    if let Some(summary) = summary {
+        page.state = Some(summary.state);
+        page.state_reason = summary.state_reason.as_deref();
+        page.now = sent_now(&snapshot, summary);
+        page.alerts = shown_alerts(&shared, &snapshot, Some(summary));
+        // They are newer than those of the report.
+        page.sections = page.sections.with_totals(&summary.totals);
+        if may_operate && let Some(settings) = settings {
+            let is_later = |action: &Action| summary.is_over() && action.is_for_unsent();
+            let (later, now): (Vec<Action>, Vec<Action>) =
+                Action::possible(settings, &summary.totals)
+                    .into_iter()
+                    .partition(is_later);
+            page.actions = now.iter().map(Button::of).collect();
+            page.more_actions = later.iter().map(Button::of).collect();
+        }
+    }
+    render(StatusCode::OK, &visitor, &page)
 }
 
-/// Its state, and what it does now.
-fn state_values(snapshot: &Snapshot, summary: Option<&CampaignSummary>) -> Value {
-    let Some(summary) = summary else {
-        return context! {};
-    };
+/// What a campaign does now, as short phrases.
+fn sent_now(snapshot: &Snapshot, summary: &CampaignSummary) -> Vec<String> {
     let settings = snapshot.settings_of(&summary.campaign);
-    let id = settings.map(|one| one.id).filter(|_| !summary.is_over());
-    let rate = id.and_then(|id| snapshot.rate(Some(id)));
-    let limit = settings.filter(|one| !one.rate.0.is_empty());
-    let limit = limit.map(|one| one.rate.to_string());
+    let rate = settings
+        .filter(|_| !summary.is_over())
+        .and_then(|settings| snapshot.rate(Some(settings.id)));
+    let limit = settings
+        .filter(|settings| !settings.rate.0.is_empty())
+        .map(|settings| settings.rate.to_string());
     let due = if summary.is_due() {
         summary.totals.queued
     } else {
@@ -91,44 +149,48 @@ fn state_values(snapshot: &Snapshot, summary: Option<&CampaignSummary>) -> Value
     now.extend(summary.next.describe());
     let window = summary.window.as_ref();
     now.extend(window.map(|window| format!("window {}", window.describe())));
-    context! {
-        state => summary.state,
-        state_reason => summary.state_reason.as_deref(),
-        now,
-    }
+    now
 }
 
-/// What can be done with it; apart from it, what would change nothing now.
-fn action_values(snapshot: &Snapshot, summary: &CampaignSummary) -> Value {
-    let campaign = snapshot.settings_of(&summary.campaign);
-    let possible = campaign.map(|one| Action::possible(one, &summary.totals));
-    let (later, now): (Vec<Action>, Vec<Action>) = possible
-        .unwrap_or_default()
-        .into_iter()
-        .partition(|action| summary.is_over() && action.is_for_unsent());
-    let values = |actions: Vec<Action>| -> Vec<Value> {
-        let actions = actions.into_iter();
-        actions
-            .map(|action| {
-                context! {
-                    name => action.as_str(),
-                    label => action.label(),
-                    is_dangerous => action.is_dangerous(),
-                }
-            })
-            .collect()
-    };
-    context! { actions => values(now), more_actions => values(later) }
-}
-
-/// The sections of a report.
-fn report_values(details: &Details, is_whole: bool) -> Value {
-    let mut failures: Vec<FailureRecord> = details.failures.clone();
-    let report = if is_whole {
-        &details.report
-    } else {
+/// The failed messages, as far as the role may see them.
+fn failures(details: &Details, is_whole: bool) -> Vec<FailureRecord> {
+    let mut failures = details.failures.clone();
+    if !is_whole {
         failures.iter_mut().for_each(hide);
-        &details.masked
-    };
-    report::view(report, &failures)
+    }
+    failures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::render::tests::assert_renders;
+    use super::*;
+    use crate::report::{Histogram, LocalTime};
+    use crate::sms::Timestamp;
+    use crate::store::report::{Outcomes, Totals};
+
+    #[test]
+    fn page_of_a_campaign_has_the_names_of_its_sections() {
+        let at = Timestamp::from_millis(1_763_715_600_000);
+        let histogram = Histogram {
+            from: at,
+            width: std::time::Duration::from_secs(60),
+            first_at: at,
+            last_at: at,
+            spans: vec![Outcomes::default(); 2],
+        };
+        let totals = Totals {
+            imported: 2,
+            sent: 2,
+            delivery: Some(crate::store::report::DeliveryCounts::default()),
+            ..Totals::default()
+        };
+        assert_renders(&CampaignPage {
+            is_counted: true,
+            sections: Sections::default().with_totals(&totals),
+            last_hour: Some(Chart::of(&histogram, &LocalTime::system())),
+            actions: vec![Button::of(&Action::Pause)],
+            ..CampaignPage::default()
+        });
+    }
 }

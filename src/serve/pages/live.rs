@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use minijinja::context;
-use minijinja::value::Value;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::activity::limited_by;
 use super::alerts::{alerts, since};
 use super::events::{TimelineEvent, events};
-use crate::report::{self, CampaignSummary, LocalTime};
+use crate::report::{self, CampaignSummary, Chart, ChartEvent, LocalTime};
 use crate::serve::counts::Snapshot;
 use crate::serve::state::ServerState;
 use crate::store::Campaign;
@@ -52,59 +50,68 @@ pub(super) fn now_facts(
     limit: Option<&str>,
     due: u64,
 ) -> Vec<String> {
-    let limit = limit.map_or_else(String::new, |limit| format!(", at most {limit}"));
-    let mut facts = Vec::new();
+    let at_most = limit.map_or_else(String::new, |limit| format!(", at most {limit}"));
     match rate {
-        Some(rate) => {
-            facts.push(format!("{} now{limit}", report::rate(rate)));
-            let reason = limited_by(snapshot).filter(|_| due > 0);
-            facts.extend(reason.map(|reason| format!("limited by {reason}")));
-            facts.extend(eta(due, rate).map(|eta| format!("done in about {eta}")));
-        }
-        None if due > 0 => facts.push(format!("0/s now{limit}")),
-        None => {}
+        Some(rate) => [
+            Some(format!("{} now{at_most}", report::rate(rate))),
+            limited_by(snapshot)
+                .filter(|_| due > 0)
+                .map(|reason| format!("limited by {reason}")),
+            eta(due, rate).map(|eta| format!("done in about {eta}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        None if due > 0 => vec![format!("0/s now{at_most}")],
+        None => Vec::new(),
     }
-    facts
 }
 
-/// What is wrong, for a template.
-pub(super) fn alert_values(
+/// Something that is wrong, and since when.
+#[derive(Serialize)]
+pub(super) struct ShownAlert {
+    text: String,
+    since: Option<String>,
+}
+
+/// What is wrong with a campaign, or with any.
+pub(super) fn shown_alerts(
     shared: &ServerState,
     snapshot: &Snapshot,
     campaign: Option<&CampaignSummary>,
-) -> Vec<Value> {
+) -> Vec<ShownAlert> {
     let local = LocalTime::system();
-    let found = alerts(snapshot, campaign, shared.default_provider.as_deref());
-    let found = found.into_iter();
-    found
-        .map(|alert| {
-            let at = alert.since;
-            let since = at.map(|at| since(at, snapshot.now(), &local));
-            context! { text => alert.text, since }
+    alerts(snapshot, campaign, shared.default_provider.as_deref())
+        .into_iter()
+        .map(|alert| ShownAlert {
+            text: alert.text,
+            since: alert.since.map(|at| since(at, snapshot.now(), &local)),
         })
         .collect()
 }
 
 /// The chart of the last hour, with its events.
-pub(super) fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Value> {
-    let timeline = snapshot.timeline(campaign.map(|one| one.id))?;
+pub(super) fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Option<Chart> {
+    let timeline = snapshot.timeline(campaign.map(|campaign| campaign.id))?;
     let local = LocalTime::system();
-    let campaign = campaign.map(|one| (one.id, one.name.as_str()));
     let (from, width) = (timeline.from, timeline.width);
     let found = events(
         &snapshot.changes,
         &snapshot.last_hour,
-        campaign,
+        campaign.map(|campaign| (campaign.id, campaign.name.as_str())),
         from,
         width,
     );
-    let events: Vec<Value> = found
-        .into_iter()
-        .map(|event| {
-            let columns = event.at.since(from).as_secs_f64() / width.as_secs_f64();
-            let TimelineEvent { at, who, what } = event;
-            context! { x => format!("{:.1}", columns * 10.0), at => local.tick(at, width), who, what }
-        })
-        .collect();
-    Some(context! { events, ..report::chart(&timeline, &local) })
+    let mark = |TimelineEvent { at, who, what }| {
+        let columns = at.since(from).as_secs_f64() / width.as_secs_f64();
+        ChartEvent {
+            x: format!("{:.1}", columns * 10.0),
+            at: local.tick(at, width),
+            who,
+            what,
+        }
+    };
+    let mut chart = Chart::of(&timeline, &local);
+    chart.events = found.into_iter().map(mark).collect();
+    Some(chart)
 }

@@ -7,12 +7,25 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum_extra::extract::CookieJar;
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::render::log_in_page;
+use super::render::{View, render};
 use crate::serve::access::AccessError;
 use crate::serve::guard::{ClientAddress, Form, SameSite, Visitor};
 use crate::serve::state::ServerState;
+
+#[derive(Default, Serialize)]
+pub(super) struct LogInPage<'a> {
+    problem: Option<&'a str>,
+}
+
+impl View for LogInPage<'_> {
+    const TEMPLATE: &'static str = "login.html";
+}
+
+pub(super) fn log_in_page(problem: Option<&str>) -> Response {
+    render(StatusCode::UNAUTHORIZED, None, &LogInPage { problem })
+}
 
 #[derive(Deserialize)]
 pub(super) struct LogIn {

@@ -30,7 +30,8 @@ use http::{HeaderMap, StatusCode, header};
 use super::guard::{self, Visitor};
 use super::problem::Problem;
 use super::state::ServerState;
-use render::{log_in_page, problem_page};
+use login::log_in_page;
+use render::problem_page;
 
 /// Rows of lists on a page.
 const ROWS: i64 = 200;
@@ -80,9 +81,10 @@ async fn show_problems(request: Request, next: Next) -> Response {
 
 /// Whether it is a browser that asks.
 fn wants_html(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT);
-    let accepted = accepted.and_then(|accepted| accepted.to_str().ok());
-    accepted.is_some_and(|accepted| accepted.contains("text/html"))
+    headers
+        .get(header::ACCEPT)
+        .and_then(|accepted| accepted.to_str().ok())
+        .is_some_and(|accepted| accepted.contains("text/html"))
 }
 
 fn problem_response(problem: &Problem, response: &Response) -> Response {

@@ -6,15 +6,13 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use indicatif::HumanCount;
-use minijinja::context;
-use minijinja::value::Value;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::activity::activity_values;
-use super::live::{ago, alert_values, last_hour, now_facts, unchanged};
-use super::render::{path_of, render, visitor_values};
-use crate::report::{CampaignSummary, delivery, rate, states};
+use super::activity::Activity;
+use super::live::{ShownAlert, ago, last_hour, now_facts, shown_alerts, unchanged};
+use super::render::{View, path_of, render};
+use crate::report::{CampaignSummary, Chart, DeliveryShare, StateShare, delivery, rate, states};
 use crate::serve::counts::Snapshot;
 use crate::serve::guard::{Query, Visitor};
 use crate::serve::state::ServerState;
@@ -67,17 +65,19 @@ impl ListQuery {
     /// Those that need a person first, then the newest.
     fn choose<'a>(&self, campaigns: &'a [CampaignSummary]) -> Listed<'a> {
         let search = self.search().to_lowercase();
-        let newest = campaigns.iter().rev();
-        let (over, open): (Vec<_>, Vec<_>) = newest.partition(|one| one.is_over());
+        let (over, open): (Vec<_>, Vec<_>) = campaigns
+            .iter()
+            .rev()
+            .partition(|campaign| campaign.is_over());
         let mut rows: Vec<&CampaignSummary> = match (search.is_empty(), self.is_over()) {
             (_, true) => over.clone(),
             (true, false) => open,
             (false, false) => open.into_iter().chain(over.iter().copied()).collect(),
         };
         if !search.is_empty() {
-            rows.retain(|one| one.campaign.to_lowercase().contains(&search));
+            rows.retain(|row| row.campaign.to_lowercase().contains(&search));
         }
-        rows.sort_by_key(|one| (one.is_over(), rank(one.state)));
+        rows.sort_by_key(|row| (row.is_over(), rank(row.state)));
         let count = rows.len();
         let pages = count.div_ceil(PER_PAGE).max(1);
         let page = self.page.unwrap_or(1).clamp(1, pages);
@@ -95,14 +95,13 @@ impl ListQuery {
 
     /// The address of a page of the list.
     fn path(&self, page: usize) -> String {
-        let encoded = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
         let mut path = format!("/?page={page}");
         if self.is_over() {
             path += "&show=over";
         }
         if !self.search().is_empty() {
             path.push_str("&q=");
-            path.extend(encoded(self.search()));
+            path.extend(utf8_percent_encode(self.search(), NON_ALPHANUMERIC));
         }
         path
     }
@@ -116,67 +115,129 @@ fn rank(state: &str) -> u8 {
     }
 }
 
-fn list_values(query: &ListQuery, snapshot: &Snapshot) -> Value {
-    let listed = query.choose(&snapshot.campaigns);
-    let rows = |campaigns: &[&CampaignSummary]| -> Vec<Value> {
-        let rows = campaigns.iter();
-        rows.map(|one| row(one, snapshot)).collect()
-    };
-    let count = |count: usize| HumanCount(count as u64).to_string();
-    let (page, pages) = (listed.page, listed.pages);
-    let from = (page - 1) * PER_PAGE;
-    let noun = if listed.count == 1 {
-        "campaign"
-    } else {
-        "campaigns"
-    };
-    let range = match pages {
-        1 => format!("{} {noun}", count(listed.count)),
-        _ => format!(
-            "{} to {} of {} {noun}",
-            count(from + 1),
-            count(from + listed.rows.len()),
-            count(listed.count)
-        ),
-    };
-    context! {
-        title => match (query.is_over(), query.search()) {
-            (true, _) => "Done and cancelled campaigns",
-            (false, "") => "Campaigns that are not done",
-            (false, _) => "Campaigns found",
-        },
-        none => if query.search().is_empty() {
-            "All campaigns are done."
+/// The list of campaigns on a page.
+#[derive(Default, Serialize)]
+struct CampaignList<'a> {
+    title: &'static str,
+    /// Shown if there are no rows.
+    none: &'static str,
+    search: &'a str,
+    is_filtered: bool,
+    rows: Vec<ListedRow<'a>>,
+    over: Vec<ListedRow<'a>>,
+    over_count: usize,
+    more_over: bool,
+    range: String,
+    first: Option<String>,
+    previous: Option<String>,
+    next: Option<String>,
+    last: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ListedRow<'a> {
+    id: Option<i64>,
+    name: &'a str,
+    path: String,
+    state: &'static str,
+    reason: Option<&'a str>,
+    states: Vec<StateShare>,
+    rate: Option<String>,
+}
+
+impl<'a> CampaignList<'a> {
+    fn of(query: &'a ListQuery, snapshot: &'a Snapshot) -> Self {
+        let listed = query.choose(&snapshot.campaigns);
+        let rows = |campaigns: &[&'a CampaignSummary]| {
+            campaigns
+                .iter()
+                .map(|campaign| ListedRow::of(campaign, snapshot))
+                .collect()
+        };
+        let count = |count: usize| HumanCount(count as u64).to_string();
+        let (page, pages) = (listed.page, listed.pages);
+        let from = (page - 1) * PER_PAGE;
+        let noun = if listed.count == 1 {
+            "campaign"
         } else {
-            "No campaign has this in its name."
-        },
-        search => query.search(),
-        is_filtered => query.is_filtered(),
-        rows => rows(&listed.rows),
-        over => rows(&listed.over),
-        over_count => listed.over_count,
-        more_over => listed.over_count > listed.over.len(),
-        range,
-        first => (page > 1).then(|| query.path(1)),
-        previous => (page > 1).then(|| query.path(page - 1)),
-        next => (page < pages).then(|| query.path(page + 1)),
-        last => (page < pages).then(|| query.path(pages)),
+            "campaigns"
+        };
+        let to = |is_possible: bool, page: usize| is_possible.then(|| query.path(page));
+        Self {
+            title: match (query.is_over(), query.search()) {
+                (true, _) => "Done and cancelled campaigns",
+                (false, "") => "Campaigns that are not done",
+                (false, _) => "Campaigns found",
+            },
+            none: if query.search().is_empty() {
+                "All campaigns are done."
+            } else {
+                "No campaign has this in its name."
+            },
+            search: query.search(),
+            is_filtered: query.is_filtered(),
+            rows: rows(&listed.rows),
+            over: rows(&listed.over),
+            over_count: listed.over_count,
+            more_over: listed.over_count > listed.over.len(),
+            range: match pages {
+                1 => format!("{} {noun}", count(listed.count)),
+                _ => format!(
+                    "{} to {} of {} {noun}",
+                    count(from + 1),
+                    count(from + listed.rows.len()),
+                    count(listed.count)
+                ),
+            },
+            first: to(page > 1, 1),
+            previous: to(page > 1, page.saturating_sub(1)),
+            next: to(page < pages, page + 1),
+            last: to(page < pages, pages),
+        }
     }
 }
 
-fn row(campaign: &CampaignSummary, snapshot: &Snapshot) -> Value {
-    let id = snapshot.settings_of(&campaign.campaign).map(|one| one.id);
-    let now = id.filter(|_| !campaign.is_over());
-    let now = now.and_then(|id| snapshot.rate(Some(id)));
-    context! {
-        id,
-        name => campaign.campaign.as_str(),
-        path => path_of(&campaign.campaign),
-        state => campaign.state,
-        reason => campaign.state_reason.as_deref(),
-        states => states(&campaign.totals),
-        rate => now.map(rate),
+impl<'a> ListedRow<'a> {
+    fn of(campaign: &'a CampaignSummary, snapshot: &Snapshot) -> Self {
+        let id = snapshot
+            .settings_of(&campaign.campaign)
+            .map(|settings| settings.id);
+        Self {
+            id,
+            name: &campaign.campaign,
+            path: path_of(&campaign.campaign),
+            state: campaign.state,
+            reason: campaign.state_reason.as_deref(),
+            states: states(&campaign.totals),
+            rate: id
+                .filter(|_| !campaign.is_over())
+                .and_then(|id| snapshot.rate(Some(id)))
+                .map(rate),
+        }
     }
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct OverviewPage<'a> {
+    revision: u64,
+    is_counting: bool,
+    counted: String,
+    imported: u64,
+    states: Vec<StateShare>,
+    delivery: Vec<DeliveryShare>,
+    now: Vec<String>,
+    alerts: Vec<ShownAlert>,
+    last_hour: Option<Chart>,
+    has_campaigns: bool,
+    list: CampaignList<'a>,
+    #[serde(flatten)]
+    activity: Activity<'a>,
+}
+
+impl View for OverviewPage<'_> {
+    const TEMPLATE: &'static str = "overview.html";
+    const SECTION: &'static str = "overview";
+    const IS_LIVE: bool = true;
 }
 
 pub(super) async fn overview(
@@ -190,29 +251,32 @@ pub(super) async fn overview(
     }
     let is_over = snapshot.campaigns.iter().all(CampaignSummary::is_over);
     let now = snapshot.rate(None).filter(|_| !is_over);
-    let queued = snapshot.campaigns.iter().filter(|one| one.is_due());
-    let queued: u64 = queued.map(|one| one.totals.queued).sum();
-    let values = context! {
-        is_live => true,
-        revision => snapshot.revision,
-        is_counting => snapshot.revision == 0,
-        counted => ago(snapshot.age()),
-        imported => snapshot.totals.imported,
-        states => states(&snapshot.totals),
-        delivery => delivery(&snapshot.totals),
-        now => now_facts(&snapshot, now, None, queued),
-        alerts => alert_values(&shared, &snapshot, None),
-        last_hour => last_hour(&snapshot, None),
-        has_campaigns => !snapshot.campaigns.is_empty(),
-        list => list_values(&query, &snapshot),
-        ..activity_values(&snapshot)
+    let due = snapshot
+        .campaigns
+        .iter()
+        .filter(|campaign| campaign.is_due())
+        .map(|campaign| campaign.totals.queued)
+        .sum();
+    let page = OverviewPage {
+        revision: snapshot.revision,
+        is_counting: snapshot.revision == 0,
+        counted: ago(snapshot.age()),
+        imported: snapshot.totals.imported,
+        states: states(&snapshot.totals),
+        delivery: delivery(&snapshot.totals),
+        now: now_facts(&snapshot, now, None, due),
+        alerts: shown_alerts(&shared, &snapshot, None),
+        last_hour: last_hour(&snapshot, None),
+        has_campaigns: !snapshot.campaigns.is_empty(),
+        list: CampaignList::of(&query, &snapshot),
+        activity: Activity::of(&snapshot),
     };
-    let values = context! { ..values, ..visitor_values(&visitor, "overview") };
-    render(StatusCode::OK, "overview.html", values)
+    render(StatusCode::OK, &visitor, &page)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::render::tests::assert_renders;
     use super::*;
     use crate::report::NextDue;
     use crate::store::report::Totals;
@@ -238,7 +302,10 @@ mod tests {
     }
 
     fn names<'a>(campaigns: &[&'a CampaignSummary]) -> Vec<&'a str> {
-        campaigns.iter().map(|one| one.campaign.as_str()).collect()
+        campaigns
+            .iter()
+            .map(|campaign| campaign.campaign.as_str())
+            .collect()
     }
 
     #[test]
@@ -277,6 +344,18 @@ mod tests {
         seen.reverse();
         let all: Vec<&CampaignSummary> = all.iter().collect();
         assert_eq!(seen, names(&all));
+    }
+
+    #[test]
+    fn list_of_campaigns_has_the_names_of_its_template() {
+        let mut snapshot = Snapshot::empty();
+        snapshot.campaigns = vec![campaign("a", "paused"), campaign("b", "done")];
+        assert_renders(&OverviewPage {
+            has_campaigns: true,
+            list: CampaignList::of(&query("", "", 1), &snapshot),
+            activity: Activity::of(&snapshot),
+            ..OverviewPage::default()
+        });
     }
 
     #[test]

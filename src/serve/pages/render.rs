@@ -4,14 +4,15 @@ use std::sync::LazyLock;
 
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use minijinja::value::Value;
-use minijinja::{Environment, context};
+use minijinja::Environment;
+use minijinja::value::{Serde, Value};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
 
 use crate::report;
 use crate::serve::guard::Visitor;
 use crate::serve::problem::Problem;
-use crate::serve::tokens::Permission;
+use crate::serve::tokens::{Identity, Permission};
 
 macro_rules! templates {
     ($($name:literal),* $(,)?) => {
@@ -23,6 +24,7 @@ macro_rules! templates {
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = report::environment().expect("a test renders the report");
     environment.add_filter("middle", |name: &str| shortened(name));
+    environment.add_filter("path", |campaign: &str| path_of(campaign));
     for (name, source) in templates![
         "layout.html",
         "login.html",
@@ -47,30 +49,69 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'self'; style-src-attr 
      script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
      frame-ancestors 'none'; base-uri 'none'";
 
-/// A page with its security policy.
-pub(super) fn render(status: StatusCode, name: &str, values: Value) -> Response {
-    let page = TEMPLATES
-        .get_template(name)
-        .and_then(|page| page.render(values));
-    match page {
-        Ok(page) => {
-            let policy = HeaderValue::from_static(PAGE_POLICY);
-            (
-                status,
-                [(header::CONTENT_SECURITY_POLICY, policy)],
-                Html(page),
-            )
-                .into_response()
-        }
+/// What a template shows. A name that it has and this does not is an error.
+pub(super) trait View: Serialize {
+    const TEMPLATE: &'static str;
+    /// The entry of the navigation that it belongs to.
+    const SECTION: &'static str = "";
+    /// Whether its script asks for it again.
+    const IS_LIVE: bool = false;
+}
+
+/// A view with what the layout of all pages shows.
+#[derive(Serialize)]
+struct Page<'a, V> {
+    is_live: bool,
+    section: &'static str,
+    who: Option<&'a str>,
+    role: Option<&'static str>,
+    may_operate: bool,
+    #[serde(flatten)]
+    view: &'a V,
+}
+
+fn html<V: View>(identity: Option<&Identity>, view: &V) -> Result<String, minijinja::Error> {
+    let page = Page {
+        is_live: V::IS_LIVE,
+        section: V::SECTION,
+        who: identity.map(|identity| identity.name.as_str()),
+        role: identity.map(|identity| identity.role.as_str()),
+        may_operate: identity.is_some_and(|identity| identity.may(Permission::Operate)),
+        view,
+    };
+    TEMPLATES
+        .get_template(V::TEMPLATE)?
+        .render(Value::from(Serde(page)))
+}
+
+/// A page with its security policy. `visitor`: who is logged in.
+pub(super) fn render<'v, V: View>(
+    status: StatusCode,
+    visitor: impl Into<Option<&'v Visitor>>,
+    view: &V,
+) -> Response {
+    let policy = HeaderValue::from_static(PAGE_POLICY);
+    let headers = [(header::CONTENT_SECURITY_POLICY, policy)];
+    match html(visitor.into().map(|visitor| &visitor.0), view) {
+        Ok(page) => (status, headers, Html(page)).into_response(),
         Err(error) => {
-            tracing::error!(%error, page = name, "a page could not be rendered");
+            tracing::error!(%error, page = V::TEMPLATE, "a page could not be rendered");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
 }
 
-pub(super) fn log_in_page(problem: Option<&str>) -> Response {
-    render(StatusCode::UNAUTHORIZED, "login.html", context! { problem })
+/// A message, and a link to go on.
+#[derive(Default, Serialize)]
+pub(super) struct MessagePage<'a> {
+    pub(super) title: &'a str,
+    pub(super) message: &'a str,
+    pub(super) back: &'a str,
+    pub(super) back_label: &'a str,
+}
+
+impl View for MessagePage<'_> {
+    const TEMPLATE: &'static str = "done.html";
 }
 
 /// A problem as a page.
@@ -79,16 +120,13 @@ pub(super) fn problem_page<'v>(
     problem: &Problem,
     back: &str,
 ) -> Response {
-    let visitor = visitor.into();
-    let visitor = visitor.map(|visitor| visitor_values(visitor, ""));
-    let values = context! {
-        title => problem.status.canonical_reason(),
-        message => sentence(&problem.detail),
+    let view = MessagePage {
+        title: problem.status.canonical_reason().unwrap_or_default(),
+        message: &sentence(&problem.detail),
         back,
-        back_label => if back == "/" { "All campaigns" } else { "Back" },
-        ..visitor.unwrap_or_else(|| context! {})
+        back_label: if back == "/" { "All campaigns" } else { "Back" },
     };
-    render(problem.status, "done.html", values)
+    render(problem.status, visitor, &view)
 }
 
 /// An error as a sentence.
@@ -100,15 +138,6 @@ pub(super) fn sentence(text: &str) -> String {
         sentence
     } else {
         sentence + "."
-    }
-}
-
-pub(super) fn visitor_values(visitor: &Visitor, section: &str) -> Value {
-    context! {
-        who => visitor.0.name.as_str(),
-        role => visitor.0.role.as_str(),
-        may_operate => visitor.0.may(Permission::Operate),
-        section,
     }
 }
 
@@ -131,8 +160,16 @@ fn shortened(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::actions::ConfirmPage;
+    use super::super::audit::AuditPage;
+    use super::super::campaign::CampaignPage;
+    use super::super::login::LogInPage;
+    use super::super::overview::OverviewPage;
+    use super::super::search::SearchPage;
+    use super::super::suppression::SuppressionPage;
     use super::*;
+    use crate::serve::tokens::Role;
 
     #[test]
     fn long_name_is_cut_in_the_middle() {
@@ -142,6 +179,30 @@ mod tests {
         assert_eq!(short, "customers of the norther…ng sale, part 7");
         assert_eq!(short.chars().count(), 40);
         assert_eq!(shortened(&short), short);
+    }
+
+    /// Renders a page without and with a visitor; fails if a template has a name that its view does not.
+    pub(in super::super) fn assert_renders<V: View>(view: &V) {
+        let operator = Identity {
+            name: "ann".to_owned(),
+            role: Role::Operate,
+        };
+        for identity in [None, Some(&operator)] {
+            let page = html(identity, view).unwrap_or_else(|error| panic!("{error:#}"));
+            assert!(page.contains("</html>"), "{}", V::TEMPLATE);
+        }
+    }
+
+    #[test]
+    fn every_page_has_the_names_of_its_template() {
+        assert_renders(&LogInPage::default());
+        assert_renders(&MessagePage::default());
+        assert_renders(&ConfirmPage::default());
+        assert_renders(&SearchPage::default());
+        assert_renders(&SuppressionPage::default());
+        assert_renders(&AuditPage::default());
+        assert_renders(&CampaignPage::default());
+        assert_renders(&OverviewPage::default());
     }
 
     #[test]

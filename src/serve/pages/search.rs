@@ -1,28 +1,52 @@
 //! Looks up all messages to one phone, with their attempts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
-use minijinja::context;
-use minijinja::value::Value;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ROWS;
 use super::attempts::{AttemptLine, attempts, may_have_earlier};
-use super::render::{path_of, render, sentence, visitor_values};
+use super::render::{View, render, sentence};
 use crate::phone::{Phone, PhoneError};
-use crate::report::LocalTime;
 use crate::serve::guard::{Query, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::SmsFilter;
+use crate::store::{FailedAttempt, FoundSms, SmsFilter};
 
 #[derive(Deserialize)]
 pub(super) struct SearchQuery {
     phone: Option<String>,
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct SearchPage<'a> {
+    phone: &'a str,
+    example: String,
+    problem: Option<String>,
+    /// `None`: nothing was looked for.
+    found: Option<Vec<FoundRow<'a>>>,
+    suppressed: bool,
+}
+
+/// A message that was found.
+#[derive(Serialize)]
+struct FoundRow<'a> {
+    #[serde(flatten)]
+    sms: &'a FoundSms,
+    content: Option<&'a str>,
+    campaign: Option<&'a str>,
+    /// Its attempts, the oldest first.
+    tried: Vec<AttemptLine<'a>>,
+    may_have_earlier: bool,
+}
+
+impl View for SearchPage<'_> {
+    const TEMPLATE: &'static str = "search.html";
+    const SECTION: &'static str = "search";
 }
 
 pub(super) async fn search(
@@ -30,23 +54,27 @@ pub(super) async fn search(
     visitor: Visitor,
     Query(query): Query<SearchQuery>,
 ) -> Response {
-    let example = phone_example(&shared);
-    let base = context! { example, ..visitor_values(&visitor, "search") };
-    let Some(text) = query.phone else {
-        return render(StatusCode::OK, "search.html", base);
+    let mut page = SearchPage {
+        phone: query.phone.as_deref().unwrap_or_default(),
+        example: phone_example(&shared),
+        ..SearchPage::default()
     };
-    let found = match Phone::parse(&text, shared.default_region) {
-        Ok(phone) => look_up(&shared, &visitor, &phone).await,
+    if query.phone.is_none() {
+        return render(StatusCode::OK, &visitor, &page);
+    }
+    let found = match Phone::parse(page.phone, shared.default_region) {
+        Ok(phone) => Messages::find(&shared, &phone).await,
         Err(error) => Err(Problem::invalid(phone_problem(&error))),
     };
-    match found {
-        Ok(found) => {
-            let values = context! { phone => text, ..found };
-            render(StatusCode::OK, "search.html", context! { ..values, ..base })
+    match &found {
+        Ok(messages) => {
+            page.found = Some(messages.rows());
+            page.suppressed = messages.is_suppressed;
+            render(StatusCode::OK, &visitor, &page)
         }
         Err(problem) => {
-            let values = context! { phone => text, problem => sentence(&problem.detail), ..base };
-            render(problem.status, "search.html", values)
+            page.problem = Some(sentence(&problem.detail));
+            render(problem.status, &visitor, &page)
         }
     }
 }
@@ -64,55 +92,42 @@ pub(super) fn phone_problem(error: &PhoneError) -> String {
 }
 
 /// All messages to a phone.
-async fn look_up(shared: &ServerState, visitor: &Visitor, phone: &Phone) -> Result<Value, Problem> {
-    let store = &shared.store;
-    let filter = SmsFilter::Phone(phone.as_str());
-    let found = shared.search(filter, None, ROWS).await?;
-    let ids: Vec<i64> = found.iter().map(|one| one.campaign_id).collect();
-    let names = store.campaign_names(&ids).await?;
-    let suppressed = store.suppressed_among(&[phone.as_str()]).await?;
-    let ids: Vec<i64> = found.iter().map(|one| one.id).collect();
-    let failed = store.failed_attempts(&ids).await?;
-    let may_operate = visitor.0.may(Permission::Operate);
-    let local = LocalTime::system();
-    let found: Vec<Value> = found
-        .iter()
-        .rev()
-        .map(|one| {
-            let tried = attempts(
-                one,
-                failed.iter().filter(|attempt| attempt.sms_id == one.id),
-            );
-            context! {
-                id => one.id.to_string(),
-                content => one.content.as_deref().filter(|_| may_operate),
-                campaign => names.get(&one.campaign_id),
-                path => names.get(&one.campaign_id).map(|name| path_of(name)),
-                state => &one.state,
-                delivery => one.delivery.as_deref(),
-                reason => one.reason.as_deref(),
-                class => one.class.as_deref(),
-                code => one.code.as_deref(),
-                attempts => one.attempts,
-                provider => one.provider.as_deref(),
-                message_id => one.message_id.as_deref().filter(|_| may_operate),
-                at => local.short(one.at),
-                tried => tried.iter().map(|line| attempt_value(line, &local)).collect::<Vec<_>>(),
-                may_have_earlier => may_have_earlier(&tried),
-            }
-        })
-        .collect();
-    Ok(context! { found, suppressed => !suppressed.is_empty() })
+struct Messages {
+    found: Vec<FoundSms>,
+    names: BTreeMap<i64, String>,
+    failed: Vec<FailedAttempt>,
+    is_suppressed: bool,
 }
 
-fn attempt_value(line: &AttemptLine<'_>, local: &LocalTime) -> Value {
-    context! {
-        at => local.seconds(line.at),
-        outcome => line.outcome,
-        is_found_accepted => line.is_found_accepted,
-        provider => line.provider,
-        class => line.class,
-        code => line.code,
-        reason => line.reason,
+impl Messages {
+    async fn find(shared: &ServerState, phone: &Phone) -> Result<Self, Problem> {
+        let store = &shared.store;
+        let found = shared
+            .search(SmsFilter::Phone(phone.as_str()), None, ROWS)
+            .await?;
+        let campaigns: Vec<i64> = found.iter().map(|sms| sms.campaign_id).collect();
+        let ids: Vec<i64> = found.iter().map(|sms| sms.id).collect();
+        Ok(Self {
+            names: store.campaign_names(&campaigns).await?,
+            is_suppressed: !store.suppressed_among(&[phone.as_str()]).await?.is_empty(),
+            failed: store.failed_attempts(&ids).await?,
+            found,
+        })
+    }
+
+    /// The oldest first.
+    fn rows<'a>(&'a self) -> Vec<FoundRow<'a>> {
+        let row = |sms: &'a FoundSms| {
+            let of_message = |attempt: &&FailedAttempt| attempt.sms_id == sms.id;
+            let tried = attempts(sms, self.failed.iter().filter(of_message));
+            FoundRow {
+                sms,
+                content: sms.content.as_deref(),
+                campaign: self.names.get(&sms.campaign_id).map(String::as_str),
+                may_have_earlier: may_have_earlier(&tried),
+                tried,
+            }
+        };
+        self.found.iter().rev().map(row).collect()
     }
 }

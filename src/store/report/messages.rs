@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use crate::queue::transition::claim_numbers;
 use crate::sms::{State, Timestamp};
 use crate::store::column_types::LossyText;
@@ -11,7 +13,7 @@ use crate::store::schema::{import, message, sms};
 use crate::store::{POSTED, Store, StoreError, positive};
 
 /// A message with its state.
-#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
 #[diesel(table_name = message)]
 pub struct FoundSms {
     pub id: i64,
@@ -20,6 +22,7 @@ pub struct FoundSms {
     #[diesel(deserialize_as = LossyText)]
     pub phone: String,
     /// The text; `None`: it is not kept.
+    #[serde(skip)]
     pub content: Option<LossyText>,
     /// `queued`, `sending`, `unknown`, `sent`, `failed` or `cancelled`.
     pub state: String,

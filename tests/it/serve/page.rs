@@ -563,6 +563,36 @@ fn unknown_address_is_a_page_for_browsers() {
 }
 
 #[test]
+fn large_responses_are_compressed_for_clients_that_accept_it() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    sent_campaign(&scratch, &gateway);
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
+    let get = |path: &str| {
+        let headers = [("Cookie", cookie.as_str()), ("Accept-Encoding", "gzip")];
+        super::request(&served.address, "GET", path, &headers, b"").expect("an answer")
+    };
+    for path in [
+        "/campaigns/c",
+        "/style.css",
+        "/openapi.json",
+        "/campaigns/c/sent.csv",
+    ] {
+        let answer = get(path);
+        assert_eq!(answer.header("content-encoding"), Some("gzip"), "{path}");
+        assert_eq!(answer.header("vary"), Some("accept-encoding"), "{path}");
+        let plain = served.page(&cookie, path);
+        assert_eq!(plain.header("content-encoding"), None, "{path}");
+    }
+    for path in ["/healthz", "/robots.txt"] {
+        let answer = get(path);
+        assert_eq!(answer.header("content-encoding"), None, "{path}");
+    }
+}
+
+#[test]
 fn health_and_metrics_are_for_this_machine() {
     with_every_database(|db| {
         let gateway = Practice::start(SandboxConfig::default());
