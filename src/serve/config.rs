@@ -35,21 +35,24 @@ fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Url>, D::Err
     if text.is_empty() {
         return Ok(None);
     }
-    let url = Url::parse(&text).ok();
-    let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
-    url.map(Some)
+    Url::parse(&text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some())
+        .map(Some)
         .ok_or_else(|| serde::de::Error::custom("not a URL of http or https"))
 }
 
 /// A list, or a text with commas from the environment, of addresses and networks.
 fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
     let texts = Texts::deserialize(deserializer)?.into_vec();
-    let network = |text: &String| {
-        let address = text.parse::<IpAddr>().map(IpNet::from);
-        address.or_else(|_| text.parse::<IpNet>())
-    };
-    let networks: Result<Vec<IpNet>, _> = texts.iter().map(network).collect();
-    networks.map_err(serde::de::Error::custom)
+    texts
+        .iter()
+        .map(|text| {
+            let address = text.parse::<IpAddr>().map(IpNet::from);
+            address.or_else(|_| text.parse())
+        })
+        .collect::<Result<Vec<IpNet>, _>>()
+        .map_err(serde::de::Error::custom)
 }
 
 /// The shortest secret for the URLs of receipts, in characters: a vendor that knows its own URL could guess a shorter

@@ -141,8 +141,9 @@ impl Places {
             return None;
         }
         let is_over = before >= MAX_OF_ADDRESS;
-        let regular = (!is_over).then(|| Arc::clone(&self.regular).try_acquire_owned().ok());
-        let regular = regular.flatten();
+        let regular = (!is_over)
+            .then(|| Arc::clone(&self.regular).try_acquire_owned().ok())
+            .flatten();
         let is_extra = regular.is_none();
         let permit = regular.or_else(|| Arc::clone(&self.extra).try_acquire_owned().ok())?;
         if let Some(address) = address {

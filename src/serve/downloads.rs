@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderName, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -25,19 +25,20 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const REPORT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; \
      base-uri 'none'; form-action 'none'";
 
+const CSV: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "text/csv; charset=utf-8")];
+
 /// The report of a campaign as a page.
 pub(super) async fn report_html(
     shared: &Arc<ServerState>,
     who: &Identity,
     name: &str,
 ) -> Result<Response, Problem> {
-    let mut response = report_file(shared, who, name, Format::Html, Listing::Figures).await?;
-    let headers = response.headers_mut();
-    let policy = HeaderValue::from_static(REPORT_POLICY);
-    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, html);
-    Ok(response)
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, REPORT_POLICY),
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+    ];
+    let body = report_file(shared, who, name, Format::Html, Listing::Figures).await?;
+    Ok((headers, body).into_response())
 }
 
 /// A list of messages as CSV, for pages and for programs.
@@ -53,22 +54,17 @@ pub(super) async fn report_csv(
         "sent" => Listing::Sent,
         "figures" => Listing::Figures,
         other => {
-            let other = other.escape_debug();
             return Err(Problem::invalid(format!(
-                "unknown list `{other}`: use `failed`, `undelivered`, `sent` or `figures`"
+                "unknown list `{}`: use `failed`, `undelivered`, `sent` or `figures`",
+                other.escape_debug()
             )));
         }
     };
-    let mut response = report_file(shared, who, name, Format::Csv, listing).await?;
-    let headers = response.headers_mut();
-    let csv = HeaderValue::from_static("text/csv; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, csv);
     let file = utf8_percent_encode(name, NON_ALPHANUMERIC);
     let attachment = format!("attachment; filename*=UTF-8''{file}-{list}.csv");
-    if let Ok(attachment) = HeaderValue::from_str(&attachment) {
-        headers.insert(header::CONTENT_DISPOSITION, attachment);
-    }
-    Ok(response)
+    let body = report_file(shared, who, name, Format::Csv, listing).await?;
+    let headers = [(header::CONTENT_DISPOSITION, attachment)];
+    Ok((CSV, headers, body).into_response())
 }
 
 /// Writes a report into the body of a response while it is read, with phones and texts if the role may see them. Only
@@ -79,7 +75,7 @@ async fn report_file(
     name: &str,
     format: Format,
     listing: Listing,
-) -> Result<Response, Problem> {
+) -> Result<Body, Problem> {
     let campaign = shared.campaign(name).await?;
     let turn = shared.download_turn()?;
     let is_whole = who.role.may(Permission::Operate);
@@ -112,7 +108,7 @@ async fn report_file(
         };
         let written = tokio::select! {
             written = written => written,
-            // The client went away.
+            // The client disconnected.
             () = sender.closed() => return,
         };
         if let Err(error) = written {
@@ -122,7 +118,7 @@ async fn report_file(
         }
     });
     let parts = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
-    Ok(Response::new(Body::from_stream(parts)))
+    Ok(Body::from_stream(parts))
 }
 
 /// Records who downloads phones.
@@ -136,10 +132,11 @@ async fn record_download(
         Some(campaign) => format!("downloaded {what} of `{campaign}`"),
         None => format!("downloaded {what}"),
     };
-    let recorded = shared
+    shared
         .store
-        .record(&who.name, "download", campaign, &detail);
-    Ok(recorded.await?)
+        .record(&who.name, "download", campaign, &detail)
+        .await?;
+    Ok(())
 }
 
 /// Sends what is written as parts of a body.
@@ -183,11 +180,11 @@ pub(super) async fn rejected_rows(
     id: &str,
 ) -> Result<Response, Problem> {
     let path = shared.intake.uploads.rejects(id).ok_or_else(no_rejects)?;
-    let file = tokio::fs::File::open(&path).await;
-    let file = file.map_err(|_| no_rejects())?;
+    let file = tokio::fs::File::open(&path)
+        .await
+        .map_err(|_| no_rejects())?;
     let what = format!("the rejected rows of upload `{id}`");
     record_download(shared, who, None, &what).await?;
-    let csv = HeaderValue::from_static("text/csv; charset=utf-8");
     let body = Body::from_stream(ReaderStream::with_capacity(file, PART));
-    Ok((StatusCode::OK, [(header::CONTENT_TYPE, csv)], body).into_response())
+    Ok((CSV, body).into_response())
 }

@@ -126,8 +126,8 @@ pub(super) async fn limit_time(request: Request<Body>, next: Next) -> Response {
     answered.unwrap_or_else(|_| {
         let seconds = REQUEST_TIMEOUT.as_secs();
         let detail = format!(
-            "the request was not complete, or the database did not answer, within {seconds} s; nothing was stored \
-             unless the same request is answered with 200 later"
+            "the request was not complete, or the database did not answer, within {seconds} s; the message may \
+             have been stored: repeat the request with the same key to find out"
         );
         Problem::unavailable(detail).into_response()
     })
@@ -210,8 +210,10 @@ impl FromRequestParts<Arc<ServerState>> for ClientAddress {
         parts: &mut Parts,
         shared: &Arc<ServerState>,
     ) -> Result<Self, Self::Rejection> {
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
-        let peer = peer.map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
+        let peer = parts
+            .extensions
+            .get::<ConnectInfo<SocketAddr>>()
+            .map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0.ip());
         Ok(Self(shared.access.client(&parts.headers, peer)))
     }
 }

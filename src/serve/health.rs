@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{HeaderValue, header};
+use http::header;
 
 use super::guard::Program;
 use super::problem::Problem;
@@ -45,6 +45,5 @@ async fn metrics(
         program?.0.need(Permission::View)?;
     }
     let text = shared.metrics.text().await;
-    let kind = HeaderValue::from_static(CONTENT_TYPE);
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

@@ -110,13 +110,14 @@ impl Problem {
 
     /// The token's role lacks one of `needed`.
     pub(super) fn forbidden(needed: &[Permission], role: Role) -> Self {
-        let roles = Role::ALL
+        let roles: Vec<String> = Role::ALL
             .into_iter()
             .filter(|role| needed.iter().all(|permission| role.may(*permission)))
-            .map(|role| format!("`{}`", role.as_str()));
-        let roles = roles.collect::<Vec<_>>().join(" or ");
+            .map(|role| format!("`{}`", role.as_str()))
+            .collect();
         let detail = format!(
-            "this needs a token of role {roles}; the role of this token is `{}`",
+            "this needs a token of role {}; the role of this token is `{}`",
+            roles.join(" or "),
             role.as_str()
         );
         Self::new(StatusCode::FORBIDDEN, detail)

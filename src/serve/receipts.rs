@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, Method, StatusCode, Uri, header};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 use url::Url;
@@ -18,7 +18,6 @@ use url::Url;
 use super::guard::WholeBody;
 use super::problem::Problem;
 use super::state::ServerState;
-use crate::phone::Phone;
 use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
 use crate::receipts::ReceiptPuller;
 use crate::secret::Secret;
@@ -83,14 +82,15 @@ async fn receive(
     let name = provider.name();
     let url = public_url(&shared, &uri);
     let now = shared.store.now().await.map_err(unavailable)?;
-    let posted = provider.parse_webhook(&PostedRequest {
-        method: &method,
-        url: &url,
-        headers: &headers,
-        body: &body,
-        now,
-    });
-    let posted = posted.map_err(|error| refused(&provider, &error))?;
+    let posted = provider
+        .parse_webhook(&PostedRequest {
+            method: &method,
+            url: &url,
+            headers: &headers,
+            body: &body,
+            now,
+        })
+        .map_err(|error| refused(&provider, &error))?;
     let store = &shared.store;
     if !posted.receipts.is_empty() {
         let applied = store
@@ -111,8 +111,9 @@ async fn receive(
             unreadable += 1;
         }
         let reason = format!("replied with a word that stops messages, to `{name}`");
-        let stopped = phones.into_iter().map(Phone::into_string);
-        stops.extend(stopped.map(|phone| (phone, Some(reason.clone()))));
+        for phone in phones {
+            stops.push((phone.into_string(), Some(reason.clone())));
+        }
     }
     if unreadable > 0 {
         tracing::warn!(
@@ -129,13 +130,7 @@ async fn receive(
         shared.metrics.count_opt_outs(name, added);
     }
     let (kind, text) = provider.webhook_answer();
-    let kind = HeaderValue::from_static(kind);
-    Ok((
-        StatusCode::OK,
-        [(header::CONTENT_TYPE, kind)],
-        text.to_owned(),
-    )
-        .into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], text.to_owned()).into_response())
 }
 
 /// The URL as the vendor knows it, with the query.

@@ -16,7 +16,7 @@ const MAX_NAME: usize = 40;
 pub(super) const LOCAL: &str = "local";
 /// Names that only the audit log uses.
 const RESERVED_NAMES: [&str; 2] = ["worker", LOCAL];
-/// Tokens that somebody would try first. Tokens of `smsq serve token` are random.
+/// Tokens that attackers try first. Tokens of `smsq serve token` are random.
 const GUESSABLE: [&str; 16] = [
     "", "1234", "12345678", "123456", "abc123", "admin", "changeme", "example", "hello", "letmein",
     "password", "qwerty", "secret", "smsq", "test", "token",

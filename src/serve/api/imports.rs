@@ -30,12 +30,13 @@ const MAX_FIELD: usize = 64 << 10;
 
 /// The next part of a form, within its time.
 async fn in_time<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Problem> {
-    let part = tokio::time::timeout(PART_TIMEOUT, part).await;
-    let part = part.map_err(|_| {
-        let detail = "the file did not arrive in time";
-        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
-    })?;
-    part.map_err(|error| Problem::new(error.status(), error.body_text()))
+    tokio::time::timeout(PART_TIMEOUT, part)
+        .await
+        .map_err(|_| {
+            let detail = "the file did not arrive in time";
+            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+        })?
+        .map_err(|error| Problem::new(error.status(), error.body_text()))
 }
 
 #[derive(Serialize, ToSchema)]

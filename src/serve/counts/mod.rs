@@ -43,14 +43,14 @@ pub(super) struct Details {
     pub(super) rejected: Vec<RejectedRows>,
 }
 
-/// The report of a campaign that somebody looks at.
+/// The report of a campaign whose page is open.
 struct Watched {
     wanted: Instant,
     made: Option<(Instant, Duration)>,
     details: Option<Arc<Details>>,
 }
 
-/// The counts that all clients share. One task counts, and makes the reports of the campaigns that somebody looks at;
+/// The counts that all clients share. One task counts, and makes the reports of the campaigns whose pages are open;
 /// requests only read what it made last, so that many viewers cost no more than one.
 pub(super) struct Counts {
     store: Store,
@@ -83,7 +83,7 @@ impl Counts {
         }
     }
 
-    /// The last counts. Somebody looks: they are counted again soon.
+    /// The last counts. A page is open: they are counted again soon.
     fn snapshot(&self) -> Arc<Snapshot> {
         self.want();
         Arc::clone(&self.current.borrow())
@@ -211,7 +211,7 @@ impl Counts {
             .map(|(name, _)| name.clone())
     }
 
-    /// Counts while somebody looks, without end.
+    /// Counts while a page is open, without end.
     pub(super) async fn refresh(self: Arc<Self>) {
         loop {
             let began = Instant::now();

@@ -111,8 +111,10 @@ impl Campaigns {
         };
         // A task, so that it ends also if all requests that wait for it are dropped.
         let task = tokio::spawn(read(self.store.clone(), new, self.limits));
-        let reading = task.map(|read| read.unwrap_or_else(|_| Err(Problem::stopping())));
-        let reading = reading.boxed().shared();
+        let reading = task
+            .map(|read| read.unwrap_or_else(|_| Err(Problem::stopping())))
+            .boxed()
+            .shared();
         if known.len() >= MAX_KNOWN {
             known.clear();
         }

@@ -1,6 +1,7 @@
 //! Takes messages and files. A message is answered after its commit.
 
 mod campaigns;
+mod import_status;
 mod mapper;
 mod message;
 mod upload_request;
@@ -21,10 +22,11 @@ use mapper::MessageMapper;
 use writer::IntakeWriter;
 
 pub(super) use campaigns::IntakeLimits;
+pub(super) use import_status::ImportStatus;
 pub(super) use mapper::{MappedMessage, invalid_phone};
 pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
 pub(super) use upload_request::{ImportField, UploadField, UploadForm, UploadRequest};
-pub(super) use uploads::{ImportStatus, MAX_UPLOADS, RejectedRows, Uploads};
+pub(super) use uploads::{MAX_UPLOADS, RejectedRows, Uploads};
 pub(super) use writer::NewMessages;
 
 /// What takes messages and files.

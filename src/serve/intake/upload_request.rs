@@ -34,7 +34,7 @@ pub(in crate::serve) enum UploadField {
     Change,
 }
 
-/// The fields of each kind, besides `file`. Other flags of `smsq import` name files, or belong to a terminal.
+/// The fields of each kind, except `file`. Other flags of `smsq import` name files, or belong to a terminal.
 const LIST: &str = "campaign text column region international national smart unique at expires delimiter encoding sheet";
 const CHANGE: &str = "provider from window days timezone fallback-timezone max-rejects again";
 

@@ -2,7 +2,7 @@
 //! rejected rows can be downloaded.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use utoipa::ToSchema;
 
+use super::import_status::{ImportState, ImportStatus, RESULT};
 use super::upload_request::UploadRequest;
-use crate::atomic_file::AtomicFile;
 use crate::operations::{Actor, ListOptions, OperationError};
 use crate::serve::problem::Problem;
 use crate::store::Store;
@@ -39,7 +38,6 @@ const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
 /// What the folder of an upload contains: a folder with the file until it is imported, the request, then the result.
 const FILE: &str = "file";
 const REQUEST: &str = "fields.json";
-const RESULT: &str = "result.json";
 const REJECTS: &str = "rejects.csv";
 
 /// A file that is being uploaded, in a folder that is deleted unless it is accepted.
@@ -49,7 +47,7 @@ pub(in crate::serve) struct PartialUpload {
 }
 
 impl PartialUpload {
-    /// Stores the file and its request for good; returns the id of the upload. Blocks until the disk has them.
+    /// Stores the file and its request durably; returns the id of the upload. Blocks until the disk has them.
     fn accept(self, uploads: &Path, request: &UploadRequest) -> io::Result<String> {
         let mut output = File::create(self.folder.path().join(REQUEST))?;
         serde_json::to_writer(&mut output, request)?;
@@ -70,62 +68,6 @@ impl PartialUpload {
 fn millis_now() -> u128 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_millis()
-}
-
-/// The status of an import, which is stored when it ends.
-#[derive(Default, Serialize, Deserialize, ToSchema)]
-#[schema(as = Import)]
-pub(in crate::serve) struct ImportStatus {
-    #[serde(default)]
-    #[schema(required)]
-    import: String,
-    #[serde(default)]
-    #[schema(required)]
-    state: ImportState,
-    /// Why it failed
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String, required = false)]
-    detail: Option<String>,
-    /// The name of the file
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = String, required = false)]
-    file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    rejects_file: Option<Value>,
-    /// The other fields of the object that `smsq import --format json` prints.
-    #[serde(flatten)]
-    #[schema(ignore)]
-    counts: Map<String, Value>,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum ImportState {
-    #[default]
-    Running,
-    Done,
-    Failed,
-}
-
-impl ImportStatus {
-    fn failed(reason: &str) -> Self {
-        Self {
-            state: ImportState::Failed,
-            detail: Some(reason.to_owned()),
-            ..Self::default()
-        }
-    }
-
-    fn read(folder: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(folder.join(RESULT)).ok()?).ok()
-    }
-
-    fn write(&self, folder: &Path) -> io::Result<()> {
-        let mut file = AtomicFile::create(&folder.join(RESULT))?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        file.replace()
-    }
 }
 
 /// The rejected rows of an upload, for the page of its campaign.
@@ -175,9 +117,11 @@ impl Uploads {
         let folder = tempfile::Builder::new()
             .prefix(PARTIAL)
             .tempdir_in(&self.folder)?;
-        let name = Path::new(name).file_name().and_then(|name| name.to_str());
-        let is_usable = |name: &&str| name.len() <= 200 && !name.contains('\0');
-        let name = name.filter(is_usable).unwrap_or("list.csv");
+        let name = Path::new(name)
+            .file_name()
+            .and_then(|name| name.to_str())
+            .filter(|name| name.len() <= 200 && !name.contains('\0'))
+            .unwrap_or("list.csv");
         fs::create_dir(folder.path().join(FILE))?;
         let path = folder.path().join(FILE).join(name);
         Ok(PartialUpload { folder, path })
@@ -366,8 +310,9 @@ async fn import(folder: &Path, store: &Store, lists: &ListOptions) -> io::Result
         // Another server with the same folder imports it.
         return Ok(());
     }
-    let name = names(&folder.join(FILE)).next();
-    let name = name.ok_or(io::ErrorKind::NotFound)?;
+    let name = names(&folder.join(FILE))
+        .next()
+        .ok_or(io::ErrorKind::NotFound)?;
     let path = folder.join(FILE).join(&name);
     let uploaded = UploadRequest::read(&request)?;
     let rejects = folder.join(REJECTS);
@@ -377,11 +322,7 @@ async fn import(folder: &Path, store: &Store, lists: &ListOptions) -> io::Result
         Err(problem) => Err(problem),
     };
     let status = match result {
-        Ok(printed) => ImportStatus {
-            state: ImportState::Done,
-            file: Some(name),
-            ..serde_json::from_value(printed)?
-        },
+        Ok(printed) => ImportStatus::done(name, printed)?,
         Err(reason) => ImportStatus::failed(&reason),
     };
     status.write(folder)?;

@@ -152,7 +152,7 @@ impl WriterTask {
             Ok(results) => reply(group, results),
             Err(error) if group.len() == 1 || !error.is_rejection() => {
                 for submission in group {
-                    // A client that went away is not answered.
+                    // A disconnected client gets no answer.
                     let _ = submission.reply.send(Err(error.clone()));
                 }
             }
@@ -265,7 +265,7 @@ impl WriterTask {
 
 fn reply(group: Vec<Submission>, results: Vec<Vec<PostResult>>) {
     for (submission, results) in group.into_iter().zip(results) {
-        // A client that went away is not answered.
+        // A disconnected client gets no answer.
         let _ = submission.reply.send(Ok(results));
     }
 }

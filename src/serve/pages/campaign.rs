@@ -58,7 +58,7 @@ struct Button {
 }
 
 impl Button {
-    fn of(action: &Action) -> Self {
+    fn of(action: Action) -> Self {
         Self {
             name: action.as_str(),
             label: action.label(),
@@ -124,8 +124,8 @@ pub(super) async fn campaign(
                 Action::possible(settings, &summary.totals)
                     .into_iter()
                     .partition(is_later);
-            page.actions = now.iter().map(Button::of).collect();
-            page.more_actions = later.iter().map(Button::of).collect();
+            page.actions = now.into_iter().map(Button::of).collect();
+            page.more_actions = later.into_iter().map(Button::of).collect();
         }
     }
     render(StatusCode::OK, &visitor, &page)
@@ -189,7 +189,7 @@ mod tests {
             is_counted: true,
             sections: Sections::default().with_totals(&totals),
             last_hour: Some(Chart::of(&histogram, &LocalTime::system())),
-            actions: vec![Button::of(&Action::Pause)],
+            actions: vec![Button::of(Action::Pause)],
             ..CampaignPage::default()
         });
     }
