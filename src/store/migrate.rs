@@ -170,11 +170,19 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Migrat
     Ok(Migrated::UpToDate)
 }
 
-/// Applies one version. MySQL commits each statement at once, so its scripts can be repeated.
+/// Applies one version, unless another process has, which is a violation of the history's key. The history comes first,
+/// so that a process waits for the other one there. MySQL commits each statement at once, so there it comes last, and
+/// scripts can be repeated.
 async fn apply(connection: &mut Connection, version: &str, sql: &str) -> QueryResult<()> {
-    connection.begin_transaction().await?;
-    connection.run(sql).await?;
     let rows = [history::version.eq(version)];
-    insert_all!(connection, history::table, &rows)?;
+    let is_repeatable = matches!(connection, Connection::Mysql(_));
+    connection.begin_transaction().await?;
+    if !is_repeatable {
+        insert_all!(connection, history::table, &rows)?;
+    }
+    connection.run(sql).await?;
+    if is_repeatable {
+        insert_all!(connection, history::table, &rows)?;
+    }
     connection.commit().await
 }
