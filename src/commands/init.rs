@@ -101,11 +101,12 @@ mod tests {
             .collect();
         let table: toml::Table = settings.join("\n").parse().expect("valid TOML");
         let sections = table["providers"].as_table().expect("sections");
-        for (name, section) in sections {
-            let section = section.as_table().expect("a section").clone();
-            let section = provider::builtin_section(name).map_or(section.clone(), |known| {
-                provider::with_overrides(known, &section)
-            });
+        for (name, written) in sections {
+            let written = written.as_table().expect("a section");
+            let section = match provider::builtin_section(name) {
+                Some(known) => provider::with_overrides(known, written),
+                None => written.clone(),
+            };
             let secret = |_: &str| Some("secret".to_owned());
             Provider::from_section(name, &section, &secret).expect(name);
         }

@@ -19,8 +19,8 @@ use crate::sms::Timestamp;
 /// The limit of a provider's account or of a campaign. Instants are in microseconds.
 ///
 /// Counting starts in a sliding window needs every start, of all workers, and workers know the time with an error. A row
-/// that has only the next permitted instant needs neither: whoever takes a permit moves it by a spacing that is wide
-/// enough for any window and any error. The price is a part of the limit: the tolerance, once in each window. A worker
+/// that has only the next permitted instant needs neither: each permit moves it by a spacing that is wide enough for
+/// any window and any error. The price is a part of the limit: the tolerance, once in each window. A worker
 /// that is the only user for a window gets it back, because its starts all have the same error: with a database 50 ms
 /// away that is the difference between 94 % and 98 % of a limit per second. Windows of an hour or more are counted, so
 /// that they can be used as fast as the shorter ones allow.

@@ -650,7 +650,7 @@ impl Series {
         Ok(is_queued)
     }
 
-    /// The message is no longer unknown.
+    /// Removes a message from the unknown ones, once it is settled or queued.
     fn forget(&self, unknown: &Unknown) {
         if locked(&self.own).remove(unknown.id, unknown_at(unknown)) {
             let unknown = &self.context.progress.unknown;

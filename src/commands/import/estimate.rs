@@ -71,8 +71,8 @@ impl PreparedLists<'_> {
         let mut seen: HashMap<&str, SeenKeys> = HashMap::new();
         let mut estimates = Vec::new();
         for plan in &self.plans {
-            let seen = seen.entry(self.options.campaign_of(plan)).or_default();
-            estimates.push(self.estimate(plan, seen).await?);
+            let keys = seen.entry(self.options.campaign_of(plan)).or_default();
+            estimates.push(self.estimate(plan, keys).await?);
         }
         Ok(estimates)
     }
@@ -98,8 +98,9 @@ impl PreparedLists<'_> {
         let price = |phone: &str| prices?.of(phone);
         let known = store.map(|store| (store, campaign));
         let progress = self.context.console.progress(None, "checking");
-        let preview = plan.preview(seen, SAMPLES, known, &price, |rows| progress.set(rows));
-        let preview = preview.await?;
+        let preview = plan
+            .preview(seen, SAMPLES, known, &price, |rows| progress.set(rows))
+            .await?;
         Ok(ListEstimate {
             interpretation: plan.interpretation(),
             rejects: preview.rejects,

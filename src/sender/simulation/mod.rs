@@ -270,6 +270,15 @@ impl Simulation {
         totals
     }
 
+    /// How many phones got a message more than once.
+    async fn texted_twice(&self) -> usize {
+        let faults = self.faults().await;
+        faults
+            .iter()
+            .filter(|fault| fault.contains("was texted"))
+            .count()
+    }
+
     /// What must not have happened, by the history.
     async fn faults(&self) -> Vec<String> {
         let totals = self.store.totals(Some(self.campaign_id)).await;

@@ -54,7 +54,7 @@ impl Faults {
 /// How status lookups are answered.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sender) struct Lookups {
-    /// A message is listed so long after it was accepted.
+    /// The time from the acceptance of a message until it is listed.
     pub(in crate::sender) listed_after: Duration,
     /// The part of the lookups without a response, …
     pub(in crate::sender) lost: f64,

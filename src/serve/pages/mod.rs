@@ -97,7 +97,7 @@ fn problem_response(problem: &Problem, response: &Response) -> Response {
     page
 }
 
-/// There is no such address.
+/// Answers requests to addresses without a route.
 pub(super) async fn not_found(visitor: Result<Visitor, Problem>, headers: HeaderMap) -> Response {
     let problem = Problem::not_found("there is nothing at this address");
     if wants_html(&headers) {

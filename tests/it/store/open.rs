@@ -2,8 +2,8 @@
 
 use smsq::store::{Access, NewCampaign, Store, StoreErrorKind};
 
-use super::test_queue::{NOW, TestQueue, on_every_engine, sent};
-use crate::support::databases::{Kind, on_every_database};
+use super::test_queue::{NOW, TestQueue, create_tables, migrations, on_every_engine, sent};
+use crate::support::databases::{Database, Kind, on_every_database};
 
 const APPLIED: &str = "SELECT count(*) AS value FROM __diesel_schema_migrations";
 
@@ -19,20 +19,31 @@ async fn tables_are_created_once() {
     .await;
 }
 
+/// Opens a database in eight workers at once.
+async fn open_concurrently(db: &Database) {
+    let opening: Vec<_> = (0..8)
+        .map(|_| {
+            let url = db.url.clone();
+            tokio::spawn(async move { Store::open(&url, Access::Create).await.map(drop) })
+        })
+        .collect();
+    for opened in opening {
+        opened.await.expect("no panic").expect("a database");
+    }
+    assert_eq!(db.number("SELECT count(*) AS value FROM campaign"), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_workers_create_the_tables() {
+    on_every_database(async |db| open_concurrently(&db).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_workers_update_the_tables() {
     on_every_database(async |db| {
-        let url = db.url.clone();
-        let opening: Vec<_> = (0..8)
-            .map(|_| {
-                let url = url.clone();
-                tokio::spawn(async move { Store::open(&url, Access::Create).await.map(drop) })
-            })
-            .collect();
-        for opened in opening {
-            opened.await.expect("no panic").expect("a database");
-        }
-        assert_eq!(db.number("SELECT count(*) AS value FROM campaign"), 1);
+        let versions = migrations(db.kind);
+        create_tables(&db, &versions[..versions.len() - 1]);
+        open_concurrently(&db).await;
     })
     .await;
 }

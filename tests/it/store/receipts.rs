@@ -1,7 +1,7 @@
 //! Delivery receipts: the inbox, what receipts do to sent, unknown and failed messages, and the lease of a provider.
 
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use smsq::queue::Transition;
 use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
@@ -9,9 +9,10 @@ use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
 use smsq::store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
-    NOW, PROVIDER, TestQueue, after, failure, on_every_engine, phone, unknown,
+    NOW, PROVIDER, TestQueue, after, create_tables, failure, migrations, on_every_engine, phone,
+    unknown,
 };
-use crate::support::databases::{Database, Kind, on_every_database};
+use crate::support::databases::{Database, on_every_database};
 
 const KEEP: Duration = Duration::from_secs(72 * 3_600);
 
@@ -337,28 +338,7 @@ async fn receipt_of_a_message_claimed_meanwhile_is_kept() {
 
 /// Creates the tables of version 0011, in which each receipt has a row, with three sent messages.
 fn create_version_11(db: &Database) {
-    let engine = match db.kind {
-        Kind::Sqlite => "sqlite",
-        Kind::Mysql => "mysql",
-        Kind::Postgres => "postgres",
-    };
-    db.run(
-        "CREATE TABLE __diesel_schema_migrations (version VARCHAR(50) PRIMARY KEY NOT NULL,
-         run_on TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
-    );
-    let mut files: Vec<_> = fs::read_dir(format!("migrations/{engine}"))
-        .expect("migrations")
-        .map(|file| file.expect("a file").path())
-        .collect();
-    files.sort();
-    for file in &files[..11] {
-        let name = file.file_name().expect("a name").to_string_lossy();
-        db.run(&fs::read_to_string(file).expect("statements"));
-        let version = &name[..4];
-        db.run(&format!(
-            "INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"
-        ));
-    }
+    create_tables(db, &migrations(db.kind)[..11]);
     let now = NOW.as_millis();
     // One is delivered, one undelivered in its second part, and the receipt of the third came before its response.
     for (id, state, part, parts, due_at, sms_id, at) in [
