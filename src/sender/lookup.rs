@@ -123,6 +123,8 @@ pub(super) struct StatusLookups {
     own: Arc<Mutex<OwnUnknown>>,
     /// Providers with a series.
     busy: Vec<usize>,
+    /// When the last series ended.
+    ended_at: Instant,
     /// When each provider's next series may begin.
     free_at: HashMap<usize, Instant>,
     sender: mpsc::UnboundedSender<LookupEvent>,
@@ -140,6 +142,7 @@ impl StatusLookups {
             context,
             own: Arc::new(Mutex::new(OwnUnknown::new(REMEMBERED))),
             busy: Vec::new(),
+            ended_at: Instant::now(),
             free_at: HashMap::new(),
             sender,
             events,
@@ -205,6 +208,12 @@ impl StatusLookups {
     pub(super) fn end(&mut self, index: usize, free_at: Instant) {
         self.free_at.insert(index, free_at);
         self.busy.retain(|busy| *busy != index);
+        self.ended_at = Instant::now();
+    }
+
+    /// Whether no series has run since then: none has queued a message.
+    pub(super) fn is_idle_since(&self, at: Instant) -> bool {
+        self.busy.is_empty() && at >= self.ended_at
     }
 
     /// A lookup was concluded: many lookups take longer than one.
@@ -243,8 +252,7 @@ impl StatusLookups {
                 }
             }
         }
-        // Running lookups may still be answered.
-        Ok(!self.busy.is_empty() && now < since.plus(SERIES))
+        Ok(false)
     }
 
     /// There is something else to do.
@@ -327,7 +335,12 @@ impl Series {
     }
 
     async fn look_up_all(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
         for due in self.due_lookups().await? {
+            // A provider that answers slowly does not make it longer.
+            if began.elapsed() > SERIES {
+                break;
+            }
             tokio::time::sleep_until(self.next_at).await;
             self.look_up(due).await?;
         }

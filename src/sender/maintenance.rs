@@ -124,12 +124,13 @@ impl Maintenance {
                 return Ok(());
             }
         }
+        // Before the reading: the end of the run is decided by what is queued then.
+        let is_tidied = self.tidy().await?;
         let is_quiet = *self.quiet.borrow();
-        let snapshot = self.read(is_quiet).await?;
-        let queued = snapshot.queued.clone();
+        let snapshot = self.read(is_tidied || is_quiet).await?;
         // Without a dispatcher no one needs it.
         drop(events.send(MaintenanceEvent::Read(snapshot)));
-        self.tidy(&queued).await
+        Ok(())
     }
 
     /// Reclaims the messages of dead workers, and reads what others changed. Where it `requeues`, unknown messages that
@@ -205,12 +206,12 @@ impl Maintenance {
     }
 
     /// Once a lease: reclaims the messages of workers on no list, because one that was suspended while it was declared
-    /// dead may have claimed them afterwards, and ended. Removes old starts per recipient.
-    async fn tidy(&mut self, queued: &[QueuedCampaign]) -> Result<(), StoreError> {
+    /// dead may have claimed them afterwards, and ended. Removes old starts per recipient. Returns whether it was time.
+    async fn tidy(&mut self) -> Result<bool, StoreError> {
         let context = Arc::clone(&self.context);
         let lease = &context.lease;
         if Instant::now() < self.tidy_at {
-            return Ok(());
+            return Ok(false);
         }
         self.tidy_at = Instant::now() + lease.length();
         let store = context.database.reach().await?;
@@ -233,7 +234,12 @@ impl Maintenance {
             let orphans = Orphans {
                 known: context.claimed.ids(),
                 claimed_before: now.minus(lease.length()),
-                campaigns: queued.iter().map(|queued| queued.campaign.id).collect(),
+                campaigns: self
+                    .queued()
+                    .await?
+                    .iter()
+                    .map(|queued| queued.campaign.id)
+                    .collect(),
             };
             let batch = CommitBatch {
                 orphans: Some(orphans),
@@ -241,8 +247,7 @@ impl Maintenance {
             };
             context.database.reach().await?.commit(&batch).await?;
         }
-        self.requeue_unknown(queued).await?;
-        Ok(())
+        Ok(true)
     }
 
     /// Queues unknown messages of active campaigns that may be sent again. Returns how many.

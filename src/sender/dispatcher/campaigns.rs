@@ -54,7 +54,10 @@ impl Dispatcher {
             state.take_pause(pause, now);
         }
         self.admission = Arc::new(admission);
-        self.check_quiet(snapshot);
+        // Where the run may be over, that is decided first.
+        if self.check_quiet(snapshot) {
+            self.lookups.start(&self.providers, &mut self.tasks);
+        }
     }
 
     fn take_unserved(&mut self, unserved: Vec<Campaign>) {

@@ -87,7 +87,10 @@ impl Dispatcher {
             return Ok(None);
         };
         match self.lookups.is_awaited(&self.providers).await {
-            Ok(true) => Ok(None),
+            Ok(true) => {
+                self.lookups.start(&self.providers, &mut self.tasks);
+                Ok(None)
+            }
             Ok(false) => Ok(Some(ended)),
             Err(error) => {
                 self.warn_unread(error);
@@ -96,20 +99,24 @@ impl Dispatcher {
         }
     }
 
-    /// Checks whether a quiet worker is over, by what the database says.
-    pub(super) fn check_quiet(&mut self, snapshot: &DatabaseSnapshot) {
+    /// Checks whether a quiet worker is over, by what the database says. Returns whether it certainly goes on.
+    pub(super) fn check_quiet(&mut self, snapshot: &DatabaseSnapshot) -> bool {
         self.quiet.is_expiring = snapshot.is_expiring;
         self.quiet.failing = None;
-        if self
-            .quiet
-            .since
-            .is_some_and(|since| snapshot.read_at >= since)
-        {
-            self.quiet.ended = self.end_of_run(&snapshot.queued);
-            if self.quiet.ended.is_none() {
-                self.lookups.stop_waiting();
-            }
+        let Some(since) = self.quiet.since else {
+            return true;
+        };
+        // What lookups have queued since the reading is not in it.
+        let read_at = snapshot.read_at;
+        if read_at < since || !self.lookups.is_idle_since(read_at) {
+            return false;
         }
+        self.quiet.ended = self.end_of_run(&snapshot.queued);
+        let goes_on = self.quiet.ended.is_none();
+        if goes_on {
+            self.lookups.stop_waiting();
+        }
+        goes_on
     }
 
     /// The database could not be read.

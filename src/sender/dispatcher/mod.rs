@@ -308,7 +308,6 @@ impl Dispatcher {
             MaintenanceEvent::Journal(files, done) => self.journals.push((files, done)),
             MaintenanceEvent::Read(snapshot) if self.is_current(&snapshot) => {
                 self.take_snapshot(&snapshot);
-                self.lookups.start(&self.providers, &mut self.tasks);
             }
             MaintenanceEvent::Read(_) => {}
             MaintenanceEvent::Failed(error) => self.warn_unread(error),
