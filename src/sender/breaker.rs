@@ -90,6 +90,8 @@ struct Failing {
 
 /// How many failing messages are remembered; each further one counts as a sign of an outage.
 const MOST_FAILING: usize = 100_000;
+/// A message whose first attempt starts this soon after another's response may be at fault.
+const SHORTLY: Duration = Duration::from_secs(1);
 /// How many consecutive failures are remembered.
 const LONGEST_RUN: usize = 1_000;
 
@@ -255,10 +257,10 @@ impl CircuitBreaker {
         failing.is_some_and(|failing| failing.failed_at < self.responded_start)
     }
 
-    /// Whether the message may be at fault: others got a response while its first attempt ran, or later.
+    /// Whether the message may be at fault: others got a response shortly before its first attempt, or later.
     fn is_suspect(&self, message: Option<i64>) -> bool {
         let failing = message.and_then(|message| self.failing.get(&message));
-        failing.is_some_and(|failing| failing.started_at <= self.responded_at)
+        failing.is_some_and(|failing| failing.started_at <= self.responded_at.plus(SHORTLY))
     }
 
     /// Whether the failures up to this one are an outage, not the fault of a few messages.
@@ -313,7 +315,7 @@ mod tests {
 
     fn attempt(id: i64) -> FailedRequest {
         FailedRequest {
-            started_at: us(id),
+            started_at: instant(id),
             message: Some(id),
             refundable: vec![(id, 1)],
         }
@@ -324,8 +326,9 @@ mod tests {
         breaker.failed(attempt, failed_at, now, 1.0)
     }
 
-    fn us(us: i64) -> SteadyMicros {
-        SteadyMicros::new(us)
+    /// Instants that are far apart.
+    fn instant(number: i64) -> SteadyMicros {
+        SteadyMicros::new(number * 10_000_000)
     }
 
     fn at(seconds: i64) -> Timestamp {
@@ -359,7 +362,7 @@ mod tests {
     fn batch_is_one_failure_and_all_its_messages_are_refunded() {
         let mut breaker = breaker();
         let call = |first: i64| FailedRequest {
-            started_at: us(first),
+            started_at: instant(first),
             message: None,
             refundable: (first..first + 100).map(|id| (id, 1)).collect(),
         };
@@ -384,7 +387,7 @@ mod tests {
                 fail(&mut breaker, attempt(id), at(0)),
                 AttemptCharge::Counted
             );
-            assert!(!breaker.answered(us(id)));
+            assert!(!breaker.answered(instant(id)));
         }
     }
 
@@ -393,15 +396,15 @@ mod tests {
         let mut breaker = breaker();
         fail(&mut breaker, attempt(10), at(0));
         fail(&mut breaker, attempt(11), at(0));
-        assert!(!breaker.answered(us(9)));
+        assert!(!breaker.answered(instant(9)));
         let refunds = vec![(10, 1), (11, 1)];
         assert_eq!(
             fail(&mut breaker, attempt(12), at(0)),
             AttemptCharge::Free(refunds)
         );
-        assert!(!breaker.answered(us(9)));
+        assert!(!breaker.answered(instant(9)));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
-        assert!(breaker.answered(us(13)));
+        assert!(breaker.answered(instant(13)));
     }
 
     #[test]
@@ -424,18 +427,18 @@ mod tests {
             now = next;
         }
         breaker.probe();
-        assert!(breaker.answered(us(9)));
+        assert!(breaker.answered(instant(9)));
         assert_eq!(breaker.allowed(now), Allowed::Any);
     }
 
-    /// Message `id` fails for the `n`th time, each time 10 µs later.
+    /// Message `id` fails for the `n`th time, each time 10 steps later.
     fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> AttemptCharge {
         let attempt = FailedRequest {
-            started_at: us(n * 10),
+            started_at: instant(n * 10),
             message: Some(id),
             refundable: vec![(id, n)],
         };
-        breaker.failed(attempt, us(n * 10 + 1), at(0), 1.0)
+        breaker.failed(attempt, instant(n * 10 + 1), at(0), 1.0)
     }
 
     #[test]
@@ -443,7 +446,7 @@ mod tests {
         let mut breaker = breaker();
         assert_eq!(again(&mut breaker, 1, 0), AttemptCharge::Counted);
         // Sent at the same time, answered later: enough for one message, not for many.
-        breaker.responded(us(0), us(2));
+        breaker.responded(instant(0), instant(2));
         for n in 1..50 {
             assert_eq!(again(&mut breaker, 1, n), AttemptCharge::Counted, "{n}");
         }
@@ -452,13 +455,36 @@ mod tests {
     }
 
     #[test]
+    fn last_message_is_at_fault_shortly_after_a_response() {
+        for (later, is_charged) in [(SHORTLY, true), (SHORTLY * 2, false)] {
+            let mut breaker = breaker();
+            breaker.responded(instant(0), instant(1));
+            let mut started_at = instant(1).plus(later);
+            let mut charges = Vec::new();
+            for claim in 0..9 {
+                let attempt = FailedRequest {
+                    started_at,
+                    message: Some(1),
+                    refundable: vec![(1, claim)],
+                };
+                charges.push(breaker.failed(attempt, started_at, at(0), 1.0));
+                started_at = started_at.plus(SHORTLY * 10);
+            }
+            let are_counted = charges
+                .iter()
+                .all(|charge| *charge == AttemptCharge::Counted);
+            assert_eq!(are_counted, is_charged, "{later:?}");
+        }
+    }
+
+    #[test]
     fn messages_that_failed_before_others_were_read_are_charged() {
         let mut breaker = breaker();
         for id in 0..6 {
             again(&mut breaker, id, id);
-            let read_us = id * 10 + 5;
-            breaker.responded(us(read_us), us(read_us + 1));
-            breaker.answered(us(read_us));
+            let read = id * 10 + 5;
+            breaker.responded(instant(read), instant(read + 1));
+            breaker.answered(instant(read));
         }
         for n in 6..60 {
             assert_eq!(again(&mut breaker, n % 6, n), AttemptCharge::Counted, "{n}");
@@ -482,15 +508,15 @@ mod tests {
     fn outage_right_after_acceptances_is_refunded() {
         let mut breaker = breaker();
         // All started together; some got a response, then the provider was unavailable.
-        breaker.responded(us(0), us(5));
+        breaker.responded(instant(0), instant(5));
         let mut refunds = Vec::new();
         for id in 0..20 {
             let attempt = FailedRequest {
-                started_at: us(0),
+                started_at: instant(0),
                 message: Some(id),
                 refundable: vec![(id, 1)],
             };
-            match breaker.failed(attempt, us(6), at(0), 1.0) {
+            match breaker.failed(attempt, instant(6), at(0), 1.0) {
                 AttemptCharge::Counted => assert!(id < 2, "{id}"),
                 AttemptCharge::Free(given_back) => refunds.extend(given_back),
             }
@@ -501,14 +527,14 @@ mod tests {
     #[test]
     fn failed_connection_is_never_the_fault_of_a_message() {
         let mut breaker = breaker();
-        breaker.responded(us(0), us(1_000));
+        breaker.responded(instant(0), instant(1_000));
         for n in 0..3 {
             let attempt = FailedRequest {
-                started_at: us(n),
+                started_at: instant(n),
                 message: None,
                 refundable: vec![(1, n)],
             };
-            let charge = breaker.failed(attempt, us(n), at(0), 1.0);
+            let charge = breaker.failed(attempt, instant(n), at(0), 1.0);
             assert_eq!(matches!(charge, AttemptCharge::Free(_)), n == 2);
         }
     }
@@ -539,16 +565,16 @@ mod tests {
             let mut last_read = None;
             // Failures since the last answer that are not a message's own fault.
             let mut signs = Vec::new();
-            for (at_us, step) in (0_i64..).zip(&history) {
+            for (index, step) in (0_i64..).zip(&history) {
                 if breaker.probe_at().is_some() {
                     break;
                 }
-                let (started_us, ended_us) = (at_us * 10, at_us * 10 + 1);
+                let (started, ended) = (index * 10, index * 10 + 1);
                 let (id, message) = match *step {
                     TestStep::Read => {
-                        breaker.responded(us(started_us), us(ended_us));
-                        breaker.answered(us(started_us));
-                        last_read = Some(at_us);
+                        breaker.responded(instant(started), instant(ended));
+                        breaker.answered(instant(started));
+                        last_read = Some(index);
                         signs.clear();
                         continue;
                     }
@@ -556,16 +582,16 @@ mod tests {
                     TestStep::Unreached(id) => (id, None),
                 };
                 if message.is_some() {
-                    first.entry(id).or_insert(at_us);
+                    first.entry(id).or_insert(index);
                 }
                 let attempt = FailedRequest {
-                    started_at: us(started_us),
+                    started_at: instant(started),
                     message,
-                    refundable: vec![(id, at_us)],
+                    refundable: vec![(id, index)],
                 };
                 let is_own_fault = message.is_some() && last_read > first.get(&id).copied();
                 if !is_own_fault {
-                    signs.push((id, at_us));
+                    signs.push((id, index));
                 }
                 let expected = match signs.split_last() {
                     Some((_, earlier)) if !is_own_fault && signs.len() == 3 => {
@@ -573,8 +599,8 @@ mod tests {
                     }
                     _ => AttemptCharge::Counted,
                 };
-                let charge = breaker.failed(attempt, us(ended_us), at(0), 1.0);
-                assert_eq!(charge, expected, "{history:?} at {at_us}");
+                let charge = breaker.failed(attempt, instant(ended), at(0), 1.0);
+                assert_eq!(charge, expected, "{history:?} at {index}");
             }
         }
     }

@@ -374,7 +374,11 @@ fn message_fails_after_its_attempts_and_affects_no_other() {
 #[test]
 fn messages_that_always_get_503_fail_while_others_succeed() {
     for (bad, others) in [(1, 2), (6, 120)] {
-        let gateway = Practice::start(SandboxConfig::default());
+        // The others are answered after the first attempts of the bad ones have started.
+        let gateway = Practice::start(SandboxConfig {
+            latency: Duration::from_secs(1),
+            ..SandboxConfig::default()
+        });
         let scratch = Scratch::new();
         gateway.configure_without_references(&scratch, "");
         let never = reserved_list(8, bad);
