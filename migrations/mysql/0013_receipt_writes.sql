@@ -10,9 +10,19 @@ PREPARE smsq_add FROM @smsq_add;
 EXECUTE smsq_add;
 DEALLOCATE PREPARE smsq_add;
 
+-- The dedupe key of a message, unless it is the phone.
+SET @smsq_add = IF(
+    (SELECT count(*) FROM information_schema.columns
+     WHERE table_schema = database() AND table_name = 'sms_sent' AND column_name = 'dedupe_key') = 0,
+    'ALTER TABLE sms_sent ADD COLUMN dedupe_key VARBINARY(1024)',
+    'DO 0');
+PREPARE smsq_add FROM @smsq_add;
+EXECUTE smsq_add;
+DEALLOCATE PREPARE smsq_add;
+
 -- A message in any table. `at` is when it was sent, failed, or is due.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW sms_message AS
-SELECT id, campaign_id, import_id, phone, content, phone AS dedupe_key, 'sent' AS state, segments, attempts,
+SELECT id, campaign_id, import_id, phone, content, coalesce(dedupe_key, phone) AS dedupe_key, 'sent' AS state, segments, attempts,
     reference, provider, message_id,
     coalesce(accepted_claims, CASE WHEN accepted > 0 THEN CAST(claim AS CHAR) END) AS accepted_claims,
     delivery_class AS class, delivery_code AS code, delivery_reason AS reason, delivery_state AS delivery, resent_at,

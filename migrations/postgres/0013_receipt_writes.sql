@@ -19,9 +19,12 @@ CREATE INDEX receipt_message ON receipt (sms_id) WHERE sms_id IS NOT NULL;
 ALTER TABLE sms ADD COLUMN late_provider TEXT;
 ALTER TABLE sms ADD COLUMN late_awaits_receipt BOOLEAN;
 
+-- The dedupe key of a message, unless it is the phone.
+ALTER TABLE sms_sent ADD COLUMN dedupe_key TEXT;
+
 -- A message in any table. `at` is when it was sent, failed, or is due.
 CREATE VIEW sms_message AS
-SELECT id, campaign_id, import_id, phone, content, phone AS dedupe_key, 'sent' AS state, segments, attempts,
+SELECT id, campaign_id, import_id, phone, content, coalesce(dedupe_key, phone) AS dedupe_key, 'sent' AS state, segments, attempts,
     reference, provider, message_id,
     coalesce(accepted_claims, CASE WHEN accepted > 0 THEN CAST(claim AS TEXT) END) AS accepted_claims,
     delivery_class AS class, delivery_code AS code, delivery_reason AS reason, delivery_state AS delivery, resent_at,

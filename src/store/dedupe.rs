@@ -100,7 +100,6 @@ async fn read_origins(
             import_id,
             phone: phone.text,
             content: content.map(String::from),
-            // The keys of sent messages are not stored, and most are the phone.
             dedupe_key: key.filter(|_| !is_cancelled).map(String::from),
             has_failed: is_cancelled || is_undelivered || state == "failed",
             is_undelivered,

@@ -162,6 +162,7 @@ struct SentRow {
     campaign_id: i64,
     import_id: Option<i64>,
     phone: LossyText,
+    dedupe_key: Option<LossyText>,
     segments: Option<i32>,
     attempts: i32,
     accepted: i32,
@@ -513,7 +514,7 @@ impl Store {
         for keys in found.keys.chunks(ROWS) {
             transaction!(self, |connection| async {
                 for (campaign_id, key) in keys {
-                    transitions::remove_keys(connection, *campaign_id, &[key], RemovedKeys::All)
+                    transitions::remove_keys(connection, *campaign_id, &[key], RemovedKeys::Unused)
                         .await?;
                 }
                 QueryResult::Ok(())
@@ -633,7 +634,7 @@ async fn store_purged(
     }
     for (campaign_id, keys) in &counts.sent_keys {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        transitions::remove_keys(connection, *campaign_id, &keys, RemovedKeys::All).await?;
+        transitions::remove_keys(connection, *campaign_id, &keys, RemovedKeys::OfSent).await?;
     }
     store_counts(connection, counts, now).await?;
     let mut purged = Purged::default();
@@ -667,10 +668,10 @@ async fn delete_sent(
 ) -> QueryResult<()> {
     let found = || sms_sent::table.filter(sms_sent::id.eq_any(ids));
     delete_counted!(connection, sms_sent, found(), |row: SentRow| {
-        // Only an imported message has a key. `sms_sent` does not have it, unless it is the phone.
+        // A message that another program inserted has no key.
         if row.import_id.is_some() {
             let keys = counts.sent_keys.entry(row.campaign_id).or_default();
-            keys.push(row.phone.text);
+            keys.push(row.dedupe_key.unwrap_or(row.phone).text);
         }
         let count = counts.of(row.campaign_id, row.import_id, None);
         count.messages.sent += 1;

@@ -102,6 +102,7 @@ diesel::table! {
         content -> Nullable<Text>,
         params -> Nullable<Text>,
         resent_at -> Nullable<BigInt>,
+        dedupe_key -> Nullable<Text>,
     }
 }
 

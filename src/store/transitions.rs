@@ -1,7 +1,7 @@
 //! Moves messages between the states and the tables: all that move in the same way at once, by their ids. Only claims are
 //! written elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::dsl::case_when;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
@@ -13,7 +13,7 @@ use super::connection::{
     Connection, Prepared, ROWS, all_removed, delete_all, in_list, independent, insert_all,
     insert_new, load_locked, with_conn,
 };
-use super::schema::{sms, sms_failed, sms_key, sms_sent};
+use super::schema::{message, sms, sms_failed, sms_key, sms_sent};
 use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{
     CertainFailure, Doubt, NOT_STORED, Requeue, RowState, SentCounts, number_taken,
@@ -36,6 +36,7 @@ pub(super) struct QueuedSms {
     content: LossyText,
     params: LossyText,
     segments: Option<i32>,
+    dedupe_key: Option<LossyText>,
     state: i32,
     in_doubt: bool,
     attempts: i32,
@@ -83,6 +84,8 @@ pub(super) struct SentRow {
     delivery_state: Option<String>,
     content: Option<String>,
     params: Option<String>,
+    /// `None`: it is the phone.
+    dedupe_key: Option<String>,
     created_at: i64,
     sent_at: i64,
 }
@@ -140,6 +143,11 @@ impl QueuedSms {
                 .then(|| DeliveryState::Awaiting.as_str().to_owned()),
             content,
             params,
+            dedupe_key: self
+                .dedupe_key
+                .as_ref()
+                .filter(|key| key.text != self.phone)
+                .map(|key| key.text.clone()),
             created_at: self.created_at,
             sent_at: now.as_millis(),
         };
@@ -531,38 +539,72 @@ pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> 
 /// Which of the named dedupe keys are removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovedKeys {
-    /// Those of messages that were sent stay.
+    /// Those that a sent message took for good stay.
     NotSent,
+    /// Those of sent messages. Of the ones taken for good, those stay that another message has.
+    OfSent,
+    /// Those that no message has.
+    Unused,
     All,
 }
 
-/// Removes dedupe keys from a campaign; returns how many it had.
+/// Removes dedupe keys from a campaign; returns how many.
 pub(super) async fn remove_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[&str],
     which: RemovedKeys,
 ) -> QueryResult<usize> {
-    let with_sent = which == RemovedKeys::All;
-    let locked: Vec<String> = load_locked!(
+    let mut locked: Vec<(String, bool)> = load_locked!(
         connection,
         sms_key::table
             .filter(sms_key::campaign_id.eq(campaign_id))
             .filter(sms_key::dedupe_key.eq_any(keys))
-            .filter(sms_key::is_sent.eq(false).or(with_sent.into_sql::<Bool>()))
             .order(sms_key::dedupe_key)
-            .select(sms_key::dedupe_key)
+            .select((sms_key::dedupe_key, sms_key::is_sent))
     )?;
+    match which {
+        RemovedKeys::All => {}
+        RemovedKeys::NotSent => locked.retain(|(_, is_sent)| !is_sent),
+        RemovedKeys::OfSent | RemovedKeys::Unused => {
+            let may_be_used: Vec<&str> = locked
+                .iter()
+                .filter(|(_, is_sent)| *is_sent || which == RemovedKeys::Unused)
+                .map(|(key, _)| key.as_str())
+                .collect();
+            let used = used_keys(connection, campaign_id, &may_be_used).await?;
+            locked.retain(|(key, _)| !used.contains(key));
+        }
+    }
     if !locked.is_empty() {
+        let keys = locked.iter().map(|(key, _)| key);
         let removed = with_conn!(connection, |conn| delete(
             sms_key::table
                 .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(&locked))
+                .filter(sms_key::dedupe_key.eq_any(keys))
         )
         .execute(conn))?;
         all_removed(removed, locked.len())?;
     }
     Ok(locked.len())
+}
+
+/// Those of the keys that messages of the campaign have. Reads all its messages, so it is for few keys.
+async fn used_keys(
+    connection: &mut Connection,
+    campaign_id: i64,
+    keys: &[&str],
+) -> QueryResult<BTreeSet<String>> {
+    if keys.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let used: Vec<Option<LossyText>> = with_conn!(connection, |conn| message::table
+        .filter(message::campaign_id.eq(campaign_id))
+        .filter(message::dedupe_key.eq_any(keys))
+        .filter(message::state.ne("cancelled"))
+        .select(message::dedupe_key)
+        .load(conn))?;
+    Ok(used.into_iter().flatten().map(String::from).collect())
 }
 
 /// Adds dedupe keys to a campaign; returns how many it did not have.

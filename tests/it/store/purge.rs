@@ -1,10 +1,11 @@
 //! Purges delete settled messages in chunks and keep their counts.
 
-use smsq::sms::{Class, Timestamp};
+use smsq::queue::Settled;
+use smsq::sms::{Class, NewSms, Timestamp};
 use smsq::store::{Audited, CampaignFilter, Purge, Purged, Removal, RetryFilter};
 
 use super::test_queue::{
-    NOW, TestQueue, after, failed, failure, on_every_engine, phone, rows, sent, unknown,
+    NOW, TestQueue, after, again, failed, failure, on_every_engine, phone, row, rows, sent, unknown,
 };
 
 /// More than one chunk.
@@ -126,7 +127,43 @@ async fn purge_keeps_key_that_a_cancelled_message_has_lost() {
 }
 
 #[tokio::test]
-async fn other_keys_are_purged_with_the_last_message() {
+async fn purge_of_a_sent_message_keeps_the_key_of_another() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let own = NewSms {
+            dedupe_key: "order-7".to_owned(),
+            ..row(4)
+        };
+        queue.import(spring, vec![own]).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.import(spring, rows(4..5)).await;
+        queue.settle(&sms, sent()).await;
+        assert_eq!(purged(queue, after(1)).await.sent, 1);
+        assert_eq!(queue.import(spring, rows(4..5)).await.accepted, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purge_keeps_a_key_that_two_messages_have() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.settle(&sms, again()).await;
+        // Its request was accepted after all, when another one has its key.
+        queue.cancel(spring).await;
+        queue.import(spring, rows(0..1)).await;
+        assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
+        assert_eq!(purged(queue, after(1)).await.sent, 1);
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn purge_deletes_the_own_key_of_a_sent_message() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         let mut keyed = rows(0..2);
@@ -138,7 +175,7 @@ async fn other_keys_are_purged_with_the_last_message() {
         let first = queue.claim(worker.id, spring, 1).await.remove(0);
         queue.settle(&first, sent()).await;
         purged(queue, after(1)).await;
-        assert_eq!(queue.keys(), 2, "a message is left");
+        assert_eq!(queue.keys(), 1, "that of the other message");
         let second = queue.claim_one(worker.id, spring).await;
         queue.settle(&second, sent()).await;
         purged(queue, after(1)).await;

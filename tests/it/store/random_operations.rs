@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use smsq::queue::{Settled, Transition};
-use smsq::sms::{Class, NewSms, Sms};
-use smsq::store::{Audited, CampaignStatus, ResendReason, RetryFilter};
+use smsq::receipt::{Receipt, ReceiptState};
+use smsq::sms::{Acceptance, Class, NewSms, Sms};
+use smsq::store::{Audited, CampaignStatus, Purge, ResendReason, RetryFilter};
 
 use super::test_queue::{
-    NOW, TestQueue, after, again, failed, failure, fixed, phone, released, row, sent, unknown,
+    NOW, PROVIDER, TestQueue, after, again, failed, failure, fixed, phone, released, row, sent,
+    unknown,
 };
 use crate::support::databases::{Database, Kind, on_every_database};
 
@@ -22,6 +24,11 @@ enum Move {
         count: u64,
     },
     PlainInsert,
+    /// A message with a key of its own.
+    Post {
+        key: u64,
+        number: u64,
+    },
     Fix {
         index: usize,
         number: Option<u64>,
@@ -58,6 +65,21 @@ enum Move {
     Expire,
     Cancel,
     Resume,
+    Receipt {
+        claim: usize,
+        state: ReceiptState,
+    },
+    Purge,
+    PurgePerson {
+        number: u64,
+    },
+}
+
+fn awaiting() -> Transition {
+    Transition::Sent(Acceptance {
+        awaits_receipt: true,
+        ..Acceptance::default()
+    })
 }
 
 fn transitions() -> impl Strategy<Value = Transition> {
@@ -68,7 +90,8 @@ fn transitions() -> impl Strategy<Value = Transition> {
         in_doubt: true,
     };
     prop_oneof![
-        4 => Just(sent()),
+        2 => Just(sent()),
+        2 => Just(awaiting()),
         2 => Just(failed()),
         2 => Just(Transition::Failed(failure(Class::Unavailable))),
         1 => Just(Transition::NotAdmitted(failure(Class::Expired))),
@@ -82,9 +105,15 @@ fn transitions() -> impl Strategy<Value = Transition> {
 
 fn moves() -> impl Strategy<Value = Move> {
     let reasons = prop::sample::select(vec![ResendReason::Absent, ResendReason::NotAccepted]);
+    let receipt_states = prop::sample::select(vec![
+        ReceiptState::Accepted,
+        ReceiptState::Delivered,
+        ReceiptState::Undelivered,
+    ]);
     prop_oneof![
         2 => (0_u64..8, 1_u64..4).prop_map(|(first, count)| Move::Import { first, count }),
         1 => Just(Move::PlainInsert),
+        1 => (0_u64..4, 0_u64..8).prop_map(|(key, number)| Move::Post { key, number }),
         1 => (any::<usize>(), proptest::option::of(0_u64..12))
             .prop_map(|(index, number)| Move::Fix { index, number }),
         6 => (1_u32..4).prop_map(|want| Move::Claim { want }),
@@ -102,6 +131,9 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => Just(Move::Expire),
         1 => Just(Move::Cancel),
         2 => Just(Move::Resume),
+        3 => (0_usize..6, receipt_states).prop_map(|(claim, state)| Move::Receipt { claim, state }),
+        1 => Just(Move::Purge),
+        1 => (0_u64..8).prop_map(|number| Move::PurgePerson { number }),
     ]
 }
 
@@ -142,6 +174,13 @@ impl<'a> Life<'a> {
                 "INSERT INTO sms (campaign_id, phone, content, due_at)
                  VALUES ({campaign_id}, '+8613800138000', 'hello', 0)"
             )),
+            Move::Post { key, number } => {
+                let posted = NewSms {
+                    dedupe_key: format!("own {key}"),
+                    ..row(*number)
+                };
+                queue.import(campaign_id, vec![posted]).await;
+            }
             Move::Fix { index, number } => self.fix(*index, *number).await,
             Move::Claim { want } => {
                 let claimed = queue.claim(self.worker_id, campaign_id, *want).await;
@@ -164,17 +203,7 @@ impl<'a> Life<'a> {
                 let requeued = queue.store.requeue_unknown(campaign_id, None, 0, NOW).await;
                 requeued.expect("requeued");
             }
-            Move::RetryFailed { cancelled } => {
-                let filter = RetryFilter {
-                    class: cancelled.then_some(Class::Cancelled),
-                    ..RetryFilter::default()
-                };
-                queue
-                    .store
-                    .retry_failed(&filter, NOW, Audited::unrecorded())
-                    .await
-                    .expect("retried");
-            }
+            Move::RetryFailed { cancelled } => self.retry_failed(*cancelled).await,
             Move::RetryUnknown => {
                 let all = RetryFilter::default();
                 let retried = queue.store.retry_unknown(&all, NOW, Audited::unrecorded());
@@ -195,12 +224,7 @@ impl<'a> Life<'a> {
                 reason,
                 is_resent,
             } => self.prove(*index, *reason, *is_resent).await,
-            Move::Suppress { number } => {
-                let mut audited = Audited::unrecorded();
-                let listed = vec![(phone(*number), None)];
-                let listed = queue.store.suppress(listed, NOW, &mut audited).await;
-                listed.expect("listed");
-            }
+            Move::Suppress { number } => self.suppress(*number).await,
             Move::Unsuppress => {
                 let all = (0..8).map(phone).collect();
                 queue
@@ -222,7 +246,92 @@ impl<'a> Life<'a> {
                 cancelled.expect("cancelled");
             }
             Move::Resume => self.set(CampaignStatus::Active).await,
+            Move::Receipt { claim, state } => self.receive(*claim, *state).await,
+            Move::Purge => self.purge().await,
+            Move::PurgePerson { number } => self.purge_person(*number).await,
         }
+    }
+
+    async fn retry_failed(&self, cancelled: bool) {
+        let filter = RetryFilter {
+            class: cancelled.then_some(Class::Cancelled),
+            ..RetryFilter::default()
+        };
+        self.queue
+            .store
+            .retry_failed(&filter, NOW, Audited::unrecorded())
+            .await
+            .expect("retried");
+    }
+
+    async fn suppress(&self, number: u64) {
+        let mut audited = Audited::unrecorded();
+        let listed = vec![(phone(number), None)];
+        let listed = self.queue.store.suppress(listed, NOW, &mut audited).await;
+        listed.expect("listed");
+    }
+
+    async fn purge(&mut self) {
+        let mut purge = Purge::before(after(1), None);
+        let mut audited = Audited::unrecorded();
+        let store = &self.queue.store;
+        while let Some(_chunk) = store
+            .next_purge(&mut purge, NOW, &mut audited)
+            .await
+            .expect("purged")
+        {}
+        self.forget_purged();
+    }
+
+    async fn purge_person(&mut self, number: u64) {
+        let store = &self.queue.store;
+        store
+            .purge_person(&[phone(number)], NOW, Audited::unrecorded())
+            .await
+            .expect("purged");
+        self.forget_purged();
+    }
+
+    /// Forgets what is in no table any more.
+    fn forget_purged(&mut self) {
+        let left: BTreeSet<i64> = self
+            .queue
+            .db
+            .numbers(
+                "SELECT id AS value FROM sms UNION SELECT id FROM sms_failed UNION SELECT id FROM sms_sent",
+            )
+            .into_iter()
+            .collect();
+        self.claims.retain(|sms| left.contains(&sms.id));
+        self.accepted.retain(|id| left.contains(id));
+        self.in_doubt.retain(|id, _| left.contains(id));
+        self.keys.retain(|id, _| left.contains(id));
+    }
+
+    /// A receipt of a message that was claimed.
+    async fn receive(&mut self, claim: usize, state: ReceiptState) {
+        if self.claims.is_empty() {
+            return;
+        }
+        let newest = self.claims.len() - 1;
+        let sms = &self.claims[newest - claim % self.claims.len()];
+        let receipt = Receipt {
+            reference: Some(sms.reference.clone()),
+            message_id: None,
+            phone: Some(sms.phone.clone()),
+            state,
+            failure: (state == ReceiptState::Undelivered).then(|| failure(Class::Recipient)),
+            at: Some(NOW),
+            part: None,
+        };
+        self.queue
+            .store
+            .add_receipts(PROVIDER, &[receipt], after(2))
+            .await
+            .expect("stored");
+        // It may have been replaced.
+        let sent = format!("SELECT id AS value FROM sms_sent WHERE id = {}", sms.id);
+        self.accepted.extend(self.queue.db.numbers(&sent));
     }
 
     async fn set(&self, state: CampaignStatus) {

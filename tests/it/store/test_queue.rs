@@ -23,7 +23,9 @@ pub(super) const PROVIDER: &str = "cellar";
 const ROWS: &str = "
     SELECT id, campaign_id, import_id, dedupe_key, attempts, claim, reference,
            CASE state WHEN 0 THEN 'ready' WHEN 1 THEN 'sending' ELSE 'unknown' END AS place FROM sms
-    UNION ALL SELECT id, campaign_id, import_id, NULL, attempts, claim, reference, 'sent' FROM sms_sent
+    UNION ALL SELECT id, campaign_id, import_id,
+           CASE WHEN import_id IS NOT NULL THEN coalesce(dedupe_key, phone) END, attempts, claim, reference, 'sent'
+           FROM sms_sent
     UNION ALL SELECT id, campaign_id, import_id, dedupe_key, attempts, claim, reference, class FROM sms_failed";
 
 pub(super) struct TestQueue {
@@ -465,7 +467,9 @@ impl TestQueue {
         none(
             &format!(
                 "SELECT min(id) AS value FROM ({ROWS}) AS t WHERE dedupe_key IS NOT NULL
-                 AND place <> 'cancelled' GROUP BY campaign_id, dedupe_key HAVING count(*) > 1"
+                 AND place <> 'cancelled' AND NOT EXISTS (SELECT 1 FROM sms_key AS k
+                     WHERE k.campaign_id = t.campaign_id AND k.dedupe_key = t.dedupe_key AND k.is_sent)
+                 GROUP BY campaign_id, dedupe_key HAVING count(*) > 1"
             ),
             "messages with the same key",
         );
