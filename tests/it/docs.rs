@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::proxy::carry;
 use crate::support::running::{PATIENCE, eventually};
+use crate::support::tables::wrong_table;
 use crate::support::{Scratch, repository};
 
 /// The address that the pages give the practice gateway; a test uses a free port instead.
@@ -566,6 +567,34 @@ fn architecture_page_names_files_and_functions_that_exist() {
             "`src/{name}` is missing in docs/architecture.md"
         );
     }
+}
+
+#[test]
+fn reference_has_the_table_of_settings() {
+    let defaults = read(Path::new(&repository("config/default.toml")));
+    let mut table = String::from("| setting | default | meaning |\n| --- | --- | --- |\n");
+    let (mut section, mut meaning) = (String::new(), Vec::new());
+    for line in defaults.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            meaning.push(comment.replace('|', "\\|"));
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            section = format!("{}.", name.trim_end_matches(']'));
+        } else if let Some((name, default)) = line.split_once(" = ") {
+            let default = match default.trim_matches('"') {
+                "" | "[]" => "",
+                default => &format!("`{default}`"),
+            };
+            let meaning = meaning.join(" ");
+            let _ = writeln!(table, "| `{section}{name}` | {default} | {meaning} |");
+        }
+        meaning.clear();
+    }
+    assert_eq!(
+        wrong_table("docs/reference.md", "Configuration", &table),
+        None
+    );
 }
 
 #[test]

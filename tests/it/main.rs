@@ -13,6 +13,7 @@ mod database_outage;
 mod docs;
 mod faults;
 mod flows;
+mod json;
 mod kill;
 mod limits;
 mod lists;

@@ -16,6 +16,7 @@ use smsq::provider::{Message, Provider, PullShape, RequestContext, builtin, buil
 use smsq::sms::{Outcome, Timestamp};
 
 use crate::support::repository;
+use crate::support::tables::wrong_table;
 
 /// What `config/providers/NAME.example.toml` says about a vendor.
 #[derive(Deserialize)]
@@ -338,14 +339,6 @@ fn tables() -> [(&'static str, String); 2] {
     [("Providers", fetched), ("Posted receipts", posted)]
 }
 
-/// The page with `table` in place of the first table below the heading.
-fn with_table(page: &str, heading: &str, table: &str) -> String {
-    let below = page.find(&format!("\n## {heading}\n")).expect(heading);
-    let start = below + page[below..].find("\n| ").expect("a table") + 1;
-    let length = page[start..].find("\n\n").expect("its end") + 1;
-    format!("{}{table}{}", &page[..start], &page[start + length..])
-}
-
 /// What is missing of a vendor. A new file in `config/providers` needs nothing else.
 #[test]
 fn every_vendor_has_its_examples_and_its_documentation() {
@@ -398,19 +391,9 @@ fn every_vendor_has_its_examples_and_its_documentation() {
             }
         }
     }
-    let path = repository("docs/receipts.md");
-    let page = fs::read_to_string(&path).expect("a page");
-    let written = tables()
-        .iter()
-        .fold(page.clone(), |page, (heading, table)| {
-            with_table(&page, heading, table)
-        });
-    if std::env::var_os("SMSQ_DOCS").is_some_and(|value| value == "update") {
-        fs::write(&path, written).expect("the page is written");
-    } else if written != page {
-        missing.push_str(
-            "- docs/receipts.md: `SMSQ_DOCS=update cargo test --test it vendors::every_vendor` writes its tables\n",
-        );
+    for (heading, table) in tables() {
+        let wrong = wrong_table("docs/receipts.md", heading, &table);
+        missing.extend(wrong.map(|wrong| format!("- {wrong}")));
     }
     assert!(missing.is_empty(), "missing for vendors:\n{missing}");
 }

@@ -1,13 +1,12 @@
 //! The description of the API: it is true, and the table of routes in `docs/serving.md` is made from it.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
 use super::{ROLES, Served};
 use crate::support::Scratch;
+use crate::support::tables::wrong_table;
 
 /// Method, path and description of each operation.
 fn operations(described: &Value) -> Vec<(String, &str, &Value)> {
@@ -74,17 +73,6 @@ fn page_about_the_server_has_the_table_of_routes() {
             "| `{method} {path}` | {summary} | `{roles}` | {limits} |"
         );
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/serving.md");
-    let page = fs::read_to_string(&path).expect("a page");
-    let (before, rest) = page
-        .split_once("\n## Routes of the API\n")
-        .expect("the section of routes");
-    let (_, after) = rest.split_once("\n## ").expect("a section after it");
-    let written = format!("{before}\n## Routes of the API\n\n{table}\n## {after}");
-    if std::env::var_os("SMSQ_DOCS").is_some_and(|value| value == "update") {
-        fs::write(&path, written).expect("the page is written");
-        return;
-    }
-    let hint = "`SMSQ_DOCS=update cargo test --test it openapi::page_about` writes the table";
-    assert_eq!(page, written, "{hint}");
+    let wrong = wrong_table("docs/serving.md", "Routes of the API", &table);
+    assert_eq!(wrong, None);
 }

@@ -10,6 +10,7 @@ pub(crate) mod running;
 pub(crate) mod scripted;
 pub(crate) mod server;
 pub(crate) mod shell;
+pub(crate) mod tables;
 pub(crate) mod timed_provider;
 pub(crate) mod tls;
 
