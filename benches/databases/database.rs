@@ -54,7 +54,7 @@ impl Database {
             concurrency: 64,
             lease_ms: 30_000,
         };
-        let worker_id = store.register_worker(&worker, now).await?;
+        let worker_id = store.workers().register(&worker, now).await?;
         Ok(Self {
             engine,
             store,
@@ -71,7 +71,8 @@ impl Database {
         let now = self.store.now().await?;
         let import_id = self
             .store
-            .begin_import(self.campaign_id, "bench.csv", "", None, now)
+            .imports()
+            .begin(self.campaign_id, "bench.csv", "", None, now)
             .await?;
         let mut line = 1;
         while line <= messages {
@@ -88,7 +89,7 @@ impl Database {
                 rejected: 0,
                 last_line: until - 1,
             };
-            self.store.enqueue(&batch).await?;
+            self.store.imports().enqueue(&batch).await?;
             line = until;
         }
         Ok(())

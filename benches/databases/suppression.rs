@@ -69,7 +69,8 @@ async fn load(database: &Database) -> anyhow::Result<()> {
         });
         database
             .store
-            .suppress(phones.collect(), now, &mut Audited::unrecorded())
+            .suppression()
+            .add(phones.collect(), now, &mut Audited::unrecorded())
             .await?;
     }
     Ok(())

@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let store = findings.check_database(context).await?;
     let mut campaigns = Vec::new();
     if let Some(store) = &store {
-        campaigns = store.campaign_totals().await?.campaigns;
+        campaigns = store.report().campaign_totals().await?.campaigns;
         campaigns.retain(|(campaign, totals)| {
             campaign.state != CampaignStatus::Cancelled && totals.queued + totals.sending > 0
         });
@@ -322,7 +322,7 @@ impl Findings {
 
     /// Compares the counts of imports with the messages.
     async fn check_messages(&mut self, store: &Store) -> anyhow::Result<()> {
-        let audit = store.check_counts().await?;
+        let audit = store.report().check_counts().await?;
         self.has_lost = !audit.is_sound();
         let campaigns = store.campaigns().await?;
         for import in &audit.imports {

@@ -79,7 +79,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let Summaries { campaigns, removed } = &summaries;
     let mut object = status::json(campaign.is_some(), campaigns, removed, &[]);
-    let unmatched = store.unmatched_receipts().await?;
+    let unmatched = store.receipts().count_unmatched().await?;
     object["receipts"] = json(&summary);
     object["receipts"]["unmatched"] = unmatched.into();
     context.print(&summaries_text(campaigns, removed), &object)?;
@@ -114,7 +114,7 @@ async fn providers(
         providers.insert(name.clone(), provider);
         return Ok(providers);
     }
-    let mut names = store.awaiting_providers().await?;
+    let mut names = store.receipts().awaiting_providers().await?;
     names.extend(context.config.own_providers.iter().cloned());
     names.extend(context.config.default_provider.clone());
     for name in names {

@@ -114,7 +114,7 @@ async fn check_output(
     // A device or a pipe has no content to lose.
     let exists = file.is_file();
     if exists {
-        let lists = store.imported_files().await?.into_iter();
+        let lists = store.imports().imported_files().await?.into_iter();
         kept.extend(lists.map(|list| (list.into(), "a list that was imported")));
     }
     let shown = file.display();

@@ -93,7 +93,7 @@ impl Status {
             is_one: campaign.is_some(),
             summaries: Summaries::default(),
             without_campaign: Vec::new(),
-            workers: store.workers().await?,
+            workers: store.report().worker_loads().await?,
             pauses: store.provider_pauses(now).await?,
             failures: Vec::new(),
         };
@@ -101,11 +101,11 @@ impl Status {
             status.summaries = Summaries::of(store, &campaign).await?;
         } else {
             status.summaries = Summaries::all(store).await?;
-            status.without_campaign = store.without_campaign().await?;
+            status.without_campaign = store.report().without_campaign().await?;
         }
         let campaigns = status.summaries.campaigns.iter();
         for campaign in campaigns.filter(|campaign| campaign.totals.queued > 0) {
-            if let Some(reason) = store.last_failure(&campaign.campaign).await? {
+            if let Some(reason) = store.report().last_failure(&campaign.campaign).await? {
                 status.failures.push((campaign.campaign.clone(), reason));
             }
         }

@@ -209,7 +209,7 @@ async fn list(context: &Context) -> anyhow::Result<Exit> {
     let mut after: Option<String> = None;
     let mut objects = Vec::new();
     loop {
-        let page = store.suppressed(after.as_deref(), PAGE).await?;
+        let page = store.suppression().page(after.as_deref(), PAGE).await?;
         let Some(last) = page.last() else { break };
         after = Some(last.phone.clone());
         let mut text = String::new();

@@ -45,6 +45,7 @@ pub async fn run(
         Some(token) => {
             let (store, campaign) = (target.store, target.campaign);
             store
+                .imports()
                 .interrupted_uploads(campaign.id, plan.hash(), token)
                 .await?
         }
@@ -80,7 +81,8 @@ pub async fn run(
     for (id, ..) in interrupted {
         target
             .store
-            .finish_import(id, target.store.now().await?)
+            .imports()
+            .finish(id, target.store.now().await?)
             .await?;
     }
     importer.finish().await
@@ -111,7 +113,8 @@ impl<'a> Importer<'a> {
         let begun =
             target
                 .store
-                .begin_import(target.campaign.id, name, hash, target.posted_by, now);
+                .imports()
+                .begin(target.campaign.id, name, hash, target.posted_by, now);
         Ok(Self {
             target,
             id: begun.await?,
@@ -148,7 +151,7 @@ impl<'a> Importer<'a> {
             last_line: parsed.last_line,
             rows: messages,
         };
-        let enqueued = store.enqueue(&batch).await?;
+        let enqueued = store.imports().enqueue(&batch).await?;
         let summary = &mut self.summary;
         let before = summary.segments;
         summary.rows += batch.row_count;
@@ -196,14 +199,14 @@ impl<'a> Importer<'a> {
 
     async fn note(&self, note: ImportTexts<'_>) -> Result<(), ImportError> {
         if note != ImportTexts::default() {
-            self.target.store.add_import_texts(self.id, note).await?;
+            self.target.store.imports().add_texts(self.id, note).await?;
         }
         Ok(())
     }
 
     pub(super) async fn finish(self) -> Result<Summary, ImportError> {
         let store = self.target.store;
-        store.finish_import(self.id, store.now().await?).await?;
+        store.imports().finish(self.id, store.now().await?).await?;
         Ok(self.summary)
     }
 }

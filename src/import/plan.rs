@@ -116,7 +116,7 @@ impl Plan {
         pipeline::stream::<_, ImportError>(task, async |parsed| {
             let rows = || parsed.rows.iter().map(|row| &row.message);
             let ids: Vec<i64> = rows().filter_map(|row| row.replaces).collect();
-            let origins = store.origins(&ids).await?;
+            let origins = store.imports().origins(&ids).await?;
             found.extend(rows().filter_map(|row| {
                 let origin = origins.get(&row.replaces?)?;
                 origin.shares_with(row).then_some(origin.campaign_id)
@@ -126,7 +126,7 @@ impl Plan {
         .await?;
         if found.is_empty() {
             // All were replaced by an earlier import: the same file again goes to the same campaign.
-            found.extend(store.campaign_of_file(self.hash()).await?);
+            found.extend(store.imports().campaign_of_file(self.hash()).await?);
         }
         let ids: Vec<i64> = found.into_iter().collect();
         let names = store.campaign_names(&ids).await?;

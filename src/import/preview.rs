@@ -60,7 +60,7 @@ impl Plan {
                     // No campaign has the id 0.
                     let campaign = campaign.map_or(0, |campaign| campaign.id);
                     let rows: Vec<_> = parsed.rows.iter().map(|row| &row.message).collect();
-                    store.decide(campaign, &rows).await?
+                    store.imports().decide(campaign, &rows).await?
                 }
                 None => vec![NEW; parsed.rows.len()],
             };

@@ -202,6 +202,7 @@ async fn file_that_grows_during_import_is_reported() {
     );
     let totals = fixture
         .store
+        .report()
         .totals(Some(fixture.campaign.id))
         .await
         .expect("counts");

@@ -42,17 +42,17 @@ impl QueueState {
         default_provider: Option<&str>,
     ) -> Result<Self, StoreError> {
         let now = store.now().await?;
-        let CampaignTotals { campaigns, removed } = store.campaign_totals().await?;
+        let CampaignTotals { campaigns, removed } = store.report().campaign_totals().await?;
         let mut oldest_due = Duration::ZERO;
         for (campaign, totals) in &campaigns {
             if totals.queued > 0
                 && is_open(campaign, now)
-                && let Some(first) = store.first_due(campaign.id).await?
+                && let Some(first) = store.report().first_due(campaign.id).await?
             {
                 oldest_due = oldest_due.max(now.since(first.due_at));
             }
         }
-        let workers = store.worker_rows().await?;
+        let workers = store.workers().all().await?;
         let silent_since = |at: Timestamp| now.as_millis().saturating_sub(at.as_millis());
         let alive_workers = workers
             .iter()
@@ -63,9 +63,9 @@ impl QueueState {
             oldest_due,
             alive_workers,
             dead_workers: workers.len() as u64 - alive_workers,
-            suppressed: store.count_suppressed().await?,
-            unmatched_receipts: store.unmatched_receipts().await?,
-            imported: store.imported_rows().await?,
+            suppressed: store.suppression().count().await?,
+            unmatched_receipts: store.receipts().count_unmatched().await?,
+            imported: store.report().imported_rows().await?,
         })
     }
 

@@ -319,6 +319,7 @@ impl ListOptions {
         for plan in plans {
             let (name, now) = (self.campaign_of(plan), store.now().await?);
             let other = store
+                .imports()
                 .imported_elsewhere(plan.hash(), name, now.minus(DAY))
                 .await?;
             let Some((campaign, at)) = other else {

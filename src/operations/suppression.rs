@@ -33,7 +33,10 @@ impl<'a> Suppressing<'a> {
             .map(|phone| (phone.into_string(), self.reason.map(str::to_owned)))
             .collect();
         let now = self.store.now().await?;
-        self.store.suppress(rows, now, &mut self.audited).await?;
+        self.store
+            .suppression()
+            .add(rows, now, &mut self.audited)
+            .await?;
         Ok(())
     }
 
@@ -55,7 +58,11 @@ pub async fn suppress(
     let detail = format!("added {} to the suppression list", mask(phone.as_str()));
     let mut audited = actor.audited("suppress", None, move |_| detail.clone());
     let now = store.now().await?;
-    Ok(store.suppress(vec![row], now, &mut audited).await? > 0)
+    Ok(store
+        .suppression()
+        .add(vec![row], now, &mut audited)
+        .await?
+        > 0)
 }
 
 /// Removes phones; returns how many were on the list.
@@ -70,6 +77,7 @@ pub async fn unsuppress(
         format!("removed {numbers} from the suppression list")
     });
     Ok(store
-        .unsuppress(phones, store.now().await?, audited)
+        .suppression()
+        .remove(phones, store.now().await?, audited)
         .await?)
 }

@@ -162,7 +162,12 @@ impl ReceiptPuller {
     }
 
     async fn awaits(&self, provider: &str, campaign: Option<i64>) -> Result<bool, StoreError> {
-        if self.store.is_awaiting(provider, campaign).await? {
+        if self
+            .store
+            .receipts()
+            .is_awaiting(provider, campaign)
+            .await?
+        {
             return Ok(true);
         }
         let now = self.store.now().await?;
@@ -171,7 +176,11 @@ impl ReceiptPuller {
             provider,
             is_default: self.is_default(provider),
         };
-        let found = self.store.unknown_span(tried, campaign, &recent).await?;
+        let found = self
+            .store
+            .receipts()
+            .unknown_span(tried, campaign, &recent)
+            .await?;
         Ok(found.is_some())
     }
 
@@ -235,12 +244,19 @@ impl ReceiptPuller {
     async fn end_waits(&self) -> Result<u64, StoreError> {
         let before = self.store.now().await?.minus(self.no_report_after);
         let mut ended = 0;
-        for name in self.store.awaiting_providers().await? {
+        for name in self.store.receipts().awaiting_providers().await? {
             let is_behind = self.fetched_elsewhere.contains(&name)
                 || self.providers.iter().any(|pulled| pulled.is_behind(&name));
             let old = Timestamp::from_millis(0)..=before;
-            if !is_behind && self.store.awaiting_span(&name, &old).await?.is_some() {
-                ended += self.store.end_awaiting(&name, before).await?;
+            if !is_behind
+                && self
+                    .store
+                    .receipts()
+                    .awaiting_span(&name, &old)
+                    .await?
+                    .is_some()
+            {
+                ended += self.store.receipts().end_awaiting(&name, before).await?;
             }
         }
         Ok(ended)
@@ -252,11 +268,15 @@ impl ReceiptPuller {
         loop {
             let began = Instant::now();
             let now = self.store.now().await?;
-            let due = self.store.next_receipt_due().await?;
+            let due = self.store.receipts().next_due().await?;
             if *self.stop.borrow() || due.is_none_or(|due| due > now) {
                 return Ok(all);
             }
-            let applied = self.store.apply_receipts(self.no_report_after, now).await?;
+            let applied = self
+                .store
+                .receipts()
+                .apply(self.no_report_after, now)
+                .await?;
             all += applied;
             if is_gentle {
                 tokio::time::sleep(began.elapsed()).await;

@@ -173,7 +173,8 @@ impl ReceiptPuller {
         let until = now.plus(LEASE);
         let lease = self
             .store
-            .lease_receipts(name, self.holder, now, until, None);
+            .receipts()
+            .lease(name, self.holder, now, until, None);
         let Some(lease) = lease.await? else {
             summary.busy.push(name.to_owned());
             return Ok(false);
@@ -202,7 +203,8 @@ impl ReceiptPuller {
         let stopped_at = pass.position.as_ref().and_then(text_of);
         let pulled_at = done.as_ref().is_ok_and(|done| *done).then_some(now);
         self.store
-            .release_receipts(name, self.holder, pulled_at, stopped_at.as_deref())
+            .receipts()
+            .release(name, self.holder, pulled_at, stopped_at.as_deref())
             .await?;
         let pulled = &mut self.providers[index];
         match done {
@@ -294,14 +296,18 @@ impl Pass<'_> {
         let mut awaited = Vec::new();
         for span in spans {
             let name = self.pulled.provider.name();
-            let found = self.store.awaiting_span(name, &span).await?;
+            let found = self.store.receipts().awaiting_span(name, &span).await?;
             awaited.extend(found);
             if self.source.shape != PullShape::Ask {
                 let tried = TriedAt {
                     provider: name,
                     is_default: self.is_default,
                 };
-                let found = self.store.unknown_span(tried, None, &span).await?;
+                let found = self
+                    .store
+                    .receipts()
+                    .unknown_span(tried, None, &span)
+                    .await?;
                 awaited.extend(found);
             }
         }
@@ -436,7 +442,11 @@ impl Pass<'_> {
             let span = *first..=*last;
             loop {
                 let name = self.pulled.provider.name().to_owned();
-                let messages = self.store.awaiting(&name, &span, after, ASKED).await?;
+                let messages = self
+                    .store
+                    .receipts()
+                    .awaiting(&name, &span, after, ASKED)
+                    .await?;
                 if messages.is_empty() {
                     break;
                 }
@@ -547,9 +557,13 @@ impl Pass<'_> {
         }
         let (name, now) = (self.pulled.provider.name(), self.store.now().await?);
         let position = self.position.as_ref().and_then(text_of);
-        let lease =
-            self.store
-                .lease_receipts(name, self.holder, now, now.plus(LEASE), position.as_deref());
+        let lease = self.store.receipts().lease(
+            name,
+            self.holder,
+            now,
+            now.plus(LEASE),
+            position.as_deref(),
+        );
         if lease.await?.is_none() {
             return Err(PullError::Ended);
         }
@@ -563,7 +577,7 @@ impl Pass<'_> {
         loop {
             let name = self.pulled.provider.name();
             let stored = match self.store.now().await {
-                Ok(now) => self.store.add_receipts(name, receipts, now).await,
+                Ok(now) => self.store.receipts().add(name, receipts, now).await,
                 Err(error) => Err(error),
             };
             let error = match stored {

@@ -49,6 +49,7 @@ impl Histogram {
             return Ok(None);
         }
         let spans = store
+            .report()
             .outcomes_over_time(campaigns, from, width, spans)
             .await?;
         Ok(Some(Self {

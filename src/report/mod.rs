@@ -310,11 +310,14 @@ impl Report {
             .prices
             .values()
             .map(super::prices::Prices::longest_prefix);
-        let sent = store.sent(filter, digits.max().unwrap_or(0)).await?;
+        let sent = store
+            .report()
+            .sent(filter, digits.max().unwrap_or(0))
+            .await?;
         let kept: u64 = sent.counts.iter().map(|count| count.messages).sum();
         let purged = totals.sent.saturating_sub(kept);
 
-        let classes = store.failed_by_class(filter).await?;
+        let classes = store.report().failed_by_class(filter).await?;
         let opted_out = classes
             .iter()
             .filter(|count| count.class == Class::OptedOut.as_str());
@@ -329,7 +332,7 @@ impl Report {
         let bill = Bill::new(&sent.counts, purged, &options.prices);
         let took = sent.facts.first_at.zip(sent.facts.last_at);
         let took = took.map(|(first, last)| last.since(first));
-        let lists = store.lists(filter).await?;
+        let lists = store.report().lists(filter).await?;
         let text = Lists::text(&lists);
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
@@ -338,7 +341,7 @@ impl Report {
             undelivered_by_reason: undelivered_reasons(store, filter, &totals).await?,
             delivery_time: match totals.delivery {
                 Some(counts) if counts.delivered > 0 => {
-                    DeliveryTime::of(&store.delivery_times(filter).await?)
+                    DeliveryTime::of(&store.report().delivery_times(filter).await?)
                 }
                 _ => None,
             },
@@ -500,15 +503,20 @@ impl Report {
         let mut failures = Failures::default();
         let mut undelivered = Undelivered::default();
         match listing {
-            Listing::Undelivered => undelivered = store.undelivered(self.filter).await?,
-            _ => failures = store.failures(self.filter).await?,
+            Listing::Undelivered => undelivered = store.report().undelivered(self.filter).await?,
+            _ => failures = store.report().failures(self.filter).await?,
         }
         let mut left = most;
         while left > 0 {
             let size = PAGE.min(left);
             let mut page = match listing {
-                Listing::Undelivered => store.next_undelivered(&mut undelivered, size).await?,
-                _ => store.next_failures(&mut failures, size).await?,
+                Listing::Undelivered => {
+                    store
+                        .report()
+                        .next_undelivered(&mut undelivered, size)
+                        .await?
+                }
+                _ => store.report().next_failures(&mut failures, size).await?,
             };
             if page.is_empty() {
                 break;
@@ -527,9 +535,9 @@ impl Report {
         store: &Store,
         mut write: impl FnMut(&[SentMessage]) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut sent = store.sent_messages(self.filter).await?;
+        let mut sent = store.report().sent_messages(self.filter).await?;
         loop {
-            let mut page = store.next_sent(&mut sent, PAGE).await?;
+            let mut page = store.report().next_sent(&mut sent, PAGE).await?;
             if page.is_empty() {
                 return Ok(());
             }
@@ -573,7 +581,7 @@ async fn undelivered_reasons(
     if delivery.undelivered + delivery.expired == 0 {
         return Ok(Vec::new());
     }
-    let reasons = store.undelivered_by_reason(campaigns).await?;
+    let reasons = store.report().undelivered_by_reason(campaigns).await?;
     Ok(reason::merged(with_advice(reasons, undelivered_advice)))
 }
 
@@ -599,7 +607,7 @@ async fn reasons(
     campaigns: CampaignFilter,
     classes: &[ClassCount],
 ) -> Result<Vec<Reason>, StoreError> {
-    let mut reasons = with_advice(store.failures_by_reason(campaigns).await?, advice);
+    let mut reasons = with_advice(store.report().failures_by_reason(campaigns).await?, advice);
     let failed = reasons.iter().filter(|reason| !reason.is_unknown());
     let listed: u64 = failed.map(|reason| reason.count).sum();
     let all: u64 = classes.iter().map(|count| count.messages).sum();

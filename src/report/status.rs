@@ -49,7 +49,7 @@ enum ShownState {
 
 impl CampaignSummary {
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
-        let totals = store.totals(Some(campaign.id)).await?;
+        let totals = store.report().totals(Some(campaign.id)).await?;
         Self::with_totals(store, campaign, totals, store.now().await?).await
     }
 
@@ -61,7 +61,7 @@ impl CampaignSummary {
     ) -> Result<Self, StoreError> {
         let first = match totals.queued {
             0 => None,
-            _ => store.first_due(campaign.id).await?,
+            _ => store.report().first_due(campaign.id).await?,
         };
         let is_idle = totals.queued == 0 && totals.sending == 0;
         let window = campaign.window.as_ref();
@@ -113,7 +113,7 @@ impl Summaries {
 
     /// All campaigns, without an unused default campaign.
     pub async fn all(store: &Store) -> Result<Self, StoreError> {
-        let counted = store.campaign_totals().await?;
+        let counted = store.report().campaign_totals().await?;
         let now = store.now().await?;
         let mut campaigns = Vec::new();
         for (campaign, totals) in &counted.campaigns {

@@ -17,7 +17,8 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
     };
     let campaign = store.open_campaign(&new, now).await.expect("a campaign");
     let import_id = store
-        .begin_import(campaign.id, "list.csv", "hash", None, now)
+        .imports()
+        .begin(campaign.id, "list.csv", "hash", None, now)
         .await
         .expect("begun");
     let rows = (0..count)
@@ -43,7 +44,7 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         rejected: 0,
         last_line: count + 1,
     };
-    store.enqueue(&batch).await.expect("queued");
+    store.imports().enqueue(&batch).await.expect("queued");
     store
         .change_campaign_state(
             campaign.id,

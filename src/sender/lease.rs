@@ -61,7 +61,7 @@ impl Lease {
         let asked_at = clock.steady();
         let store = database.reach().await?;
         let new = new_worker(concurrency, length);
-        let worker_id = store.register_worker(&new, clock.now()).await?;
+        let worker_id = store.workers().register(&new, clock.now()).await?;
         let lease = Arc::new(Self {
             database,
             clock,
@@ -164,10 +164,10 @@ impl Lease {
         let lapsed = !self.holds();
         let store = self.database.reach().await?;
         let now = self.clock.now();
-        if !store.heartbeat(self.worker_id(), now).await? {
+        if !store.workers().heartbeat(self.worker_id(), now).await? {
             // Declared dead: what was claimed under the old id is unknown. Continue under a new one.
             let new = new_worker(self.concurrency, self.length);
-            let worker_id = store.register_worker(&new, now).await?;
+            let worker_id = store.workers().register(&new, now).await?;
             tracing::warn!(
                 worker_id,
                 "this worker had been declared dead and starts again under a new id"
@@ -193,7 +193,7 @@ impl Lease {
         let now = self.clock.now();
         let mut reclaimed = 0;
         let store = self.database.reach().await?;
-        for worker in store.worker_rows().await? {
+        for worker in store.workers().all().await? {
             if worker.id == own {
                 continue;
             }
@@ -206,7 +206,7 @@ impl Lease {
                 reason,
                 "a worker is dead"
             );
-            reclaimed += store.reclaim_worker(&worker, &reason, now).await?;
+            reclaimed += store.workers().reclaim(&worker, &reason, now).await?;
         }
         Ok(reclaimed)
     }
@@ -229,7 +229,7 @@ impl Lease {
     /// Removes the worker after everything was settled.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
         let store = self.database.reach().await?;
-        store.remove_worker(self.worker_id()).await
+        store.workers().remove(self.worker_id()).await
     }
 
     fn trust_from(&self, asked_at: SteadyMicros) {

@@ -216,7 +216,10 @@ impl Maintenance {
         self.tidy_at = Instant::now() + lease.length();
         let store = context.database.reach().await?;
         if lease.holds() {
-            store.reclaim_without_worker(context.clock.now()).await?;
+            store
+                .workers()
+                .reclaim_without_worker(context.clock.now())
+                .await?;
         }
         let caps = context.settings.sender.max_per_recipient.0.iter();
         if let Some(longest) = caps.map(|cap| cap.window).max() {

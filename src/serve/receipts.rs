@@ -94,7 +94,8 @@ async fn receive(
     let store = &shared.store;
     if !posted.receipts.is_empty() {
         let applied = store
-            .add_receipts(name, &posted.receipts, now)
+            .receipts()
+            .add(name, &posted.receipts, now)
             .await
             .map_err(unavailable)?;
         shared.metrics.count_receipts(name, applied.new);
@@ -124,7 +125,8 @@ async fn receive(
     }
     if !stops.is_empty() {
         let added = store
-            .suppress(stops, now, &mut Audited::unrecorded())
+            .suppression()
+            .add(stops, now, &mut Audited::unrecorded())
             .await
             .map_err(unavailable)?;
         shared.metrics.count_opt_outs(name, added);

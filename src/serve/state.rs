@@ -89,7 +89,11 @@ impl ServerState {
                 "another search is running: try again in a moment",
             ));
         };
-        Ok(self.store.find_sms(filter, posted_by, most).await?)
+        Ok(self
+            .store
+            .report()
+            .find_sms(filter, posted_by, most)
+            .await?)
     }
 
     /// Held while a file is written to a client.

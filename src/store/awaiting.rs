@@ -15,7 +15,7 @@ use super::connection::{
     with_conn, writing,
 };
 use super::schema::{campaign, receipt_pull, sms, sms_sent};
-use super::{CHUNK, Store, StoreError};
+use super::{CHUNK, ReceiptStore, StoreError};
 use crate::queue::delivery::DeliveryState;
 use crate::sms::Timestamp;
 
@@ -51,9 +51,9 @@ pub struct TriedAt<'a> {
     pub is_default: bool,
 }
 
-impl Store {
+impl ReceiptStore<'_> {
     /// The providers with messages that await a receipt, in the order of their names.
-    pub async fn awaiting_providers(&self) -> Result<Vec<String>, StoreError> {
+    pub async fn awaiting_providers(self) -> Result<Vec<String>, StoreError> {
         let mut providers: Vec<String> = Vec::new();
         loop {
             let after = providers.last().cloned().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Store {
 
     /// Whether a message of this campaign, or of any, awaits a receipt of this provider.
     pub async fn is_awaiting(
-        &self,
+        self,
         provider: &str,
         campaign: Option<i64>,
     ) -> Result<bool, StoreError> {
@@ -92,7 +92,7 @@ impl Store {
 
     /// When the first and the last message were sent that await a receipt, of those sent in this span.
     pub async fn awaiting_span(
-        &self,
+        self,
         provider: &str,
         sent: &RangeInclusive<Timestamp>,
     ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
@@ -116,7 +116,7 @@ impl Store {
     /// When the first and the last unknown message of this campaign, or of any, were claimed, of those claimed in this
     /// span that the provider may have: it tried them, or the worker that tried them is gone and their campaign uses it.
     pub async fn unknown_span(
-        &self,
+        self,
         tried: TriedAt<'_>,
         campaign: Option<i64>,
         claimed: &RangeInclusive<Timestamp>,
@@ -131,7 +131,7 @@ impl Store {
 
     /// A page of the messages sent in this span that await a receipt, after the one with this instant and id.
     pub async fn awaiting(
-        &self,
+        self,
         provider: &str,
         sent: &RangeInclusive<Timestamp>,
         after: (Timestamp, i64),
@@ -152,7 +152,7 @@ impl Store {
 
     /// Ends the wait for receipts of messages that were sent before this instant; returns how many.
     pub async fn end_awaiting(
-        &self,
+        self,
         provider: &str,
         sent_before: Timestamp,
     ) -> Result<u64, StoreError> {
@@ -182,8 +182,8 @@ impl Store {
 
     /// Leases the receipts of a provider to one process until an instant, or renews its lease. `None` if another process
     /// has them. `position`: where its pass would stop now.
-    pub async fn lease_receipts(
-        &self,
+    pub async fn lease(
+        self,
         provider: &str,
         holder: i64,
         now: Timestamp,
@@ -231,8 +231,8 @@ impl Store {
 
     /// Ends the lease of this process. `pulled_at`: when its pass began, if it was complete; `position`: where it stopped,
     /// if it was not.
-    pub async fn release_receipts(
-        &self,
+    pub async fn release(
+        self,
         provider: &str,
         holder: i64,
         pulled_at: Option<Timestamp>,

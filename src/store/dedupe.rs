@@ -8,14 +8,14 @@ use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn};
 use super::schema::{message, sms_failed, sms_key, sms_sent};
-use super::{Store, StoreError, suppression};
+use super::{ImportStore, StoreError, suppression};
 use crate::queue::dedupe::{Decision, ExistingRows, FailedOrigin, decide};
 use crate::sms::NewSms;
 
-impl Store {
+impl ImportStore<'_> {
     /// Decides for the rows of an import into a campaign, without writing.
     pub async fn decide(
-        &self,
+        self,
         campaign_id: i64,
         rows: &[&NewSms],
     ) -> Result<Vec<Decision>, StoreError> {
@@ -29,7 +29,7 @@ impl Store {
     }
 
     /// The messages with these ids.
-    pub async fn origins(&self, ids: &[i64]) -> Result<HashMap<i64, FailedOrigin>, StoreError> {
+    pub async fn origins(self, ids: &[i64]) -> Result<HashMap<i64, FailedOrigin>, StoreError> {
         let mut origins = HashMap::new();
         for ids in ids.chunks(ROWS) {
             let found: HashMap<i64, FailedOrigin> =

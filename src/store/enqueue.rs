@@ -16,7 +16,7 @@ use super::dedupe::read_existing;
 use super::imports::ImportBatch;
 use super::schema::{import, sms, sms_failed, sms_sent};
 use super::transitions;
-use super::{Store, StoreError, StoreErrorKind, signed};
+use super::{ImportStore, StoreError, StoreErrorKind, signed};
 use crate::queue::dedupe::{Decision, ExistingRows, decide};
 use crate::queue::schedule;
 use crate::sms::{NewSms, Timestamp};
@@ -40,10 +40,10 @@ pub struct Enqueued {
     pub unchanged_sent: u64,
 }
 
-impl Store {
+impl ImportStore<'_> {
     /// Queues the new rows of a batch; an error if its import has ended. Waits for a server that is unavailable.
     /// After a commit without an answer, checks whether the batch is stored before it is queued again.
-    pub async fn enqueue(&self, batch: &ImportBatch) -> Result<Enqueued, StoreError> {
+    pub async fn enqueue(self, batch: &ImportBatch) -> Result<Enqueued, StoreError> {
         let mut decided = None;
         let began = Instant::now();
         let mut wait = FIRST_WAIT;
@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Whether a server is unavailable or a replica, which may change.
-    fn is_unavailable(&self, error: &StoreError) -> bool {
+    fn is_unavailable(self, error: &StoreError) -> bool {
         self.file().is_none()
             && matches!(
                 error.kind(),

@@ -3,7 +3,7 @@
 use super::connection::prelude::*;
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
-use super::{Store, StoreError, StoreErrorKind, positive, settle, signed};
+use super::{ImportStore, StoreError, StoreErrorKind, positive, settle, signed};
 use crate::sms::{NewSms, Timestamp};
 use crate::window::SendWindow;
 
@@ -37,9 +37,9 @@ pub struct ImportBatch {
     pub last_line: u64,
 }
 
-impl Store {
+impl ImportStore<'_> {
     /// The names of all imported files.
-    pub async fn imported_files(&self) -> Result<Vec<String>, StoreError> {
+    pub async fn imported_files(self) -> Result<Vec<String>, StoreError> {
         reading!(self, |conn| import::table
             .select(import::file)
             .distinct()
@@ -48,8 +48,8 @@ impl Store {
 
     /// Starts an import of the file with this name and hash; returns its id. `posted_by`: the name of the token with
     /// which its messages are posted or uploaded. Fails if the campaign was removed.
-    pub async fn begin_import(
-        &self,
+    pub async fn begin(
+        self,
         campaign_id: i64,
         file: &str,
         hash: &str,
@@ -83,11 +83,7 @@ impl Store {
     }
 
     /// Adds to the texts of an import; `None` changes nothing.
-    pub async fn add_import_texts(
-        &self,
-        import_id: i64,
-        note: ImportTexts<'_>,
-    ) -> Result<(), StoreError> {
+    pub async fn add_texts(self, import_id: i64, note: ImportTexts<'_>) -> Result<(), StoreError> {
         writing!(self, |conn| diesel::update(import::table.find(import_id))
             .set((
                 note.template.map(|text| import::template.eq(text)),
@@ -102,7 +98,7 @@ impl Store {
     /// The uploads of a file with this hash and token that did not end: their ids, how many messages they have queued,
     /// and their last lines.
     pub async fn interrupted_uploads(
-        &self,
+        self,
         campaign_id: i64,
         hash: &str,
         posted_by: &str,
@@ -118,7 +114,7 @@ impl Store {
         Ok(found.into_iter().map(count).collect())
     }
 
-    pub async fn finish_import(&self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn finish(self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
         writing!(self, |conn| diesel::update(import::table.find(import_id))
             .set(import::finished_at.eq(now))
             .execute(conn))?;
@@ -127,7 +123,7 @@ impl Store {
 
     /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` if there
     /// is no such import.
-    pub async fn end_import(&self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
+    pub async fn end(self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
         writing!(self, |conn| diesel::update(
             import::table
                 .filter(import::hash.eq(hash))
@@ -143,7 +139,7 @@ impl Store {
     }
 
     /// The campaign that a file with this hash was last imported into.
-    pub async fn campaign_of_file(&self, hash: &str) -> Result<Option<i64>, StoreError> {
+    pub async fn campaign_of_file(self, hash: &str) -> Result<Option<i64>, StoreError> {
         reading!(self, |conn| optional import::table
             .filter(import::hash.eq(hash))
             .order(import::id.desc())
@@ -151,7 +147,7 @@ impl Store {
             .first(conn))
     }
 
-    pub async fn is_import_ended(&self, import_id: i64) -> Result<bool, StoreError> {
+    pub async fn is_ended(self, import_id: i64) -> Result<bool, StoreError> {
         let open: Vec<i64> = reading!(self, |conn| import::table
             .filter(import::id.eq(import_id))
             .filter(import::finished_at.is_null())
@@ -162,7 +158,7 @@ impl Store {
 
     /// Another campaign into which a file with this hash was imported since an instant, and when.
     pub async fn imported_elsewhere(
-        &self,
+        self,
         hash: &str,
         name: &str,
         since: Timestamp,

@@ -138,6 +138,47 @@ pub struct Store {
     limit: Option<Duration>,
 }
 
+/// Groups of operations on the same database.
+macro_rules! groups {
+    ($(#[$about:meta] $name:ident: $Group:ident,)*) => {
+        $(
+            #[$about]
+            #[derive(Clone, Copy)]
+            pub struct $Group<'a>(&'a Store);
+
+            impl std::ops::Deref for $Group<'_> {
+                type Target = Store;
+
+                fn deref(&self) -> &Store {
+                    self.0
+                }
+            }
+        )*
+
+        impl Store {
+            $(
+                #[$about]
+                pub fn $name(&self) -> $Group<'_> {
+                    $Group(self)
+                }
+            )*
+        }
+    };
+}
+
+groups! {
+    /// Imports, and the messages that they queue.
+    imports: ImportStore,
+    /// Delivery receipts, and the messages that await them.
+    receipts: ReceiptStore,
+    /// Queries for reports.
+    report: ReportStore,
+    /// The suppression list.
+    suppression: SuppressionStore,
+    /// Workers, and the messages of dead ones.
+    workers: WorkerStore,
+}
+
 impl Store {
     /// Opens the database that the configuration names.
     pub async fn of(config: &Config, access: Access) -> Result<Self, StoreError> {

@@ -22,7 +22,7 @@ use super::connection::{
     Connection, Prepared, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
 use super::schema::{receipt, sms, sms_failed, sms_sent};
-use super::{Store, StoreError, settle, suppression};
+use super::{ReceiptStore, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, delivery};
 use crate::queue::transition::{NOT_STORED, opt_out_reason};
@@ -319,10 +319,10 @@ impl DeliveryRow {
     }
 }
 
-impl Store {
+impl ReceiptStore<'_> {
     /// Applies receipts of a provider, and stores those that are needed later. Repeated receipts change nothing.
-    pub async fn add_receipts(
-        &self,
+    pub async fn add(
+        self,
         provider: &str,
         receipts: &[Receipt],
         now: Timestamp,
@@ -347,8 +347,8 @@ impl Store {
 
     /// Tries the next due receipts without a message again, in one transaction. Those that still have none are tried
     /// again later, and deleted after `keep`.
-    pub async fn apply_receipts(
-        &self,
+    pub async fn apply(
+        self,
         keep: Duration,
         now: Timestamp,
     ) -> Result<ReceiptsApplied, StoreError> {
@@ -367,7 +367,7 @@ impl Store {
     }
 
     /// When the next receipt without a message is tried again.
-    pub async fn next_receipt_due(&self) -> Result<Option<Timestamp>, StoreError> {
+    pub async fn next_due(self) -> Result<Option<Timestamp>, StoreError> {
         reading!(self, |conn| receipt::table
             .filter(receipt::due_at.is_not_null())
             .select(min(receipt::due_at))
@@ -375,7 +375,7 @@ impl Store {
     }
 
     /// The number of receipts without a message.
-    pub async fn unmatched_receipts(&self) -> Result<u64, StoreError> {
+    pub async fn count_unmatched(self) -> Result<u64, StoreError> {
         let count: i64 = reading!(self, |conn| receipt::table
             .filter(receipt::due_at.is_not_null())
             .count()

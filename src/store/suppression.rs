@@ -10,7 +10,7 @@ use super::connection::{
     Connection, Prepared, ROWS, audited, in_list, insert_new, querying, reading, with_conn,
 };
 use super::schema::suppression;
-use super::{Audited, Store, StoreError, positive};
+use super::{Audited, StoreError, SuppressionStore, positive};
 use crate::sms::Timestamp;
 
 /// One phone of the suppression list.
@@ -24,10 +24,10 @@ pub struct Suppressed {
     pub created_at: i64,
 }
 
-impl Store {
+impl SuppressionStore<'_> {
     /// Adds phones (E.164 with `+`) and why; returns how many were new.
-    pub async fn suppress(
-        &self,
+    pub async fn add(
+        self,
         mut phones: Vec<(String, Option<String>)>,
         now: Timestamp,
         audited: &mut Audited,
@@ -46,8 +46,8 @@ impl Store {
     }
 
     /// Removes phones from the list; returns how many were on it.
-    pub async fn unsuppress(
-        &self,
+    pub async fn remove(
+        self,
         phones: Vec<String>,
         now: Timestamp,
         mut audited: Audited,
@@ -65,8 +65,8 @@ impl Store {
     }
 
     /// The next page of at most `limit` phones after `after`, in the order of phones.
-    pub async fn suppressed(
-        &self,
+    pub async fn page(
+        self,
         after: Option<&str>,
         limit: i64,
     ) -> Result<Vec<Suppressed>, StoreError> {
@@ -79,13 +79,13 @@ impl Store {
     }
 
     /// How many phones are on the list.
-    pub async fn count_suppressed(&self) -> Result<u64, StoreError> {
+    pub async fn count(self) -> Result<u64, StoreError> {
         let count: i64 = reading!(self, |conn| suppression::table.count().get_result(conn))?;
         Ok(positive(count))
     }
 
     /// Those of the phones that are on the list.
-    pub async fn suppressed_among(&self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
+    pub async fn among(self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
         let mut found = HashSet::new();
         for phones in phones.chunks(ROWS) {
             let suppressed: Vec<String> = querying!(self, Read, |connection| among(

@@ -5,7 +5,7 @@ use diesel::{QueryResult, delete, update};
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, insert_all, reading, transaction, with_conn, writing};
 use super::schema::{sms, worker};
-use super::{CampaignFilter, Orphans, Store, StoreError, settle};
+use super::{CampaignFilter, Orphans, StoreError, WorkerStore, settle};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
@@ -45,13 +45,9 @@ pub struct NewWorker {
     pub lease_ms: i64,
 }
 
-impl Store {
+impl WorkerStore<'_> {
     /// Registers a worker; its id is never used again.
-    pub async fn register_worker(
-        &self,
-        new: &NewWorker,
-        now: Timestamp,
-    ) -> Result<i64, StoreError> {
+    pub async fn register(self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
         let rows = [(
             new.clone(),
             worker::started_at.eq(now),
@@ -64,7 +60,7 @@ impl Store {
     }
 
     /// Renews a worker's lease; false if another worker has reclaimed its messages.
-    pub async fn heartbeat(&self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
+    pub async fn heartbeat(self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
         let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
             .set(worker::heartbeat_at.eq(now))
             .execute(conn))?;
@@ -72,14 +68,14 @@ impl Store {
     }
 
     /// Deletes a worker that has settled all its messages.
-    pub async fn remove_worker(&self, worker_id: i64) -> Result<(), StoreError> {
+    pub async fn remove(self, worker_id: i64) -> Result<(), StoreError> {
         writing!(self, |conn| delete(worker::table.find(worker_id))
             .execute(conn))?;
         Ok(())
     }
 
     /// All registered workers, also dead ones.
-    pub async fn worker_rows(&self) -> Result<Vec<Worker>, StoreError> {
+    pub async fn all(self) -> Result<Vec<Worker>, StoreError> {
         reading!(self, |conn| worker::table
             .order(worker::id)
             .select(Worker::as_select())
@@ -88,8 +84,8 @@ impl Store {
 
     /// Makes the messages that a dead worker was sending unknown, and deletes the worker. Does nothing if its heartbeat
     /// has changed, because then it is alive. Returns the number of messages.
-    pub async fn reclaim_worker(
-        &self,
+    pub async fn reclaim(
+        self,
         dead: &Worker,
         reason: &str,
         now: Timestamp,
@@ -108,7 +104,7 @@ impl Store {
     }
 
     /// Makes messages unknown that are sending without a registered worker; returns their number.
-    pub async fn reclaim_without_worker(&self, now: Timestamp) -> Result<u64, StoreError> {
+    pub async fn reclaim_without_worker(self, now: Timestamp) -> Result<u64, StoreError> {
         transaction!(self, |connection| async {
             // Messages first: the worker of each was registered when it claimed the message.
             let mut rows = sending(connection).await?;

@@ -270,7 +270,11 @@ impl Server {
 
     /// Notes the id of an answer; fails if no message has it.
     async fn is_new(&mut self, id: i64) -> Result<bool, String> {
-        let found = self.store.find_sms(SmsFilter::Id(id), None, 2).await;
+        let found = self
+            .store
+            .report()
+            .find_sms(SmsFilter::Id(id), None, 2)
+            .await;
         match found.map_err(|error| error.to_string())?.len() {
             1 => Ok(self.ids.insert(id)),
             count => Err(format!("{count} messages have the answered id {id}")),
@@ -326,9 +330,9 @@ impl Server {
     async fn state(&self) -> Result<QueueState, String> {
         let (store, most) = (&self.store, 1_000);
         let read = async {
-            let totals = store.totals(None).await?;
+            let totals = store.report().totals(None).await?;
             let changes = store.audit_entries(1).await?;
-            let suppressed = store.suppressed(None, most).await?;
+            let suppressed = store.suppression().page(None, most).await?;
             let campaigns = store.campaigns().await?;
             let campaigns = campaigns.iter().filter(|one| one.name != "after");
             let campaigns: Vec<_> = campaigns.collect();

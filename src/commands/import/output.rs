@@ -57,7 +57,7 @@ pub(super) async fn print(
     let mut queued = Vec::new();
     for name in campaigns {
         if let Some(campaign) = store.campaign(name).await?
-            && store.first_due(campaign.id).await?.is_some()
+            && store.report().first_due(campaign.id).await?.is_some()
         {
             queued.push(name);
         }

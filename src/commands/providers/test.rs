@@ -271,7 +271,8 @@ async fn await_receipt(
             if let Some(store) = &store {
                 let now = store.now().await?;
                 store
-                    .add_receipts(provider.name(), &found.receipts, now)
+                    .receipts()
+                    .add(provider.name(), &found.receipts, now)
                     .await?;
             }
             let is_final = |receipt: &&Receipt| {

@@ -56,7 +56,7 @@ async fn describe(
     let (mut queue, mut read, mut suppressed) = (Pages::of(campaign.id), 0, 0);
     while read < to_read {
         let page = PAGE.min(usize::try_from(to_read - read).unwrap_or(PAGE));
-        let queued = store.next_queued(&mut queue, page).await?;
+        let queued = store.report().next_queued(&mut queue, page).await?;
         if queued.is_empty() {
             break;
         }
@@ -66,7 +66,7 @@ async fn describe(
             .map(|queued| row(queued, context))
             .collect();
         let phones: Vec<&str> = rows.iter().map(|row| row.phone.as_str()).collect();
-        let suppressed_phones = store.suppressed_among(&phones).await?;
+        let suppressed_phones = store.suppression().among(&phones).await?;
         for row in rows {
             if suppressed_phones.contains(&row.phone) {
                 suppressed += 1;
@@ -96,7 +96,7 @@ async fn describe(
     );
     import::write_row(&mut text, "would send", HumanCount(count - suppressed));
     import::write_row(&mut text, "suppressed", HumanCount(suppressed));
-    if let Some(first) = store.first_due(campaign.id).await? {
+    if let Some(first) = store.report().first_due(campaign.id).await? {
         let schedule = Schedule {
             due_at: Some(first.due_at).filter(|at| *at > now && first.attempts == 0),
             expires_at: first.expires_at,

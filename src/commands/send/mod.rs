@@ -198,7 +198,7 @@ impl<'a> PreparedRun<'a> {
             sender,
         } = self;
         if options.follow {
-            warn_of_missing_campaigns(&context.console, &store.without_campaign().await?);
+            warn_of_missing_campaigns(&context.console, &store.report().without_campaign().await?);
         }
         announce(context, store, options, &campaigns).await?;
         let mut service = ServiceManager::default();
@@ -244,7 +244,7 @@ impl<'a> PreparedRun<'a> {
             }
             let without_campaign = match options.campaign {
                 Some(_) => Vec::new(),
-                None => store.without_campaign().await?,
+                None => store.report().without_campaign().await?,
             };
             anyhow::Ok((summaries, without_campaign))
         };
@@ -464,10 +464,10 @@ async fn campaigns(
                 "import its list again, or `smsq resume` it",
             ));
         }
-        let totals = store.totals(Some(campaign.id)).await?;
+        let totals = store.report().totals(Some(campaign.id)).await?;
         return Ok((vec![(campaign, totals)], Vec::new()));
     }
-    let all = store.campaign_totals().await?.campaigns;
+    let all = store.report().campaign_totals().await?.campaigns;
     Ok(all.into_iter().partition(|(campaign, totals)| {
         let has_work = totals.queued + totals.sending + totals.unknown > 0;
         has_work && campaign.state != CampaignStatus::Cancelled
@@ -484,7 +484,7 @@ async fn changed(
         let mut campaigns = campaigns.iter();
         campaigns.find_map(|(campaign, totals)| (campaign.id == id).then_some(*totals))
     };
-    let mut all = store.campaign_totals().await?.campaigns;
+    let mut all = store.report().campaign_totals().await?.campaigns;
     all.retain(|(campaign, totals)| {
         let before = of(idle, campaign.id).unwrap_or_default();
         of(sent, campaign.id).is_none() && *totals != before
@@ -521,7 +521,7 @@ async fn announce(
             let start = format!("is sent {}: waiting until {opens}, for", window.describe());
             (start, span.opens_at)
         } else {
-            match store.first_due(campaign.id).await? {
+            match store.report().first_due(campaign.id).await? {
                 Some(first) if first.attempts == 0 && first.due_at > now => {
                     let start = format!("starts {}: waiting for", local_and_utc(first.due_at));
                     (start, first.due_at)

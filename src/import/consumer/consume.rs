@@ -210,7 +210,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             self.importer().await?;
             let store = self.target.store;
             // An import that the database does not know belongs to another database.
-            if let Some(committed) = store.end_import(&token, store.now().await?).await? {
+            if let Some(committed) = store.imports().end(&token, store.now().await?).await? {
                 let batch = self.batch;
                 let connection = self.connect().await?;
                 if connection.reclaim(&token, committed, batch).await? {
@@ -288,7 +288,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
         let Some(importer) = &self.importer else {
             return error;
         };
-        match self.target.store.is_import_ended(importer.id).await {
+        match self.target.store.imports().is_ended(importer.id).await {
             Ok(true) => taken_over(),
             _ => error,
         }

@@ -163,7 +163,10 @@ impl Dispatcher {
         let journals = journal.files().await;
         dispatcher.committer.settle_journal(journals).await?;
         let store = context.database.reach().await?;
-        store.reclaim_without_worker(context.clock.now()).await?;
+        store
+            .workers()
+            .reclaim_without_worker(context.clock.now())
+            .await?;
         let snapshot = maintenance.read(true).await?;
         dispatcher.take_snapshot(&snapshot);
         dispatcher.tasks.spawn(maintenance.run(maintenance_events));

@@ -135,7 +135,8 @@ impl Simulation {
     ) {
         let import_id = self
             .store
-            .begin_import(campaign_id, "simulated.csv", "00", None, START)
+            .imports()
+            .begin(campaign_id, "simulated.csv", "00", None, START)
             .await
             .expect("an import");
         let count = numbers.len() as u64;
@@ -151,7 +152,7 @@ impl Simulation {
             rejected: 0,
             last_line: count,
         };
-        self.store.enqueue(&batch).await.expect("queued");
+        self.store.imports().enqueue(&batch).await.expect("queued");
     }
 
     /// A worker without faults.
@@ -235,6 +236,7 @@ impl Simulation {
     async fn attempts_in_ledger(&self) -> u64 {
         let sent = self
             .store
+            .report()
             .sent(CampaignFilter::One(self.campaign_id), 0)
             .await;
         sent.expect("counts").facts.attempts
@@ -245,6 +247,7 @@ impl Simulation {
     async fn check(&self) -> Totals {
         let totals = self
             .store
+            .report()
             .totals(Some(self.campaign_id))
             .await
             .expect("totals");
@@ -281,7 +284,7 @@ impl Simulation {
 
     /// What must not have happened, by the history.
     async fn faults(&self) -> Vec<String> {
-        let totals = self.store.totals(Some(self.campaign_id)).await;
+        let totals = self.store.report().totals(Some(self.campaign_id)).await;
         let totals = totals.expect("totals");
         self.history(totals).await.faults()
     }
@@ -292,11 +295,12 @@ impl Simulation {
         let mut places = Vec::new();
         let walk = self
             .store
+            .report()
             .failures(CampaignFilter::One(self.campaign_id))
             .await;
         let mut walk = walk.expect("a walk");
         loop {
-            let page = self.store.next_failures(&mut walk, 1_000).await;
+            let page = self.store.report().next_failures(&mut walk, 1_000).await;
             let page = page.expect("a page");
             if page.is_empty() {
                 break;

@@ -110,10 +110,10 @@ impl<'a> Receiver<'a> {
         page.shuffle(&mut self.random);
         let now = self.now();
         let store = &self.simulation.store;
-        let added = store.add_receipts("world", &page, now).await;
+        let added = store.receipts().add("world", &page, now).await;
         added.expect("stored");
         if self.tries_again {
-            store.apply_receipts(KEEP, now).await.expect("applied");
+            store.receipts().apply(KEEP, now).await.expect("applied");
         }
     }
 
@@ -137,11 +137,11 @@ impl<'a> Receiver<'a> {
             return;
         }
         loop {
-            let next = self.simulation.store.next_receipt_due().await;
+            let next = self.simulation.store.receipts().next_due().await;
             let Some(next) = next.expect("read").filter(|next| *next < START.plus(KEEP)) else {
                 return;
             };
-            let applied = self.simulation.store.apply_receipts(KEEP, next).await;
+            let applied = self.simulation.store.receipts().apply(KEEP, next).await;
             applied.expect("applied");
         }
     }

@@ -175,12 +175,14 @@ async fn run_without_waiting_ends_and_names_the_opening() {
     assert!(matches!(summary.ended, Ended::Waiting(_)), "{summary:?}");
     let totals = simulation
         .store
+        .report()
         .totals(Some(simulation.campaign_id))
         .await
         .expect("totals");
     assert_eq!((totals.queued, totals.failed, summary.failed), (10, 5, 5));
     let reasons = simulation
         .store
+        .report()
         .failures_by_reason(CampaignFilter::One(simulation.campaign_id))
         .await;
     assert_eq!(reasons.expect("reasons")[0].class, "expired");
@@ -226,7 +228,8 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
     let campaign_id = simulation.campaign_id;
     let begun = simulation
         .store
-        .begin_import(campaign_id, "more.csv", "01", None, START)
+        .imports()
+        .begin(campaign_id, "more.csv", "01", None, START)
         .await;
     let count = rows.len() as u64;
     let batch = ImportBatch {
@@ -241,7 +244,12 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         rejected: 0,
         last_line: count,
     };
-    simulation.store.enqueue(&batch).await.expect("queued");
+    simulation
+        .store
+        .imports()
+        .enqueue(&batch)
+        .await
+        .expect("queued");
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,7 +271,12 @@ async fn closed_window_of_a_recipient_delays_no_other() {
         let all = starts(&simulation);
         assert!(all.len() > 1_000, "{}", all.len());
         assert!(all[200] >= 3_200_000, "{}", all[200]);
-        let totals = simulation.store.totals(None).await.expect("totals");
+        let totals = simulation
+            .store
+            .report()
+            .totals(None)
+            .await
+            .expect("totals");
         assert_eq!(totals.failed + totals.cancelled, 0, "{totals:?}");
     }
 }
@@ -306,7 +319,12 @@ async fn recipient_cap_holds_across_workers() {
         simulation.work(Some(SECOND * 7)),
     );
     assert_capped(&simulation, &[(2, SECOND * 10), (5, SECOND * 60)], false);
-    let totals = simulation.store.totals(None).await.expect("totals");
+    let totals = simulation
+        .store
+        .report()
+        .totals(None)
+        .await
+        .expect("totals");
     assert_eq!(totals.sent + totals.unknown, 60, "{totals:?}");
     // Twelve each: five in each of two minutes, and two more, so the cap is used up.
     let last = *starts(&simulation).last().expect("some");
@@ -338,7 +356,12 @@ async fn recipient_cap_survives_restarts_and_unknown_outcomes() {
         let summary = simulation.work(None).await.expect("it ends");
         assert_eq!(summary.ended, Ended::Done);
         assert_capped(&simulation, &[(1, SECOND * 5), (4, SECOND * 60)], true);
-        let totals = simulation.store.totals(None).await.expect("totals");
+        let totals = simulation
+            .store
+            .report()
+            .totals(None)
+            .await
+            .expect("totals");
         assert_eq!(totals.sent, 60, "seed {seed}: {totals:?}");
     }
 }

@@ -155,7 +155,11 @@ pub(super) async fn post_message(
             Ok((StatusCode::ACCEPTED, Json(posted)).into_response())
         }
         PostResult::Repeated(id) => {
-            let known = shared.store.find_sms(SmsFilter::Id(id), None, 1).await?;
+            let known = shared
+                .store
+                .report()
+                .find_sms(SmsFilter::Id(id), None, 1)
+                .await?;
             posted.id = Some(id.to_string());
             posted.state = match known.first() {
                 Some(sms) => sms.state.clone(),
@@ -265,6 +269,7 @@ pub(super) async fn get_message(
     let posted_by = posted_by(&program);
     let found = shared
         .store
+        .report()
         .find_sms(SmsFilter::Id(id), posted_by, 1)
         .await?;
     let message = found_messages(&shared, found, &program).await?.pop();

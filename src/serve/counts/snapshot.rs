@@ -61,7 +61,7 @@ impl Snapshot {
     pub(super) async fn read(store: &Store) -> Result<Self, StoreError> {
         let summaries = Summaries::all(store).await?;
         let settings = store.campaigns().await?;
-        let workers = store.workers().await?;
+        let workers = store.report().worker_loads().await?;
         let now = store.now().await?;
         let pauses = store.provider_pauses(now).await?;
         let from = now.minus(COLUMN * (COLUMNS + 1));

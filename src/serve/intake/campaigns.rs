@@ -152,6 +152,7 @@ async fn read(
     };
     Ok(OpenCampaign {
         waiting: store
+            .report()
             .count_due(campaign.id, now, limits.max_waiting)
             .await?,
         campaign: Arc::new(campaign),

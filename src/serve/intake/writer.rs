@@ -134,7 +134,7 @@ impl WriterTask {
         for import in self.imports.values() {
             let now = self.store.now().await;
             if let Ok(now) = now
-                && let Err(error) = self.store.finish_import(import.id, now).await
+                && let Err(error) = self.store.imports().finish(import.id, now).await
             {
                 tracing::warn!(%error, "an import was not ended");
             }
@@ -236,9 +236,10 @@ impl WriterTask {
         if !self.imports.contains_key(&key) {
             let (campaign_id, posted_by) = (new.campaign.id, new.posted_by.as_str());
             let hash = random_token();
-            let begun = self
-                .store
-                .begin_import(campaign_id, POSTED, &hash, Some(posted_by), now);
+            let begun =
+                self.store
+                    .imports()
+                    .begin(campaign_id, POSTED, &hash, Some(posted_by), now);
             let import = OpenImport {
                 id: begun.await?,
                 lines: 0,

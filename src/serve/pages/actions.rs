@@ -63,7 +63,7 @@ async fn question(
     let action = Action::of(action)?;
     let campaign = shared.campaign(name).await?;
     action.operation().check(&campaign)?;
-    let totals = shared.store.totals(Some(campaign.id)).await?;
+    let totals = shared.store.report().totals(Some(campaign.id)).await?;
     let named = action.named(&shared.store, &campaign).await?;
     let page = ConfirmPage {
         named: named.map(|named| format!("{}-{}", named.count, named.newest)),

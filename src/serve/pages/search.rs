@@ -109,7 +109,11 @@ impl Messages {
         let ids: Vec<i64> = found.iter().map(|sms| sms.id).collect();
         Ok(Self {
             names: store.campaign_names(&campaigns).await?,
-            is_suppressed: !store.suppressed_among(&[phone.as_str()]).await?.is_empty(),
+            is_suppressed: !store
+                .suppression()
+                .among(&[phone.as_str()])
+                .await?
+                .is_empty(),
             failed: store.failed_attempts(&ids).await?,
             found,
         })

@@ -51,7 +51,7 @@ impl SuppressionPage<'_> {
         visitor: &Visitor,
         after: Option<&str>,
     ) -> Result<Response, Problem> {
-        let entries = shared.store.suppressed(after, ROWS).await?;
+        let entries = shared.store.suppression().page(after, ROWS).await?;
         let has_more = i64::try_from(entries.len()).is_ok_and(|count| count == ROWS);
         let status = match self.problem {
             Some(_) => StatusCode::BAD_REQUEST,

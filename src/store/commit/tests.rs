@@ -95,8 +95,11 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         concurrency: 1,
         lease_ms: 30_000,
     };
-    let worker_id = store.register_worker(&worker, NOW).await.expect("an id");
-    let begun = store.begin_import(1, "list.csv", "hash", None, NOW).await;
+    let worker_id = store.workers().register(&worker, NOW).await.expect("an id");
+    let begun = store
+        .imports()
+        .begin(1, "list.csv", "hash", None, NOW)
+        .await;
     let row = |line: u64| NewSms {
         line,
         phone: format!("+447400{line:06}"),
@@ -118,7 +121,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         rejected: 0,
         last_line: count,
     };
-    store.enqueue(&rows).await.expect("queued");
+    store.imports().enqueue(&rows).await.expect("queued");
     (store, worker_id, observed, folder)
 }
 

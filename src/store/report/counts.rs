@@ -12,7 +12,7 @@ use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::{CampaignFilter, Store, StoreError, positive};
+use crate::store::{CampaignFilter, ReportStore, StoreError, positive};
 
 /// The digits that identify a country: a calling code, or `1` and an area code; and where several countries share a
 /// longer calling code.
@@ -131,9 +131,9 @@ fn prefix(digits: usize) -> String {
     )
 }
 
-impl Store {
+impl ReportStore<'_> {
     /// The sums over all imports.
-    pub async fn imported_rows(&self) -> Result<ImportedRows, StoreError> {
+    pub async fn imported_rows(self) -> Result<ImportedRows, StoreError> {
         let rows: Vec<(i64, i64, i64, i64)> = reading!(self, |conn| import::table
             .select((
                 import::accepted,
@@ -154,7 +154,7 @@ impl Store {
 
     /// Counts sent messages by provider and by the first `digits` of the phones, at least those of a country. Reads
     /// each row of `sms_sent` once.
-    pub async fn sent(&self, campaigns: CampaignFilter, digits: usize) -> Result<Sent, StoreError> {
+    pub async fn sent(self, campaigns: CampaignFilter, digits: usize) -> Result<Sent, StoreError> {
         type Sum = Option<i64>;
         type Ends = (Option<Timestamp>, Option<Timestamp>);
         type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum, Ends);
@@ -205,7 +205,7 @@ impl Store {
 
     /// Counts failed messages by class, also the cancelled ones.
     pub async fn failed_by_class(
-        &self,
+        self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<ClassCount>, StoreError> {
         type Row = (String, i64, Option<Timestamp>, Option<Timestamp>);
@@ -232,7 +232,7 @@ impl Store {
     /// Counts what ended in each of `spans` spans of `width`, the first of which begins at `from`. One grouped
     /// statement for each table.
     pub async fn outcomes_over_time(
-        &self,
+        self,
         campaigns: CampaignFilter,
         from: Timestamp,
         width: Duration,
@@ -272,7 +272,7 @@ impl Store {
     }
 
     /// The imports of these campaigns, oldest first.
-    pub async fn lists(&self, campaigns: CampaignFilter) -> Result<Vec<ListCount>, StoreError> {
+    pub async fn lists(self, campaigns: CampaignFilter) -> Result<Vec<ListCount>, StoreError> {
         reading!(self, |conn| import::table
             .filter(campaigns.with_removed(import::campaign_id))
             .order(import::id)

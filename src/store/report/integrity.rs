@@ -10,7 +10,7 @@ use crate::sms::State;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::{CampaignFilter, Store, StoreError, Worker, positive};
+use crate::store::{CampaignFilter, ReportStore, StoreError, Worker, positive};
 
 /// How many messages one import accepted, and how many of them the tables have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +64,9 @@ macro_rules! counted {
     };
 }
 
-impl Store {
+impl ReportStore<'_> {
     /// Compares the tables with the imports. Reads all rows, so it is slow for millions of messages.
-    pub async fn check_counts(&self) -> Result<IntegrityCheck, StoreError> {
+    pub async fn check_counts(self) -> Result<IntegrityCheck, StoreError> {
         // In one statement, because workers may be moving messages.
         let counts: Vec<(Option<i64>, i32, i64)> = reading!(self, |conn| import::table
             .select((
@@ -97,7 +97,7 @@ impl Store {
 
     /// Counts queued messages of campaigns that do not exist, by `campaign_id`. Reads an index once for each campaign
     /// that has messages.
-    pub async fn without_campaign(&self) -> Result<Vec<(i64, u64)>, StoreError> {
+    pub async fn without_campaign(self) -> Result<Vec<(i64, u64)>, StoreError> {
         let campaigns: HashSet<i64> = self.campaign_ids().await?.into_iter().collect();
         let mut found = Vec::new();
         let mut last = i64::MIN;
@@ -121,8 +121,8 @@ impl Store {
     }
 
     /// All workers, oldest first, and how many messages each has claimed and not settled.
-    pub async fn workers(&self) -> Result<Vec<(Worker, u64)>, StoreError> {
-        let workers = self.worker_rows().await?;
+    pub async fn worker_loads(self) -> Result<Vec<(Worker, u64)>, StoreError> {
+        let workers = self.workers().all().await?;
         let sending: Vec<(Option<i64>, i64)> = reading!(self, |conn| sms::table
             .filter(CampaignFilter::All.on(sms::campaign_id))
             .filter(sms::state.eq(State::Sending.code()))

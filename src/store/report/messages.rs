@@ -10,7 +10,7 @@ use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, message, sms};
-use crate::store::{POSTED, Store, StoreError, positive};
+use crate::store::{POSTED, ReportStore, StoreError, positive};
 
 /// A message with its state.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
@@ -51,7 +51,7 @@ impl FoundSms {
     }
 }
 
-/// Which messages [`Store::find_sms`] looks for.
+/// Which messages [`ReportStore::find_sms`] looks for.
 #[derive(Clone, Copy, Debug)]
 pub enum SmsFilter<'a> {
     Id(i64),
@@ -61,10 +61,10 @@ pub enum SmsFilter<'a> {
     Phone(&'a str),
 }
 
-impl Store {
+impl ReportStore<'_> {
     /// How many messages of a campaign are due, counted up to `most`.
     pub async fn count_due(
-        &self,
+        self,
         campaign_id: i64,
         now: Timestamp,
         most: u64,
@@ -94,7 +94,7 @@ impl Store {
     /// The newest messages that the filter selects, at most `most`, the newest last. With `posted_by` only those that
     /// were posted with the token of this name, or with any token by an older smsq.
     pub async fn find_sms(
-        &self,
+        self,
         filter: SmsFilter<'_>,
         posted_by: Option<&str>,
         most: i64,

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::connection::reading;
 use super::schema::{import, purged, sms, sms_failed, sms_sent};
-use super::{Campaign, CampaignFilter, REMOVED_CAMPAIGNS, Store, StoreError, positive};
+use super::{Campaign, CampaignFilter, REMOVED_CAMPAIGNS, ReportStore, StoreError, positive};
 use crate::sms::{Class, State};
 use crate::store::connection::prelude::*;
 
@@ -27,7 +27,7 @@ pub use pages::{
     FailureRecord, FailureState, Failures, FirstDue, Pages, Queued, SentMessage, Undelivered,
 };
 
-/// What a row of [`Store::totals_of`] counts; rows of table `sms` have the state of its messages.
+/// What a row of [`ReportStore::totals_of`] counts; rows of table `sms` have the state of its messages.
 const SENDING: i32 = State::Sending.code();
 const UNKNOWN: i32 = State::Unknown.code();
 const SENT: i32 = 10;
@@ -94,9 +94,9 @@ const WITHOUT_ATTEMPT: [&str; 4] = [
     Class::Suppressed.as_str(),
 ];
 
-impl Store {
+impl ReportStore<'_> {
     /// The reason of a failed attempt of a message that will be tried again.
-    pub async fn last_failure(&self, campaign: &str) -> Result<Option<String>, StoreError> {
+    pub async fn last_failure(self, campaign: &str) -> Result<Option<String>, StoreError> {
         let Some(campaign) = self.campaign(campaign).await? else {
             return Ok(None);
         };
@@ -253,14 +253,14 @@ pub struct ReasonCount {
     pub count: u64,
 }
 
-impl Store {
+impl ReportStore<'_> {
     /// The totals of one campaign or of all, counted in one statement. All include those that were removed.
-    pub async fn totals(&self, campaign: Option<i64>) -> Result<Totals, StoreError> {
+    pub async fn totals(self, campaign: Option<i64>) -> Result<Totals, StoreError> {
         Ok(self.totals_of(campaign.into()).await?.into_values().sum())
     }
 
     /// The totals of each campaign, oldest first, counted in one statement.
-    pub async fn campaign_totals(&self) -> Result<CampaignTotals, StoreError> {
+    pub async fn campaign_totals(self) -> Result<CampaignTotals, StoreError> {
         let campaigns = self.campaigns().await?;
         let mut totals = self.totals_of(CampaignFilter::All).await?;
         let with_totals = campaigns.into_iter().map(|campaign| {
@@ -275,7 +275,7 @@ impl Store {
 
     /// The reasons of failed and unknown messages, the most frequent first, at most [`REASONS`].
     pub async fn failures_by_reason(
-        &self,
+        self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
@@ -327,7 +327,7 @@ impl Store {
     /// Why sent messages were not delivered, the most frequent first, at most [`REASONS`]. Without those that an import
     /// has fixed.
     pub async fn undelivered_by_reason(
-        &self,
+        self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
@@ -362,7 +362,7 @@ impl Store {
     /// How long delivered messages took from the provider's acceptance to the phone, in milliseconds, each with the
     /// number of messages; rounded down to a tenth of a second, and above a minute to a second.
     pub async fn delivery_times(
-        &self,
+        self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<(u64, u64)>, StoreError> {
         const TOOK: &str = "CASE WHEN delivery_at - sent_at < 0 THEN 0 \
@@ -386,7 +386,7 @@ impl Store {
 
     /// In one statement, because workers may be moving messages.
     async fn totals_of(
-        &self,
+        self,
         campaigns: CampaignFilter,
     ) -> Result<BTreeMap<i64, Totals>, StoreError> {
         let rows: Vec<(i64, i32, i64)> = reading!(self, |conn| sms::table

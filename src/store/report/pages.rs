@@ -11,7 +11,7 @@ use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{sms, sms_failed, sms_sent};
-use crate::store::{CampaignFilter, Store, StoreError};
+use crate::store::{CampaignFilter, ReportStore, StoreError};
 
 /// The reason of an unknown message that has none.
 pub(super) const NO_REASON: &str = "it is not known whether the provider accepted it";
@@ -207,8 +207,8 @@ impl FailureRow {
 /// The failures of some campaigns: by campaign, then by class, the unknown ones (without a class) last.
 pub type Failures = Pages<(i64, Option<String>)>;
 
-impl Store {
-    pub async fn failures(&self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
+impl ReportStore<'_> {
+    pub async fn failures(self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
         let failed: Vec<(i64, String)> = reading!(self, |conn| sms_failed::table
             .filter(campaigns.on(sms_failed::campaign_id))
             .select((sms_failed::campaign_id, sms_failed::class))
@@ -239,7 +239,7 @@ impl Store {
 
     /// The next page of at most `limit` failures; an empty one is the end.
     pub async fn next_failures(
-        &self,
+        self,
         failures: &mut Failures,
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
@@ -292,8 +292,8 @@ impl Store {
 /// The sent messages of some campaigns that were not delivered: by campaign and the condition of the state.
 pub type Undelivered = Pages<(i64, &'static str)>;
 
-impl Store {
-    pub async fn undelivered(&self, campaigns: CampaignFilter) -> Result<Undelivered, StoreError> {
+impl ReportStore<'_> {
+    pub async fn undelivered(self, campaigns: CampaignFilter) -> Result<Undelivered, StoreError> {
         let mut ranges = Vec::new();
         for state in NOT_DELIVERED_STATES {
             let found: Vec<i64> = reading!(self, |conn| sms_sent::table
@@ -312,7 +312,7 @@ impl Store {
     /// The next page of at most `limit` messages that were not delivered and have not been fixed by an import; an empty
     /// one is the end.
     pub async fn next_undelivered(
-        &self,
+        self,
         undelivered: &mut Undelivered,
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
@@ -365,8 +365,8 @@ pub struct SentMessage {
     pub delivery_at: Option<Timestamp>,
 }
 
-impl Store {
-    pub async fn sent_messages(&self, campaigns: CampaignFilter) -> Result<Pages<i64>, StoreError> {
+impl ReportStore<'_> {
+    pub async fn sent_messages(self, campaigns: CampaignFilter) -> Result<Pages<i64>, StoreError> {
         let mut found: Vec<i64> = reading!(self, |conn| sms_sent::table
             .filter(campaigns.on(sms_sent::campaign_id))
             .select(sms_sent::campaign_id)
@@ -379,7 +379,7 @@ impl Store {
     /// The next page of at most `limit` sent messages, by campaign and by the time at which they were sent; an empty
     /// one is the end.
     pub async fn next_sent(
-        &self,
+        self,
         sent: &mut Pages<i64>,
         limit: usize,
     ) -> Result<Vec<SentMessage>, StoreError> {
@@ -427,9 +427,9 @@ pub struct FirstDue {
     pub attempts: i32,
 }
 
-impl Store {
+impl ReportStore<'_> {
     /// The waiting message of a campaign that is due first.
-    pub async fn first_due(&self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
+    pub async fn first_due(self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
         reading!(self, |conn| optional sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Ready.code()))
@@ -441,7 +441,7 @@ impl Store {
     /// The next page of at most `limit` waiting messages, by campaign and in the order in which they will be sent; an
     /// empty one is the end.
     pub async fn next_queued(
-        &self,
+        self,
         queue: &mut Pages<i64>,
         limit: usize,
     ) -> Result<Vec<Queued>, StoreError> {

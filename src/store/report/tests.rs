@@ -4,7 +4,7 @@ use super::*;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::connection::{reading, writing};
-use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign};
+use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign, Store};
 use diesel::QueryableByName;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
@@ -28,7 +28,8 @@ async fn campaign(store: &Store, name: &str) -> i64 {
 /// Imports `count` messages as one file; returns the import.
 async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
     let import_id = store
-        .begin_import(campaign_id, "list.csv", "hash", None, NOW)
+        .imports()
+        .begin(campaign_id, "list.csv", "hash", None, NOW)
         .await
         .expect("begun");
     let rows = (0..count)
@@ -54,8 +55,12 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         rejected: 0,
         last_line: count + 1,
     };
-    store.enqueue(&batch).await.expect("queued");
-    store.finish_import(import_id, NOW).await.expect("finished");
+    store.imports().enqueue(&batch).await.expect("queued");
+    store
+        .imports()
+        .finish(import_id, NOW)
+        .await
+        .expect("finished");
     import_id
 }
 
@@ -108,10 +113,18 @@ async fn totals_count_every_message_by_its_state() {
         cancelled: 1,
         delivery: None,
     };
-    assert_eq!(store.totals(Some(first)).await.expect("totals"), expected);
-    let sum = store.totals(None).await.expect("totals");
+    assert_eq!(
+        store.report().totals(Some(first)).await.expect("totals"),
+        expected
+    );
+    let sum = store.report().totals(None).await.expect("totals");
     assert_eq!((sum.imported, sum.queued), (23, 11));
-    let each = store.campaign_totals().await.expect("totals").campaigns;
+    let each = store
+        .report()
+        .campaign_totals()
+        .await
+        .expect("totals")
+        .campaigns;
     let names: Vec<(&str, u64)> = each
         .iter()
         .map(|(campaign, totals)| (campaign.name.as_str(), totals.imported))
@@ -124,7 +137,7 @@ async fn plain_insert_counts_as_imported_in_every_table() {
     let (_folder, store) = store().await;
     let insert = "INSERT INTO sms (phone, content) VALUES ('+15005550006', 'hello')";
     run(&store, &[insert, insert]).await;
-    let before = store.totals(Some(1)).await.expect("totals");
+    let before = store.report().totals(Some(1)).await.expect("totals");
     assert_eq!((before.imported, before.queued), (2, 2));
     run(
         &store,
@@ -134,7 +147,7 @@ async fn plain_insert_counts_as_imported_in_every_table() {
         ],
     )
     .await;
-    let after = store.totals(Some(1)).await.expect("totals");
+    let after = store.report().totals(Some(1)).await.expect("totals");
     assert_eq!((after.imported, after.queued, after.sent), (2, 1, 1));
 }
 
@@ -145,6 +158,7 @@ async fn reasons_include_unknown_messages() {
     imported(&store, id, 20).await;
     scatter(&store).await;
     let reasons = store
+        .report()
         .failures_by_reason(CampaignFilter::One(id))
         .await
         .expect("reasons");
@@ -182,10 +196,18 @@ async fn pages_of_any_size_list_each_failure_once() {
     )
     .await;
     for limit in [1, 2, 3, 100] {
-        let mut walk = store.failures(CampaignFilter::All).await.expect("a walk");
+        let mut walk = store
+            .report()
+            .failures(CampaignFilter::All)
+            .await
+            .expect("a walk");
         let mut all = Vec::new();
         loop {
-            let page = store.next_failures(&mut walk, limit).await.expect("a page");
+            let page = store
+                .report()
+                .next_failures(&mut walk, limit)
+                .await
+                .expect("a page");
             assert!(page.len() <= limit);
             if page.is_empty() {
                 break;
@@ -249,6 +271,7 @@ async fn sent_facts_have_times_and_sums() {
     let id = campaign(&store, "first").await;
     assert_eq!(
         store
+            .report()
             .sent(CampaignFilter::One(id), 0)
             .await
             .expect("counts")
@@ -258,6 +281,7 @@ async fn sent_facts_have_times_and_sums() {
     imported(&store, id, 20).await;
     scatter(&store).await;
     let facts = store
+        .report()
         .sent(CampaignFilter::All, 0)
         .await
         .expect("counts")
@@ -267,6 +291,7 @@ async fn sent_facts_have_times_and_sums() {
     assert_eq!(facts.last_at, Some(NOW.plus(second * 5)));
     assert_eq!((facts.segments, facts.repeated), (10, 1));
     let spans = store
+        .report()
         .outcomes_over_time(CampaignFilter::One(id), NOW, second * 2, 3)
         .await
         .expect("counts");
@@ -281,7 +306,7 @@ async fn audit_finds_lost_and_unassigned_messages() {
     let id = campaign(&store, "first").await;
     let import = imported(&store, id, 20).await;
     scatter(&store).await;
-    let sound = store.check_counts().await.expect("an audit");
+    let sound = store.report().check_counts().await.expect("an audit");
     assert!(sound.is_sound(), "{sound:?}");
     assert_eq!(
         (sound.imports[0].expected, sound.imports[0].found),
@@ -297,7 +322,7 @@ async fn audit_finds_lost_and_unassigned_messages() {
         ],
     )
     .await;
-    let audit = store.check_counts().await.expect("an audit");
+    let audit = store.report().check_counts().await.expect("an audit");
     assert!(!audit.is_sound());
     let lost = &audit.imports[0];
     assert_eq!((lost.id, lost.expected, lost.found), (import, 20, 19));
@@ -318,7 +343,7 @@ async fn workers_are_listed_with_their_messages() {
            VALUES (1, 'here', 'b', 'n', 7, 0, 64, 0, 0, 30000), (2, 'there', 'b', 'n', 8, 0, 64, 0, 0, 30000)"],
     )
     .await;
-    let workers = store.workers().await.expect("workers");
+    let workers = store.report().worker_loads().await.expect("workers");
     let found: Vec<(&str, u64)> = workers
         .iter()
         .map(|(worker, sending)| (worker.host.as_str(), *sending))

@@ -111,7 +111,11 @@ async fn attempts_before_and_after_a_retry_are_kept() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, sent()).await;
         assert_eq!(attempts(queue, sms.id).await, both);
-        let found = queue.store.find_sms(SmsFilter::Id(sms.id), None, 1).await;
+        let found = queue
+            .store
+            .report()
+            .find_sms(SmsFilter::Id(sms.id), None, 1)
+            .await;
         let accepted = found.expect("found").remove(0).accepted_claims();
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), [sms.claim]);
     })
@@ -180,7 +184,7 @@ async fn late_result_replaces_that_of_a_dead_worker() {
         let spring = queue.queued(2).await;
         let worker = queue.worker().await;
         let all = queue.claim(worker.id, spring, 2).await;
-        let reclaimed = queue.store.reclaim_worker(&worker, "it died", after(1));
+        let reclaimed = queue.store.workers().reclaim(&worker, "it died", after(1));
         assert_eq!(reclaimed.await.expect("reclaimed"), 2);
         queue.settle(&all[0], again()).await;
         let late = of_provider(&[("retry", Class::Unavailable)]);
@@ -191,6 +195,7 @@ async fn late_result_replaces_that_of_a_dead_worker() {
         let claims: Vec<i64> = unknown.expect("read").iter().map(|one| one.claim).collect();
         let found = queue
             .store
+            .report()
             .find_sms(SmsFilter::Id(all[1].id), None, 1)
             .await;
         let accepted = found.expect("found").remove(0).accepted_claims();
@@ -205,7 +210,7 @@ async fn attempt_of_a_dead_worker_has_no_provider() {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
-        let reclaimed = queue.store.reclaim_worker(&worker, "it died", after(1));
+        let reclaimed = queue.store.workers().reclaim(&worker, "it died", after(1));
         assert_eq!(reclaimed.await.expect("reclaimed"), 1);
         let gone = [["unknown", "unknown", ""].map(str::to_owned)];
         assert_eq!(attempts(queue, sms.id).await, gone);

@@ -25,7 +25,7 @@ async fn due_at(queue: &TestQueue, campaign_id: i64, line: u64, due_at: Timestam
         due_at,
         ..TestQueue::batch(import_id, campaign_id, vec![row(line)])
     };
-    queue.store.enqueue(&batch).await.expect("queued");
+    queue.store.imports().enqueue(&batch).await.expect("queued");
 }
 
 #[tokio::test]

@@ -19,7 +19,12 @@ async fn queued_messages_are_read_in_pages_in_order() {
         let mut walk = Pages::of(spring);
         let mut pages = Vec::new();
         loop {
-            let page = queue.store.next_queued(&mut walk, 2).await.expect("a page");
+            let page = queue
+                .store
+                .report()
+                .next_queued(&mut walk, 2)
+                .await
+                .expect("a page");
             if page.is_empty() {
                 break;
             }
@@ -81,7 +86,7 @@ async fn recipient_is_queued_once() {
         let twice = [rows(2..5), rows(3..6)].concat();
         let import_id = queue.begin(spring).await;
         let batch = TestQueue::batch(import_id, spring, twice);
-        let done = queue.store.enqueue(&batch).await.expect("queued");
+        let done = queue.store.imports().enqueue(&batch).await.expect("queued");
         let expected = Enqueued {
             accepted: 4,
             duplicates: vec![3, 4],
@@ -89,7 +94,7 @@ async fn recipient_is_queued_once() {
         };
         assert_eq!(done, expected, "in one batch");
         let batch = TestQueue::batch(import_id, spring, rows(5..8));
-        let done = queue.store.enqueue(&batch).await.expect("queued");
+        let done = queue.store.imports().enqueue(&batch).await.expect("queued");
         assert_eq!(
             (done.accepted, done.duplicates),
             (2, vec![5]),
@@ -105,7 +110,11 @@ async fn recipient_is_queued_once() {
         let done = queue.import(autumn, rows(2..9)).await;
         assert_eq!(done.accepted, 7, "another campaign has no keys");
         let decided = [row(8), row(9)];
-        let decided = queue.store.decide(autumn, &decided.each_ref()).await;
+        let decided = queue
+            .store
+            .imports()
+            .decide(autumn, &decided.each_ref())
+            .await;
         let new = Decision::New {
             with_key: true,
             replaces: None,
@@ -138,13 +147,13 @@ async fn import_after_a_crash_adds_the_rest() {
         let spring = queue.campaign("spring").await;
         let crashed = queue.begin(spring).await;
         let batch = TestQueue::batch(crashed, spring, rows(2..52));
-        queue.store.enqueue(&batch).await.expect("queued");
+        queue.store.imports().enqueue(&batch).await.expect("queued");
         let store = queue.db.open().await.expect("a database");
         let again = queue.begin(spring).await;
         let batch = TestQueue::batch(again, spring, rows(2..102));
-        let done = store.enqueue(&batch).await.expect("queued");
+        let done = store.imports().enqueue(&batch).await.expect("queued");
         assert_eq!((done.accepted, done.duplicates.len()), (50, 50));
-        let audit = store.check_counts().await.expect("an audit");
+        let audit = store.report().check_counts().await.expect("an audit");
         let counts: Vec<(u64, bool)> = audit
             .imports
             .iter()
@@ -167,11 +176,11 @@ async fn import_counts_are_summed_over_batches() {
                 last_line,
                 ..TestQueue::batch(import_id, spring, rows(lines))
             };
-            queue.store.enqueue(&batch).await.expect("queued");
+            queue.store.imports().enqueue(&batch).await.expect("queued");
         }
         let unfinished = "SELECT count(*) AS value FROM import WHERE finished_at IS NULL";
         assert_eq!(queue.db.number(unfinished), 1);
-        let finished = queue.store.finish_import(import_id, NOW);
+        let finished = queue.store.imports().finish(import_id, NOW);
         finished.await.expect("finished");
         assert_eq!(queue.imported("finished_at"), NOW.as_millis());
         let columns = [
@@ -199,7 +208,7 @@ async fn batch_sets_due_time_and_expiry() {
             expires_at: Some(super::test_queue::after(120)),
             ..TestQueue::batch(import_id, spring, vec![row(2)])
         };
-        queue.store.enqueue(&batch).await.expect("queued");
+        queue.store.imports().enqueue(&batch).await.expect("queued");
         let due = queue.store.next_due(spring).await.expect("an instant");
         assert_eq!(due, Some(super::test_queue::after(60)));
         let expiring = "SELECT expires_at AS value FROM sms";
@@ -217,7 +226,8 @@ async fn suppressed_phones_are_not_queued_and_get_no_key() {
         assert_eq!(
             queue
                 .store
-                .suppress(listed, NOW, &mut Audited::unrecorded())
+                .suppression()
+                .add(listed, NOW, &mut Audited::unrecorded())
                 .await
                 .expect("added"),
             2
@@ -227,7 +237,8 @@ async fn suppressed_phones_are_not_queued_and_get_no_key() {
         assert_eq!((queue.imported("suppressed"), queue.keys()), (1, 2));
         let removed = queue
             .store
-            .unsuppress(vec![phone(3), phone(4)], NOW, Audited::unrecorded())
+            .suppression()
+            .remove(vec![phone(3), phone(4)], NOW, Audited::unrecorded())
             .await;
         assert_eq!(removed.expect("removed"), 1);
         assert_eq!(queue.import(spring, rows(2..5)).await.accepted, 1);
@@ -246,24 +257,36 @@ async fn suppression_list_is_read_in_pages() {
         };
         let added = queue
             .store
-            .suppress(listed("first"), NOW, &mut Audited::unrecorded())
+            .suppression()
+            .add(listed("first"), NOW, &mut Audited::unrecorded())
             .await;
         assert_eq!(added.expect("added"), 2_500);
         let again = queue
             .store
-            .suppress(listed("second"), NOW, &mut Audited::unrecorded())
+            .suppression()
+            .add(listed("second"), NOW, &mut Audited::unrecorded())
             .await;
         assert_eq!(again.expect("known"), 0);
-        let first = queue.store.suppressed(None, 2).await.expect("a page");
+        let first = queue
+            .store
+            .suppression()
+            .page(None, 2)
+            .await
+            .expect("a page");
         assert_eq!(first[1].phone, phone(1));
         assert_eq!(first[1].reason.as_deref(), Some("first"));
-        let next = queue.store.suppressed(Some(&first[1].phone), 2).await;
+        let next = queue
+            .store
+            .suppression()
+            .page(Some(&first[1].phone), 2)
+            .await;
         assert_eq!(next.expect("a page")[0].phone, phone(2));
         let all = (0..2_500).map(phone).collect();
         assert_eq!(
             queue
                 .store
-                .unsuppress(all, NOW, Audited::unrecorded())
+                .suppression()
+                .remove(all, NOW, Audited::unrecorded())
                 .await
                 .expect("removed"),
             2_500
@@ -280,7 +303,8 @@ async fn phone_suppressed_after_import_fails_at_the_claim() {
         let listed = vec![(phone(1), None)];
         queue
             .store
-            .suppress(listed, NOW, &mut Audited::unrecorded())
+            .suppression()
+            .add(listed, NOW, &mut Audited::unrecorded())
             .await
             .expect("added");
         let claimed = queue

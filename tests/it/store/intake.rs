@@ -19,7 +19,8 @@ async fn posted(
 ) -> PostedBatch {
     let begun = queue
         .store
-        .begin_import(campaign_id, POSTED, "hash", Some("shop"), NOW);
+        .imports()
+        .begin(campaign_id, POSTED, "hash", Some("shop"), NOW);
     let import_id = begun.await.expect("an import");
     let message = |key: u64| NewSms {
         dedupe_key: format!("own {key}"),

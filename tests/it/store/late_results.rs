@@ -11,10 +11,11 @@ use super::test_queue::{
 
 /// Reclaims the one message of the oldest worker.
 async fn reclaim(queue: &TestQueue) {
-    let workers = queue.store.worker_rows().await.expect("workers");
+    let workers = queue.store.workers().all().await.expect("workers");
     let reclaimed = queue
         .store
-        .reclaim_worker(&workers[0], "its worker died", NOW);
+        .workers()
+        .reclaim(&workers[0], "its worker died", NOW);
     assert_eq!(reclaimed.await.expect("reclaimed"), 1);
 }
 
@@ -190,6 +191,7 @@ async fn acceptance_of_sent_message_is_counted() {
         let spring = queue.campaign("spring").await;
         let sent = queue
             .store
+            .report()
             .sent(CampaignFilter::One(spring), 0)
             .await
             .expect("counts");
@@ -216,7 +218,7 @@ async fn noted_acceptance_is_not_sent_again_after_lost_claim() {
     on_every_engine(async |queue| {
         let (old, new) = sending_again(queue).await;
         queue.settle(&old, sent()).await;
-        let workers = queue.store.worker_rows().await.expect("workers");
+        let workers = queue.store.workers().all().await.expect("workers");
         let spring = queue.campaign("spring").await;
         let later = super::test_queue::after(60);
         queue

@@ -63,7 +63,7 @@ async fn used_up_limit_holds_while_its_worker_is_listed() {
         // Long after the lease: the worker is alive, but its limit is used up.
         assert_eq!(claimed(generous.id, after(600), "1000/s").await, 0);
         assert_eq!(claimed(generous.id, after(3_590), "1000/s").await, 0);
-        let removed = queue.store.remove_worker(thrifty.id).await;
+        let removed = queue.store.workers().remove(thrifty.id).await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(3_591), "1000/s").await, 20);
     })
@@ -84,7 +84,7 @@ async fn limit_of_an_idle_worker_holds_in_short_windows_too() {
         assert_eq!(claimed(generous.id, after(150), "1000/s").await, 0);
         // Also without a limit of the campaign.
         assert_eq!(claimed(generous.id, after(181), "").await, 1);
-        let removed = queue.store.remove_worker(thrifty.id).await;
+        let removed = queue.store.workers().remove(thrifty.id).await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(190), "1000/s").await, 20);
     })
@@ -117,7 +117,11 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
         let spring = queue.queued(3).await;
         let dead = queue.worker().await;
         let sms = queue.claim(dead.id, spring, 1).await.remove(0);
-        let reclaimed = queue.store.reclaim_worker(&dead, "no heartbeat", NOW).await;
+        let reclaimed = queue
+            .store
+            .workers()
+            .reclaim(&dead, "no heartbeat", NOW)
+            .await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         let last = CommitBatch {
             settlements: vec![Settlement {
@@ -330,7 +334,7 @@ async fn unreadable_limit_of_a_worker_stops_its_provider_only() {
         set(r#"{"attic":"5/s;20/fortnight"}"#);
         assert_eq!(claim(NOW).await.rows.len(), 5);
         set("no JSON");
-        let removed = queue.store.remove_worker(newer.id).await;
+        let removed = queue.store.workers().remove(newer.id).await;
         removed.expect("removed");
         assert_eq!(claim(after(10)).await.rows.len(), 5);
     })

@@ -129,7 +129,7 @@ async fn repeated_import_batch_is_queued_once() {
             for (lines, accepted, duplicates) in [(0..40, 35, 5), (40..60, 20, 0)] {
                 proxy.cut(cuts);
                 let batch = TestQueue::batch(import_id, spring, rows(lines));
-                let done = store.enqueue(&batch).await.expect("queued");
+                let done = store.imports().enqueue(&batch).await.expect("queued");
                 assert!(proxy.has_cut());
                 assert_eq!(
                     (done.accepted, done.duplicates.len()),
@@ -137,7 +137,7 @@ async fn repeated_import_batch_is_queued_once() {
                     "{cuts:?}"
                 );
             }
-            let finished = queue.store.finish_import(import_id, NOW);
+            let finished = queue.store.imports().finish(import_id, NOW);
             finished.await.expect("finished");
             let columns = ["accepted", "duplicates", "row_count", "last_line"];
             let counts = columns.map(|column| queue.imported(column));

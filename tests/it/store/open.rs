@@ -14,7 +14,7 @@ async fn tables_are_created_once() {
         queue.queued(3).await;
         let again = queue.db.open().await.expect("a database");
         assert_eq!(queue.db.number(APPLIED), applied);
-        assert_eq!(again.totals(None).await.expect("totals").queued, 3);
+        assert_eq!(again.report().totals(None).await.expect("totals").queued, 3);
     })
     .await;
 }

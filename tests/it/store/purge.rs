@@ -63,8 +63,17 @@ async fn purged_at(queue: &TestQueue, campaign_id: i64) -> Option<Timestamp> {
 async fn purge_deletes_settled_messages_and_keeps_counts() {
     on_every_engine(async |queue| {
         let spring = mixed(queue, MANY, 7).await;
-        let before = queue.store.totals(Some(spring)).await.expect("totals");
-        let sent = queue.store.sent(CampaignFilter::One(spring), 0).await;
+        let before = queue
+            .store
+            .report()
+            .totals(Some(spring))
+            .await
+            .expect("totals");
+        let sent = queue
+            .store
+            .report()
+            .sent(CampaignFilter::One(spring), 0)
+            .await;
         let facts = sent.expect("counts").facts;
         assert_eq!(
             purged(queue, NOW).await,
@@ -75,7 +84,12 @@ async fn purge_deletes_settled_messages_and_keeps_counts() {
         let found = queue.store.count_older(after(1)).await.expect("a count");
         let gone = purged(queue, after(1)).await;
         assert_eq!((gone, gone.total()), (found, MANY));
-        let totals = queue.store.totals(Some(spring)).await.expect("totals");
+        let totals = queue
+            .store
+            .report()
+            .totals(Some(spring))
+            .await
+            .expect("totals");
         assert_eq!(totals.purged, MANY);
         assert_eq!(
             smsq::store::report::Totals {
@@ -86,7 +100,11 @@ async fn purge_deletes_settled_messages_and_keeps_counts() {
         );
         assert_eq!(queue.count("ready"), 7, "what is to be sent stays");
         assert_eq!(purged_at(queue, spring).await, Some(NOW));
-        let sent = queue.store.sent(CampaignFilter::One(spring), 0).await;
+        let sent = queue
+            .store
+            .report()
+            .sent(CampaignFilter::One(spring), 0)
+            .await;
         let left = sent.expect("counts").facts;
         assert_eq!(
             (left.segments, left.attempts),
@@ -298,7 +316,7 @@ async fn removed(queue: &TestQueue) -> Vec<i64> {
 async fn removed_campaign_keeps_its_counts_and_takes_nothing() {
     on_every_engine(async |queue| {
         let spring = mixed(queue, 30, 6).await;
-        let before = queue.store.totals(None).await.expect("totals");
+        let before = queue.store.report().totals(None).await.expect("totals");
         let with_messages = removed(queue).await;
         assert!(with_messages.contains(&spring), "it has messages");
         let done = purged(queue, LATER).await;
@@ -307,17 +325,23 @@ async fn removed_campaign_keeps_its_counts_and_takes_nothing() {
         queue.cancel(spring).await;
         purged(queue, LATER).await;
         assert_eq!(removed(queue).await, [1]);
-        let after = queue.store.totals(None).await.expect("totals");
+        let after = queue.store.report().totals(None).await.expect("totals");
         assert_eq!((after.imported, after.sent), (before.imported, before.sent));
         assert_eq!(after.purged, after.imported);
-        let counted = queue.store.campaign_totals().await.expect("totals");
+        let counted = queue
+            .store
+            .report()
+            .campaign_totals()
+            .await
+            .expect("totals");
         assert_eq!(counted.removed, after);
-        let checked = queue.store.check_counts().await.expect("counts");
+        let checked = queue.store.report().check_counts().await.expect("counts");
         assert!(checked.is_sound(), "{checked:?}");
         assert!(
             queue
                 .store
-                .begin_import(spring, "late.csv", "01", None, LATER)
+                .imports()
+                .begin(spring, "late.csv", "01", None, LATER)
                 .await
                 .is_err()
         );

@@ -357,10 +357,18 @@ async fn receipts_find_sent_messages_and_each_other_by_an_index() {
                 named(Some("other-5000009"), None, ReceiptState::Delivered),
                 named(None, Some("SM5000011"), ReceiptState::Undelivered),
             ];
-            let added = store.add_receipts(PROVIDER, &receipts, NOW).await;
+            let added = store.receipts().add(PROVIDER, &receipts, NOW).await;
             assert_eq!(added.expect("applied").matched, 3);
-            let mut pages = store.undelivered(CampaignFilter::All).await.expect("read");
-            let page = store.next_undelivered(&mut pages, 10).await.expect("read");
+            let mut pages = store
+                .report()
+                .undelivered(CampaignFilter::All)
+                .await
+                .expect("read");
+            let page = store
+                .report()
+                .next_undelivered(&mut pages, 10)
+                .await
+                .expect("read");
             assert_eq!(page.len(), 1);
             let is_own = |run: &Run| {
                 let values = format!("{:?}", run.values);
@@ -418,7 +426,7 @@ async fn receipts_find_unknown_messages_by_an_index() {
                 at: None,
                 part: None,
             });
-            let added = store.add_receipts(PROVIDER, &receipts, after(90)).await;
+            let added = store.receipts().add(PROVIDER, &receipts, after(90)).await;
             assert_eq!(added.expect("applied").sent, 2);
             let ran = recorded();
             let of_queue = |run: &&Run| run.has("reference-7") && run.sql.contains("state = 2");
@@ -432,7 +440,7 @@ async fn receipts_find_unknown_messages_by_an_index() {
                 is_default: true,
             };
             let ever = Timestamp::from_millis(0)..=after(3_600);
-            let span = store.unknown_span(tried, None, &ever).await;
+            let span = store.receipts().unknown_span(tried, None, &ever).await;
             assert!(span.expect("a span").is_some());
             let ran = recorded();
             let of_queue = |run: &&Run| run.has(PROVIDER) && run.sql.contains("state = 2");
@@ -471,12 +479,12 @@ async fn message_is_found_in_any_table_by_its_id() {
             let ids = [own + 8, own + 100_008, own + 200_008];
             for id in ids {
                 for posted_by in [None, Some("ann")] {
-                    let found = store.find_sms(SmsFilter::Id(id), posted_by, 1).await;
+                    let found = store.report().find_sms(SmsFilter::Id(id), posted_by, 1).await;
                     let expected = usize::from(posted_by.is_none());
                     assert_eq!(found.expect("read").len(), expected);
                 }
             }
-            assert_eq!(store.origins(&ids).await.expect("read").len(), 3);
+            assert_eq!(store.imports().origins(&ids).await.expect("read").len(), 3);
             let at = Timestamp::from_millis(0);
             assert_eq!(store.created_after(&ids, at).await.expect("read").len(), 3);
             let ran = recorded();

@@ -229,7 +229,8 @@ impl<'a> Life<'a> {
                 let all = (0..8).map(phone).collect();
                 queue
                     .store
-                    .unsuppress(all, NOW, Audited::unrecorded())
+                    .suppression()
+                    .remove(all, NOW, Audited::unrecorded())
                     .await
                     .expect("removed");
             }
@@ -267,7 +268,12 @@ impl<'a> Life<'a> {
     async fn suppress(&self, number: u64) {
         let mut audited = Audited::unrecorded();
         let listed = vec![(phone(number), None)];
-        let listed = self.queue.store.suppress(listed, NOW, &mut audited).await;
+        let listed = self
+            .queue
+            .store
+            .suppression()
+            .add(listed, NOW, &mut audited)
+            .await;
         listed.expect("listed");
     }
 
@@ -326,7 +332,8 @@ impl<'a> Life<'a> {
         };
         self.queue
             .store
-            .add_receipts(PROVIDER, &[receipt], after(2))
+            .receipts()
+            .add(PROVIDER, &[receipt], after(2))
             .await
             .expect("stored");
         // It may have been replaced.
@@ -418,7 +425,7 @@ impl<'a> Life<'a> {
     }
 
     async fn die(&mut self) {
-        let workers = self.queue.store.worker_rows().await.expect("workers");
+        let workers = self.queue.store.workers().all().await.expect("workers");
         let held = self
             .queue
             .db
@@ -426,7 +433,8 @@ impl<'a> Life<'a> {
         let reclaimed = self
             .queue
             .store
-            .reclaim_worker(&workers[0], "its worker died", NOW)
+            .workers()
+            .reclaim(&workers[0], "its worker died", NOW)
             .await;
         assert_eq!(reclaimed.expect("reclaimed"), held.len() as u64);
         for id in held {

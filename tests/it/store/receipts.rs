@@ -61,14 +61,15 @@ async fn awaiting(queue: &TestQueue, count: u32) -> Vec<Sms> {
 }
 
 async fn add(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) -> ReceiptsApplied {
-    let added = queue.store.add_receipts(PROVIDER, receipts, now).await;
+    let added = queue.store.receipts().add(PROVIDER, receipts, now).await;
     added.expect("stored")
 }
 
 async fn apply(queue: &TestQueue, now: Timestamp) -> ReceiptsApplied {
     queue
         .store
-        .apply_receipts(KEEP, now)
+        .receipts()
+        .apply(KEEP, now)
         .await
         .expect("applied")
 }
@@ -176,7 +177,7 @@ async fn receipt_is_matched_by_reference_or_by_id_and_phone() {
         assert_eq!(states, ["delivered", "delivered", "awaiting", "awaiting"]);
         // Another provider's ids and references are others.
         let others = [delivered(&all[2])];
-        let other = queue.store.add_receipts("other", &others, after(6));
+        let other = queue.store.receipts().add("other", &others, after(6));
         let other = other.await.expect("stored");
         assert_eq!((other.new, other.matched), (1, 0));
     })
@@ -439,7 +440,7 @@ async fn receipt_that_overtakes_its_answer_is_applied_later() {
         // It is due again after its age, and at least a second.
         assert_eq!(apply(queue, after(6)).await.receipts, 0);
         queue.settle(&all[0], accepted(&all[0])).await;
-        let due = queue.store.next_receipt_due().await.expect("an instant");
+        let due = queue.store.receipts().next_due().await.expect("an instant");
         assert_eq!(due, Some(after(7)));
         assert_eq!(apply(queue, after(7)).await.matched, 1);
         assert_eq!(state(queue, &all[0]), "delivered");
@@ -463,9 +464,16 @@ async fn receipt_without_a_message_is_deleted_in_the_end() {
         };
         let mut now = after(6);
         assert_eq!(add(queue, &[foreign], now).await.new, 1);
-        let unmatched = async || queue.store.unmatched_receipts().await.expect("a count");
+        let unmatched = async || {
+            queue
+                .store
+                .receipts()
+                .count_unmatched()
+                .await
+                .expect("a count")
+        };
         let mut tries = 1;
-        while let Some(due) = queue.store.next_receipt_due().await.expect("an instant") {
+        while let Some(due) = queue.store.receipts().next_due().await.expect("an instant") {
             assert_eq!(unmatched().await, 1);
             now = due;
             assert_eq!(apply(queue, now).await.receipts, 1);
@@ -583,14 +591,18 @@ async fn message_without_a_receipt_in_time_is_no_report() {
     on_every_engine(async |queue| {
         let all = awaiting(queue, 3).await;
         receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
-        let none = queue.store.end_awaiting(PROVIDER, NOW).await;
+        let none = queue.store.receipts().end_awaiting(PROVIDER, NOW).await;
         assert_eq!(none.expect("ended"), 0);
-        let two = queue.store.end_awaiting(PROVIDER, after(1)).await;
+        let two = queue
+            .store
+            .receipts()
+            .end_awaiting(PROVIDER, after(1))
+            .await;
         assert_eq!(two.expect("ended"), 2);
         let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
         assert_eq!(states, ["delivered", "no_report", "no_report"]);
         assert_eq!(word(queue, "content", all[1].id), None);
-        let awaiting = queue.store.awaiting_providers().await;
+        let awaiting = queue.store.receipts().awaiting_providers().await;
         assert!(awaiting.expect("providers").is_empty());
         // Better late than never.
         receive(queue, &[receipt(&all[1], ReceiptState::Delivered)]).await;
@@ -606,22 +618,34 @@ async fn awaiting_messages_are_found_by_provider_and_time() {
     on_every_engine(async |queue| {
         let all = awaiting(queue, 5).await;
         let store = &queue.store;
-        assert_eq!(store.awaiting_providers().await.expect("names"), [PROVIDER]);
+        assert_eq!(
+            store.receipts().awaiting_providers().await.expect("names"),
+            [PROVIDER]
+        );
         let spring = all[0].campaign_id;
         for (campaign, expected) in [(None, true), (Some(spring), true), (Some(99), false)] {
-            let found = store.is_awaiting(PROVIDER, campaign).await;
+            let found = store.receipts().is_awaiting(PROVIDER, campaign).await;
             assert_eq!(found.expect("an answer"), expected, "{campaign:?}");
         }
         let span = NOW..=NOW;
-        let found = store.awaiting_span(PROVIDER, &span).await.expect("a span");
+        let found = store
+            .receipts()
+            .awaiting_span(PROVIDER, &span)
+            .await
+            .expect("a span");
         assert_eq!(found, Some((NOW, NOW)));
         let later = after(1)..=after(9);
-        let found = store.awaiting_span(PROVIDER, &later).await.expect("a span");
+        let found = store
+            .receipts()
+            .awaiting_span(PROVIDER, &later)
+            .await
+            .expect("a span");
         assert_eq!(found, None);
         let mut seen = Vec::new();
         let mut last = (Timestamp::from_millis(0), 0);
         loop {
             let page = store
+                .receipts()
                 .awaiting(PROVIDER, &span, last, 2)
                 .await
                 .expect("a page");
@@ -642,7 +666,8 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
             let until = now.plus(Duration::from_secs(30));
             let leased = queue
                 .store
-                .lease_receipts(PROVIDER, holder, now, until, None);
+                .receipts()
+                .lease(PROVIDER, holder, now, until, None);
             leased
                 .await
                 .expect("an answer")
@@ -657,12 +682,14 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
         assert_eq!(lease(1, after(52)).await, None);
         let release = queue
             .store
-            .release_receipts(PROVIDER, 1, Some(after(52)), None);
+            .receipts()
+            .release(PROVIDER, 1, Some(after(52)), None);
         release.await.expect("released");
         assert_eq!(lease(1, after(53)).await, None);
         let release = queue
             .store
-            .release_receipts(PROVIDER, 2, Some(after(51)), None);
+            .receipts()
+            .release(PROVIDER, 2, Some(after(51)), None);
         release.await.expect("released");
         assert_eq!(lease(1, after(54)).await, Some(Some(after(51))));
     })
@@ -676,13 +703,15 @@ async fn position_of_a_pass_is_kept_until_it_is_complete() {
             let (now, until) = (after(at), after(at + 30));
             let leased = queue
                 .store
-                .lease_receipts(PROVIDER, 1, now, until, position);
+                .receipts()
+                .lease(PROVIDER, 1, now, until, position);
             leased.await.expect("an answer").expect("a lease").position
         };
         let release = async |pulled_at, position| {
             let released = queue
                 .store
-                .release_receipts(PROVIDER, 1, pulled_at, position);
+                .receipts()
+                .release(PROVIDER, 1, pulled_at, position);
             released.await.expect("released");
         };
         assert_eq!(lease(1, None).await, None);
@@ -694,7 +723,8 @@ async fn position_of_a_pass_is_kept_until_it_is_complete() {
         release(Some(after(4)), None).await;
         let leased = queue
             .store
-            .lease_receipts(PROVIDER, 1, after(5), after(9), None);
+            .receipts()
+            .lease(PROVIDER, 1, after(5), after(9), None);
         let expected = PullLease {
             pulled_at: Some(after(4)),
             position: None,
@@ -797,7 +827,11 @@ async fn unknown_messages_are_awaited_from_who_tried_them() {
                 provider,
                 is_default,
             };
-            let span = queue.store.unknown_span(tried, None, &ever).await;
+            let span = queue
+                .store
+                .receipts()
+                .unknown_span(tried, None, &ever)
+                .await;
             span.expect("a span").is_some()
         };
         let tried = async || {
@@ -857,7 +891,7 @@ async fn receipts_are_purged_with_their_message() {
         receive(queue, &receipts).await;
         assert_eq!(stored(queue), 3);
         let delivery = async || {
-            let totals = queue.store.totals(None).await.expect("totals");
+            let totals = queue.store.report().totals(None).await.expect("totals");
             totals.delivery.expect("receipts are awaited")
         };
         let before = delivery().await;

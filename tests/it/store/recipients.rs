@@ -91,7 +91,12 @@ async fn opt_out_at_the_provider_suppresses_the_phone() {
         let worker = queue.worker().await;
         let first = queue.claim(worker.id, spring, 1).await.remove(0);
         queue.settle(&first, opted_out()).await;
-        let listed = queue.store.suppressed(None, 10).await.expect("a page");
+        let listed = queue
+            .store
+            .suppression()
+            .page(None, 10)
+            .await
+            .expect("a page");
         let listed: Vec<_> = listed
             .into_iter()
             .map(|one| (one.phone, one.reason))
@@ -123,7 +128,12 @@ async fn opt_out_counts_in_doubt_but_not_for_an_older_claim() {
         queue.settle(&both[1], released()).await;
         queue.settle(&both[1], opted_out()).await;
         assert_eq!(queue.place(both[1].id), "ready");
-        let listed = queue.store.suppressed(None, 10).await.expect("a page");
+        let listed = queue
+            .store
+            .suppression()
+            .page(None, 10)
+            .await
+            .expect("a page");
         let phones: Vec<_> = listed.into_iter().map(|one| one.phone).collect();
         assert_eq!(phones, [both[0].phone.clone()]);
     })
@@ -139,7 +149,8 @@ async fn phone_suppressed_during_a_campaign_gets_nothing_more() {
         let listed = vec![(phone(1), None)];
         queue
             .store
-            .suppress(listed, NOW, &mut Audited::unrecorded())
+            .suppression()
+            .add(listed, NOW, &mut Audited::unrecorded())
             .await
             .expect("added");
         queue.settle(&first, sent()).await;
@@ -242,7 +253,7 @@ async fn import_sets_due_time_by_the_window_of_the_recipient() {
             ),
             ..TestQueue::batch(import_id, spring, rows)
         };
-        queue.store.enqueue(&batch).await.expect("queued");
+        queue.store.imports().enqueue(&batch).await.expect("queued");
         let due = queue
             .db
             .numbers("SELECT due_at AS value FROM sms ORDER BY id");
@@ -377,7 +388,8 @@ async fn start_without_end_counts_from_its_discovery() {
         queue.store.commit(&first).await.expect("a commit");
         let reclaimed = queue
             .store
-            .reclaim_worker(&worker, "it died", after(100))
+            .workers()
+            .reclaim(&worker, "it died", after(100))
             .await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         assert!(claim(queue, "1/30s", after(100), spring).await.is_empty());

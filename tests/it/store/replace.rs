@@ -222,7 +222,7 @@ async fn failed_plain_message_can_be_fixed() {
         assert_eq!(queue.count("recipient"), 1);
         let row = fixed(2, 1, &phone(5), "hello");
         assert_eq!(queue.import(1, vec![row]).await, accepted(1));
-        let totals = queue.store.totals(Some(1)).await.expect("totals");
+        let totals = queue.store.report().totals(Some(1)).await.expect("totals");
         assert_eq!((totals.imported, totals.queued), (1, 1));
     })
     .await;

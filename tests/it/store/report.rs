@@ -40,6 +40,7 @@ async fn sent_is_counted_by_provider_and_prefix() {
             .run(&sent_row(104, "+447400301000", "attic", 1, 1, at));
         let all = queue
             .store
+            .report()
             .sent(CampaignFilter::One(spring), 4)
             .await
             .expect("counts");
@@ -102,6 +103,7 @@ async fn sent_is_counted_by_the_country_of_every_number() {
         queue.db.run(&rows.collect::<String>());
         let all = queue
             .store
+            .report()
             .sent(CampaignFilter::One(spring), 4)
             .await
             .expect("counts");
@@ -131,15 +133,17 @@ async fn reasons_leave_out_messages_that_an_import_has_fixed() {
         ));
         let reasons = queue
             .store
+            .report()
             .undelivered_by_reason(CampaignFilter::One(spring))
             .await;
         let counted: u64 = reasons.expect("reasons").iter().map(|one| one.count).sum();
         let mut walk = queue
             .store
+            .report()
             .undelivered(CampaignFilter::One(spring))
             .await
             .expect("a walk");
-        let listed = queue.store.next_undelivered(&mut walk, 10).await;
+        let listed = queue.store.report().next_undelivered(&mut walk, 10).await;
         assert_eq!((counted, listed.expect("a page").len()), (2, 2));
     })
     .await;
@@ -149,7 +153,14 @@ async fn reasons_leave_out_messages_that_an_import_has_fixed() {
 async fn last_failure_is_of_an_attempt() {
     on_every_engine(async |queue| {
         queue.queued(2).await;
-        let last = async || queue.store.last_failure("spring").await.expect("a read");
+        let last = async || {
+            queue
+                .store
+                .report()
+                .last_failure("spring")
+                .await
+                .expect("a read")
+        };
         let set = |id: &str, class: &str, reason: &str| {
             queue.db.run(&format!(
                 "UPDATE sms SET last_class = '{class}', last_reason = '{reason}' WHERE id = ({id})"
@@ -181,12 +192,18 @@ async fn pages_of_sent_messages_list_each_once() {
         }
         let mut walk = queue
             .store
+            .report()
             .sent_messages(CampaignFilter::All)
             .await
             .expect("a walk");
         let mut phones = Vec::new();
         loop {
-            let page = queue.store.next_sent(&mut walk, 4).await.expect("a page");
+            let page = queue
+                .store
+                .report()
+                .next_sent(&mut walk, 4)
+                .await
+                .expect("a page");
             if page.is_empty() {
                 break;
             }
@@ -218,6 +235,7 @@ async fn outcomes_are_counted_over_time() {
         ));
         let spans = queue
             .store
+            .report()
             .outcomes_over_time(CampaignFilter::One(spring), NOW, Duration::from_secs(1), 3)
             .await
             .expect("counts");
@@ -227,6 +245,7 @@ async fn outcomes_are_counted_over_time() {
         assert_eq!((two.sent, two.failed, two.unknown), (1, 0, 0));
         let classes = queue
             .store
+            .report()
             .failed_by_class(CampaignFilter::One(spring))
             .await
             .expect("counts");
@@ -254,12 +273,14 @@ async fn import_keeps_its_text_and_alphabets() {
         for one in [note(None, Some("Hi Ann"), 1), note(None, None, 0)] {
             queue
                 .store
-                .add_import_texts(import, one)
+                .imports()
+                .add_texts(import, one)
                 .await
                 .expect("noted");
         }
         let lists = queue
             .store
+            .report()
             .lists(CampaignFilter::One(spring))
             .await
             .expect("lists");
@@ -268,11 +289,13 @@ async fn import_keeps_its_text_and_alphabets() {
         let template = note(Some("Hi {{ name }}"), None, 0);
         queue
             .store
-            .add_import_texts(import, template)
+            .imports()
+            .add_texts(import, template)
             .await
             .expect("noted");
         let lists = queue
             .store
+            .report()
             .lists(CampaignFilter::One(spring))
             .await
             .expect("lists");

@@ -214,6 +214,7 @@ async fn lost_idle_connections_are_replaced() {
         assert_eq!(claimed.len(), 2);
         let beat = queue
             .store
+            .workers()
             .heartbeat(worker.id, super::test_queue::after(1))
             .await;
         assert!(beat.expect("a heartbeat"));
@@ -304,7 +305,7 @@ async fn import_waits_for_a_writable_server() {
         };
         hinder(&queue.db, "INSERT ON sms", 5, &read_only);
         let batch = TestQueue::batch(import_id, spring, rows(10..15));
-        let done = queue.store.enqueue(&batch).await.expect("queued");
+        let done = queue.store.imports().enqueue(&batch).await.expect("queued");
         assert_eq!((done.accepted, done.duplicates.len()), (5, 0));
         free(&queue.db);
         assert_eq!(queue.count("ready"), 6);
@@ -429,7 +430,7 @@ async fn commits_are_durable_with_any_server_default() {
             ),
         });
         let worker = queue.worker().await;
-        let beat = queue.store.heartbeat(worker.id, super::test_queue::after(1)).await;
+        let beat = queue.store.workers().heartbeat(worker.id, super::test_queue::after(1)).await;
         assert!(beat.expect("a heartbeat"));
         let seen = queue.db.words("SELECT value FROM seen");
         let seen: Vec<_> = seen.iter().flatten().map(String::as_str).collect();

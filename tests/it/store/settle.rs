@@ -367,7 +367,8 @@ async fn suppressed_message_in_doubt_stays_unknown() {
         queue.settle(&first, unknown()).await;
         let listed = queue
             .store
-            .suppress(vec![(phone(0), None)], NOW, &mut Audited::unrecorded())
+            .suppression()
+            .add(vec![(phone(0), None)], NOW, &mut Audited::unrecorded())
             .await;
         assert_eq!(listed.expect("listed"), 1);
         // An operator sends it again, or a provider that honours references does.

@@ -117,14 +117,25 @@ async fn failed_write_reports_its_reason() {
             "CREATE TRIGGER fault BEFORE UPDATE ON import BEGIN SELECT RAISE(ABORT, '{words}'); END"
         ));
         let batch = TestQueue::batch(import_id, campaign_id, rows(10..15));
-        let error = queue.store.enqueue(&batch).await.expect_err(words);
+        let error = queue
+            .store
+            .imports()
+            .enqueue(&batch)
+            .await
+            .expect_err(words);
         assert_eq!(error.kind(), fault);
         assert!(error.to_string().contains("smsq.db`: "), "{error}");
         assert_eq!(queue.count("ready"), 1, "the batch is whole or not at all");
         queue.db.run("DROP TRIGGER fault");
         let batch = TestQueue::batch(import_id, campaign_id, vec![row(10)]);
         assert_eq!(
-            queue.store.enqueue(&batch).await.expect("fixed").accepted,
+            queue
+                .store
+                .imports()
+                .enqueue(&batch)
+                .await
+                .expect("fixed")
+                .accepted,
             1
         );
         queue.assert_nothing_is_lost().await;

@@ -198,7 +198,8 @@ impl TestQueue {
     pub(super) async fn begin(&self, campaign_id: i64) -> i64 {
         let begun = self
             .store
-            .begin_import(campaign_id, "list.csv", "hash", None, NOW);
+            .imports()
+            .begin(campaign_id, "list.csv", "hash", None, NOW);
         begun.await.expect("an import")
     }
 
@@ -222,8 +223,8 @@ impl TestQueue {
     pub(super) async fn import(&self, campaign_id: i64, rows: Vec<NewSms>) -> Enqueued {
         let import_id = self.begin(campaign_id).await;
         let batch = Self::batch(import_id, campaign_id, rows);
-        let done = self.store.enqueue(&batch).await.expect("queued");
-        let finished = self.store.finish_import(import_id, NOW);
+        let done = self.store.imports().enqueue(&batch).await.expect("queued");
+        let finished = self.store.imports().finish(import_id, NOW);
         finished.await.expect("finished");
         done
     }
@@ -253,7 +254,7 @@ impl TestQueue {
             expires_at: Some(expires_at),
             ..Self::batch(import_id, campaign_id, rows)
         };
-        self.store.enqueue(&batch).await.expect("queued");
+        self.store.imports().enqueue(&batch).await.expect("queued");
     }
 
     /// Makes the next `count` messages unknown and queues them again, in doubt.
@@ -300,8 +301,13 @@ impl TestQueue {
             concurrency: 1,
             lease_ms: 30_000,
         };
-        let id = self.store.register_worker(&new, NOW).await.expect("an id");
-        let workers = self.store.worker_rows().await.expect("workers");
+        let id = self
+            .store
+            .workers()
+            .register(&new, NOW)
+            .await
+            .expect("an id");
+        let workers = self.store.workers().all().await.expect("workers");
         let worker = workers.into_iter().find(|worker| worker.id == id);
         worker.expect("the worker")
     }
@@ -479,9 +485,9 @@ impl TestQueue {
             ),
             "attempts of missing messages",
         );
-        let audit = self.store.check_counts().await.expect("an audit");
+        let audit = self.store.report().check_counts().await.expect("an audit");
         assert!(audit.is_sound(), "{audit:?}");
-        let totals = self.store.totals(None).await.expect("totals");
+        let totals = self.store.report().totals(None).await.expect("totals");
         let sum = totals.queued
             + totals.sending
             + totals.sent

@@ -14,15 +14,21 @@ use super::test_queue::{
 async fn worker_is_listed_until_it_is_removed() {
     on_every_engine(async |queue| {
         let first = queue.worker().await;
-        let beat = queue.store.heartbeat(first.id, after(3)).await;
+        let beat = queue.store.workers().heartbeat(first.id, after(3)).await;
         assert!(beat.expect("a heartbeat"));
-        let rows = queue.store.worker_rows().await.expect("workers");
+        let rows = queue.store.workers().all().await.expect("workers");
         assert_eq!(rows[0].heartbeat_at, after(3));
         assert_eq!(rows[0].started_at, NOW);
-        queue.store.remove_worker(first.id).await.expect("removed");
+        queue
+            .store
+            .workers()
+            .remove(first.id)
+            .await
+            .expect("removed");
         assert!(
             !queue
                 .store
+                .workers()
                 .heartbeat(first.id, after(4))
                 .await
                 .expect("a result")
@@ -42,7 +48,8 @@ async fn messages_of_a_dead_worker_become_unknown() {
         let others = queue.claim(living.id, spring, 2).await;
         let reclaimed = queue
             .store
-            .reclaim_worker(&dead, "its worker died", NOW)
+            .workers()
+            .reclaim(&dead, "its worker died", NOW)
             .await;
         assert_eq!(reclaimed.expect("reclaimed"), 2);
         for sms in &held {
@@ -52,10 +59,18 @@ async fn messages_of_a_dead_worker_become_unknown() {
         assert!(others.iter().all(|sms| queue.place(sms.id) == "sending"));
         let again = queue
             .store
-            .reclaim_worker(&dead, "its worker died", NOW)
+            .workers()
+            .reclaim(&dead, "its worker died", NOW)
             .await;
         assert_eq!(again.expect("reclaimed"), 0);
-        assert!(!queue.store.heartbeat(dead.id, NOW).await.expect("a result"));
+        assert!(
+            !queue
+                .store
+                .workers()
+                .heartbeat(dead.id, NOW)
+                .await
+                .expect("a result")
+        );
         let reasons = "SELECT DISTINCT last_reason AS value FROM sms WHERE state = 2";
         assert_eq!(
             queue.db.words(reasons),
@@ -73,18 +88,21 @@ async fn worker_with_a_new_heartbeat_is_not_reclaimed() {
         let sms = queue.claim_one(seen.id, spring).await;
         queue
             .store
+            .workers()
             .heartbeat(seen.id, after(1))
             .await
             .expect("a heartbeat");
         let reclaimed = queue
             .store
-            .reclaim_worker(&seen, "its worker died", NOW)
+            .workers()
+            .reclaim(&seen, "its worker died", NOW)
             .await;
         assert_eq!(reclaimed.expect("a result"), 0);
         assert_eq!(queue.place(sms.id), "sending");
         assert!(
             queue
                 .store
+                .workers()
                 .heartbeat(seen.id, after(2))
                 .await
                 .expect("a result")
@@ -101,12 +119,22 @@ async fn messages_without_a_worker_become_unknown() {
         let living = queue.worker().await;
         queue.claim(left.id, spring, 1).await;
         queue.claim(living.id, spring, 1).await;
-        queue.store.remove_worker(left.id).await.expect("removed");
-        let reclaimed = queue.store.reclaim_without_worker(NOW).await;
+        queue
+            .store
+            .workers()
+            .remove(left.id)
+            .await
+            .expect("removed");
+        let reclaimed = queue.store.workers().reclaim_without_worker(NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         assert_eq!((queue.count("unknown"), queue.count("sending")), (1, 1));
         assert_eq!(
-            queue.store.reclaim_without_worker(NOW).await.expect("none"),
+            queue
+                .store
+                .workers()
+                .reclaim_without_worker(NOW)
+                .await
+                .expect("none"),
             0
         );
     })
@@ -294,7 +322,7 @@ async fn messages_of_each_worker_are_counted() {
         let claimed = queue.claim(busy.id, spring, 3).await;
         queue.settle(&claimed[0], sent()).await;
         queue.settle(&claimed[1], released()).await;
-        let workers = queue.store.workers().await.expect("workers");
+        let workers = queue.store.report().worker_loads().await.expect("workers");
         let counted: Vec<(i64, u64)> = workers.iter().map(|(one, held)| (one.id, *held)).collect();
         assert_eq!(counted, [(idle.id, 0), (busy.id, 1)]);
     })
