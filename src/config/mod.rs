@@ -172,58 +172,24 @@ fn region<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Region>, 
     region.transpose().map_err(serde::de::Error::custom)
 }
 
-/// What the value of a setting must be, for errors.
+/// What the value of a setting must be: the comment behind its default.
 fn expected(key: &str) -> &'static str {
-    match key {
-        "default_provider" => "the name of a provider, as a text",
-        "default_region" => "a country in two letters, like `GB`",
-        "database.url" => "a URL like `sqlite://smsq.db`",
-        "database.password" | "redis.password" => "a text",
-        "database.password_file" => "a path, as a text",
-        "sender.concurrency" => "a whole number from 1 to 4096",
-        "sender.lease" => "a duration of 5 s or more, like `30s`",
-        "sender.on_unknown" => "`hold` or `resend`",
-        "sender.max_per_recipient" => {
-            "a limit like `10/day`, or several like `[\"1/30s\", \"10/day\"]`; at least 1"
+    let mut section = String::new();
+    for line in DEFAULT.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.replace(']', ".");
+        } else if let Some((name, default)) = line.split_once(" = ")
+            && key.strip_prefix(&section) == Some(name)
+            && let Some((_, values)) = default.split_once("  # ")
+        {
+            return values;
         }
-        "retry.max_attempts"
-        | "import.ask_from"
-        | "auto_pause.unlisted"
-        | "metrics.max_campaigns" => "a whole number, 0 or more",
-        "retry.max_wait" => "a duration like `10min`, not shorter than `retry.first_wait`",
-        "circuit_breaker.failures" | "serve.max_waiting" | "serve.max_campaigns" => {
-            "a whole number, 1 or more"
-        }
-        "circuit_breaker.max_probe" => {
-            "a duration like `30s`, not shorter than `circuit_breaker.first_probe`"
-        }
-        "auto_pause.window" => "a whole number from 1 to 100000",
-        "auto_pause.rejected" => "a whole number, not more than `auto_pause.window`",
-        "receipts.wait" => "a duration like `10min`, or `0s`",
-        "receipts.no_report_after" => "a duration of a minute or more, like `72h`",
-        "retention.older_than" => "an age of a day or more, like `90d`, `6mo` or `1y`, or empty",
-        "import.numbers" => "`detect`, `national` or `international`",
-        "import.max_rejects" => {
-            "a share of the rows like `5%`, or a number of them like `100`, as a text"
-        }
-        "serve.listen" => "an address with a port, like `127.0.0.1:8026`",
-        "serve.public_url" => "a URL like `https://sms.example.net`, or empty",
-        "serve.trusted_proxies" => {
-            "a list of addresses or networks, like `10.0.0.7` or `10.0.0.0/8`"
-        }
-        "serve.receipt_key" => "a random text of at least 16 characters",
-        "serve.tokens" => "a list of `NAME:ROLE:HASH`, as `smsq serve token` prints them",
-        "log.level" => "`off`, `error`, `warn`, `info`, `debug` or `trace`",
-        "log.format" => "`text` or `json`",
-        "retry.first_wait" => "a duration like `5s`, not longer than `retry.max_wait`",
-        "circuit_breaker.first_probe" => {
-            "a duration like `1s`, not longer than `circuit_breaker.max_probe`"
-        }
-        "retry.give_up_after" | "retry.max_retry_after" => "a duration like `30min` or `24h`",
-        "providers" => "sections `[providers.NAME]`",
-        "prices" => "sections `[prices.NAME]`",
-        _ if key.starts_with("providers.") => "a section `[providers.NAME]`",
-        _ if key.starts_with("prices.") => "a section `[prices.NAME]`",
+    }
+    match key.split_once('.') {
+        Some(("providers", _)) => "a section `[providers.NAME]`",
+        Some(("prices", _)) => "a section `[prices.NAME]`",
+        _ if key == "providers" => "sections `[providers.NAME]`",
+        _ if key == "prices" => "sections `[prices.NAME]`",
         _ => "a section of settings",
     }
 }
