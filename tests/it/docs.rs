@@ -572,7 +572,8 @@ fn architecture_page_names_files_and_functions_that_exist() {
 #[test]
 fn reference_has_the_table_of_settings() {
     let defaults = read(Path::new(&repository("config/default.toml")));
-    let mut table = String::from("| setting | default | values | meaning |\n| --- | --- | --- | --- |\n");
+    let mut table =
+        String::from("| setting | default | values | meaning |\n| --- | --- | --- | --- |\n");
     let (mut section, mut meaning) = (String::new(), Vec::new());
     for line in defaults.lines() {
         if let Some(comment) = line.strip_prefix("# ") {
@@ -582,13 +583,18 @@ fn reference_has_the_table_of_settings() {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_end_matches(']'));
         } else if let Some((name, value)) = line.split_once(" = ") {
-            let (default, values) = value.split_once("  # ").expect("a comment about its values");
+            let (default, values) = value
+                .split_once("  # ")
+                .expect("a comment about its values");
             let default = match default.trim_matches('"') {
                 "" | "[]" => "",
                 default => &format!("`{default}`"),
             };
             let meaning = meaning.join(" ");
-            let _ = writeln!(table, "| `{section}{name}` | {default} | {values} | {meaning} |");
+            let _ = writeln!(
+                table,
+                "| `{section}{name}` | {default} | {values} | {meaning} |"
+            );
         }
         meaning.clear();
     }

@@ -19,6 +19,7 @@ use serde_json::Value;
 use ureq::Agent;
 
 use crate::support::Scratch;
+use crate::support::html::attribute;
 use crate::support::running::{PATIENCE, Running, eventually};
 
 /// A response, read to its end.
@@ -194,9 +195,7 @@ impl Served {
     /// Answers the question of a campaign's page, with the messages that it names.
     fn confirm(&self, cookie: &str, path: &str, form: &str) -> Answer {
         let question = self.page(cookie, path).body;
-        let named = question.split_once("name=\"named\" value=\"");
-        let named = named.and_then(|(_, rest)| rest.split('"').next());
-        let form = match named {
+        let form = match attribute(&question, "[name=named]", "value") {
             Some(named) => format!("{form}&named={named}"),
             None => form.to_owned(),
         };

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
+use crate::support::html::attribute;
 
 /// The states, as column `campaign.state` has them.
 const STATES: [(&str, i32); 4] = [
@@ -285,10 +286,7 @@ fn confirmation_is_asked_again_when_more_messages_match() {
         let cookie = served.log_in("operate");
         let named = |action: &str| {
             let page = served.page(&cookie, &format!("/campaigns/c/{action}")).body;
-            let (_, rest) = page
-                .split_once("name=\"named\" value=\"")
-                .expect("a hidden field");
-            let (named, _) = rest.split_once('"').expect("its end");
+            let named = attribute(&page, "[name=named]", "value").expect("a hidden field");
             (format!("named={named}"), page)
         };
         for action in ["retry-unknown", "settle-sent", "settle-failed"] {

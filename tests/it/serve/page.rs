@@ -6,6 +6,7 @@ use smsq::sandbox::SandboxConfig;
 use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
+use crate::support::html::{attribute, element, elements, has};
 use crate::support::practice::Practice;
 use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
@@ -54,13 +55,6 @@ fn page_of_a_campaign_is_its_report() {
     });
 }
 
-/// The rows of the attempts on a page.
-fn attempt_rows(page: &str) -> Vec<&str> {
-    let rows = page.split("<tr class=\"attempt\">").skip(1);
-    rows.map(|row| row.split("</tr>").next().expect("a row"))
-        .collect()
-}
-
 #[test]
 fn search_shows_every_attempt() {
     with_every_database(|db| {
@@ -79,7 +73,7 @@ fn search_shows_every_attempt() {
         let cookie = served.log_in("operate");
         let search = "/search?phone=%2B447400123456";
         let shown = |page: &str, expected: &[&[&str]]| {
-            let rows = attempt_rows(page);
+            let rows = elements(page, "tr.attempt");
             assert_eq!(rows.len(), expected.len(), "{page}");
             for (row, texts) in rows.iter().zip(expected) {
                 for text in *texts {
@@ -141,13 +135,9 @@ fn live_page_is_sent_again_only_if_it_changed() {
     let served = Served::start(&scratch);
     let cookie = served.log_in("read");
     served.until_shown(&cookie, "/", "data-count=\"sent\">0<");
-    let revision = |body: &str| {
-        let (_, rest) = body.split_once("data-revision=\"").expect("a revision");
-        let (revision, _) = rest.split_once('"').expect("its end");
-        revision.to_owned()
-    };
     eventually("an unchanged page is not sent", || {
-        let last = revision(&served.page(&cookie, "/").body);
+        let page = served.page(&cookie, "/").body;
+        let last = attribute(&page, "#live", "data-revision").expect("a revision");
         served.page(&cookie, &format!("/?live={last}")).status == 204
     });
     assert_eq!(served.page(&cookie, "/?live=0").status, 200);
@@ -324,16 +314,8 @@ fn phone_is_searched_and_suppressed() {
     });
 }
 
-/// The part of a page between two texts.
-fn between<'p>(page: &'p str, from: &str, to: &str) -> &'p str {
-    let (_, rest) = page
-        .split_once(from)
-        .unwrap_or_else(|| panic!("{from}: {page}"));
-    rest.split_once(to).map_or(rest, |(part, _)| part)
-}
-
 fn campaign_rows(page: &str) -> usize {
-    page.matches("<tr id=\"campaign-").count()
+    elements(page, "tr[id^=campaign-]").len()
 }
 
 #[test]
@@ -356,12 +338,9 @@ fn overview_lists_many_campaigns_page_by_page() {
         let page = served.until_shown(&cookie, "/", "1 to 50 of 161 campaigns");
         assert_eq!(campaign_rows(&page), 50 + 5, "{page}");
         // What sends messages comes before what is paused.
-        let first = between(&page, "<tr id=\"campaign-", "</tr>");
+        let first = element(&page, "tr[id^=campaign-]");
         assert!(first.contains("title=\"c\""), "{first}");
-        assert!(
-            between(&page, "id=\"over\"", "</section>").contains("sale 318"),
-            "{page}"
-        );
+        assert!(element(&page, "#over").contains("sale 318"), "{page}");
         assert!(page.contains("All 160 done and cancelled"), "{page}");
         let last = served.page(&cookie, "/?page=4").body;
         assert!(last.contains("151 to 161 of 161"), "{last}");
@@ -390,9 +369,9 @@ fn missing_worker_is_the_first_thing_on_the_pages() {
         let cookie = served.log_in("operate");
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "No worker is running");
-            let alerts = between(&page, "<h1>", "class=\"numbers\"");
+            let alerts = element(&page, "header + #alerts");
             assert!(alerts.contains("Queued: 1 message."), "{page}");
-            assert!(alerts.contains("0/s now"), "{page}");
+            assert!(element(&page, "header").contains("0/s now"), "{page}");
         }
         let paused = served.confirm(&cookie, "/campaigns/c/pause", "");
         assert_eq!(paused.status, 200, "{}", paused.body);
@@ -416,7 +395,7 @@ fn unavailable_provider_is_shown_with_its_beginning() {
         let served = Served::start(&scratch);
         let cookie = served.log_in("operate");
         let page = served.until_shown(&cookie, "/", "id=\"providers\"");
-        let errors = between(&page, "id=\"providers\"", "</section>");
+        let errors = element(&page, "#providers");
         assert!(errors.contains("<td class=\"text\">–</td>"), "{errors}");
         served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
         drop(gateway);
@@ -426,10 +405,9 @@ fn unavailable_provider_is_shown_with_its_beginning() {
         let unavailable = "Provider <code>cellar</code> is unavailable: ";
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, unavailable);
-            let alert = between(&page, unavailable, "</li>");
+            let alert = element(&page, "header + #alerts li");
+            assert!(alert.contains(unavailable), "{alert}");
             assert!(alert.contains("since "), "{alert}");
-            let head = between(&page, "<h1>", "class=\"numbers\"");
-            assert!(head.contains(unavailable), "{head}");
         }
         drop(worker);
     });
@@ -478,22 +456,16 @@ fn page_of_a_campaign_offers_what_is_possible() {
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
     let page = served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
-    let head = between(&page, "<h1>", "</header>");
-    assert!(head.contains("id=\"action-retry\""), "{head}");
-    assert!(!head.contains("id=\"action-cancel\""), "{head}");
+    let head = element(&page, "header");
+    assert!(has(&head, "#action-retry"), "{head}");
+    assert!(!has(&head, "#action-cancel"), "{head}");
     assert!(!head.contains("/s now"), "{head}");
     // What changes nothing now is folded.
-    let (now, later) = head.split_once("<details").expect("more actions");
-    assert!(
-        !now.contains("action-pause") && !now.contains("action-rate"),
-        "{head}"
-    );
-    assert!(
-        later.contains("action-pause") && later.contains("action-rate"),
-        "{head}"
-    );
+    for action in ["#action-pause", "#action-rate"] {
+        assert!(has(&head, &format!("details {action}")), "{head}");
+    }
     let reader = served.page(&served.log_in("read"), "/campaigns/c").body;
-    assert!(!reader.contains("id=\"action-"), "{reader}");
+    assert!(!has(&reader, "[id^=action-]"), "{reader}");
 }
 
 #[test]
@@ -506,7 +478,7 @@ fn search_and_suppression_use_the_default_region() {
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
     let found = served.page(&cookie, "/search?phone=07400+123451").body;
-    let row = between(&found, "<tbody>", "</tr>");
+    let row = element(&found, "tbody tr");
     for text in [
         "href=\"/campaigns/c\"",
         ">sent<",
