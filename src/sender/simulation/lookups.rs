@@ -1,13 +1,15 @@
 //! Status lookups of a provider that does not honour references: what was not accepted is sent again, and no one gets a
 //! second text. The checks find a sender that trusts a list too early.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::Simulation;
 use super::provider::{Faults, Lookups, SimProvider};
+use super::{DbFaults, Simulation, WorkerSpec};
+use crate::sender::Ended;
 use crate::store::report::Totals;
 use crate::store::testing::server_databases;
 
@@ -57,6 +59,26 @@ async fn lookups_settle_doubt_and_send_nothing_twice() {
         play(&simulation, seed).await;
         let totals = simulation.check().await;
         assert_settled(seed, &simulation, &totals);
+    }
+}
+
+/// The last lookups queue messages while the worker reads whether any are left.
+#[tokio::test(start_paused = true)]
+async fn run_does_not_end_before_what_a_lookup_queued() {
+    for seed in 0..40 {
+        let simulation = Simulation::new(listing(seed, Duration::ZERO), "", 20).await;
+        let slow = DbFaults {
+            slow: Duration::from_millis(100 + seed * 17),
+            ..DbFaults::default()
+        };
+        let worker = WorkerSpec {
+            db_faults: Arc::new(slow),
+            ..simulation.worker()
+        };
+        let summary = simulation.work_as(worker).await.expect("it ends");
+        assert_eq!(summary.ended, Ended::Done, "{seed}");
+        let totals = simulation.check().await;
+        assert_eq!(totals.queued, 0, "{seed}: {totals:?}");
     }
 }
 
