@@ -174,7 +174,7 @@ async fn is_removable(
         rows.map(|(_, sent, failed, unknown, cancelled)| sent + failed + unknown + cancelled)
             .sum()
     };
-    // Other programs insert into it by its id. And `check` goes on reporting what is lost.
+    // Other programs insert into it by its id. And `check` continues to report what is lost.
     let is_sound = |import: &OwnImport| import.accepted - import.replaced == of(import.id);
     Ok(of(PLAIN) == 0 && imports.iter().all(is_sound))
 }

@@ -539,11 +539,11 @@ pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> 
 /// Which of the named dedupe keys are removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovedKeys {
-    /// Those that a sent message took for good stay.
+    /// All but those with `is_sent`.
     NotSent,
-    /// Those of sent messages. Of the ones taken for good, those stay that another message has.
+    /// Those of sent messages. One with `is_sent` is kept if another message has it.
     OfSent,
-    /// Those that no message has.
+    /// Only those that no message has.
     Unused,
     All,
 }
@@ -625,7 +625,7 @@ pub(super) async fn add_keys(
     insert_new!(connection, sms_key::table, &rows)
 }
 
-/// Adds the dedupe key of a sent message to its campaign for good. If a message was imported with the same key, its
+/// Adds the dedupe key of a sent message to its campaign, with `is_sent`. If a message was imported with the same key, its
 /// cancellation does not free it: that would allow a third one.
 pub(super) async fn take_key(
     connection: &mut Connection,

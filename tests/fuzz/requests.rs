@@ -1,4 +1,4 @@
-//! HTTP requests to `smsq serve` of every kind, and what holds for each however it was bent: the server goes on, its
+//! HTTP requests to `smsq serve` of every kind, and what holds for each however it was bent: the server continues, its
 //! answers are whole and none is an error of the server, each answered message is queued once and nothing else is, and
 //! nothing changes without a valid token.
 

@@ -8,6 +8,7 @@ use smsq::sandbox::{FaultRate, Faults, ReceiptFaults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::running::Running;
 use crate::support::tables::wrong_table;
 
 /// Commands, and lines that together print every key. They run in this order; those without a name only prepare.
@@ -116,6 +117,22 @@ impl Shape {
     }
 }
 
+/// A worker that waits for its provider, which asks to slow down.
+fn throttled(scratch: &Scratch) -> Running {
+    let mut sending = scratch.start(["send", "--campaign", "throttled", "--follow"]);
+    let has_entries = |status: &Value, key: &str| {
+        status[key]
+            .as_array()
+            .is_some_and(|entries| !entries.is_empty())
+    };
+    let is_waiting = || {
+        let status = scratch.run(["status", "--format", "json"]).json();
+        has_entries(&status, "stops") && has_entries(&status, "last_failures")
+    };
+    assert!(sending.until("the provider is throttled", is_waiting));
+    sending
+}
+
 #[test]
 fn reference_has_the_table_of_json_keys() {
     let gateway = Practice::start(SandboxConfig {
@@ -143,36 +160,18 @@ fn reference_has_the_table_of_json_keys() {
         .write("throttled.csv", &reserved_list(4, 1));
     let mut shared = Shape::default();
     let mut shapes: Vec<(&str, Shape)> = Vec::new();
-    let mut running = None;
     for (name, lines) in COMMANDS {
-        if name == "status" {
-            // It waits for the provider, which asks to slow down.
-            let mut sending = scratch.start(["send", "--campaign", "throttled", "--follow"]);
-            let is_waiting = || {
-                let status = scratch.run(["status", "--format", "json"]).json();
-                status["stops"]
-                    .as_array()
-                    .is_some_and(|stops| !stops.is_empty())
-                    && status["last_failures"]
-                        .as_array()
-                        .is_some_and(|failures| !failures.is_empty())
-            };
-            assert!(sending.until("the provider is throttled", is_waiting));
-            running = Some(sending);
-        }
+        let running = (name == "status").then(|| throttled(&scratch));
         let mut shape = Shape::default();
         for line in lines {
             let line = line.split(' ').chain(["--format", "json", "--quiet"]);
             shape.add(&scratch.run(line).json(), &mut shared);
         }
-        if name == "status" {
-            running = None;
-        }
+        drop(running);
         if !name.is_empty() {
             shapes.push((name, shape));
         }
     }
-    assert!(running.is_none());
     let mut table = String::from("| JSON of | keys |\n| --- | --- |\n");
     for (name, shape) in &shapes {
         let base = name.split_once(" --").map(|(base, _)| base);

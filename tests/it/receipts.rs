@@ -625,7 +625,7 @@ fn page_that_fails_once_is_requested_again() {
 }
 
 #[test]
-fn pass_goes_on_where_the_last_one_stopped() {
+fn pass_continues_where_the_last_one_stopped() {
     with_every_database(|database| {
         let scratch = Scratch::at(&database.url);
         let (first, second) = (page("x", 1, r#""/list?2""#), page("m1", 1, "null"));

@@ -85,7 +85,7 @@ fn small_step_is_followed_gradually_and_a_large_one_at_once() {
 }
 
 #[test]
-fn the_steady_clock_goes_on() {
+fn the_steady_clock_continues() {
     let before = steady_us();
     assert!(before > 0);
     assert!(steady_us() >= before);

@@ -99,7 +99,8 @@ impl Dispatcher {
         }
     }
 
-    /// Checks whether a quiet worker is over, by what the database says. Returns whether it certainly goes on.
+    /// Checks by a reading of the database whether the run of a quiet worker is over. Returns whether it continues; false
+    /// also where this reading does not count.
     pub(super) fn check_quiet(&mut self, snapshot: &DatabaseSnapshot) -> bool {
         self.quiet.is_expiring = snapshot.is_expiring;
         self.quiet.failing = None;
@@ -112,11 +113,11 @@ impl Dispatcher {
             return false;
         }
         self.quiet.ended = self.end_of_run(&snapshot.queued);
-        let goes_on = self.quiet.ended.is_none();
-        if goes_on {
+        let continues = self.quiet.ended.is_none();
+        if continues {
             self.lookups.stop_waiting();
         }
-        goes_on
+        continues
     }
 
     /// The database could not be read.

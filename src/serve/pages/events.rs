@@ -67,9 +67,9 @@ fn troubles(
     let mut events = Vec::new();
     let mut last: Option<(&str, i64)> = None;
     for (provider, at) in times {
-        let goes_on =
+        let continues =
             last.is_some_and(|(known, before)| known == provider && at - before <= millis(width));
-        if !goes_on {
+        if !continues {
             events.push(TimelineEvent {
                 at: Timestamp::from_millis(at),
                 who: provider.to_owned(),

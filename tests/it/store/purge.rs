@@ -155,7 +155,7 @@ async fn purge_of_a_sent_message_keeps_the_key_of_another() {
         queue.import(spring, vec![own]).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
-        queue.import(spring, rows(4..5)).await;
+        assert_eq!(queue.import(spring, rows(4..5)).await.accepted, 1);
         queue.settle(&sms, sent()).await;
         assert_eq!(purged(queue, after(1)).await.sent, 1);
         assert_eq!(queue.import(spring, rows(4..5)).await.accepted, 0);
@@ -172,7 +172,7 @@ async fn purge_keeps_a_key_that_two_messages_have() {
         queue.settle(&sms, again()).await;
         // Its request was accepted after all, when another one has its key.
         queue.cancel(spring).await;
-        queue.import(spring, rows(0..1)).await;
+        assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 1);
         assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
         assert_eq!(purged(queue, after(1)).await.sent, 1);
         assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
