@@ -24,7 +24,8 @@ VARIABLES
     memory,     \* What a worker knows of each claim and has not stored.
     journal,    \* The same, in files of workers that have ended.
     strays,     \* Settlements of commits that are not waited for any more.
-    answer,     \* What the provider answered to each claim, "none" before a worker knows it; "killed", "stored": it is not in memory any more.
+    answer,     \* What the provider answered to each claim; "none" before a worker knows it, "killed" or "stored" when it is
+                \* not in memory any more.
     refunds,    \* The claims whose refund is still to be stored.
     counted,    \* What each claim should have added to `attempts`.
     lost
