@@ -8,8 +8,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::signals::SignalWatch;
 use crate::commands::{
-    self, Context, Format, campaign, check, completions, import, init, man, providers, purge,
-    receipts, report, retry, run, sandbox, send, serve, set, settle, status, suppress,
+    self, Context, Format, campaign, check, completions, import, init, man, prove, providers,
+    purge, receipts, report, retry, run, sandbox, send, serve, set, settle, status, suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -96,6 +96,7 @@ enum Command {
     Check(check::Args),
     Serve(serve::Args),
     Sandbox(sandbox::Args),
+    Prove(prove::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -170,7 +171,7 @@ impl Cli {
         ended
     }
 
-    /// `init`, `completions`, `man` and `sandbox` do not read the configuration, so they run also if it is invalid.
+    /// `init`, `completions`, `man`, `sandbox` and `prove` do not read the configuration, so they run also if it is invalid.
     async fn execute(self, console: Console, signals: SignalWatch) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Init(args) => return init::run(args, &console),
@@ -179,6 +180,10 @@ impl Cli {
             }
             Command::Man(args) => return man::run(args, &console, Self::command()),
             Command::Sandbox(args) => return sandbox::run(args, &console, &signals).await,
+            Command::Prove(args) => {
+                let database = self.global.database.clone();
+                return prove::run(args, database, &console, &signals).await;
+            }
             _ => {}
         }
         let context = Context::load(
@@ -209,9 +214,11 @@ impl Cli {
             Command::Providers(args) => providers::run(&args, &context).await,
             Command::Check(args) => check::run(&args, &context).await,
             Command::Serve(args) => serve::run(&args, context).await,
-            Command::Init(_) | Command::Completions(_) | Command::Man(_) | Command::Sandbox(_) => {
-                Ok(Exit::Done)
-            }
+            Command::Init(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Sandbox(_)
+            | Command::Prove(_) => Ok(Exit::Done),
         }
     }
 

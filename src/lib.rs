@@ -22,12 +22,14 @@
 //! - [`operations`]: what people change, by command, page or API
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
+//! - [`prove`]: rounds of faults, and the judge of what happened
 //! - [`serve`]: the server: page, API, receipts by webhook, metrics
 //! - [`atomic_file`]: output files that appear complete or not at all
 //! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the command-line program
 
 pub mod activity;
 pub mod atomic_file;
+mod broken;
 pub mod cli;
 pub mod commands;
 pub mod config;
@@ -42,6 +44,7 @@ pub mod operations;
 pub mod phone;
 pub mod prices;
 mod process;
+pub mod prove;
 pub mod provider;
 pub mod queue;
 pub mod rate;

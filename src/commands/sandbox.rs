@@ -1,8 +1,11 @@
 //! `smsq sandbox`: runs the practice gateway as a process of its own.
 
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -32,8 +35,8 @@ GET /stats returns what it has received. Numbers that begin with +1 500 555 caus
 
 Faults for all messages are keys of a TOML file. A share is \"5%\" or \"every 20\"; an outage is \"1000 for 5s\", \
 which means after request 1,000 for 5 seconds:
-  unavailable, unavailable_after, throttle, no_answer, slow, broken, short = SHARE
-  refuse, outage = OUTAGE      retry_after, slow_for = \"2s\"      account_from, seed = 7
+  unavailable, unavailable_after, throttle, no_answer, slow, broken, late, short = SHARE
+  refuse, outage = OUTAGE      retry_after, slow_for, late_for, forget_references_after = \"2s\"      account_from, seed = 7
 
 Delivery receipts: GET /receipts returns each once, GET /messages?since=TIME the states of all messages. Keys of table \
 [receipts] in that file:
@@ -56,6 +59,12 @@ pub struct Args {
     /// Where delivery receipts are posted as a JSON list; without it they are only returned by GET /receipts
     #[arg(long, value_name = "URL", value_parser = http_url)]
     receipts_to: Option<Url>,
+    /// Accept a known reference again, as gateways do that do not honour references
+    #[arg(long)]
+    ignore_references: bool,
+    /// Append a line of JSON to this file for each message that arrives and for each acceptance
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
 }
 
 fn http_url(text: &str) -> Result<Url, &'static str> {
@@ -84,10 +93,18 @@ pub(crate) async fn run(
         }
         None => Faults::default(),
     };
+    let log = args.log.as_ref().map(|path| {
+        let mut options = OpenOptions::new();
+        // Only its owner may read it: phones are personal data.
+        let opened = options.append(true).create(true).mode(0o600).open(path);
+        opened.with_context(|| format!("cannot write `{}`", path.display()))
+    });
     let config = SandboxConfig {
         latency: args.latency,
         faults,
         receipts_to: args.receipts_to.clone(),
+        ignore_references: args.ignore_references,
+        log: log.transpose()?.map(Arc::new),
         ..SandboxConfig::default()
     };
     let mut signals = signals.listen();

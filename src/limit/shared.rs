@@ -12,6 +12,7 @@ use super::state::{LastPermit, LimitState, Usage};
 use super::{
     LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, Tolerance, max_request_cost,
 };
+use crate::broken::Defect;
 use crate::instant::{DbMicros, micros};
 use crate::rate::Rate;
 use crate::sms::Timestamp;
@@ -327,7 +328,8 @@ fn spacing_us(rate: Rate, max_cost: i32, tolerance_us: i64) -> i64 {
     let room = (limit + 1 - i64::from(max_cost)).max(1);
     let window_us = micros(rate.window);
     let span = window_us + window_us / SLEW_DIVISOR + tolerance_us;
-    (span + room - 1) / room
+    let permits = if Defect::PermitTwice.is_on() { 2 } else { 1 };
+    (span + room - 1) / room / permits
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode, header};
 use jiff::tz::TimeZone;
 
 use super::times;
+use crate::broken::Defect;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 
 /// A longer `Retry-After` is cut to this.
@@ -25,6 +26,7 @@ pub(super) fn outcome(
     reason: String,
 ) -> Outcome {
     let class = match status.as_u16() {
+        503 if Defect::CertainStatus.is_on() => Class::Unavailable,
         status if is_doubtful(status) => Class::Unknown,
         // Credentials, credit, URL or form of the request: every message would get the same status.
         300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Class::Account,

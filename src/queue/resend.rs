@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::broken::Defect;
 use crate::sms::{Class, Failure, Sms, Timestamp};
 
 /// When a worker sends messages in doubt again, unless an operator has approved it.
@@ -23,6 +24,7 @@ impl ResendRule {
         let never = Timestamp::from_millis(i64::MIN);
         match self {
             Self::Never => never,
+            Self::Within(_) if Defect::LateResend.is_on() => Self::Always.end(doubt_since),
             Self::Within(span) => doubt_since.map_or(never, |since| since.plus(span)),
             Self::Always => Timestamp::from_millis(i64::MAX),
         }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::Shared;
 use super::counters::{self, Arrival, Counters};
 use super::faults::{Fault, mix, unit_interval};
+use super::log::LogEvent;
 
 /// The body of `POST /messages`, or one item of a list.
 #[derive(Deserialize)]
@@ -92,6 +93,16 @@ pub(super) fn respond(state: &Shared, body: &[u8]) -> Answer {
         answer.wait += state.config.jitter.mul_f64(part);
     }
     answer
+}
+
+/// Logs the messages in `body`.
+pub(super) fn log_arrival(state: &Shared, body: &[u8]) {
+    let Some(log) = &state.log else { return };
+    let now = Instant::now();
+    for message in parse_body(body).0.iter().flatten() {
+        let (to, reference) = (&*message.to, message.reference.as_deref());
+        log.write(now, LogEvent::Arrived { to, reference });
+    }
 }
 
 /// The messages in `body`, and whether they are a list.
@@ -214,7 +225,12 @@ fn decide(
         return answer;
     }
     let (accepted, is_new) = counters.accept(&message.to, &message.text, reference, now);
-    let body = json!({ "id": counters::id(accepted), "segments": segments(&message.text) });
+    let id = counters::id(accepted);
+    if let Some(log) = state.log.as_ref().filter(|_| is_new) {
+        let (to, id) = (&*message.to, &*id);
+        log.write(now, LogEvent::Accepted { to, reference, id });
+    }
+    let body = json!({ "id": id, "segments": segments(&message.text) });
     let mut answer = answer(if is_new { 201 } else { 200 }, body);
     if faults.receipts.is_early(seed, accepted) {
         answer.wait = faults.receipts.early_for.unwrap_or(EARLY_FOR);

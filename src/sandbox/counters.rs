@@ -209,9 +209,10 @@ impl Counters {
         let key = reference.map(|reference| self.hasher.hash_one(reference));
         if let Some(key) = key {
             let known = *self.references.entry(key).or_insert(number);
-            if known != number && !self.config.ignore_references {
+            if known != number && self.honours(known, now) {
                 return (known, false);
             }
+            self.references.insert(key, number);
         }
         self.stats.accepted = number;
         self.recipients.insert(self.hasher.hash_one(to));
@@ -224,6 +225,17 @@ impl Counters {
         let entry = self.entry(to, reference, now);
         self.entries.push(entry);
         (number, true)
+    }
+
+    /// Whether the reference of this accepted message is not accepted again.
+    fn honours(&self, number: u64, now: Instant) -> bool {
+        let forgets_after = self.config.faults.forget_references_after;
+        let is_remembered = forgets_after.is_none_or(|span| {
+            let index = usize::try_from(number - 1).unwrap_or(usize::MAX);
+            let accepted_at = self.entries.get(index).map_or(0, |entry| entry.at_ms);
+            u128::from(self.since_start(now).saturating_sub(accepted_at)) < span.as_millis()
+        });
+        is_remembered && !self.config.ignore_references
     }
 
     /// Notes a message that is rejected without a response.

@@ -8,6 +8,8 @@ use jiff::fmt::friendly::SpanParser;
 use jiff::fmt::serde::unsigned_duration::friendly::compact::{optional, required};
 use serde::Deserialize;
 
+const LATE_FOR: Duration = Duration::from_secs(1);
+
 /// The faults of a gateway, as in the faults file; none by default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -34,6 +36,14 @@ pub struct Faults {
     pub broken: FaultRate,
     /// Accepted, and the response to a list has results for its first half only.
     pub short: FaultRate,
+    /// Accepted and answered `late_for` after it arrived, even if the client is gone by then.
+    pub late: FaultRate,
+    /// 1 s by default.
+    #[serde(with = "optional")]
+    pub late_for: Option<Duration>,
+    /// A reference is accepted again after this time.
+    #[serde(with = "optional")]
+    pub forget_references_after: Option<Duration>,
     /// Connections are refused for a while.
     pub refuse: Option<Outage>,
     /// Everything is answered 503 for a while.
@@ -110,6 +120,12 @@ impl Faults {
     /// Whether the HTTP request with this number, counted from 1, gets a short response.
     pub(super) fn is_short(&self, call: u64) -> bool {
         self.short.applies_to(call, mix(self.seed ^ mix(6)))
+    }
+
+    /// How long after its arrival the HTTP request with this number, counted from 1, is looked at.
+    pub(super) fn delay_of(&self, call: u64) -> Option<Duration> {
+        let is_late = self.late.applies_to(call, mix(self.seed ^ mix(8)));
+        is_late.then(|| self.late_for.unwrap_or(LATE_FOR))
     }
 
     /// The fault of the message with this number, counted from 1.

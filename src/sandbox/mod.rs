@@ -28,15 +28,18 @@
 mod answer;
 mod counters;
 mod faults;
+mod log;
 mod poster;
 mod receipts;
 mod server;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +50,7 @@ use url::Url;
 use counters::Counters;
 pub use counters::{AcceptedMessage, MessageOutcome, Stats};
 pub use faults::{FaultRate, Faults, Outage, ReceiptFaults};
+use log::EventLog;
 
 /// How the gateway behaves; by default fast and without faults.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +68,8 @@ pub struct SandboxConfig {
     pub limit: Option<NonZeroU32>,
     /// Where receipts are posted: an `http://` URL.
     pub receipts_to: Option<Url>,
+    /// A file, opened to append, that gets a line for each arrival and each acceptance.
+    pub log: Option<Arc<File>>,
 }
 
 /// A running gateway. Ends soon after it is dropped; [`Sandbox::stop`] waits for the end.
@@ -80,6 +86,9 @@ struct Shared {
     counters: Mutex<Counters>,
     /// When sent: closes the listener for this long, and each connection after its current request.
     refuse: watch::Sender<Duration>,
+    log: Option<Arc<EventLog>>,
+    /// How many HTTP requests with messages arrived.
+    received: AtomicU64,
 }
 
 impl Shared {
@@ -94,16 +103,23 @@ impl Sandbox {
     pub fn start(listen: SocketAddr, config: SandboxConfig) -> io::Result<Self> {
         let listener = server::listen(listen)?;
         let address = listener.local_addr()?;
+        let log = config.log.clone().map(|file| Arc::new(EventLog::new(file)));
         let state = Arc::new(Shared {
             counters: Mutex::new(Counters::new(&config)),
             refuse: watch::Sender::new(Duration::ZERO),
+            log: log.clone(),
+            received: AtomicU64::new(0),
             config,
         });
         let (stop, stopped) = watch::channel(false);
         let post = poster::post_receipts(Arc::clone(&state), stopped.clone());
         let serve = server::serve(listener, address, Arc::clone(&state), stopped);
         let server = tokio::spawn(async move {
+            let watching = log.map(|log| tokio::spawn(log.watch()));
             tokio::join!(serve, post);
+            if let Some(watching) = watching {
+                watching.abort();
+            }
         });
         Ok(Self {
             address,

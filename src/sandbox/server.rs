@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -117,7 +118,7 @@ struct NoResponse;
 
 async fn respond(
     request: Request<Incoming>,
-    state: &Shared,
+    state: &Arc<Shared>,
 ) -> Result<Response<Full<Bytes>>, NoResponse> {
     let answer = match (request.method(), request.uri().path()) {
         (&Method::POST, "/messages") => receive(request, state).await,
@@ -218,10 +219,23 @@ fn state_of(path: &str, state: &Shared) -> Answer {
     }
 }
 
-async fn receive(request: Request<Incoming>, state: &Shared) -> Answer {
+async fn receive(request: Request<Incoming>, state: &Arc<Shared>) -> Answer {
     let body = Limited::new(request.into_body(), MAX_REQUEST);
-    match body.collect().await {
-        Ok(body) => answer::respond(state, &body.to_bytes()),
-        Err(_) => answer::error(413, "bad_request", "request too large"),
-    }
+    let Ok(body) = body.collect().await else {
+        return answer::error(413, "bad_request", "request too large");
+    };
+    let body = body.to_bytes();
+    answer::log_arrival(state, &body);
+    let call = state.received.fetch_add(1, Ordering::Relaxed) + 1;
+    let Some(delay) = state.config.faults.delay_of(call) else {
+        return answer::respond(state, &body);
+    };
+    // In a task of its own: it is accepted also if the client has disconnected.
+    let state = Arc::clone(state);
+    let later = tokio::spawn(async move {
+        tokio::time::sleep(delay).await;
+        answer::respond(&state, &body)
+    });
+    let interrupted = |_| answer::error(500, "internal", "the gateway ends");
+    later.await.unwrap_or_else(interrupted)
 }

@@ -15,6 +15,7 @@ use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::schema::{sms, worker};
 use super::settle;
+use crate::broken::Defect;
 use crate::phone::Phone;
 use crate::queue::Settlement;
 use crate::sms::{Sms, State, Timestamp};
@@ -308,6 +309,11 @@ impl ClaimWrites {
                 .otherwise(name.into_sql::<Text>());
             sms::claimed_provider.eq(name.nullable())
         });
+        let state = if Defect::LateClaim.is_on() {
+            State::Ready
+        } else {
+            State::Sending
+        };
         let marked = with_conn!(connection, |conn| Prepared(
             update(
                 sms::table
@@ -316,7 +322,7 @@ impl ClaimWrites {
                     .filter(exists(worker::table.find(batch.worker_id)))
             )
             .set((
-                sms::state.eq(State::Sending.code()),
+                sms::state.eq(state.code()),
                 sms::claim.eq(claim),
                 sms::worker_id.eq(batch.worker_id),
                 sms::claimed_at.eq(batch.now),

@@ -23,6 +23,7 @@ mod migrate;
 mod operator;
 mod purge;
 mod queue_state;
+mod raw;
 mod receipts;
 mod recipients;
 mod removal;

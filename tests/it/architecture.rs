@@ -9,12 +9,13 @@ use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
 
 /// Modules that every other may use.
-const COMMON: [&str; 10] = [
-    "activity", "instant", "phone", "prices", "rate", "receipt", "secret", "sms", "text", "window",
+const COMMON: [&str; 11] = [
+    "activity", "broken", "instant", "phone", "prices", "rate", "receipt", "secret", "sms", "text",
+    "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 33] = [
+const DIRECTIONS: [(&str, &[&str]); 35] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -30,6 +31,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "metrics",
             "operations",
             "process",
+            "prove",
             "provider",
             "receipts",
             "report",
@@ -68,6 +70,8 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
             "limit", "metrics", "process", "provider", "queue", "receipts", "store", "text",
         ],
     ),
+    // Its judge uses nothing that it judges: `store` only connects.
+    ("prove", &["store"]),
     ("receipts", &["metrics", "provider", "store"]),
     ("operations", &["import", "store"]),
     ("metrics", &["store"]),
@@ -91,6 +95,7 @@ const DIRECTIONS: [(&str, &[&str]); 33] = [
     ("receipt", &[]),
     ("secret", &[]),
     ("activity", &[]),
+    ("broken", &[]),
     ("instant", &[]),
     ("sms", &[]),
     ("window", &[]),
@@ -358,7 +363,7 @@ fn only_the_command_line_uses_clap() {
 
 #[test]
 fn only_the_console_prints() {
-    let prints = r"\be?print(ln)?!|\bdbg!|\bstdout\(|\bstderr\(";
+    let prints = r"\be?print(ln)?!|\bdbg!|[^.\w]std(out|err)\(";
     // Rejected rows are data and may go to standard output: `--rejects -`.
     let places = ["console.rs", "atomic_file.rs"];
     assert_eq!(violations(prints, &places), none());

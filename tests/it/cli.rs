@@ -39,6 +39,8 @@ fn help_lists_commands_and_examples() {
       serve        Run a server: a page to watch, an API for messages, receipts by webhook, metrics
       sandbox      Run a practice gateway: it accepts messages over HTTP, and nothing leaves this
                    machine
+      prove        Prove on your database that nothing is lost or sent twice and that limits hold,
+                   whatever fails
       completions  Print the completion script for a shell
       man          Print the manual pages of all commands, or write them to files
       help         Print this message or the help of the given subcommand(s)

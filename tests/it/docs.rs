@@ -192,16 +192,19 @@ impl Relay {
                 let Ok(server) = TcpStream::connect(&target) else {
                     return;
                 };
-                carry(&server, &client, |_| true);
+                carry(&server, &client, |bytes: &[u8]| bytes.len()).expect("handles");
                 let (left, holding) = (Arc::clone(&left), holding.clone());
                 let may_go_on = Arc::clone(&may_go_on);
-                carry(&client, &server, move |bytes| {
+                let passes = move |bytes: &[u8]| {
                     if bytes.starts_with(b"POST ") && is_held(&mut left.lock().expect("no panic")) {
                         let waiting = may_go_on.lock().expect("no panic");
-                        return holding.send(()).is_ok() && waiting.recv().is_ok();
+                        if holding.send(()).is_err() || waiting.recv().is_err() {
+                            return 0;
+                        }
                     }
-                    true
-                });
+                    bytes.len()
+                };
+                carry(&client, &server, passes).expect("handles");
             }
         });
         Self {

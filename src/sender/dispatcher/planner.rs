@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Dispatcher;
+use crate::broken::Defect;
 use crate::instant::DbMicros;
 #[cfg(test)]
 use crate::instant::SteadyMicros;
@@ -67,9 +68,14 @@ impl Dispatcher {
             .flat_map(ProviderState::campaigns)
             .map(CampaignState::id);
         let unserved = self.unserved.iter().map(|campaign| campaign.id);
+        let (known, claimed_before) = if Defect::Orphans.is_on() {
+            (HashSet::new(), batch.now)
+        } else {
+            (self.context.claimed.ids(), batch.now.minus(length))
+        };
         batch.orphans = Some(Orphans {
-            known: self.context.claimed.ids(),
-            claimed_before: batch.now.minus(length),
+            known,
+            claimed_before,
             campaigns: served.chain(unserved).collect(),
         });
     }

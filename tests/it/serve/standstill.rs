@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Served, configure, request};
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
-use crate::support::proxy::Proxy;
+use crate::support::proxy::{Proxy, proxy_to, url_through};
 use crate::support::running::{PATIENCE, eventually};
 use crate::support::shell::Lock;
 
@@ -26,8 +26,8 @@ impl Standstill {
         if db.kind == Kind::Sqlite {
             return (Scratch::new(), Self::Locked(None));
         }
-        let proxy = Proxy::start(db);
-        (Scratch::at(&proxy.url(db)), Self::Still(proxy))
+        let proxy = proxy_to(db);
+        (Scratch::at(&url_through(&proxy, db)), Self::Still(proxy))
     }
 
     fn begin(&mut self, scratch: &Scratch) {

@@ -10,7 +10,7 @@ use super::server::on_every_server;
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, again, claim_of, commit_batch, failed, rows, sent,
 };
-use crate::support::proxy::{Cut, Proxy};
+use crate::support::proxy::{Cut, Proxy, proxy_to, url_through};
 use crate::support::running::eventually;
 
 const CUTS: [&[Cut]; 4] = [
@@ -22,7 +22,7 @@ const CUTS: [&[Cut]; 4] = [
 
 /// A store that is connected through a proxy and has probed the server.
 async fn store_by(proxy: &Proxy, queue: &TestQueue) -> Store {
-    let store = Store::open(&proxy.url(&queue.db), Access::Existing).await;
+    let store = Store::open(&url_through(proxy, &queue.db), Access::Existing).await;
     let store = store.expect("a store");
     store.commit(&commit_batch(0, NOW)).await.expect("a commit");
     store
@@ -45,7 +45,7 @@ async fn repeated(store: &Store, commit: CommitBatch, cuts: &[Cut], proxy: &Prox
 async fn repeated_settlement_counts_once() {
     for cuts in CUTS {
         on_every_server(async |queue| {
-            let proxy = Proxy::start(&queue.db);
+            let proxy = proxy_to(&queue.db);
             let store = store_by(&proxy, queue).await;
             let spring = queue.queued(6).await;
             let worker = queue.worker().await;
@@ -89,7 +89,7 @@ async fn repeated_settlement_counts_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claim_with_lost_answer_is_released_and_claimed_again() {
     on_every_server(async |queue| {
-        let proxy = Proxy::start(&queue.db);
+        let proxy = proxy_to(&queue.db);
         let store = store_by(&proxy, queue).await;
         let spring = queue.queued(5).await;
         let worker = queue.worker().await;
@@ -122,7 +122,7 @@ async fn claim_with_lost_answer_is_released_and_claimed_again() {
 async fn repeated_import_batch_is_queued_once() {
     for cuts in CUTS {
         on_every_server(async |queue| {
-            let proxy = Proxy::start(&queue.db);
+            let proxy = proxy_to(&queue.db);
             let store = store_by(&proxy, queue).await;
             let spring = queue.queued(5).await;
             let import_id = queue.begin(spring).await;

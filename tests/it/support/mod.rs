@@ -85,11 +85,6 @@ impl Scratch {
         }
     }
 
-    /// Does not remove the folder; returns its path.
-    pub(crate) fn keep(self) -> String {
-        self.folder.keep().display().to_string()
-    }
-
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

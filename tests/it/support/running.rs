@@ -176,18 +176,6 @@ impl Running {
         }
     }
 
-    /// Waits until the process has a handler for SIGTERM, or has ended.
-    pub(crate) fn until_it_handles_signals(&mut self) {
-        const SIGTERM: u64 = 1 << (15 - 1);
-        let status = format!("/proc/{}/status", self.id());
-        self.until("it handles signals", || {
-            let status = std::fs::read_to_string(&status).unwrap_or_default();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-            caught.is_some_and(|mask| mask & SIGTERM != 0)
-        });
-    }
-
     /// Sends SIGSTOP, and waits until none of its threads runs.
     pub(crate) fn freeze(&mut self) {
         self.signal(Signal::STOP);

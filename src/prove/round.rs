@@ -1,0 +1,486 @@
+//! One round: a gateway, two campaigns, workers and operators, what happens to them, and the evidence of it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+
+use super::chaos::Chaos;
+use super::child::{ChildEnvironment, Ending, Process};
+use super::evidence::{LogFile, Tables};
+use super::judge::{Evidence, JudgedCampaign, Verdict, judge};
+use super::operators::{Operators, import, list_name, words};
+use super::proxy::Proxy;
+use super::{ProveConfig, ProveError};
+use crate::store::Store;
+
+/// A worker that is stopped for longer is dead.
+pub(super) const LEASE: Duration = Duration::from_secs(5);
+/// What a process without faults needs at most, on a slow machine.
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+/// How soon what failed is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long smsq waits for a response.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the gateway says that it remembers a reference, where it forgets them.
+const REMEMBERED: Duration = Duration::from_secs(4);
+/// A message may be accepted this long after it arrived.
+const ACCEPTED_LATE: Duration = Duration::from_millis(1_500);
+/// The limit of the provider, in messages a second, and of each campaign.
+pub(super) const LIMIT: u64 = 100;
+const CAMPAIGN_LIMITS: [u64; 2] = [80, 60];
+/// Every so many recipients one is a number that the practice gateway rejects.
+const REJECTED_EVERY: u64 = 30;
+
+/// What the provider offers against doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offer {
+    /// It accepts one message per reference.
+    References,
+    /// For some seconds.
+    References4s,
+    /// It says whether it has accepted a reference.
+    Lookups,
+    Nothing,
+}
+
+const OFFERS: [Offer; 4] = [
+    Offer::References,
+    Offer::References4s,
+    Offer::Lookups,
+    Offer::Nothing,
+];
+
+/// What a round needs.
+pub(super) struct World {
+    pub(super) random: StdRng,
+    pub(super) environment: ChildEnvironment,
+    /// Used by some workers in place of the database's own address.
+    pub(super) proxy: Option<(Proxy, String)>,
+    pub(super) store: Store,
+    pub(super) log: LogFile,
+    pub(super) campaigns: Vec<JudgedCampaign>,
+    pub(super) operators: Operators,
+    /// What happened, as text.
+    pub(super) history: Vec<String>,
+    /// What does not belong to a promise, but must not happen: a process that panics or never ends.
+    pub(super) errors: Vec<String>,
+    pub(super) tally: Tally,
+    pub(super) thaws: Vec<u64>,
+    offer: Offer,
+    has_receipts: bool,
+    /// Ends with the round.
+    _gateway: Option<Process>,
+}
+
+/// What was done to a round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) kills: u64,
+    pub(super) stops: u64,
+    pub(super) signals: u64,
+    pub(super) cuts: u64,
+    pub(super) outages: u64,
+    pub(super) commands: u64,
+    /// The longest time from a kill until the messages of the killed worker were put right.
+    pub(super) recovery: Duration,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.kills += other.kills;
+        self.stops += other.stops;
+        self.signals += other.signals;
+        self.cuts += other.cuts;
+        self.outages += other.outages;
+        self.commands += other.commands;
+        self.recovery = self.recovery.max(other.recovery);
+    }
+}
+
+/// How a round ended.
+pub(super) struct Played {
+    pub(super) verdict: Verdict,
+    pub(super) tally: Tally,
+}
+
+/// Which round it is.
+#[derive(Clone, Debug)]
+pub(super) struct RoundPlan {
+    pub(super) seed: u64,
+    /// Distinguishes its campaigns from those of other runs in the same database.
+    pub(super) name: String,
+    /// The number of the first phone.
+    pub(super) first_phone: u64,
+    pub(super) folder: PathBuf,
+}
+
+impl World {
+    pub(super) async fn new(config: &ProveConfig, plan: &RoundPlan) -> Result<Self, ProveError> {
+        fs::create_dir_all(&plan.folder)?;
+        let mut random = StdRng::seed_from_u64(plan.seed);
+        let offer = match &config.gateway {
+            // What another gateway offers is not known.
+            Some(_) => Offer::Nothing,
+            None => OFFERS[random.random_range(0..OFFERS.len())],
+        };
+        let has_receipts = config.gateway.is_none() && random.random_bool(0.3);
+        let database = match &config.database {
+            Some(url) => url.clone(),
+            None => format!("sqlite://{}", plan.folder.join("smsq.db").display()),
+        };
+        let environment = ChildEnvironment {
+            folder: plan.folder.clone(),
+            database,
+        };
+        let campaigns = campaigns(config, plan);
+        let (gateway, url, log) = if let Some((url, log)) = &config.gateway {
+            let phones = campaigns.iter().flat_map(|campaign| &campaign.phones);
+            let log = LogFile::from_end(log.clone(), Some(phones.cloned().collect()));
+            (None, url.to_string(), log)
+        } else {
+            let (gateway, url) = start_gateway(&environment, offer, plan.seed, &mut random).await?;
+            let log = LogFile::from_end(plan.folder.join(GATEWAY_LOG), None);
+            (Some(gateway), url, log)
+        };
+        let toml = settings(&url, offer, has_receipts);
+        fs::write(plan.folder.join("smsq.toml"), toml)?;
+        let store = config.open(&environment.database).await?;
+        let world = Self {
+            random,
+            proxy: config.start_proxy()?,
+            store,
+            log,
+            operators: Operators::new(campaigns.len()),
+            campaigns,
+            history: Vec::new(),
+            errors: Vec::new(),
+            tally: Tally::default(),
+            thaws: Vec::new(),
+            offer,
+            has_receipts,
+            environment,
+            _gateway: gateway,
+        };
+        world.import_first_lists().await?;
+        Ok(world)
+    }
+
+    /// Writes two lists for each campaign, and imports the first one.
+    async fn import_first_lists(&self) -> Result<(), ProveError> {
+        for (index, campaign) in self.campaigns.iter().enumerate() {
+            let halves = campaign.phones.split_at(campaign.phones.len() / 2);
+            for (list, phones) in [halves.0, halves.1].into_iter().enumerate() {
+                let text: String = std::iter::once("phone\n".to_owned())
+                    .chain(phones.iter().map(|phone| format!("{phone}\n")))
+                    .collect();
+                fs::write(self.environment.folder.join(list_name(index, list)), text)?;
+            }
+            self.must_end(&import(&self.campaigns, index, 0), &[0])
+                .await?;
+            let rate = format!("set {} --rate {}/s", campaign.name, campaign.limit);
+            self.must_end(&rate, &[0]).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a command until it ends with one of these codes: nothing disturbs it, except a database that is away for
+    /// a while.
+    pub(super) async fn must_end(&self, line: &str, codes: &[i32]) -> Result<Ending, ProveError> {
+        let arguments = words(line);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut process = self.environment.start(&arguments)?;
+            let problem = match process.ended(PATIENCE).await? {
+                Some(ending) if ending.code.is_some_and(|code| codes.contains(&code)) => {
+                    return Ok(ending);
+                }
+                Some(ending) => format!("ended with {:?}: {}", ending.code, ending.stderr.trim()),
+                None => "does not end".to_owned(),
+            };
+            let is_away = problem.starts_with("ended with Some(2)");
+            if !is_away || Instant::now() > deadline {
+                return Err(ProveError::Command(format!("{} {problem}", process.name)));
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Reads the tables, as soon as the database is there.
+    async fn tables(&self) -> Result<Tables, ProveError> {
+        let names: Vec<String> = self
+            .campaigns
+            .iter()
+            .map(|campaign| campaign.name.clone())
+            .collect();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match Tables::read(&self.store, &names).await {
+                Err(error) if error.is_temporary() && Instant::now() < deadline => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                read => return Ok(read?),
+            }
+        }
+    }
+
+    /// Plays the round and judges it.
+    pub(super) async fn play(mut self) -> Result<(Played, Self), ProveError> {
+        Chaos::new(&mut self).run().await?;
+        // A last worker has all the time that it needs, and nothing happens to it. Some messages fail.
+        for (line, codes) in [("send --yes", [0, 1]), ("check --offline", [0, 0])] {
+            if let Err(error) = self.must_end(line, &codes).await {
+                self.errors.push(error.to_string());
+            }
+        }
+        let listed = self.listed().await?;
+        self.read_whole_log().await?;
+        let evidence = Evidence {
+            log: self.log.log.clone(),
+            tables: self.tables().await?,
+            asked: self.operators.asked.clone(),
+            campaigns: self.campaigns.clone(),
+            limit: LIMIT,
+            listed,
+            thaws: self.thaws.clone(),
+            threads: threads(),
+            answers_lookups: self.offer == Offer::Lookups,
+            honours_references: matches!(self.offer, Offer::References | Offer::References4s),
+        };
+        let played = Played {
+            verdict: judge(&evidence),
+            tally: self.tally,
+        };
+        self.keep(&evidence)?;
+        // Later rounds in this database send none of its messages, and may send to all of its phones.
+        for campaign in &self.campaigns {
+            let line = format!("cancel {}", campaign.name);
+            self.must_end(&line, &[0]).await?;
+        }
+        for phone in &evidence.asked.suppressed {
+            let line = format!("suppress remove {phone}");
+            self.must_end(&line, &[0]).await?;
+        }
+        Ok((played, self))
+    }
+
+    /// The phones that the failure report lists as unknown.
+    async fn listed(&self) -> Result<BTreeSet<String>, ProveError> {
+        let mut listed = BTreeSet::new();
+        for campaign in &self.campaigns {
+            let line = format!("report --failed --format json --campaign {}", campaign.name);
+            let report = self.must_end(&line, &[0]).await?;
+            let report: Value = serde_json::from_str(&report.stdout).map_err(io::Error::from)?;
+            let failures = report["failures"].as_array().into_iter().flatten();
+            let unknown = failures.filter(|failure| failure["state"] == "unknown");
+            listed
+                .extend(unknown.filter_map(|failure| failure["phone"].as_str().map(str::to_owned)));
+        }
+        Ok(listed)
+    }
+
+    /// Reads the log until the gateway has written all of it: what arrived last may be accepted late.
+    async fn read_whole_log(&mut self) -> Result<(), ProveError> {
+        let patience = u64::try_from((ACCEPTED_LATE * 2).as_micros()).unwrap_or(u64::MAX);
+        loop {
+            self.log.update()?;
+            let last = self.log.log.arrivals.last().map_or(0, |entry| entry.at);
+            if now_micros() > last.saturating_add(patience) {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Adds a line to the history.
+    pub(super) fn record(&mut self, what: &str) {
+        let now = jiff::Timestamp::now();
+        self.history.push(format!("{now:.3} {what}"));
+    }
+
+    /// Unknown messages: their campaigns and phones.
+    pub(super) async fn unknown(&self) -> Vec<(String, String)> {
+        let sql = "SELECT concat_ws('|', c.name, m.phone) AS value FROM sms m \
+                   JOIN campaign c ON c.id = m.campaign_id WHERE m.state = 2";
+        // The database may be away.
+        let found = self.store.query(sql).await.unwrap_or_default();
+        let pairs = found.iter().filter_map(|line| line.split_once('|'));
+        pairs
+            .filter(|(name, _)| {
+                self.campaigns
+                    .iter()
+                    .any(|campaign| campaign.name == **name)
+            })
+            .map(|(name, phone)| (name.to_owned(), phone.to_owned()))
+            .collect()
+    }
+
+    /// Writes what happened beside the files of the round.
+    fn keep(&mut self, evidence: &Evidence) -> io::Result<()> {
+        let mut text = String::new();
+        for line in &self.history {
+            text += line;
+            text.push('\n');
+        }
+        for row in &evidence.tables.rows {
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "{} {} {:?} {} {}",
+                row.campaign, row.phone, row.place, row.accepted, row.reason
+            );
+        }
+        fs::write(self.environment.folder.join("history"), text)
+    }
+
+    /// A short description of the provider.
+    pub(super) fn offers(&self) -> String {
+        let receipts = if self.has_receipts { " + receipts" } else { "" };
+        format!("{:?}{receipts}", self.offer).to_lowercase()
+    }
+}
+
+const GATEWAY_LOG: &str = "gateway.jsonl";
+
+/// A worker's threads that start requests.
+fn threads() -> u64 {
+    std::thread::available_parallelism().map_or(2, |count| count.get().max(2) as u64)
+}
+
+/// The campaigns of a round; each phone is in one of them.
+fn campaigns(config: &ProveConfig, plan: &RoundPlan) -> Vec<JudgedCampaign> {
+    let count = config.messages / CAMPAIGN_LIMITS.len() as u64;
+    let campaign = |index: usize, limit: u64| {
+        let first = plan.first_phone + index as u64 * count;
+        let phones = (0..count).map(|row| {
+            let number = first + row;
+            let is_rejected = config.gateway.is_none() && row % REJECTED_EVERY == 7;
+            if is_rejected {
+                let number = index as u64 * 500 + row / REJECTED_EVERY;
+                return format!("+15005551{:03}", number % 1_000);
+            }
+            format!("+44740{:07}", number % 10_000_000)
+        });
+        let distinct: BTreeSet<String> = phones.collect();
+        JudgedCampaign {
+            name: format!("{}-{}", plan.name, ["a", "b"][index]),
+            phones: distinct.into_iter().collect(),
+            limit,
+        }
+    };
+    CAMPAIGN_LIMITS
+        .into_iter()
+        .enumerate()
+        .map(|(index, limit)| campaign(index, limit))
+        .collect()
+}
+
+/// Starts the practice gateway as a process; returns it with its URL.
+async fn start_gateway(
+    environment: &ChildEnvironment,
+    offer: Offer,
+    seed: u64,
+    random: &mut StdRng,
+) -> Result<(Process, String), ProveError> {
+    let late = ACCEPTED_LATE.as_millis();
+    let slow = (TIMEOUT * 2).as_millis();
+    let mut faults = format!(
+        "seed = {seed}\nunavailable = \"2%\"\nunavailable_after = \"2%\"\nthrottle = \"0.4%\"\nno_answer = \"5%\"\n\
+         slow = \"2%\"\nslow_for = \"{slow}ms\"\nbroken = \"1.5%\"\nlate = \"2%\"\nlate_for = \"{late}ms\"\n"
+    );
+    if offer == Offer::References4s {
+        // A request that takes long still finds it.
+        let span = (REMEMBERED + TIMEOUT + ACCEPTED_LATE).as_millis();
+        // Writing to a string does not fail.
+        let _ = writeln!(faults, "forget_references_after = \"{span}ms\"");
+    }
+    faults += "[receipts]\ndelay = \"200ms\"\nreject_late = \"1%\"\n";
+    fs::write(environment.folder.join("faults.toml"), faults)?;
+    let latency = random.random_range(5..80);
+    let mut line = format!(
+        "sandbox --listen 127.0.0.1:0 --faults faults.toml --latency {latency}ms --log {GATEWAY_LOG}"
+    );
+    if matches!(offer, Offer::Lookups | Offer::Nothing) {
+        line += " --ignore-references";
+    }
+    let mut gateway = environment.start(&words(&line))?;
+    let Some(url) = gateway.first_line().await? else {
+        let problem = gateway.ending()?.stderr;
+        let problem = format!("the practice gateway does not start: {problem}");
+        return Err(ProveError::Command(problem));
+    };
+    Ok((gateway, url))
+}
+
+/// The configuration of the workers.
+fn settings(url: &str, offer: Offer, has_receipts: bool) -> String {
+    let lease = LEASE.as_secs();
+    let timeout = TIMEOUT.as_millis();
+    let honours = match offer {
+        Offer::References => "honours_reference = true".to_owned(),
+        Offer::References4s => {
+            let span = REMEMBERED.as_millis();
+            format!("honours_reference = true\nhonoured_for = \"{span}ms\"")
+        }
+        Offer::Lookups | Offer::Nothing => "honours_reference = false".to_owned(),
+    };
+    let absent_after = (TIMEOUT + ACCEPTED_LATE * 2).as_millis();
+    let lookup = format!(
+        r#"
+[providers.gateway.lookup]
+url = "{url}/messages"
+query = {{ reference = "{{{{ reference }}}}" }}
+list = ""
+matches = {{ "/reference" = "{{{{ reference }}}}" }}
+message_id = "/id"
+more = false
+horizon = "24h"
+rate = "50/s"
+after = "200ms"
+absent_after = "{absent_after}ms"
+"#
+    );
+    let lookup = if offer == Offer::Lookups {
+        lookup
+    } else {
+        String::new()
+    };
+    let receipts = if has_receipts {
+        "[providers.gateway.receipts]\nenabled = true\n"
+    } else {
+        ""
+    };
+    format!(
+        r#"default_provider = "gateway"
+[sender]
+concurrency = 16
+lease = "{lease}s"
+[retry]
+first_wait = "20ms"
+max_wait = "200ms"
+[circuit_breaker]
+first_probe = "50ms"
+max_probe = "200ms"
+[providers.gateway]
+kind = "sandbox"
+url = "{url}"
+{honours}
+timeout = "{timeout}ms"
+rate = "{LIMIT}/s"
+{lookup}{receipts}"#
+    )
+}
+
+/// Microseconds since the Unix epoch.
+pub(super) fn now_micros() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since_epoch.map_or(0, |span| {
+        u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+    })
+}
