@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::SendError;
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
+use super::local_files;
 use crate::queue::{Settlement, Transition};
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
@@ -507,7 +508,7 @@ impl Committer {
                 continue;
             }
             tracing::warn!(results, path = %path.display(), "settled what an earlier worker had left");
-            if let Err(error) = std::fs::remove_file(&path) {
+            if let Err(error) = local_files::remove(&path) {
                 tracing::warn!(%error, path = %path.display(), "this file cannot be removed");
             }
         }

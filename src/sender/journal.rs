@@ -1,16 +1,15 @@
 //! What a worker knows and the database cannot store when the worker must end: a file that the next
 //! worker on this host settles before anything else.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::local_files::{self, LocalFiles};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Failure, Timestamp};
-use crate::store::{Store, StoreError};
 
 /// A run of this many digits in a reason may be a phone number, and is not written.
 const PHONE_DIGITS: usize = 7;
@@ -20,14 +19,9 @@ const WHOLE: &str = "jsonl";
 /// The ending of one that is being written.
 const PART: &str = "part";
 
-/// The journal files of one database, in folders that have nothing else: they are read every second.
+/// The journal files of one database.
 #[derive(Clone)]
-pub(super) struct Journal {
-    /// The first writable one is used; all are read.
-    folders: Vec<PathBuf>,
-    /// The start of every file name.
-    prefix: String,
-}
+pub(super) struct Journal(LocalFiles);
 
 /// What one worker wrote.
 pub(super) struct JournalFile {
@@ -44,35 +38,8 @@ struct Head {
 }
 
 impl Journal {
-    /// In a folder beside an embedded database's file; for a server in the user's state folder, or in the
-    /// working directory.
-    pub(super) async fn of(store: &Store, state_folder: Option<&Path>) -> Result<Self, StoreError> {
-        let file = store.file();
-        let name = file
-            .and_then(Path::file_name)
-            .map_or("smsq".into(), |name| name.to_string_lossy().into_owned());
-        let own_folder = file.map(|file| match file.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
-        });
-        let mut parents: Vec<PathBuf> = own_folder.into_iter().collect();
-        parents.extend(state_folder.map(Path::to_owned));
-        if file.is_none() {
-            parents.push(PathBuf::from("."));
-        }
-        let made_at = store.created_at().await?;
-        Ok(Self::new(&parents, &name, made_at))
-    }
-
-    /// `name`: of the database, which was created at `made_at`.
-    fn new(parents: &[PathBuf], name: &str, made_at: i64) -> Self {
-        Self {
-            folders: parents
-                .iter()
-                .map(|parent| parent.join(format!("{name}-unsettled")))
-                .collect(),
-            prefix: format!("{made_at:x}-"),
-        }
+    pub(super) fn new(files: LocalFiles) -> Self {
+        Self(files)
     }
 
     /// Writes all settlements or none to a new file, readable by the owner only; returns its path.
@@ -82,45 +49,25 @@ impl Journal {
         written_at: Timestamp,
         mut settlements: Vec<Settlement>,
     ) -> io::Result<PathBuf> {
-        for settlement in &mut settlements {
-            if let Some(failure) = failure_of(&mut settlement.transition) {
-                failure.reason = without_phones(&failure.reason);
-            }
-        }
-        // Workers on several hosts, and several files of one worker, may be in one folder.
-        let number: u128 = rand::random();
-        let name = format!("{}{worker_id}-{number:032x}", self.prefix);
-        let mut failed = io::Error::other("there is no folder to write to");
-        for folder in &self.folders {
-            let path = folder.join(format!("{name}.{WHOLE}"));
-            match write_to(&path, &Head { written_at }, &settlements) {
-                Ok(()) => return Ok(path),
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+        settlements.iter_mut().for_each(remove_phones);
+        self.0.write_first(worker_id, WHOLE, |path| {
+            write_to(path, &Head { written_at }, &settlements)?;
+            Ok(path.to_owned())
+        })
     }
 
     /// What earlier workers wrote. An unreadable file stays where it is.
     pub(super) async fn files(&self) -> Vec<JournalFile> {
-        let (folders, prefix) = (self.folders.clone(), self.prefix.clone());
+        let files = self.0.clone();
         // On a thread that nothing else waits for. A panic has been logged, and the files stay where they are.
-        let read = tokio::task::spawn_blocking(move || files_in(&folders, &prefix)).await;
+        let read = tokio::task::spawn_blocking(move || read_all(&files)).await;
         read.unwrap_or_default()
     }
 }
 
-fn files_in(folders: &[PathBuf], prefix: &str) -> Vec<JournalFile> {
-    let entries = folders
-        .iter()
-        .filter_map(|folder| fs::read_dir(folder).ok());
+fn read_all(local: &LocalFiles) -> Vec<JournalFile> {
     let mut files = Vec::new();
-    for entry in entries.flatten().flatten() {
-        let path = entry.path();
-        let is_whole = path.extension().is_some_and(|end| end == WHOLE);
-        if !is_whole || !entry.file_name().to_string_lossy().starts_with(prefix) {
-            continue;
-        }
+    for (_, path) in local.list(WHOLE) {
         match read(&path) {
             Ok(file) => files.push(file),
             // Another worker has stored it meanwhile.
@@ -134,17 +81,8 @@ fn files_in(folders: &[PathBuf], prefix: &str) -> Vec<JournalFile> {
 }
 
 fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder)?;
-    }
     let part = path.with_extension(PART);
-    let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&part)?;
+    let file = local_files::create(&part)?;
     let mut out = BufWriter::new(file);
     serde_json::to_writer(&mut out, head)?;
     out.write_all(b"\n")?;
@@ -169,6 +107,13 @@ fn read(path: &Path) -> io::Result<JournalFile> {
         written_at: head.written_at,
         settlements,
     })
+}
+
+/// Removes what may be phone numbers from the reason.
+pub(super) fn remove_phones(settlement: &mut Settlement) {
+    if let Some(failure) = failure_of(&mut settlement.transition) {
+        failure.reason = without_phones(&failure.reason);
+    }
 }
 
 fn failure_of(transition: &mut Transition) -> Option<&mut Failure> {
@@ -207,6 +152,11 @@ mod tests {
     use crate::sms::{Acceptance, Class};
     use std::os::unix::fs::PermissionsExt;
 
+    /// The journal of a database in this folder that was created at `made_at`.
+    fn journal(folder: PathBuf, made_at: i64) -> Journal {
+        Journal::new(LocalFiles::new(&[folder], "smsq.db", made_at))
+    }
+
     fn sent(id: i64) -> Settlement {
         Settlement {
             id,
@@ -228,23 +178,23 @@ mod tests {
     #[tokio::test]
     async fn second_journal_of_a_worker_keeps_the_first() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(&[folder.path().to_owned()], "smsq.db", 1);
+        let own = journal(folder.path().to_owned(), 1);
         // Workers on several hosts may share the folder and, in several databases, the id.
-        let other = Journal::new(&[folder.path().to_owned()], "smsq.db", 2);
+        let other = journal(folder.path().to_owned(), 2);
         for id in 1..=3 {
-            let written = journal.write(8, Timestamp::default(), vec![sent(id)]);
+            let written = own.write(8, Timestamp::default(), vec![sent(id)]);
             written.expect("written");
         }
         let written = other.write(8, Timestamp::default(), vec![sent(4)]);
         written.expect("written");
-        assert_eq!(ids_in(&journal).await, [1, 2, 3]);
+        assert_eq!(ids_in(&own).await, [1, 2, 3]);
         assert_eq!(ids_in(&other).await, [4]);
     }
 
     #[tokio::test]
     async fn results_are_read_as_written_but_for_phone_numbers() {
         let folder = tempfile::tempdir().expect("a folder");
-        let journal = Journal::new(&[folder.path().join("missing/folder")], "smsq.db", 1);
+        let journal = journal(folder.path().join("missing/folder"), 1);
         let failure =
             Failure::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
         let settlement = |id, transition| Settlement {

@@ -12,6 +12,7 @@ mod database;
 mod dispatcher;
 mod journal;
 mod lease;
+mod local_files;
 mod lookup;
 mod maintenance;
 mod provider_state;

@@ -9,7 +9,6 @@ mod results;
 mod telemetry;
 mod timing;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,6 +21,7 @@ use super::context::{Claimed, Results, WorkerContext};
 use super::database::Database;
 use super::journal::{Journal, JournalFile};
 use super::lease::Lease;
+use super::local_files::LocalFiles;
 use super::lookup::StatusLookups;
 use super::maintenance::{Maintenance, MaintenanceEvent, TICK};
 use super::provider_state::{PlanTime, ProviderState};
@@ -90,7 +90,8 @@ impl Dispatcher {
         let settings = parts.settings;
         let store = parts.database.reach().await?;
         let folder = settings.state_folder.as_deref();
-        let journal = Journal::of(store, folder.map(Path::new)).await?;
+        let files = LocalFiles::of(store, folder).await?;
+        let journal = Journal::new(files);
         let lease = Lease::begin(
             parts.database.clone(),
             Arc::clone(&parts.clock),
