@@ -14,6 +14,7 @@ use super::SendError;
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
 use super::local_files;
+use super::maintenance::LeftResults;
 use crate::queue::{Settlement, Transition};
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
@@ -399,6 +400,8 @@ impl Committer {
     fn forget(&self, settlement: &Settlement) {
         if settlement.transition != Transition::Refunded {
             self.context.claimed.remove(settlement.id);
+            let Settlement { id, claim, .. } = *settlement;
+            self.context.marks.forget(id, claim);
         }
     }
 
@@ -485,12 +488,9 @@ impl Committer {
         }
     }
 
-    /// Settles what earlier workers on this host wrote.
-    pub(super) async fn settle_journal(
-        &mut self,
-        files: Vec<JournalFile>,
-    ) -> Result<(), StoreError> {
-        for file in files {
+    /// Settles what earlier workers on this host left: their journals first, and then what their marks say.
+    pub(super) async fn settle_left(&mut self, left: LeftResults) -> Result<(), StoreError> {
+        for file in left.journals {
             let JournalFile {
                 path,
                 written_at,
@@ -511,6 +511,12 @@ impl Committer {
             if let Err(error) = local_files::remove(&path) {
                 tracing::warn!(%error, path = %path.display(), "this file cannot be removed");
             }
+        }
+        if !left.marked.is_empty() {
+            let messages = left.marked.len();
+            self.begin(Arc::new(self.settling(left.marked)));
+            self.finish().await?;
+            tracing::warn!(messages, "released or settled messages of dead workers");
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::clock::Clock;
 use super::database::Database;
 use super::lease::Lease;
+use super::marks::Marks;
 use super::telemetry::Progress;
 use super::{OnUnknown, Settings};
 use crate::metrics::Metrics;
@@ -25,6 +26,7 @@ pub(super) struct WorkerContext {
     pub(super) progress: Arc<Progress>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) claimed: Claimed,
+    pub(super) marks: Arc<Marks>,
     pub(super) metrics: Arc<Metrics>,
 }
 

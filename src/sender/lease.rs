@@ -1,6 +1,7 @@
 //! A worker's lease, renewed by its heartbeat. A worker whose lease has run out starts nothing, and the
-//! messages of a dead worker become unknown.
+//! messages of a dead worker are reclaimed.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,8 +11,10 @@ use tokio::time::Instant;
 
 use crate::instant::SteadyMicros;
 use crate::process::ProcessIdentity;
+use crate::queue::Settlement;
 use crate::sender::clock::Clock;
 use crate::sender::database::Database;
+use crate::sender::marks::{self, EndedMarks, Marks};
 use crate::sender::telemetry::Progress;
 use crate::sms::{Timestamp, millis};
 use crate::store::{NewWorker, StoreError, Worker};
@@ -46,6 +49,18 @@ pub(super) struct Lease {
     wake: Notify,
     /// Counts renewals.
     progress: Arc<Progress>,
+    marks: Arc<Marks>,
+}
+
+/// A dead worker, whose messages are to be reclaimed.
+pub(super) struct DeadWorker {
+    worker: Worker,
+    /// Why it is dead.
+    reason: String,
+    /// Its marks, also where they do not count.
+    files: Vec<PathBuf>,
+    /// `None`: its messages are unknown. A silent process may still send.
+    marks: Option<EndedMarks>,
 }
 
 impl Lease {
@@ -56,12 +71,14 @@ impl Lease {
         length: Duration,
         concurrency: u32,
         progress: Arc<Progress>,
+        marks: Arc<Marks>,
     ) -> Result<Arc<Self>, StoreError> {
         let concurrency = i32::try_from(concurrency).unwrap_or(i32::MAX);
         let asked_at = clock.steady();
         let store = database.reach().await?;
         let new = new_worker(concurrency, length);
         let worker_id = store.workers().register(&new, clock.now()).await?;
+        marks.begin(worker_id);
         let lease = Arc::new(Self {
             database,
             clock,
@@ -75,6 +92,7 @@ impl Lease {
             forfeited: AtomicI64::new(0),
             wake: Notify::new(),
             progress,
+            marks,
         });
         lease.trust_from(asked_at);
         Ok(lease)
@@ -172,6 +190,8 @@ impl Lease {
                 worker_id,
                 "this worker had been declared dead and starts again under a new id"
             );
+            // Nothing is claimed under the new id before this.
+            self.marks.begin(worker_id);
             self.worker_id.store(worker_id, Ordering::Release);
         }
         if lapsed {
@@ -187,17 +207,22 @@ impl Lease {
         self.patient_since.store(now, Ordering::Release);
     }
 
-    /// Makes unknown what dead workers were sending; returns how many messages.
-    pub(super) async fn reclaim_dead(&self) -> Result<u64, StoreError> {
+    /// Finds dead workers, and removes the marks of those that were reclaimed.
+    pub(super) async fn find_dead(&self) -> Result<Vec<DeadWorker>, StoreError> {
         let own = self.worker_id();
         let now = self.clock.now();
-        let mut reclaimed = 0;
+        // Before the workers: each is registered before it has a file.
+        let mut files = self.marks.list().await;
         let store = self.database.reach().await?;
+        let mut dead = Vec::new();
         for worker in store.workers().all().await? {
+            let files = files.remove(&worker.id).unwrap_or_default();
             if worker.id == own {
                 continue;
             }
-            let Some(reason) = self.is_dead(&worker, now) else {
+            let process = process_of(&worker);
+            let is_gone = process.is_gone();
+            let Some(reason) = self.is_dead(&worker, is_gone, now) else {
                 continue;
             };
             tracing::warn!(
@@ -206,17 +231,59 @@ impl Lease {
                 reason,
                 "a worker is dead"
             );
-            reclaimed += store.workers().reclaim(&worker, &reason, now).await?;
+            let marks = if is_gone {
+                EndedMarks::read(files.clone(), worker.id, process).await
+            } else {
+                None
+            };
+            dead.push(DeadWorker {
+                worker,
+                reason,
+                files,
+                marks,
+            });
+        }
+        marks::remove_all(files.into_values().flatten());
+        Ok(dead)
+    }
+
+    /// The results of messages that dead workers were sending, as far as their marks say. They must be settled before
+    /// the workers are reclaimed.
+    pub(super) async fn marked_results(
+        &self,
+        dead: &[DeadWorker],
+    ) -> Result<Vec<Settlement>, StoreError> {
+        let mut results = Vec::new();
+        for DeadWorker { worker, marks, .. } in dead.iter().filter(|dead| dead.marks.is_some()) {
+            let store = self.database.reach().await?;
+            let rows = store.workers().sending(worker.id).await?;
+            let known = rows
+                .iter()
+                .filter_map(|row| marks::result_of(row, marks.as_ref()));
+            results.extend(known);
+        }
+        Ok(results)
+    }
+
+    /// Makes unknown what dead workers were sending; returns how many messages.
+    pub(super) async fn reclaim(&self, dead: Vec<DeadWorker>) -> Result<u64, StoreError> {
+        let now = self.clock.now();
+        let mut reclaimed = 0;
+        for dead in dead {
+            let store = self.database.reach().await?;
+            let (worker, reason) = (&dead.worker, &dead.reason);
+            reclaimed += store.workers().reclaim(worker, reason, now).await?;
+            marks::remove_all(dead.files);
         }
         Ok(reclaimed)
     }
 
-    fn is_dead(&self, worker: &Worker, now: Timestamp) -> Option<String> {
+    fn is_dead(&self, worker: &Worker, is_gone: bool, now: Timestamp) -> Option<String> {
         let who = format!(
             "worker {} (pid {} on {})",
             worker.id, worker.pid, worker.host
         );
-        if process_of(worker).is_gone() {
+        if is_gone {
             return Some(format!("{who} died while sending"));
         }
         // Each worker has its own lease.
@@ -229,7 +296,9 @@ impl Lease {
     /// Removes the worker after everything was settled.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
         let store = self.database.reach().await?;
-        store.workers().remove(self.worker_id()).await
+        store.workers().remove(self.worker_id()).await?;
+        self.marks.end();
+        Ok(())
     }
 
     fn trust_from(&self, asked_at: SteadyMicros) {

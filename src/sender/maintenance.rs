@@ -11,9 +11,11 @@ use tokio::time::Instant;
 
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
+use super::lease::DeadWorker;
 use super::window::WindowState;
 use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
+use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
 use crate::sms::Timestamp;
 use crate::store::{CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError};
@@ -34,6 +36,8 @@ pub(super) struct Maintenance {
     context: Arc<WorkerContext>,
     providers: Vec<Arc<Provider>>,
     journal: Journal,
+    /// The dead workers that were found last.
+    dead: Vec<DeadWorker>,
     /// The active campaigns with a window.
     windows: HashMap<i64, Expiry>,
     tidy_at: Instant,
@@ -52,12 +56,18 @@ struct Expiry {
 }
 
 pub(super) enum MaintenanceEvent {
-    /// Results that an earlier worker left. They must be settled before its messages are reclaimed,
-    /// because they say more about them.
-    Journal(Vec<JournalFile>, oneshot::Sender<()>),
+    /// They must be settled before the messages of dead workers are reclaimed, because they say more about them.
+    Left(LeftResults, oneshot::Sender<()>),
     Read(DatabaseSnapshot),
     /// Nothing could be read.
     Failed(StoreError),
+}
+
+/// Results that earlier workers left.
+pub(super) struct LeftResults {
+    pub(super) journals: Vec<JournalFile>,
+    /// By the marks of dead workers.
+    pub(super) marked: Vec<Settlement>,
 }
 
 /// What the database says of the things that others may have changed.
@@ -82,6 +92,7 @@ impl Maintenance {
             context,
             providers,
             journal,
+            dead: Vec::new(),
             windows: HashMap::new(),
             tidy_at,
             quiet,
@@ -116,10 +127,10 @@ impl Maintenance {
         &mut self,
         events: &mpsc::UnboundedSender<MaintenanceEvent>,
     ) -> Result<(), StoreError> {
-        let files = self.journal.files().await;
-        if !files.is_empty() {
+        let left = self.find_left().await?;
+        if !left.journals.is_empty() || !left.marked.is_empty() {
             let (done, settled) = oneshot::channel();
-            let sent = events.send(MaintenanceEvent::Journal(files, done));
+            let sent = events.send(MaintenanceEvent::Left(left, done));
             if sent.is_err() || settled.await.is_err() {
                 return Ok(());
             }
@@ -133,11 +144,25 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Reclaims the messages of dead workers, and reads what others changed. Where it `requeues`, unknown messages that
+    /// Finds dead workers, and results that they or workers that ended left.
+    pub(super) async fn find_left(&mut self) -> Result<LeftResults, StoreError> {
+        let lease = &self.context.lease;
+        self.dead = lease.find_dead().await?;
+        Ok(LeftResults {
+            marked: lease.marked_results(&self.dead).await?,
+            // What these workers have written is complete now.
+            journals: self.journal.files().await,
+        })
+    }
+
+    /// Reclaims the messages of the dead workers that were found, and reads what others changed. Where it `requeues`, unknown messages that
     /// may be sent again are queued first: a worker may have died after it reclaimed another's messages.
     pub(super) async fn read(&mut self, requeues: bool) -> Result<DatabaseSnapshot, StoreError> {
         let context = Arc::clone(&self.context);
-        let reclaimed = context.lease.reclaim_dead().await?;
+        let reclaimed = context
+            .lease
+            .reclaim(std::mem::take(&mut self.dead))
+            .await?;
         let mut read_at = Instant::now();
         let mut queued = self.queued().await?;
         if (requeues || reclaimed > 0) && self.requeue_unknown(&queued).await? > 0 {

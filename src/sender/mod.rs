@@ -15,6 +15,7 @@ mod lease;
 mod local_files;
 mod lookup;
 mod maintenance;
+mod marks;
 mod provider_state;
 mod request;
 mod telemetry;
@@ -176,6 +177,10 @@ pub enum SendError {
          `sender.lease`: they went back into the queue; set `sender.lease` to more than twice as long as a commit takes"
     )]
     SlowCommits { took: Duration, within: Duration },
+    #[error(
+        "cannot write down which requests have started, and cannot remove the file that says so: {0}"
+    )]
+    Marks(String),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]

@@ -19,6 +19,7 @@ use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
 use crate::phone::Phone;
 use crate::provider::client::{Client, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
+use crate::queue::{Settlement, Transition, retry};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 use crate::window::{Recipient, SendWindow};
 
@@ -183,6 +184,20 @@ impl InFlight {
         })
     }
 
+    /// The messages and their claims.
+    fn claims(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.rows.iter().map(|sms| (sms.id, sms.claim))
+    }
+
+    pub(super) fn settlement(&self, sms: &Sms, transition: Transition) -> Settlement {
+        Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: self.provider.name().to_owned(),
+            transition,
+        }
+    }
+
     fn all(&self, outcome: Outcome) -> RequestEnd {
         RequestEnd::Outcomes(outcome.of_all(self.rows.len()))
     }
@@ -253,6 +268,7 @@ pub(super) async fn send(
         return;
     };
     let result = attempt(request, &mut reserved, &context, &mut report.started_at).await;
+    mark_end(request, &context, &result);
     drop(reserved);
     report.report(result);
 }
@@ -292,6 +308,11 @@ async fn attempt(
                 Ok(built) => built,
                 Err(outcome) => return in_flight.all(outcome),
             };
+        }
+        // Before the check, so that writing it delays no start.
+        let may_start = context.marks.start(in_flight.worker_id, in_flight.claims());
+        if !may_start {
+            return RequestEnd::Released;
         }
         if let Some(result) = check_start(in_flight, context, now) {
             return result;
@@ -336,6 +357,31 @@ async fn attempt(
         return in_flight.all(Outcome::Unknown(failure));
     }
     RequestEnd::Late
+}
+
+/// Marks how a request ended, before the dispatcher knows: when the results are stored, others use its slots. While it
+/// is not known whether the provider is unavailable or refuses the account, no attempt is counted.
+fn mark_end(in_flight: &InFlight, context: &WorkerContext, end: &RequestEnd) {
+    let RequestEnd::Outcomes(outcomes) = end else {
+        let claims = in_flight.claims();
+        return claims.for_each(|(id, claim)| context.marks.withdraw(id, claim));
+    };
+    let now = context.clock.now();
+    for (sms, outcome) in in_flight.rows.iter().zip(outcomes) {
+        let mut outcome = outcome.clone();
+        if let Outcome::AccountError { listed, .. } = &mut outcome {
+            *listed = true;
+        }
+        let attempt = retry::Attempt {
+            sms,
+            batch: in_flight.rows.len(),
+            is_outage: true,
+            resend_before: None,
+        };
+        let config = &context.settings.retry;
+        let transition = retry::decide(outcome, &attempt, config, now, rand::random());
+        context.marks.answer(in_flight.settlement(sms, transition));
+    }
 }
 
 fn build(

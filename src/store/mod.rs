@@ -72,7 +72,7 @@ pub use removal::Removal;
 pub use report::{FoundSms, SmsFilter};
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
-pub use workers::{NewWorker, Worker};
+pub use workers::{NewWorker, SendingMessage, Worker};
 
 /// The most rows that an administrative command moves in one transaction.
 const CHUNK: i64 = 1_000;

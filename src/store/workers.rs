@@ -3,7 +3,9 @@
 use diesel::{QueryResult, delete, update};
 
 use super::connection::prelude::*;
-use super::connection::{Connection, ROWS, insert_all, reading, transaction, with_conn, writing};
+use super::connection::{
+    Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
+};
 use super::schema::{sms, worker};
 use super::{CampaignFilter, Orphans, StoreError, WorkerStore, settle};
 use crate::queue::{Settlement, Transition};
@@ -82,6 +84,13 @@ impl WorkerStore<'_> {
             .load(conn))
     }
 
+    /// The messages that a worker is sending, by the claims that are committed.
+    pub async fn sending(self, worker_id: i64) -> Result<Vec<SendingMessage>, StoreError> {
+        let mut rows = querying!(self, Read, |connection| sending(connection))?;
+        rows.retain(|row| row.worker_id == Some(worker_id));
+        Ok(rows)
+    }
+
     /// Makes the messages that a dead worker was sending unknown, and deletes the worker. Does nothing if its heartbeat
     /// has changed, because then it is alive. Returns the number of messages.
     pub async fn reclaim(
@@ -118,19 +127,20 @@ impl WorkerStore<'_> {
 }
 
 /// A message that is being sent.
-#[derive(Queryable)]
-struct Sending {
-    id: i64,
-    claim: i64,
-    worker_id: Option<i64>,
+#[derive(Clone, Debug, PartialEq, Eq, Queryable)]
+pub struct SendingMessage {
+    pub id: i64,
+    pub claim: i64,
+    pub worker_id: Option<i64>,
+    pub due_at: Timestamp,
 }
 
 /// All messages that are being sent.
-async fn sending(connection: &mut Connection) -> QueryResult<Vec<Sending>> {
+async fn sending(connection: &mut Connection) -> QueryResult<Vec<SendingMessage>> {
     with_conn!(connection, |conn| sms::table
         .filter(CampaignFilter::All.on(sms::campaign_id))
         .filter(sms::state.eq(State::Sending.code()))
-        .select((sms::id, sms::claim, sms::worker_id))
+        .select((sms::id, sms::claim, sms::worker_id, sms::due_at))
         .load(conn))
 }
 
@@ -165,7 +175,7 @@ pub(super) async fn orphans(
 /// Makes messages of dead workers unknown; returns their number.
 async fn reclaim(
     connection: &mut Connection,
-    rows: &[Sending],
+    rows: &[SendingMessage],
     reason: &str,
     now: Timestamp,
 ) -> QueryResult<u64> {

@@ -1,24 +1,15 @@
 //! Limits and leases of several workers, campaigns and providers, as processes on every database, and what
 //! `smsq set` changes while a worker runs.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::running::{Running, eventually};
 
 const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
-
-fn with_latency(millis: u64) -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(millis),
-        ..SandboxConfig::default()
-    }
-}
 
 fn set(scratch: &Scratch, campaign: &str, change: &[&str]) {
     let line = [&["set", "--campaign", campaign], change].concat();

@@ -24,6 +24,7 @@ mod lists_memory;
 mod lists_rejects;
 mod lists_templates;
 mod lookups;
+mod marks;
 mod metrics;
 mod monitoring;
 mod outputs;

@@ -10,18 +10,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::running::{Running, eventually};
 use crate::support::shell::{Lock, try_sqlite};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
-
-fn with_latency(millis: u64) -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(millis),
-        ..SandboxConfig::default()
-    }
-}
 
 /// Sends the first signal while it works, and the others while it stops.
 fn assert_stops_after_settling(signals: &[Signal], code: i32) {

@@ -3,58 +3,20 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
-use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, eventually, until_unchanged};
+use crate::support::unstored::{accept_sent_rows, left_files, start_with_unstorable_results};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
-/// From now on no message can be stored as sent.
-fn reject_sent_rows(db: &Database) {
-    let words = "etwas anderes";
-    db.run(&match db.kind {
-        Kind::Sqlite => format!(
-            "CREATE TRIGGER refuse BEFORE INSERT ON sms_sent BEGIN SELECT RAISE(ABORT, '{words}'); END"
-        ),
-        Kind::Mysql => format!(
-            "CREATE TRIGGER refuse BEFORE INSERT ON sms_sent FOR EACH ROW
-             SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{words}'"
-        ),
-        Kind::Postgres => format!(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN RAISE EXCEPTION '{words}'; END $$;
-             CREATE TRIGGER refuse BEFORE INSERT ON sms_sent FOR EACH ROW EXECUTE FUNCTION refuse()"
-        ),
-    });
-}
-
-fn accept_sent_rows(db: &Database) {
-    db.run(match db.kind {
-        Kind::Sqlite | Kind::Mysql => "DROP TRIGGER refuse",
-        Kind::Postgres => "DROP FUNCTION refuse() CASCADE",
-    });
-}
-
 /// The result files of workers that ended.
 fn result_files(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
-    let folder = match db.kind {
-        Kind::Sqlite => PathBuf::from(format!(
-            "{}-unsettled",
-            db.url.trim_start_matches("sqlite://")
-        )),
-        Kind::Mysql | Kind::Postgres => scratch.path(".local/state/smsq/smsq-unsettled"),
-    };
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let files = files.map(|file| file.path());
-    files
-        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
-        .collect()
+    left_files(db, scratch, "jsonl")
 }
 
 #[test]
@@ -82,21 +44,6 @@ fn message_with_id_of_a_sent_one_affects_no_other() {
         assert_eq!(ran.code(), Some(1), "{ran}");
         gateway.assert_each_once(61);
     });
-}
-
-/// Starts a worker that has results of accepted messages which the database does not store.
-fn start_with_unstorable_results(db: &Database) -> (Practice, Scratch, Running) {
-    let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::at(&db.url);
-    gateway.configure_without_references(&scratch, "");
-    scratch.import(&list(40));
-    reject_sent_rows(db);
-    let sending = scratch.start(SEND);
-    eventually("it sends", || gateway.accepted() > 0);
-    until_unchanged("nothing is claimed", Duration::from_millis(500), || {
-        gateway.requests()
-    });
-    (gateway, scratch, sending)
 }
 
 #[test]

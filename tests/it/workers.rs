@@ -5,22 +5,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, with_latency};
 use crate::support::running::{Running, eventually};
 use crate::support::shell::{sqlite, try_sqlite};
 
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 const LEASE: Duration = Duration::from_secs(5);
-
-fn with_latency(millis: u64) -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(millis),
-        ..SandboxConfig::default()
-    }
-}
 
 /// Sets the shortest lease, so that tests are fast.
 fn short_lease(scratch: &Scratch) {

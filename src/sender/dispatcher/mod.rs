@@ -19,11 +19,12 @@ use super::clock::Clock;
 use super::commit::{CommitOutcome, Committer};
 use super::context::{Claimed, Results, WorkerContext};
 use super::database::Database;
-use super::journal::{Journal, JournalFile};
+use super::journal::Journal;
 use super::lease::Lease;
 use super::local_files::LocalFiles;
 use super::lookup::StatusLookups;
-use super::maintenance::{Maintenance, MaintenanceEvent, TICK};
+use super::maintenance::{LeftResults, Maintenance, MaintenanceEvent, TICK};
+use super::marks::Marks;
 use super::provider_state::{PlanTime, ProviderState};
 use super::request::{Finished, Transport};
 use super::telemetry::{MessageEvent, Progress, Publisher, Telemetry};
@@ -77,7 +78,7 @@ pub(super) struct Dispatcher {
     /// When orphans are released next.
     orphans_at: Instant,
     /// What earlier workers left, found while a commit ran.
-    journals: Vec<(Vec<JournalFile>, oneshot::Sender<()>)>,
+    left: Vec<(LeftResults, oneshot::Sender<()>)>,
     /// When a commit last changed what maintenance reads: older readings do not count.
     changed_at: Instant,
     admission: Arc<AdmissionRules>,
@@ -91,13 +92,15 @@ impl Dispatcher {
         let store = parts.database.reach().await?;
         let folder = settings.state_folder.as_deref();
         let files = LocalFiles::of(store, folder).await?;
-        let journal = Journal::new(files);
+        let journal = Journal::new(files.clone());
+        let marks = Arc::new(Marks::new(files));
         let lease = Lease::begin(
             parts.database.clone(),
             Arc::clone(&parts.clock),
             settings.sender.lease,
             settings.sender.concurrency,
             Arc::clone(&parts.progress),
+            Arc::clone(&marks),
         )
         .await?;
         let (reports, finished) = mpsc::unbounded_channel();
@@ -128,6 +131,7 @@ impl Dispatcher {
             metrics: parts.metrics,
             stop: parts.stop,
             claimed: Claimed::default(),
+            marks,
         });
         let (quiet, is_quiet) = Quiet::new();
         let lease = Arc::clone(&context.lease);
@@ -156,13 +160,13 @@ impl Dispatcher {
             results: Results::default(),
             planned: PlanTime::default(),
             orphans_at: Instant::now() + context.lease.length(),
-            journals: Vec::new(),
+            left: Vec::new(),
             changed_at: Instant::now(),
             admission: Arc::default(),
             unserved: Vec::new(),
         };
-        let journals = journal.files().await;
-        dispatcher.committer.settle_journal(journals).await?;
+        let left = maintenance.find_left().await?;
+        dispatcher.committer.settle_left(left).await?;
         let store = context.database.reach().await?;
         store
             .workers()
@@ -195,7 +199,8 @@ impl Dispatcher {
             if self.committer.committing().is_some() {
                 continue;
             }
-            self.settle_journals().await?;
+            self.context.marks.check()?;
+            self.settle_left().await?;
             self.committer.settle_unstored().await?;
             // What was claimed is released before the run ends.
             if self.providers.iter().all(|state| state.claimed() == 0) {
@@ -309,7 +314,7 @@ impl Dispatcher {
 
     fn take_maintenance(&mut self, event: MaintenanceEvent) {
         match event {
-            MaintenanceEvent::Journal(files, done) => self.journals.push((files, done)),
+            MaintenanceEvent::Left(left, done) => self.left.push((left, done)),
             MaintenanceEvent::Read(snapshot) if self.is_current(&snapshot) => {
                 self.take_snapshot(&snapshot);
             }
@@ -319,9 +324,9 @@ impl Dispatcher {
     }
 
     /// Settles what earlier workers left.
-    async fn settle_journals(&mut self) -> Result<(), SendError> {
-        for (files, done) in std::mem::take(&mut self.journals) {
-            match self.committer.settle_journal(files).await {
+    async fn settle_left(&mut self) -> Result<(), SendError> {
+        for (left, done) in std::mem::take(&mut self.left) {
+            match self.committer.settle_left(left).await {
                 Err(error) if !error.is_temporary() => return Err(error.into()),
                 Err(error) => {
                     tracing::warn!(%error, "what an earlier worker left could not be settled");

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use super::Dispatcher;
 use crate::activity::ActivityCounts;
 use crate::instant::SteadyMicros;
-use crate::queue::{Settlement, Transition, retry};
+use crate::queue::{Transition, retry};
 use crate::sender::breaker::FailedRequest;
 use crate::sender::lookup::LookupEvent;
 use crate::sender::request::{Finished, InFlight, RequestEnd};
-use crate::sms::{Outcome, Sms, Timestamp};
+use crate::sms::{Outcome, Timestamp};
 use crate::store::CampaignStatus;
 
 impl Dispatcher {
@@ -88,7 +88,7 @@ impl Dispatcher {
             self.lookups.add(&request.provider, sms, &transition, now);
             self.results
                 .settlements
-                .push(settlement(&request, sms, transition));
+                .push(request.settlement(sms, transition));
         }
         let progress = &self.context.progress;
         progress.record(now, request.campaign_id, provider.name(), counts);
@@ -112,7 +112,7 @@ impl Dispatcher {
         let settlements = request
             .rows
             .iter()
-            .map(|sms| settlement(request, sms, transition.clone()));
+            .map(|sms| request.settlement(sms, transition.clone()));
         self.results.settlements.extend(settlements);
     }
 
@@ -196,15 +196,6 @@ fn attempt(
         started_at,
         message,
         refundable: refundable.collect(),
-    }
-}
-
-fn settlement(request: &InFlight, sms: &Sms, transition: Transition) -> Settlement {
-    Settlement {
-        id: sms.id,
-        claim: sms.claim,
-        provider: request.provider.name().to_owned(),
-        transition,
     }
 }
 

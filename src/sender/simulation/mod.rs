@@ -84,6 +84,8 @@ struct Simulation {
     rate: Rates,
     log: ClaimLog,
     _folder: Option<tempfile::TempDir>,
+    /// For the files of workers, where the database is on a server.
+    _state_folder: tempfile::TempDir,
 }
 
 impl Simulation {
@@ -99,6 +101,7 @@ impl Simulation {
     /// In an empty database.
     async fn new_on(url: &str, world: SimProvider, rate: &str, count: usize) -> Self {
         let store = Store::open(url, Access::Create).await.expect("a database");
+        let state_folder = tempfile::tempdir().expect("a folder");
         let new = NewCampaign {
             name: "simulated".to_owned(),
             ..NewCampaign::default()
@@ -113,9 +116,13 @@ impl Simulation {
             store,
             campaign_id: campaign.id,
             count,
-            settings: settings(),
+            settings: Settings {
+                state_folder: Some(state_folder.path().to_owned()),
+                ..settings()
+            },
             rate: rate.parse().expect("a rate"),
             _folder: None,
+            _state_folder: state_folder,
         };
         simulation.import(None).await;
         simulation

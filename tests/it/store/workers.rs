@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smsq::queue::Settlement;
-use smsq::store::{CampaignStatus, CommitBatch, Due, QueuedCampaign, ResendReason};
+use smsq::store::{CampaignStatus, CommitBatch, Due, QueuedCampaign, ResendReason, SendingMessage};
 
 use super::test_queue::{
     NOW, PROVIDER, after, again, claim_of, commit_batch, on_every_engine, released, row, rows,
@@ -76,6 +76,28 @@ async fn messages_of_a_dead_worker_become_unknown() {
             queue.db.words(reasons),
             [Some("its worker died".to_owned())]
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sending_messages_are_listed_by_worker() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(5).await;
+        let worker = queue.worker().await;
+        let other = queue.worker().await;
+        let held = queue.claim(worker.id, spring, 3).await;
+        queue.claim(other.id, spring, 1).await;
+        queue.settle(&held[0], sent()).await;
+        queue.settle(&held[1], released()).await;
+        let rows = queue.store.workers().sending(worker.id).await;
+        let expected = SendingMessage {
+            id: held[2].id,
+            claim: held[2].claim,
+            worker_id: Some(worker.id),
+            due_at: held[2].due_at,
+        };
+        assert_eq!(rows.expect("rows"), [expected]);
     })
     .await;
 }

@@ -14,6 +14,7 @@ pub(crate) mod shell;
 pub(crate) mod tables;
 pub(crate) mod timed_provider;
 pub(crate) mod tls;
+pub(crate) mod unstored;
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};

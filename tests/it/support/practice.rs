@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use smsq::sandbox::{AcceptedMessage, MessageOutcome, Sandbox, SandboxConfig, Stats};
 use tokio::runtime::Runtime;
@@ -18,6 +19,14 @@ max_wait = \"200ms\"
 first_probe = \"50ms\"
 max_probe = \"200ms\"
 ";
+
+/// Responses come after this time.
+pub(crate) fn with_latency(millis: u64) -> SandboxConfig {
+    SandboxConfig {
+        latency: Duration::from_millis(millis),
+        ..SandboxConfig::default()
+    }
+}
 
 /// A gateway with its own runtime; both end with the test.
 pub(crate) struct Practice {
