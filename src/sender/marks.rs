@@ -32,7 +32,7 @@ const ENDING: &str = "marks";
 
 /// The first block. The process is that of the worker's row.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Header {
+struct MarksHeader {
     version: u32,
     /// The number of slots: a file of another size was damaged.
     slots: u32,
@@ -61,7 +61,7 @@ pub(super) struct Marks {
 struct OwnFile {
     path: PathBuf,
     file: File,
-    header: Header,
+    header: MarksHeader,
     /// The slots of messages and claims. The header is before the first one.
     used: HashMap<(i64, i64), u32>,
     free: Vec<u32>,
@@ -196,7 +196,7 @@ impl OwnFile {
         let mut own = Self {
             path: path.to_owned(),
             file: local_files::create(path)?,
-            header: Header {
+            header: MarksHeader {
                 version: VERSION,
                 slots: 0,
                 worker_id,
@@ -321,9 +321,9 @@ impl EndedMarks {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut blocks = bytes.chunks(BLOCK);
-        let header: Option<Header> = blocks.next().map(decode).transpose()?.flatten();
+        let header: Option<MarksHeader> = blocks.next().map(decode).transpose()?.flatten();
         let header = header.ok_or_else(|| invalid("the file has no header"))?;
-        let expected = Header {
+        let expected = MarksHeader {
             version: VERSION,
             slots: header.slots,
             worker_id,
@@ -605,7 +605,7 @@ mod tests {
         }
         assert!(EndedMarks::read_file(&path_of(&folder), WORKER + 1, &own).is_err());
         assert!(read(&folder).is_ok());
-        let header = Header {
+        let header = MarksHeader {
             version: VERSION + 1,
             slots: FIRST_SLOTS,
             worker_id: WORKER,
