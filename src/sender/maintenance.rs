@@ -155,8 +155,9 @@ impl Maintenance {
         })
     }
 
-    /// Reclaims the messages of the dead workers that were found, and reads what others changed. Where it `requeues`, unknown messages that
-    /// may be sent again are queued first: a worker may have died after it reclaimed another's messages.
+    /// Reclaims the messages of the dead workers that were found, and reads what others changed. Where it `requeues`,
+    /// unknown messages that may be sent again are queued first: a worker may have died after it reclaimed another's
+    /// messages.
     pub(super) async fn read(&mut self, requeues: bool) -> Result<DatabaseSnapshot, StoreError> {
         let context = Arc::clone(&self.context);
         let reclaimed = context

@@ -302,17 +302,17 @@ async fn attempt(
                 () = wait_for_permit(&context.clock, start_at, in_flight) => {}
             }
         }
+        // Before the check, so that writing it delays no start.
+        let marks = &context.marks;
+        if !marks.start(in_flight.worker_id, in_flight.claims()) {
+            return RequestEnd::Released;
+        }
         let now = context.clock.now();
         if now.since(made.now) > FRESH {
             (made, request) = match build(in_flight, context) {
                 Ok(built) => built,
                 Err(outcome) => return in_flight.all(outcome),
             };
-        }
-        // Before the check, so that writing it delays no start.
-        let may_start = context.marks.start(in_flight.worker_id, in_flight.claims());
-        if !may_start {
-            return RequestEnd::Released;
         }
         if let Some(result) = check_start(in_flight, context, now) {
             return result;
