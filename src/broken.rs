@@ -18,6 +18,8 @@ pub(crate) enum Defect {
     LateResend,
     /// A 503 counts as certainly not accepted.
     CertainStatus,
+    /// A request starts before its mark is written.
+    LateMark,
 }
 
 #[cfg(feature = "broken")]
@@ -35,6 +37,7 @@ impl Defect {
             Self::Orphans => "orphans",
             Self::LateResend => "late-resend",
             Self::CertainStatus => "certain-status",
+            Self::LateMark => "late-mark",
         };
         *NAME == name
     }

@@ -4,7 +4,7 @@
 
    Models the claim and its fence (src/store/claim.rs: mark; src/queue/transition.rs: resolve), the group commit
    (src/store/commit.rs: commit; src/sender/commit.rs: plan_parts), orphans (src/store/workers.rs: orphans;
-   src/sender/dispatcher/planner.rs: plan_orphans), the lease (src/sender/lease.rs: covers, beat, reclaim_dead;
+   src/sender/dispatcher/planner.rs: plan_orphans), the lease (src/sender/lease.rs: covers, beat, find_dead;
    src/store/workers.rs: reclaim, reclaim_without_worker) and the start of a request (src/sender/request.rs: check_start,
    attempt). Provider and lookup are atomic here; see Doubt.tla.
 

@@ -15,7 +15,7 @@ use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
 use super::local_files;
 use super::maintenance::LeftResults;
-use crate::queue::{Settlement, Transition};
+use crate::queue::Settlement;
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
@@ -396,13 +396,11 @@ impl Committer {
         });
     }
 
-    /// The message is settled. A refund is about an earlier claim, and the message may be claimed again.
+    /// The claim is settled.
     fn forget(&self, settlement: &Settlement) {
-        if settlement.transition != Transition::Refunded {
-            self.context.claimed.remove(settlement.id);
-            let Settlement { id, claim, .. } = *settlement;
-            self.context.marks.forget(id, claim);
-        }
+        let Settlement { id, claim, .. } = *settlement;
+        self.context.claimed.remove((id, claim));
+        self.context.marks.forget(id, claim);
     }
 
     async fn set_aside(

@@ -48,24 +48,25 @@ impl WorkerContext {
     }
 }
 
-/// The messages that this worker claimed and whose settlement is not stored yet.
+/// The messages and claims of this worker whose settlement is not stored yet. A message may be claimed again before the
+/// result of an earlier claim is stored.
 #[derive(Default)]
-pub(super) struct Claimed(Mutex<HashSet<i64>>);
+pub(super) struct Claimed(Mutex<HashSet<(i64, i64)>>);
 
 impl Claimed {
-    pub(super) fn add(&self, ids: impl IntoIterator<Item = i64>) {
-        self.lock().extend(ids);
+    pub(super) fn add(&self, claims: impl IntoIterator<Item = (i64, i64)>) {
+        self.lock().extend(claims);
     }
 
-    pub(super) fn remove(&self, id: i64) {
-        self.lock().remove(&id);
+    pub(super) fn remove(&self, claim: (i64, i64)) {
+        self.lock().remove(&claim);
     }
 
-    pub(super) fn ids(&self) -> HashSet<i64> {
+    pub(super) fn all(&self) -> HashSet<(i64, i64)> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<i64>> {
+    fn lock(&self) -> MutexGuard<'_, HashSet<(i64, i64)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,4 +79,18 @@ pub(super) struct Results {
     pub(super) settlements: Vec<Settlement>,
     pub(super) campaign_stops: Vec<CampaignStop>,
     pub(super) pauses: Vec<ProviderPause>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_of_an_earlier_claim_leaves_the_newer_one_claimed() {
+        let claimed = Claimed::default();
+        claimed.add([(7, 1)]);
+        claimed.add([(7, 2)]);
+        claimed.remove((7, 1));
+        assert_eq!(claimed.all(), HashSet::from([(7, 2)]));
+    }
 }

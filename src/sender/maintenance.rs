@@ -261,7 +261,7 @@ impl Maintenance {
         if context.database.faults.releases_beside_commits {
             let now = context.clock.now();
             let orphans = Orphans {
-                known: context.claimed.ids(),
+                known: context.claimed.all(),
                 claimed_before: now.minus(lease.length()),
                 campaigns: self
                     .queued()

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flate2::Crc;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::SendError;
@@ -21,7 +20,7 @@ use crate::store::SendingMessage;
 
 /// The size in bytes of the header and of each slot. Pages are multiples of it.
 const BLOCK: usize = 512;
-/// A block begins with the checksum of what follows, and the length of its JSON.
+/// A block begins with the checksum of what follows, and the length of its content.
 const FRAME: usize = 6;
 /// A block that was never used, or not any more.
 const EMPTY: [u8; FRAME] = [0; FRAME];
@@ -40,12 +39,8 @@ struct MarksHeader {
     process: ProcessIdentity,
 }
 
-/// What a slot says of one claim.
-#[derive(Serialize, Deserialize)]
-enum Mark {
-    Started { id: i64, claim: i64 },
-    Answered(Settlement),
-}
+/// The size in bytes of what a slot says of a started claim: its message and its number. No JSON is as short.
+const STARTED: usize = 16;
 
 /// The marks of this worker.
 ///
@@ -116,7 +111,7 @@ impl Marks {
     pub(super) fn answer(&self, mut settlement: Settlement) {
         remove_phones(&mut settlement);
         let key = (settlement.id, settlement.claim);
-        self.rewrite(key, || encode(&Mark::Answered(settlement)));
+        self.rewrite(key, || encode(&settlement));
     }
 
     /// Marks that the request of a message was not started after all. Its claim may start later.
@@ -225,7 +220,7 @@ impl OwnFile {
     }
 
     fn start(&mut self, id: i64, claim: i64) -> io::Result<()> {
-        let mark = encode(&Mark::Started { id, claim }).ok_or(io::ErrorKind::InvalidData)?;
+        let mark = started(id, claim);
         if let Some(slot) = self.used.get(&(id, claim)) {
             return self.write(*slot, &mark);
         }
@@ -254,17 +249,33 @@ fn offset(slot: u32) -> u64 {
 
 /// `None` if it does not fit in a block.
 fn encode(value: &impl Serialize) -> Option<Vec<u8>> {
-    let mut block = EMPTY.to_vec();
+    let mut block = Vec::with_capacity(BLOCK);
+    block.extend(EMPTY);
     serde_json::to_writer(&mut block, value).ok()?;
+    frame(&mut block)?;
+    Some(block)
+}
+
+/// The block of a claim whose request starts.
+fn started(id: i64, claim: i64) -> [u8; FRAME + STARTED] {
+    let mut block = [0; FRAME + STARTED];
+    block[FRAME..FRAME + 8].copy_from_slice(&id.to_le_bytes());
+    block[FRAME + 8..].copy_from_slice(&claim.to_le_bytes());
+    frame(&mut block).expect("it is shorter than a block");
+    block
+}
+
+/// Writes the length and the checksum of what follows them; `None` if it does not fit in a block.
+fn frame(block: &mut [u8]) -> Option<()> {
     let length = u16::try_from(block.len() - FRAME).ok()?;
     block[4..FRAME].copy_from_slice(&length.to_le_bytes());
     let sum = checksum(&block[4..]);
     block[..4].copy_from_slice(&sum.to_le_bytes());
-    (block.len() <= BLOCK).then_some(block)
+    (block.len() <= BLOCK).then_some(())
 }
 
-/// `None` for an empty block.
-fn decode<T: DeserializeOwned>(block: &[u8]) -> io::Result<Option<T>> {
+/// What follows the frame of a block; `None` for an empty block.
+fn content(block: &[u8]) -> io::Result<Option<&[u8]>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "a block is damaged");
     let (frame, _) = block.split_first_chunk::<FRAME>().ok_or_else(damaged)?;
     if *frame == EMPTY {
@@ -272,11 +283,23 @@ fn decode<T: DeserializeOwned>(block: &[u8]) -> io::Result<Option<T>> {
     }
     let [sum @ .., low, high] = *frame;
     let end = FRAME + usize::from(u16::from_le_bytes([low, high]));
-    let json = block.get(FRAME..end).ok_or_else(damaged)?;
+    let content = block.get(FRAME..end).ok_or_else(damaged)?;
     if checksum(&block[4..end]) != u32::from_le_bytes(sum) {
         return Err(damaged());
     }
-    Ok(Some(serde_json::from_slice(json)?))
+    Ok(Some(content))
+}
+
+/// The claim of a slot, and its result if there was a response.
+fn claim_of(content: &[u8]) -> io::Result<((i64, i64), Option<Settlement>)> {
+    let halves = content.split_first_chunk::<8>();
+    if let Some((id, claim)) = halves
+        && let Ok(claim) = <[u8; 8]>::try_from(claim)
+    {
+        return Ok(((i64::from_le_bytes(*id), i64::from_le_bytes(claim)), None));
+    }
+    let result: Settlement = serde_json::from_slice(content)?;
+    Ok(((result.id, result.claim), Some(result)))
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
@@ -321,8 +344,9 @@ impl EndedMarks {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut blocks = bytes.chunks(BLOCK);
-        let header: Option<MarksHeader> = blocks.next().map(decode).transpose()?.flatten();
+        let header = blocks.next().map(content).transpose()?.flatten();
         let header = header.ok_or_else(|| invalid("the file has no header"))?;
+        let header: MarksHeader = serde_json::from_slice(header)?;
         let expected = MarksHeader {
             version: VERSION,
             slots: header.slots,
@@ -337,11 +361,10 @@ impl EndedMarks {
         }
         let mut claims = HashMap::new();
         for block in blocks {
-            let (key, result) = match decode(block)? {
-                None => continue,
-                Some(Mark::Started { id, claim }) => ((id, claim), None),
-                Some(Mark::Answered(result)) => ((result.id, result.claim), Some(result)),
+            let Some(content) = content(block)? else {
+                continue;
             };
+            let (key, result) = claim_of(content)?;
             if claims.insert(key, result).is_some() {
                 return Err(invalid("a claim is in two slots"));
             }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::clock::Clock;
 use super::context::WorkerContext;
 use super::window;
+use crate::broken::Defect;
 use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
 use crate::phone::Phone;
@@ -185,7 +186,7 @@ impl InFlight {
     }
 
     /// The messages and their claims.
-    fn claims(&self) -> impl Iterator<Item = (i64, i64)> {
+    pub(super) fn claims(&self) -> impl Iterator<Item = (i64, i64)> {
         self.rows.iter().map(|sms| (sms.id, sms.claim))
     }
 
@@ -304,7 +305,7 @@ async fn attempt(
         }
         // Before the check, so that writing it delays no start.
         let marks = &context.marks;
-        if !marks.start(in_flight.worker_id, in_flight.claims()) {
+        if !Defect::LateMark.is_on() && !marks.start(in_flight.worker_id, in_flight.claims()) {
             return RequestEnd::Released;
         }
         let now = context.clock.now();
@@ -366,8 +367,12 @@ fn mark_end(in_flight: &InFlight, context: &WorkerContext, end: &RequestEnd) {
         let claims = in_flight.claims();
         return claims.for_each(|(id, claim)| context.marks.withdraw(id, claim));
     };
-    let now = context.clock.now();
     for (sms, outcome) in in_flight.rows.iter().zip(outcomes) {
+        if let Outcome::Accepted(acceptance) = outcome {
+            let sent = Transition::Sent(acceptance.clone());
+            context.marks.answer(in_flight.settlement(sms, sent));
+            continue;
+        }
         let mut outcome = outcome.clone();
         if let Outcome::AccountError { listed, .. } = &mut outcome {
             *listed = true;
@@ -378,7 +383,7 @@ fn mark_end(in_flight: &InFlight, context: &WorkerContext, end: &RequestEnd) {
             is_outage: true,
             resend_before: None,
         };
-        let config = &context.settings.retry;
+        let (config, now) = (&context.settings.retry, context.clock.now());
         let transition = retry::decide(outcome, &attempt, config, now, rand::random());
         context.marks.answer(in_flight.settlement(sms, transition));
     }

@@ -62,8 +62,8 @@ impl CommitBatch {
 /// Selects the messages that a worker claimed in a commit whose answer was lost. No request was started for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
-    /// The messages that the worker has in memory. They are no orphans.
-    pub known: HashSet<i64>,
+    /// The messages and claims that the worker has in memory. They are not orphans.
+    pub known: HashSet<(i64, i64)>,
     pub claimed_before: Timestamp,
     pub campaigns: Vec<i64>,
 }

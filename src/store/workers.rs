@@ -161,7 +161,7 @@ pub(super) async fn orphans(
             .load(conn))?;
         let unknown = own
             .into_iter()
-            .filter(|(id, _, _)| !orphans.known.contains(id));
+            .filter(|(id, claim, _)| !orphans.known.contains(&(*id, *claim)));
         released.extend(unknown.map(|(id, claim, due_at)| Settlement {
             id,
             claim,

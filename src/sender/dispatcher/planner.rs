@@ -71,7 +71,7 @@ impl Dispatcher {
         let (known, claimed_before) = if Defect::Orphans.is_on() {
             (HashSet::new(), batch.now)
         } else {
-            (self.context.claimed.ids(), batch.now.minus(length))
+            (self.context.claimed.all(), batch.now.minus(length))
         };
         batch.orphans = Some(Orphans {
             known,
@@ -209,9 +209,7 @@ impl Dispatcher {
             }
             let clock = &self.context.clock;
             for request in state.take_claimed(claimed, batch, self.planned, early, clock) {
-                self.context
-                    .claimed
-                    .add(request.rows.iter().map(|sms| sms.id));
+                self.context.claimed.add(request.claims());
                 self.providers[index].keep_claimed(request);
             }
         }

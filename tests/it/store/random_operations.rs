@@ -193,7 +193,7 @@ impl<'a> Life<'a> {
                     .claims
                     .iter()
                     .skip(known % 3)
-                    .map(|sms| sms.id)
+                    .map(|sms| (sms.id, sms.claim))
                     .collect();
                 queue
                     .release(self.worker_id, known, after(60), campaign_id)

@@ -389,7 +389,7 @@ impl TestQueue {
     pub(super) async fn release(
         &self,
         worker_id: i64,
-        known: Vec<i64>,
+        known: Vec<(i64, i64)>,
         before: Timestamp,
         campaign_id: i64,
     ) -> usize {

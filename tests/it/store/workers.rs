@@ -173,7 +173,7 @@ async fn worker_releases_only_claims_that_it_does_not_know() {
         let others = queue.claim(other.id, spring, 1).await;
         let early = queue.release(worker.id, Vec::new(), NOW, spring).await;
         assert_eq!(early, 0, "none is older than a lease");
-        let known = vec![mine[0].id];
+        let known = vec![(mine[0].id, mine[0].claim)];
         assert_eq!(queue.release(worker.id, known, after(31), spring).await, 1);
         assert_eq!(queue.place(mine[0].id), "sending");
         assert_eq!(queue.place(mine[1].id), "ready");
@@ -183,6 +183,11 @@ async fn worker_releases_only_claims_that_it_does_not_know() {
             "nothing was started"
         );
         assert_eq!(queue.place(others[0].id), "sending");
+        let earlier = vec![(mine[0].id, mine[0].claim - 1)];
+        assert_eq!(
+            queue.release(worker.id, earlier, after(31), spring).await,
+            1
+        );
     })
     .await;
 }
@@ -396,7 +401,7 @@ async fn orphans_are_released_among_many_known_messages() {
         let spring = queue.queued(3).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 2).await;
-        let known = (2..70_000).collect();
+        let known = (2..70_000).map(|id| (id, 1)).collect();
         assert_eq!(queue.release(worker.id, known, after(1), spring).await, 1);
         assert_eq!((queue.count("sending"), queue.count("ready")), (1, 2));
     })
