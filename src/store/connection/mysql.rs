@@ -154,6 +154,8 @@ impl From<mysql_async::Error> for ConnectError {
             Error::Server(error) if matches!(error.code, 1044 | 1045 | 1698) => {
                 StoreErrorKind::Denied
             }
+            // MySQL names any method for a user that does not exist.
+            Error::Driver(DriverError::UnknownAuthPlugin { .. }) => StoreErrorKind::Denied,
             Error::Server(error) if error.code == 1049 => StoreErrorKind::NoDatabase,
             Error::Io(IoError::Tls(_)) | Error::Driver(DriverError::NoClientSslFlagFromServer) => {
                 StoreErrorKind::Encryption
