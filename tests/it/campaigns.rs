@@ -13,17 +13,14 @@ pub(crate) const CAMPAIGNS: u64 = 5_000;
 
 /// Old campaigns, each with one failed message, which another program inserted.
 pub(crate) fn make_campaigns(db: &Database) {
-    let names = match db.kind {
-        Kind::Sqlite => format!(
-            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {CAMPAIGNS}) \
-             SELECT 'old-' || i, 1000 FROM n"
-        ),
-        Kind::Postgres => {
-            format!("SELECT 'old-' || i, 1000 FROM generate_series(1, {CAMPAIGNS}) AS i")
-        }
-        Kind::Mysql => format!("SELECT concat('old-', seq), 1000 FROM seq_1_to_{CAMPAIGNS}"),
+    let name = match db.kind {
+        Kind::Sqlite | Kind::Postgres => "'old-' || n",
+        Kind::Mysql => "concat('old-', n)",
     };
-    db.run(&format!("INSERT INTO campaign (name, created_at) {names}"));
+    let numbers = db.kind.series(CAMPAIGNS);
+    db.run(&format!(
+        "INSERT INTO campaign (name, created_at) SELECT {name}, 1000 FROM {numbers}"
+    ));
     db.run(
         "INSERT INTO sms_failed (id, campaign_id, phone, content, params, class, reason, attempts, claim,
                                  created_at, failed_at)

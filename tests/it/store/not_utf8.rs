@@ -1,4 +1,4 @@
-//! Bytes of other programs that are not UTF-8: servers reject or replace them in text columns, and elsewhere they do
+//! Bytes of other programs that are not UTF-8: servers reject or change them in text columns, and elsewhere they do
 //! not prevent messages from being sent.
 
 use smsq::queue::Settled;
@@ -56,7 +56,7 @@ async fn send_all(queue: &TestQueue, rows: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn mysql_session_without_strict_mode_replaces_bytes() {
+async fn mysql_session_without_strict_mode_changes_text() {
     on_every_server(async |queue| {
         if queue.db.kind != Kind::Mysql {
             return;
@@ -67,10 +67,10 @@ async fn mysql_session_without_strict_mode_replaces_bytes() {
             client.run(&insert(column, bytes(Kind::Mysql)));
         }
         client.run(&insert("phone", "'+8613800138001'"));
-        assert_eq!(
-            client.run("SELECT DISTINCT hex(reference) FROM sms WHERE reference IS NOT NULL"),
-            ["68693F"]
-        );
+        let stored =
+            client.run("SELECT DISTINCT hex(reference) FROM sms WHERE reference IS NOT NULL");
+        // MariaDB replaces the byte with a question mark, and MySQL cuts the text.
+        assert!(stored == ["68693F"] || stored == ["6869"], "{stored:?}");
         send_all(queue, 4).await;
         assert_eq!((queue.count("sent"), queue.count("recipient")), (2, 2));
     })

@@ -51,16 +51,11 @@ const STATEMENTS: [(&str, i64); 3] = [
 fn fill(queue: &TestQueue) -> Client {
     let mut client = queue.db.client();
     let row = "'+447400123456', 'hello', CASE WHEN n % 2 = 0 THEN n % 100 ELSE 2000000 END";
-    let (before, rows) = match queue.db.kind {
-        Kind::Mysql => (
-            "ALTER TABLE sms STATS_AUTO_RECALC = 0",
-            "(SELECT seq AS n FROM seq_1_to_20000) AS n",
-        ),
-        Kind::Sqlite | Kind::Postgres => (
-            "ALTER TABLE sms SET (autovacuum_enabled = off)",
-            "generate_series(1, 20000) AS n",
-        ),
+    let before = match queue.db.kind {
+        Kind::Mysql => "ALTER TABLE sms STATS_AUTO_RECALC = 0",
+        Kind::Sqlite | Kind::Postgres => "ALTER TABLE sms SET (autovacuum_enabled = off)",
     };
+    let rows = queue.db.kind.series(20_000);
     client.run(before);
     client.run(&format!(
         "INSERT INTO sms (phone, content, due_at) SELECT {row} FROM {rows}"
@@ -246,18 +241,6 @@ fn plan(queue: &TestQueue, run: &Run) -> String {
     lines.join("\n")
 }
 
-/// Forty thousand rows with a number `n`.
-fn numbered(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mysql => "(SELECT seq AS n FROM seq_1_to_40000) AS n",
-        Kind::Postgres => "generate_series(1, 40000) AS n",
-        Kind::Sqlite => {
-            "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 40000) \
-             SELECT n FROM s) AS s"
-        }
-    }
-}
-
 /// Collects the statistics of a table.
 fn analyze(client: &mut Client, kind: Kind, table: &str) {
     client.run(&match kind {
@@ -283,7 +266,7 @@ fn rows_read(client: &mut Client, run: &Run) -> usize {
 /// A campaign with twenty thousand ready and as many unknown messages.
 async fn many_unknown(queue: &TestQueue) -> i64 {
     let spring = queue.campaign("spring").await;
-    let rows = numbered(queue.db.kind);
+    let rows = queue.db.kind.series(40_000);
     let mut client = queue.db.client();
     client.run(&format!(
         "INSERT INTO sms (campaign_id, phone, content, state, in_doubt, claim, claimed_at, doubt_claim, claimed_provider, \
@@ -304,7 +287,7 @@ async fn many_unknown(queue: &TestQueue) -> i64 {
 async fn many_awaiting(queue: &TestQueue) {
     let spring = queue.campaign("spring").await;
     let kind = queue.db.kind;
-    let rows = numbered(kind);
+    let rows = kind.series(40_000);
     let joined = |name: &str| match kind {
         Kind::Mysql => format!("concat('{name}', n + {OWN})"),
         Kind::Sqlite | Kind::Postgres => format!("'{name}' || (n + {OWN})"),
@@ -386,14 +369,21 @@ async fn receipts_find_sent_messages_and_each_other_by_an_index() {
                 .map(|run| plan(queue, run))
                 .collect();
             for found in &plans {
-                for slow in ["Seq Scan", "SCAN ", "\tALL\t"] {
+                for slow in [
+                    "Seq Scan",
+                    "SCAN ",
+                    "\tALL\t",
+                    "Table scan on sms",
+                    "Table scan on receipt",
+                ] {
                     assert!(!found.contains(slow), "{plans:#?}");
                 }
             }
             let (other, undelivered) = match queue.db.kind {
                 Kind::Sqlite => ("sms_sent_other_reference", "sms_sent_delivery"),
                 Kind::Postgres => ("sms_sent_other_reference", "sms_sent_undelivered"),
-                Kind::Mysql => ("sms_sent_reference", "sms_sent_delivery"),
+                // MySQL prefers the second one.
+                Kind::Mysql => ("sms_sent_reference", "sms_sent_delivery|sms_sent_awaiting"),
             };
             for index in [
                 other,
@@ -402,7 +392,8 @@ async fn receipts_find_sent_messages_and_each_other_by_an_index() {
                 "receipt_due_reference",
                 "receipt_due_message_id",
             ] {
-                let is_used = plans.iter().any(|found| found.contains(index));
+                let mut indexes = index.split('|');
+                let is_used = indexes.any(|name| plans.iter().any(|found| found.contains(name)));
                 assert!(is_used, "{index}: {plans:#?}");
             }
         })

@@ -35,24 +35,27 @@ async fn refusal(url: &str) -> (StoreErrorKind, String) {
     (error.kind(), sentence)
 }
 
-/// Makes the database run `fault` at the first `times` rows that `event` changes. A sequence counts them, which
-/// rollbacks do not undo.
+/// Makes the database run `fault` at the first `times` rows that `event` changes. A sequence or the ids of a table
+/// count them, which rollbacks do not undo.
 fn hinder(db: &Database, event: &str, times: u32, fault: &str) {
-    let fault = format!("IF nextval(hurdles) <= {times} THEN {fault}; END IF;");
     let mut client = db.client();
-    client.run("CREATE SEQUENCE hurdles");
     match db.kind {
         Kind::Mysql => {
-            let body = format!("FOR EACH ROW BEGIN {fault} END");
+            client.run("CREATE TABLE hurdles (id INTEGER AUTO_INCREMENT PRIMARY KEY)");
+            let body = format!(
+                "FOR EACH ROW BEGIN INSERT INTO hurdles VALUES (NULL);
+                 IF last_insert_id() <= {times} THEN {fault}; END IF; END"
+            );
             client.run(&format!(
                 "DELIMITER //\nCREATE TRIGGER hurdle BEFORE {event} {body}//\nDELIMITER ;\nDO 0"
             ));
         }
         Kind::Sqlite | Kind::Postgres => {
-            let fault = fault.replace("nextval(hurdles)", "nextval('hurdles')");
+            client.run("CREATE SEQUENCE hurdles");
             client.run(&format!(
                 "CREATE FUNCTION hurdle() RETURNS trigger LANGUAGE plpgsql AS
-                 $$ BEGIN {fault} IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $$;
+                 $$ BEGIN IF nextval('hurdles') <= {times} THEN {fault}; END IF;
+                 IF TG_OP = 'DELETE' THEN RETURN OLD; END IF; RETURN NEW; END $$;
                  CREATE TRIGGER hurdle BEFORE {event} FOR EACH ROW EXECUTE FUNCTION hurdle()"
             ));
         }
@@ -61,7 +64,7 @@ fn hinder(db: &Database, event: &str, times: u32, fault: &str) {
 
 fn free(db: &Database) {
     match db.kind {
-        Kind::Mysql => db.run("DROP TRIGGER hurdle; DROP SEQUENCE hurdles"),
+        Kind::Mysql => db.run("DROP TRIGGER hurdle; DROP TABLE hurdles"),
         Kind::Sqlite | Kind::Postgres => {
             db.run("DROP FUNCTION hurdle() CASCADE; DROP SEQUENCE hurdles");
         }

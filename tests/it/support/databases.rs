@@ -64,9 +64,13 @@ pub(crate) fn with_every_database(test: impl Fn(&Database)) {
     }
 }
 
-/// The kinds whose server is running.
+/// The kinds whose server is running; without SQLite for `tests/engines`, which tests one server after the other.
 fn kinds() -> Vec<Kind> {
-    KINDS.into_iter().filter(|kind| kind.is_there()).collect()
+    let only_servers = env::var_os("SMSQ_TEST_ONLY_SERVERS").is_some();
+    KINDS
+        .into_iter()
+        .filter(|kind| kind.is_there() && !(only_servers && *kind == Kind::Sqlite))
+        .collect()
 }
 
 impl Kind {
@@ -98,6 +102,20 @@ impl Kind {
                 .expect("standard error is open");
         });
         false
+    }
+
+    /// A table of the numbers from 1 to `count`, in column `n`.
+    pub(crate) fn series(self, count: u64) -> String {
+        match self {
+            // MySQL has no sequences, and MariaDB has no `generate_series`.
+            Self::Mysql => format!(
+                "JSON_TABLE(concat('[', repeat('0,', {count} - 1), '0]'), '$[*]' COLUMNS (n FOR ORDINALITY)) AS n"
+            ),
+            Self::Postgres => format!("generate_series(1, {count}) AS n"),
+            Self::Sqlite => format!(
+                "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {count}) SELECT n FROM s) AS n"
+            ),
+        }
     }
 
     /// Runs a statement in the server's own database.
