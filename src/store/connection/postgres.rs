@@ -125,6 +125,23 @@ fn encryption(url: &ServerUrl) -> Result<rustls::ClientConfig, ConnectError> {
     })
 }
 
+/// The kind of a login error of `PgBouncer`, whose errors all have the code of a protocol violation.
+fn pooler_error_kind(message: &str) -> Option<StoreErrorKind> {
+    let begins = |prefix: &&str| message.starts_with(prefix);
+    let denied = [
+        "no such user",
+        "password authentication failed",
+        "SASL authentication failed",
+    ];
+    if message.starts_with("no such database") {
+        Some(StoreErrorKind::NoDatabase)
+    } else if denied.iter().any(begins) {
+        Some(StoreErrorKind::Denied)
+    } else {
+        None
+    }
+}
+
 impl From<tokio_postgres::Error> for ConnectError {
     fn from(error: tokio_postgres::Error) -> Self {
         let is = |known: &[SqlState]| error.code().is_some_and(|code| known.contains(code));
@@ -132,7 +149,13 @@ impl From<tokio_postgres::Error> for ConnectError {
             SqlState::INVALID_PASSWORD,
             SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
         ];
-        let kind = if is(&[SqlState::INVALID_CATALOG_NAME]) {
+        let pooler_error = error
+            .as_db_error()
+            .filter(|error| *error.code() == SqlState::PROTOCOL_VIOLATION)
+            .and_then(|error| pooler_error_kind(error.message()));
+        let kind = if let Some(kind) = pooler_error {
+            kind
+        } else if is(&[SqlState::INVALID_CATALOG_NAME]) {
             StoreErrorKind::NoDatabase
         } else if is(&denied) {
             StoreErrorKind::Denied
@@ -147,5 +170,22 @@ impl From<tokio_postgres::Error> for ConnectError {
             (None, None) => error.to_string(),
         };
         Self::new(kind, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn login_errors_of_pgbouncer_are_known_by_message() {
+        for (message, kind) in [
+            ("no such user", Some(StoreErrorKind::Denied)),
+            ("SASL authentication failed", Some(StoreErrorKind::Denied)),
+            ("no such database: queue", Some(StoreErrorKind::NoDatabase)),
+            ("query_wait_timeout", None),
+        ] {
+            assert_eq!(pooler_error_kind(message), kind, "{message}");
+        }
     }
 }
