@@ -184,17 +184,21 @@ make_certificate() {
     done
 }
 
-# Prints the folder of the newest PostgreSQL.
+# Prints the folder of PostgreSQL's programs: `$postgres`, or that of the newest installed one.
 postgres_programs() {
     local newest
     newest=$(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -V | tail -n 1)
-    echo "${newest%/postgres}"
+    echo "${postgres:-${newest%/postgres}}"
 }
 
 # Creates the system tables of PostgreSQL in `$1/data`, for the user smsq without a password; other roles need one.
 prepare_postgres() {
-    "${as_server[@]}" "$(postgres_programs)/initdb" -D "$1/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
-        --locale-provider=icu --icu-locale=en --no-sync >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
+    local initdb icu=(--locale-provider=icu --icu-locale=en)
+    initdb=$(postgres_programs)/initdb
+    # PostgreSQL before 15 has ICU only for columns.
+    [[ $("$initdb" --help) == *--icu-locale* ]] || icu=()
+    "${as_server[@]}" "$initdb" -D "$1/data" -U smsq -A trust -E UTF8 --locale=C.UTF-8 \
+        "${icu[@]}" --no-sync >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
     printf 'host all %s 127.0.0.1/32 %s\n' smsq trust all scram-sha-256 >"$1/data/pg_hba.conf"
 }
 
@@ -204,16 +208,18 @@ start_postgres() {
     local home=$1 port=$2 programs
     shift 2
     programs=$(postgres_programs)
-    start "$home/log" "$programs/pg_isready -h 127.0.0.1 -p $port" "$programs/postgres" -D "$home/data" \
+    start "$home/log" "postgres_answers $port" "$programs/postgres" -D "$home/data" \
         -c listen_addresses=127.0.0.1 -c port="$port" -c unix_socket_directories= \
         -c ssl=on -c ssl_cert_file="$home/server.pem" -c ssl_key_file="$home/server.key" \
         -c max_connections=300 -c shared_buffers=32MB \
         -c fsync=off -c full_page_writes=off -c synchronous_commit=off "$@"
 }
 
-# Starts PgBouncer with transaction pooling in front of PostgreSQL: `start_pgbouncer FOLDER PORT`.
+# Starts PgBouncer with transaction pooling in front of PostgreSQL: `start_pgbouncer FOLDER PORT SETTING …`. Further
+# settings replace the first ones.
 start_pgbouncer() {
     local home=$1 port=$2
+    shift 2
     own_folder "$home"
     cat >"$home/pgbouncer.ini" <<-INI
 	[databases]
@@ -226,34 +232,51 @@ start_pgbouncer() {
 	auth_file = $home/users
 	pool_mode = transaction
 	INI
-    echo '"smsq" ""' >"$home/users"
+    (($# == 0)) || printf '%s\n' "$@" >>"$home/pgbouncer.ini"
+    echo '"smsq" "smsq"' >"$home/users"
     ((EUID != 0)) || chown nobody:nogroup "$home"/*
-    start "$home/log" "pgbouncer_answers $port" pgbouncer "$home/pgbouncer.ini"
+    start "$home/log" "postgres_answers $port" pgbouncer "$home/pgbouncer.ini"
     export SMSQ_TEST_PGBOUNCER=postgres://smsq:smsq@127.0.0.1:$port
 }
 
-pgbouncer_answers() {
-    psql "postgres://smsq@127.0.0.1:$1/postgres" -c "SELECT 1"
+ask_postgres() {
+    psql -qAtX "postgres://smsq:smsq@127.0.0.1:$1/postgres" -c "$2"
 }
 
-# Creates the system tables of MariaDB in `$1/data`, and its user smsq.
+postgres_answers() {
+    ask_postgres "$1" "SELECT 1"
+}
+
+# Creates the system tables of MariaDB in `$1/data`, and its user smsq; `$2`: the folder of its programs, by default
+# those that are installed.
 prepare_mariadb() {
+    write_users
+    "${as_server[@]}" "${2:+$2/bin/}mariadb-install-db" --no-defaults ${2:+--basedir="$2"} --datadir="$1/data" \
+        --extra-file="$folder/users.sql" --skip-test-db --skip-name-resolve \
+        --auth-root-authentication-method=normal >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
+}
+
+# The same with the MySQL in the folder `$2`.
+prepare_mysql() {
+    write_users
+    "${as_server[@]}" "$2/sbin/mysqld" --no-defaults --datadir="$1/data" --initialize-insecure --secure-file-priv= \
+        --init-file="$folder/users.sql" >"$1/log" 2>&1 || { cat "$1/log" >&2; return 1; }
+}
+
+write_users() {
     cat >"$folder/users.sql" <<-SQL
 	FLUSH PRIVILEGES;
 	CREATE USER smsq@'127.0.0.1' IDENTIFIED BY 'smsq';
 	GRANT ALL ON *.* TO smsq@'127.0.0.1' WITH GRANT OPTION;
 	SQL
-    "${as_server[@]}" mariadb-install-db --no-defaults --datadir="$1/data" --extra-file="$folder/users.sql" \
-        --skip-test-db --skip-name-resolve --auth-root-authentication-method=normal >"$1/log" 2>&1 ||
-        { cat "$1/log" >&2; return 1; }
 }
 
 # Starts MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`. It is ready
-# when the command `$ready` succeeds, by default a query.
+# when the command `$ready` succeeds, by default a query. `$mysqld`: the program, if it is not the installed one.
 start_mariadb() {
     local home=$1 port=$2
     shift 2
-    start "$home/log" "${ready:-mariadb_answers $port}" mariadbd --no-defaults --datadir="$home/data" \
+    start "$home/log" "${ready:-mariadb_answers $port}" "${mysqld:-mariadbd}" --no-defaults --datadir="$home/data" \
         --socket="$home/socket" --pid-file="$home/pid" \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --character-set-server=utf8mb4 \
         --max-connections=300 --performance-schema=0 --innodb-buffer-pool-size=64M \

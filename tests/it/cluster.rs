@@ -1,5 +1,5 @@
-//! A MariaDB Galera cluster whose writer is killed during a campaign. `tests/cluster` starts the cluster and runs this
-//! test.
+//! A cluster of servers whose writer is killed during a campaign: a MariaDB Galera cluster, which `tests/cluster` starts,
+//! or a PostgreSQL primary and its standby, which `tests/engines` starts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::running::Running;
 const MESSAGES: u64 = 2_000;
 
 fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("`{name}`: run `tests/cluster`"))
+    std::env::var(name).unwrap_or_else(|_| panic!("missing `{name}`; `tests/cluster` sets it"))
 }
 
 #[test]
@@ -23,10 +23,16 @@ fn variable(name: &str) -> String {
 fn campaign_survives_the_end_of_the_cluster_writer() {
     let servers = variable("SMSQ_TEST_CLUSTER");
     let writer: i32 = variable("SMSQ_TEST_CLUSTER_WRITER").parse().expect("a pid");
+    let (kind, system) = if servers.starts_with("postgres:") {
+        (Kind::Postgres, "postgres")
+    } else {
+        (Kind::Mysql, "mysql")
+    };
+    let (first, _) = servers.split_once(',').expect("several hosts");
     let (others, last) = servers.rsplit_once(',').expect("several hosts");
     let (login, _) = others.split_once("127.0.0.1").expect("a login");
     let last = format!("{login}{last}");
-    Client::open(Kind::Mysql, &format!("{last}/mysql")).run("CREATE DATABASE queue");
+    Client::open(kind, &format!("{first}/{system}")).run("CREATE DATABASE queue");
     let gateway = Practice::start(SandboxConfig {
         latency: Duration::from_millis(20),
         ..SandboxConfig::default()
@@ -45,6 +51,9 @@ fn campaign_survives_the_end_of_the_cluster_writer() {
     let writer = Pid::from_raw(writer).expect("a pid");
     kill_process(writer, Signal::KILL).expect("the writer is killed");
     assert!(gateway.accepted() < MESSAGES, "it was killed too late");
+    if kind == Kind::Postgres {
+        Client::open(kind, &format!("{last}/{system}")).run("SELECT pg_promote()");
+    }
 
     for ran in workers.map(Running::ended) {
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -52,14 +61,17 @@ fn campaign_survives_the_end_of_the_cluster_writer() {
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["sent"], MESSAGES, "{status}");
     gateway.assert_each_once(MESSAGES);
-    // The other nodes have the same data.
-    let mut survivor = Client::open(Kind::Mysql, &format!("{last}/queue"));
-    let sums = "SELECT count(*), sum(accepted), count(DISTINCT reference) FROM sms_sent";
+    // The other servers have the same data.
+    let mut survivor = Client::open(kind, &format!("{last}/queue"));
+    let sums =
+        "SELECT concat_ws(' ', count(*), sum(accepted), count(DISTINCT reference)) FROM sms_sent";
     assert_eq!(
         survivor.run(sums),
-        [format!("{MESSAGES}\t{MESSAGES}\t{MESSAGES}")]
+        [format!("{MESSAGES} {MESSAGES} {MESSAGES}")]
     );
-    let size = "SELECT variable_value FROM information_schema.global_status
-                WHERE variable_name = 'WSREP_CLUSTER_SIZE'";
-    assert_eq!(survivor.run(size), ["2"]);
+    if kind == Kind::Mysql {
+        let size = "SELECT variable_value FROM information_schema.global_status
+                    WHERE variable_name = 'WSREP_CLUSTER_SIZE'";
+        assert_eq!(survivor.run(size), ["2"]);
+    }
 }
