@@ -100,10 +100,11 @@ impl Store {
     /// which changes its state meanwhile is not overlooked.
     pub async fn queued_campaigns(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
         querying!(self, Read, |connection| async {
+            // In the order of the whole index: MySQL 9 sorts all messages of a campaign for their time alone.
             let first = |state: State| {
                 format!(
                     "(SELECT sms.due_at FROM sms WHERE sms.campaign_id = queue.campaign_id AND sms.state = {} \
-                     ORDER BY sms.due_at LIMIT 1)",
+                     ORDER BY sms.campaign_id, sms.state, sms.due_at LIMIT 1)",
                     state.code()
                 )
             };
