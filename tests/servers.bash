@@ -211,7 +211,7 @@ start_postgres() {
     start "$home/log" "postgres_answers $port" "$programs/postgres" -D "$home/data" \
         -c listen_addresses=127.0.0.1 -c port="$port" -c unix_socket_directories= \
         -c ssl=on -c ssl_cert_file="$home/server.pem" -c ssl_key_file="$home/server.key" \
-        -c max_connections=300 -c shared_buffers=32MB \
+        -c password_encryption=scram-sha-256 -c max_connections=300 -c shared_buffers=32MB \
         -c fsync=off -c full_page_writes=off -c synchronous_commit=off "$@"
 }
 
