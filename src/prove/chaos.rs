@@ -11,7 +11,7 @@ use super::ProveError;
 use super::child::Process;
 use super::operators::{import, words};
 use super::proxy::Cut;
-use super::round::{LEASE, PATIENCE, World, now_micros};
+use super::round::{LEASE, World, now_micros};
 use crate::store::StoreError;
 
 /// The exit status of a command that ends in order.
@@ -128,7 +128,7 @@ impl<'a> Chaos<'a> {
         &mut self,
         left: impl Fn(&Self) -> Option<&Process>,
     ) -> Result<(), ProveError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.world.patience;
         loop {
             self.reap().await?;
             let Some(process) = left(self) else {

@@ -22,8 +22,10 @@ use crate::store::Store;
 
 /// A worker that is stopped for longer is dead.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
-/// What a process without faults needs at most, on a slow machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(180);
+/// What a process without faults needs at most, on a slow machine, besides the time for the messages.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The most time for a message: several times what the limits need.
+const FOR_A_MESSAGE: Duration = Duration::from_millis(60);
 /// How soon what failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long smsq waits for a response.
@@ -73,6 +75,8 @@ pub(super) struct World {
     pub(super) errors: Vec<String>,
     pub(super) tally: Tally,
     pub(super) thaws: Vec<u64>,
+    /// What a process without faults needs at most.
+    pub(super) patience: Duration,
     offer: Offer,
     has_receipts: bool,
     /// Ends with the round.
@@ -163,6 +167,7 @@ impl World {
             errors: Vec::new(),
             tally: Tally::default(),
             thaws: Vec::new(),
+            patience: PATIENCE + FOR_A_MESSAGE * u32::try_from(config.messages).unwrap_or(u32::MAX),
             offer,
             has_receipts,
             environment,
@@ -194,10 +199,10 @@ impl World {
     /// a while.
     pub(super) async fn must_end(&self, line: &str, codes: &[i32]) -> Result<Ending, ProveError> {
         let arguments = words(line);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             let mut process = self.environment.start(&arguments)?;
-            let problem = match process.ended(PATIENCE).await? {
+            let problem = match process.ended(self.patience).await? {
                 Some(ending) if ending.code.is_some_and(|code| codes.contains(&code)) => {
                     return Ok(ending);
                 }
@@ -219,7 +224,7 @@ impl World {
             .iter()
             .map(|campaign| campaign.name.clone())
             .collect();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             match Tables::read(&self.store, &names).await {
                 Err(error) if error.is_temporary() && Instant::now() < deadline => {
