@@ -100,7 +100,7 @@ pub(crate) async fn run(
             let log = std::path::absolute(log).context("invalid `--log`")?;
             if !log.exists() {
                 return Err(with_hint(
-                    format!("cannot read `{}`: there is no such file", log.display()),
+                    format!("cannot read `{}`: the file does not exist", log.display()),
                     "start the gateway first, such as `smsq sandbox --log FILE`",
                 ));
             }

@@ -34,7 +34,7 @@ pub(super) struct Chaos<'a> {
     most_workers: usize,
     /// When connections are accepted again.
     refused_until: Option<Instant>,
-    /// Killed workers whose messages nobody has put right.
+    /// Killed workers whose messages are not reclaimed yet.
     kills: Vec<Kill>,
     /// Holds the lock of a SQLite file.
     lock: Option<JoinHandle<Result<(), StoreError>>>,

@@ -91,7 +91,7 @@ pub(super) struct Verdict {
     /// Acceptances, by the gateway.
     pub(super) accepted: u64,
     pub(super) lost: u64,
-    /// Messages that were accepted more than once, although nobody asked for that.
+    /// Messages that were accepted more than once, although no operator asked for that.
     pub(super) twice: u64,
     /// Messages that an operator had sent again, and that were accepted again.
     pub(super) twice_asked: u64,

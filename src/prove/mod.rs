@@ -229,7 +229,7 @@ impl ProveConfig {
         Ok(store.limited(QUERY))
     }
 
-    /// Starts a proxy to the server of the database; `None` where there is no server, or no proxy can read what passes.
+    /// Starts a proxy to the server of the database; `None` for a file, or where a proxy cannot read what passes.
     fn start_proxy(&self) -> io::Result<Option<(Proxy, String)>> {
         let Some((address, mut url)) = self.database.as_deref().and_then(single_server) else {
             return Ok(None);
@@ -246,7 +246,7 @@ impl ProveConfig {
         self.database.as_deref().and_then(single_server).is_some()
     }
 
-    /// Plays one round. The error means that there is no verdict.
+    /// Plays one round. After an error the round has no verdict.
     pub async fn round(&self, number: u64) -> Result<RoundReport, ProveError> {
         let began = Instant::now();
         let seed = self.seed + number;

@@ -37,7 +37,7 @@ const ACCEPTED_LATE: Duration = Duration::from_millis(1_500);
 /// The limit of the provider, in messages a second, and of each campaign.
 pub(super) const LIMIT: u64 = 100;
 const CAMPAIGN_LIMITS: [u64; 2] = [80, 60];
-/// Every so many recipients one is a number that the practice gateway rejects.
+/// One of this many recipients is a number that the practice gateway rejects.
 const REJECTED_EVERY: u64 = 30;
 
 /// What the provider offers against doubt.
@@ -195,7 +195,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs a command until it ends with one of these codes: nothing disturbs it, except a database that is away for
+    /// Runs a command until it ends with one of these codes: nothing disturbs it, except a database that is unavailable for
     /// a while.
     pub(super) async fn must_end(&self, line: &str, codes: &[i32]) -> Result<Ending, ProveError> {
         let arguments = words(line);

@@ -61,7 +61,7 @@ impl LocalFiles {
         // Workers on several hosts, and several files of one worker, may be in one folder.
         let number: u128 = rand::random();
         let name = format!("{}{worker_id}-{number:032x}.{ending}", self.prefix);
-        let mut failed = io::Error::other("there is no folder to write to");
+        let mut failed = io::Error::other("no folder can be written to");
         for folder in &self.folders {
             match write(&folder.join(&name)) {
                 Ok(written) => return Ok(written),

@@ -16,10 +16,10 @@ use smsq::sandbox::SandboxConfig;
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, eventually};
-use crate::support::shell::{sqlite, try_sqlite};
+use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::unstored::{accept_sent_rows, left_files, start_with_unstorable_results};
+use crate::workers::freeze;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "64", "--quiet"];
 const SENDING: &str = "SELECT count(*) AS value FROM sms WHERE state = 1";
@@ -129,18 +129,6 @@ fn frozen_worker_makes_messages_without_a_request_unknown() {
     assert_eq!(status["queued"], claimed, "{status}");
     assert_eq!(status["sent"], 20 - claimed, "{status}");
     quick.assert_each_once(20 - claimed);
-}
-
-/// Stops the process, but not within a transaction: then no other process could write.
-fn freeze(scratch: &Scratch, sending: &mut Running) {
-    eventually("it is frozen between two transactions", || {
-        sending.freeze();
-        let is_free = try_sqlite(scratch, "BEGIN IMMEDIATE").is_ok();
-        if !is_free {
-            sending.signal(Signal::CONT);
-        }
-        is_free
-    });
 }
 
 #[test]

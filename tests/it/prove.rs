@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind};
-use crate::support::running::{PATIENCE, Running, eventually};
+use crate::support::running::{Running, eventually};
 use crate::support::server::Server;
 
 /// How many processes play rounds, if there are many.
@@ -186,7 +186,7 @@ fn prove_says_what_is_wrong_with_its_arguments() {
         ("--gateway nowhere --log x", "invalid value 'nowhere'"),
         (
             "--gateway http://127.0.0.1:9 --log missing.jsonl",
-            "missing.jsonl`: there is no such file",
+            "missing.jsonl`: the file does not exist",
         ),
         ("--database sqlite://missing/smsq.db", "missing/smsq.db"),
         ("--database postgres://me@127.0.0.1:9/p", "127.0.0.1:9"),
@@ -250,19 +250,19 @@ fn prove_judges_by_the_log_of_another_gateway() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     // A gateway that texts someone twice is found, whoever is to blame.
     let log = scratch.path("gateway.jsonl");
-    let began = Instant::now();
     let doubling = std::thread::spawn(move || {
         let read = std::fs::read_to_string(&log).expect("the log").len();
-        while began.elapsed() < PATIENCE {
+        eventually("a message is accepted", || {
             let text = std::fs::read_to_string(&log).expect("the log");
-            let accepted = text[read..].lines().find(|line| line.contains("accepted"));
-            if let Some(line) = accepted {
-                let mut file = std::fs::OpenOptions::new();
-                let mut file = file.append(true).open(&log).expect("the log");
-                return writeln!(file, "{line}").expect("a line");
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            let mut lines = text[read..].lines();
+            let Some(line) = lines.find(|line| line.contains("accepted") && line.ends_with('}'))
+            else {
+                return false;
+            };
+            let file = std::fs::OpenOptions::new().append(true).open(&log);
+            writeln!(file.expect("the log"), "{line}").expect("a line");
+            true
+        });
     });
     let ran = prove("6");
     doubling.join().expect("no panic");

@@ -26,7 +26,7 @@ fn workers(scratch: &Scratch) -> Vec<Value> {
 }
 
 /// Stops the process, but not within a transaction: then no other process could write.
-fn freeze(scratch: &Scratch, sending: &mut Running) {
+pub(crate) fn freeze(scratch: &Scratch, sending: &mut Running) {
     eventually("it is frozen between two transactions", || {
         sending.freeze();
         let is_free = try_sqlite(scratch, "BEGIN IMMEDIATE").is_ok();
