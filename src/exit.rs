@@ -10,7 +10,8 @@ pub enum Exit {
     Done = 0,
     /// Done, but some messages failed, expired or are unknown; or no row of a list was usable.
     Incomplete = 1,
-    /// Could not run: usage, configuration, database, file; or the user answered no. Nothing was changed.
+    /// Could not run: usage, configuration, database, file; or the user answered no. Nothing was changed. For a worker:
+    /// a newer smsq has changed the tables; the results are stored.
     CouldNotRun = 2,
     /// Stopped before the end: account error, auto-pause, paused, provider down too long, `--no-wait`. Nothing
     /// was lost.

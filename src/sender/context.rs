@@ -1,7 +1,7 @@
 //! What all parts of a running worker share.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
 
@@ -16,7 +16,7 @@ use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
 use crate::sms::Timestamp;
-use crate::store::{CampaignStop, ProviderPause};
+use crate::store::{CampaignStop, ProviderPause, StoreError};
 
 pub(super) struct WorkerContext {
     pub(super) database: Database,
@@ -24,7 +24,7 @@ pub(super) struct WorkerContext {
     pub(super) lease: Arc<Lease>,
     pub(super) settings: Settings,
     pub(super) progress: Arc<Progress>,
-    pub(super) stop: watch::Receiver<bool>,
+    pub(super) stop: StopSignal,
     pub(super) claimed: Claimed,
     pub(super) marks: Arc<Marks>,
     pub(super) metrics: Arc<Metrics>,
@@ -32,7 +32,7 @@ pub(super) struct WorkerContext {
 
 impl WorkerContext {
     pub(super) fn is_stopping(&self) -> bool {
-        *self.stop.borrow()
+        *self.stop.sender.borrow()
     }
 
     /// When messages in doubt are sent to this provider again. It may receive a request until it times out, so the
@@ -45,6 +45,44 @@ impl WorkerContext {
             return ResendRule::Never;
         };
         ResendRule::Within(remembered.saturating_sub(provider.timeout()))
+    }
+}
+
+/// Whether the worker must stop: it starts nothing, and settles what is in flight.
+pub(super) struct StopSignal {
+    sender: watch::Sender<bool>,
+    /// Why the database must not be used by this program any more.
+    outdated: OnceLock<StoreError>,
+}
+
+impl StopSignal {
+    pub(super) fn new() -> Self {
+        Self {
+            sender: watch::Sender::new(false),
+            outdated: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.sender.subscribe()
+    }
+
+    /// Stops the worker as soon as the user stops the run. Ends if no one can.
+    pub(super) async fn follow(&self, mut run: watch::Receiver<bool>) {
+        if run.wait_for(|stop| *stop).await.is_ok() {
+            self.sender.send_replace(true);
+        }
+    }
+
+    /// Stops the worker because a newer smsq has changed the tables.
+    pub(super) fn stop_outdated(&self, error: StoreError) {
+        // A second error says the same.
+        let _ = self.outdated.set(error);
+        self.sender.send_replace(true);
+    }
+
+    pub(super) fn outdated(&self) -> Option<&StoreError> {
+        self.outdated.get()
     }
 }
 

@@ -1,5 +1,6 @@
-//! What a worker does once a second, in a task of its own: reads which campaigns have messages and what others changed,
-//! reclaims the messages of dead workers, and fails what expires before its window opens.
+//! What a worker does once a second, in a task of its own: checks that no newer smsq has changed the tables, reads which
+//! campaigns have messages and what others changed, reclaims the messages of dead workers, and fails what expires before
+//! its window opens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
 use crate::sms::Timestamp;
-use crate::store::{CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError};
+use crate::store::{
+    CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
+};
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
 use crate::window::SendWindow;
@@ -127,6 +130,7 @@ impl Maintenance {
         &mut self,
         events: &mpsc::UnboundedSender<MaintenanceEvent>,
     ) -> Result<(), StoreError> {
+        self.check_schema().await?;
         let left = self.find_left().await?;
         if !left.journals.is_empty() || !left.marked.is_empty() {
             let (done, settled) = oneshot::channel();
@@ -142,6 +146,17 @@ impl Maintenance {
         // Without a dispatcher no one needs it.
         drop(events.send(MaintenanceEvent::Read(snapshot)));
         Ok(())
+    }
+
+    /// Stops the worker where a newer smsq has changed the tables: what it would do next may be wrong.
+    async fn check_schema(&self) -> Result<(), StoreError> {
+        let checked = self.context.database.reach().await?.check_schema().await;
+        if let Err(error) = &checked
+            && error.kind() == StoreErrorKind::Newer
+        {
+            self.context.stop.stop_outdated(error.clone());
+        }
+        checked
     }
 
     /// Finds dead workers, and results that they or workers that ended left.

@@ -280,7 +280,7 @@ async fn attempt(
     context: &WorkerContext,
     started_at: &mut SteadyMicros,
 ) -> RequestEnd {
-    let mut stop = context.stop.clone();
+    let mut stop = context.stop.subscribe();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
         let (mut made, mut request) = match build(in_flight, context) {
@@ -410,7 +410,7 @@ fn check_start(
     let is_expired = |sms: &Sms| sms.expires_at.is_some_and(|at| at <= now);
     let resends = context.resend_rule(&in_flight.provider);
     let may_be_sent = |sms: &Sms| resends.allows(sms, now);
-    if *context.stop.borrow()
+    if context.is_stopping()
         || !context.lease.covers(in_flight.worker_id)
         || in_flight.is_overdue(&context.clock)
         || in_flight.rows.iter().any(is_expired)

@@ -7,7 +7,7 @@ use diesel::result::{DatabaseErrorKind, Error};
 
 use super::connection::prelude::*;
 use super::connection::{Connection, Lane, PooledConnection, insert_all, run_inline, with_conn};
-use super::{Access, Store, StoreError, StoreErrorKind};
+use super::{Access, Store, StoreError, StoreErrorKind, reading};
 
 /// A version, and the SQL that creates it from the version before.
 type Migration = (&'static str, &'static str);
@@ -75,6 +75,22 @@ impl Store {
         }
     }
 
+    /// An error of the kind `Newer` if a newer smsq has brought the tables up to date since they were opened.
+    pub async fn check_schema(&self) -> Result<(), StoreError> {
+        let applied: Vec<String> = reading!(self, |conn| history::table
+            .order(history::version)
+            .select(history::version)
+            .load(conn))?;
+        match newer(&applied) {
+            Some(reason) => Err(StoreError::new(
+                self.location(),
+                StoreErrorKind::Newer,
+                reason,
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// An error has a flag: whether another process may be creating the tables now.
     async fn try_migrate(&self, access: Access) -> Result<(), (StoreError, bool)> {
         let pooled = self.pool.take(Lane::Write).await;
@@ -101,6 +117,15 @@ impl Store {
             )),
         }
     }
+}
+
+/// Why this program must not use tables with these versions, if it does not know one of them.
+fn newer(applied: &[String]) -> Option<String> {
+    // The versions are those of every engine.
+    let known = migrations!("sqlite");
+    let is_known = |version: &String| known.iter().any(|(known, _)| known == version);
+    let version = applied.iter().find(|version| !is_known(version))?;
+    Some(format!("was written by a newer smsq (schema {version})"))
 }
 
 /// Whether another process may be creating the tables now.
@@ -149,9 +174,7 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Migrat
         .order(history::version)
         .select(history::version)
         .load(conn))?;
-    let is_known = |version: &&String| migrations.iter().any(|(known, _)| known == version);
-    if let Some(version) = applied.iter().find(|version| !is_known(version)) {
-        let reason = format!("was written by a newer smsq (schema {version})");
+    if let Some(reason) = newer(&applied) {
         return refused(StoreErrorKind::Newer, &reason);
     }
     let missing = migrations

@@ -47,6 +47,7 @@ mod store;
 mod support;
 mod terminal;
 mod unstored_results;
+mod upgrade;
 mod vendors;
 mod vendors_batches;
 mod vendors_commands;

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::commit::{CommitOutcome, Committer};
-use super::context::{Claimed, Results, WorkerContext};
+use super::context::{Claimed, Results, StopSignal, WorkerContext};
 use super::database::Database;
 use super::journal::Journal;
 use super::lease::Lease;
@@ -129,7 +129,7 @@ impl Dispatcher {
             settings,
             progress: parts.progress,
             metrics: parts.metrics,
-            stop: parts.stop,
+            stop: StopSignal::new(),
             claimed: Claimed::default(),
             marks,
         });
@@ -143,6 +143,8 @@ impl Dispatcher {
             move || lease.worker_id(),
         );
         let shared = || Arc::clone(&context);
+        let stopping = shared();
+        tasks.spawn(async move { stopping.stop.follow(parts.stop).await });
         let mut maintenance = Maintenance::new(shared(), own_providers, journal.clone(), is_quiet);
         let mut dispatcher = Self {
             committer: Committer::new(shared(), journal.clone()),
@@ -184,7 +186,10 @@ impl Dispatcher {
         if ended.is_err() {
             self.leave().await;
         }
-        ended
+        match self.context.stop.outdated() {
+            Some(error) => Err(error.clone().into()),
+            None => ended,
+        }
     }
 
     async fn work(&mut self) -> Result<Ended, SendError> {
@@ -275,7 +280,7 @@ impl Dispatcher {
             wake = wake.min(claim_at);
         }
         let is_stopping = self.context.is_stopping();
-        let mut stop = self.context.stop.clone();
+        let mut stop = self.context.stop.subscribe();
         let (mut lookup, mut maintenance, mut outcome, mut finished) = (None, None, None, None);
         let (bottleneck, began) = (self.bottleneck(), Instant::now());
         tokio::select! {
