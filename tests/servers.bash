@@ -91,6 +91,36 @@ run() {
     return "$status"
 }
 
+# How many rounds `prove_rounds` plays at the same time, and at least.
+rounds_at_once=4
+
+# Plays rounds of `smsq prove` on new databases of a server, in several processes at once; sets `$proved`, and `$failed`
+# if a promise was broken: `prove_rounds SERVER_URL ask_ENGINE PORT`.
+prove_rounds() {
+    local index each=$(((${SMSQ_ROUNDS:-$rounds_at_once} + rounds_at_once - 1) / rounds_at_once))
+    for ((index = 0; index < rounds_at_once; index++)); do
+        "$2" "$3" "CREATE DATABASE proof$index"
+    done
+    run bash -c '
+        for ((index = 0; index < $5; index++)); do
+            "$1" prove --format json --database "$2/proof$index" --rounds "$3" --seed $((index * $3 + 1)) \
+                >"$4/proof$index" 2>"$4/proof$index.log" &
+            processes+=($!)
+        done
+        for process in "${processes[@]}"; do wait "$process" || failed=1; done
+        exit "${failed:-0}"
+    ' prove "${CARGO_TARGET_DIR:-target}/debug/smsq" "$1" "$each" "$folder" "$rounds_at_once" || {
+        failed=1
+        grep -hv "^round" "$folder"/proof*.log >&2 || true
+    }
+    proved=$(sum_of rounds)": lost "$(sum_of lost)", twice "$(sum_of twice)
+}
+
+# The sum of a figure over the processes of `prove_rounds`.
+sum_of() {
+    sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p" "$folder"/proof? | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
 # Ends all jobs and servers, and deletes the folder. A server that ends by SIGQUIT removes its shared memory.
 clean_up() {
     local status=$? server deadline

@@ -80,10 +80,12 @@ impl<'a> Chaos<'a> {
         {
             tokio::time::sleep(self.millis(20, 160)).await;
             self.world.log.update()?;
+            self.look_for_takeovers().await;
             self.repair(false)?;
             self.happen().await?;
             self.reap().await?;
         }
+        self.wait_for_takeovers().await?;
         self.calm_down().await
     }
 
@@ -145,13 +147,81 @@ impl<'a> Chaos<'a> {
         }
     }
 
+    /// Stops a worker for longer than its lease, and where others may send its messages again, until they do.
+    async fn stop_beyond_lease(&mut self) -> Result<(), ProveError> {
+        let takeover = self.world.takeover();
+        let takeover = takeover.filter(|_| self.world.random.random_bool(0.5));
+        let span = match takeover {
+            Some(takeover) => takeover + self.millis(1_500, 4_000),
+            None => LEASE + self.millis(300, 1_500),
+        };
+        let mut stopped = None;
+        self.with_worker(|chaos, index| {
+            stopped = Some(index);
+            chaos.stop_worker(index, span)
+        })?;
+        let (Some(index), Some(_)) = (stopped, takeover) else {
+            return Ok(());
+        };
+        let sql = format!(
+            "SELECT concat_ws(' AND id = ', m.worker_id, m.id) AS value \
+             FROM sms m JOIN worker w ON w.id = m.worker_id WHERE m.state = 1 AND w.pid = {}",
+            self.workers[index].id()
+        );
+        // The database may be away.
+        let claims = self.world.store.query(&sql).await.unwrap_or_default();
+        if !claims.is_empty() {
+            let taken_over = claims.join(" OR worker_id <> ");
+            self.workers[index].taken_over = Some(format!(
+                "SELECT concat_ws('', id) AS value FROM sms WHERE state = 1 AND (worker_id <> {taken_over})"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A stopped worker continues when another one sends a message that it had claimed: its late results must not count.
+    async fn look_for_takeovers(&mut self) {
+        for worker in &mut self.workers {
+            let Some(sql) = worker
+                .taken_over
+                .as_ref()
+                .filter(|_| worker.stopped_until.is_some())
+            else {
+                continue;
+            };
+            // The database may be away.
+            let sending = self.world.store.query(sql).await.unwrap_or_default();
+            if !sending.is_empty() {
+                worker.taken_over = None;
+                worker.stopped_until = Some(Instant::now());
+            }
+        }
+    }
+
+    /// Waits until stopped workers have continued; another one runs meanwhile.
+    async fn wait_for_takeovers(&mut self) -> Result<(), ProveError> {
+        let is_stopped =
+            |worker: &Process| worker.stopped_until.is_some() && worker.taken_over.is_some();
+        while self.workers.iter().any(is_stopped) {
+            if self
+                .workers
+                .iter()
+                .all(|worker| worker.stopped_until.is_some())
+            {
+                self.start_worker()?;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.look_for_takeovers().await;
+            self.repair(false)?;
+            self.reap().await?;
+        }
+        Ok(())
+    }
+
     async fn happen(&mut self) -> Result<(), ProveError> {
         match self.world.random.random_range(0..100) {
             0..8 => self.with_worker(Self::kill_worker)?,
-            8..12 => {
-                let span = LEASE + self.millis(300, 1_500);
-                self.with_worker(|chaos, index| chaos.stop_worker(index, span))?;
-            }
+            8..12 => self.stop_beyond_lease().await?,
             12..16 => {
                 let span = self.millis(50, 1_500);
                 self.with_worker(|chaos, index| chaos.stop_worker(index, span))?;
@@ -289,6 +359,7 @@ impl<'a> Chaos<'a> {
         let worker = &mut self.workers[index];
         worker.stop()?;
         worker.stopped_until = Some(Instant::now() + span);
+        worker.taken_over = None;
         let what = format!("stop {} for {span:?}", worker.name);
         self.world.record(&what);
         self.world.tally.stops += 1;

@@ -23,6 +23,8 @@ pub(super) struct Process {
     pub(super) was_killed: bool,
     /// When it continues, while it is stopped.
     pub(super) stopped_until: Option<Instant>,
+    /// A statement that finds the messages which it had claimed when it was stopped, and which another worker sends now.
+    pub(super) taken_over: Option<String>,
 }
 
 /// How a process ended.
@@ -74,6 +76,7 @@ impl ChildEnvironment {
             stderr,
             was_killed: false,
             stopped_until: None,
+            taken_over: None,
         })
     }
 }

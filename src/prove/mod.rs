@@ -224,7 +224,7 @@ impl ProveConfig {
         Ok(())
     }
 
-    async fn open(&self, url: &str) -> Result<Store, ProveError> {
+    async fn open(&self, url: &str) -> Result<Store, StoreError> {
         let store = Store::open(url, Access::Create).await?;
         Ok(store.limited(QUERY))
     }

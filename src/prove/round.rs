@@ -18,7 +18,7 @@ use super::judge::{Evidence, JudgedCampaign, Verdict, judge};
 use super::operators::{Operators, import, list_name, words};
 use super::proxy::Proxy;
 use super::{ProveConfig, ProveError};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// A worker that is stopped for longer is dead.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
@@ -34,6 +34,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const REMEMBERED: Duration = Duration::from_secs(4);
 /// A message may be accepted this long after it arrived.
 const ACCEPTED_LATE: Duration = Duration::from_millis(1_500);
+/// The provider certainly knows a message this long after its request, where it answers lookups.
+const ABSENT_AFTER: Duration = Duration::from_secs(4);
 /// The limit of the provider, in messages a second, and of each campaign.
 pub(super) const LIMIT: u64 = 100;
 const CAMPAIGN_LIMITS: [u64; 2] = [80, 60];
@@ -155,7 +157,8 @@ impl World {
         };
         let toml = settings(&url, offer, has_receipts);
         fs::write(plan.folder.join("smsq.toml"), toml)?;
-        let store = config.open(&environment.database).await?;
+        // Others may crash the server.
+        let store = patiently(PATIENCE, || config.open(&environment.database)).await?;
         let world = Self {
             random,
             proxy: config.start_proxy()?,
@@ -224,15 +227,8 @@ impl World {
             .iter()
             .map(|campaign| campaign.name.clone())
             .collect();
-        let deadline = Instant::now() + self.patience;
-        loop {
-            match Tables::read(&self.store, &names).await {
-                Err(error) if error.is_temporary() && Instant::now() < deadline => {
-                    tokio::time::sleep(AGAIN).await;
-                }
-                read => return Ok(read?),
-            }
-        }
+        let read = || Tables::read(&self.store, &names);
+        Ok(patiently(self.patience, read).await?)
     }
 
     /// Plays the round and judges it.
@@ -344,10 +340,31 @@ impl World {
         fs::write(self.environment.folder.join("history"), text)
     }
 
+    /// How long a worker must be stopped until others may send its messages again.
+    pub(super) fn takeover(&self) -> Option<Duration> {
+        (self.offer == Offer::Lookups).then_some(LEASE + ABSENT_AFTER)
+    }
+
     /// A short description of the provider.
     pub(super) fn offers(&self) -> String {
         let receipts = if self.has_receipts { " + receipts" } else { "" };
         format!("{:?}{receipts}", self.offer).to_lowercase()
+    }
+}
+
+/// Repeats what a database does not answer, for at most this long.
+async fn patiently<T, F>(patience: Duration, work: impl Fn() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let deadline = Instant::now() + patience;
+    loop {
+        match work().await {
+            Err(error) if error.is_temporary() && Instant::now() < deadline => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            done => return done,
+        }
     }
 }
 
@@ -435,7 +452,7 @@ fn settings(url: &str, offer: Offer, has_receipts: bool) -> String {
         }
         Offer::Lookups | Offer::Nothing => "honours_reference = false".to_owned(),
     };
-    let absent_after = (TIMEOUT + ACCEPTED_LATE * 2).as_millis();
+    let absent_after = ABSENT_AFTER.as_millis();
     let lookup = format!(
         r#"
 [providers.gateway.lookup]

@@ -22,7 +22,8 @@ const PROCESSES: u64 = 4;
 
 /// The figures that must be 0.
 const BROKEN: [&str; 2] = ["lost", "twice"];
-const SUMS: [&str; 11] = [
+/// In the order of the columns of `tests/prove`.
+const SUMS: [&str; 13] = [
     "rounds",
     "kills",
     "stops",
@@ -31,6 +32,8 @@ const SUMS: [&str; 11] = [
     "commands",
     "messages",
     "accepted",
+    "lost",
+    "twice",
     "twice_asked",
     "unknown",
     "unknown_accepted",
@@ -119,10 +122,12 @@ fn rounds(kind: Kind) {
         let counts = totals.iter().filter_map(|total| total[name].as_u64());
         counts.max().expect("a count")
     };
-    let sums = SUMS.map(|name| format!("{name} {}", sum(name))).join(", ");
+    let sums = SUMS.map(|name| sum(name).to_string()).join(" | ");
     let (in_a_second, recovery) = (most("most_in_a_second"), most("worst_recovery_ms"));
+    let last = seed + processes * each - 1;
     say(&format!(
-        "{kind:?}: {sums}, most_in_a_second {in_a_second}, worst_recovery_ms {recovery}\n"
+        "| {} | {seed}–{last} | {sums} | {in_a_second} | {recovery} ms |\n",
+        kind.name()
     ));
     for name in BROKEN {
         assert_eq!(sum(name), 0, "{name}");

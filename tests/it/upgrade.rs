@@ -3,7 +3,7 @@
 //! `tests/upgrade` also plays this with the program of an earlier revision.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::Scratch;
@@ -14,14 +14,14 @@ use crate::support::running::{Running, eventually};
 const MESSAGES: u64 = 3_000;
 
 /// A worker in the middle of a campaign.
-fn start(db: &Database, program: Option<PathBuf>) -> (Practice, Scratch, Running) {
+fn start(db: &Database, program: Option<&Path>) -> (Practice, Scratch, Running) {
     let gateway = Practice::start(with_latency(20));
     let scratch = Scratch::at(&db.url);
     gateway.configure_with_references(&scratch, "");
     scratch.write("list.csv", &list(MESSAGES));
     let command = |line: &str| {
         let mut command = scratch.command(line.split(' '));
-        if let Some(program) = &program {
+        if let Some(program) = program {
             let mut other = Command::new(program);
             other.args(command.get_args());
             other.envs(
@@ -64,7 +64,7 @@ fn assert_goes_on(gateway: &Practice, scratch: &Scratch) {
     gateway.assert_each_once(MESSAGES);
 }
 
-fn old_worker_stops(db: &Database, program: Option<PathBuf>) {
+fn old_worker_stops(db: &Database, program: Option<&Path>) {
     let (gateway, scratch, sending) = start(db, program);
     record_newer_schema(db);
     assert_stops(db, sending);
@@ -111,5 +111,5 @@ fn results_that_newer_tables_do_not_store_are_kept() {
 #[ignore = "needs the program of an earlier revision: `tests/upgrade`"]
 fn earlier_program_stops_when_a_newer_smsq_changes_tables() {
     let program = PathBuf::from(env::var_os("SMSQ_PREVIOUS").expect("`tests/upgrade` sets it"));
-    with_every_database(|db| old_worker_stops(db, Some(program.clone())));
+    with_every_database(|db| old_worker_stops(db, Some(&program)));
 }

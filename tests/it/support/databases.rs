@@ -83,6 +83,15 @@ impl Kind {
         }
     }
 
+    /// The name of the engine; the server of `tests/run` is MariaDB.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Mysql => "MariaDB",
+            Self::Postgres => "PostgreSQL",
+        }
+    }
+
     /// Whether its server is running. Prints a note if not, or fails where `CI` is set.
     pub(crate) fn is_there(self) -> bool {
         static PRINTED: Once = Once::new();
