@@ -85,7 +85,6 @@ impl<'a> Chaos<'a> {
             self.happen().await?;
             self.reap().await?;
         }
-        self.wait_for_takeovers().await?;
         self.calm_down().await
     }
 
@@ -99,6 +98,9 @@ impl<'a> Chaos<'a> {
             self.world.tally.cuts -= proxy.forget_cuts().len() as u64;
         }
         for index in 0..self.workers.len() {
+            if self.workers[index].awaits_takeover() {
+                continue;
+            }
             match self.world.random.random_range(0..3) {
                 0 => self.kill_worker(index)?,
                 1 => self.signal_worker(index, Signal::TERM)?,
@@ -122,6 +124,7 @@ impl<'a> Chaos<'a> {
                 world.must_end(&line, &[0]).await?;
             }
         }
+        self.wait_for_takeovers().await?;
         self.wait_while(|chaos| chaos.workers.first()).await
     }
 
@@ -152,7 +155,7 @@ impl<'a> Chaos<'a> {
         let takeover = self.world.takeover();
         let takeover = takeover.filter(|_| self.world.random.random_bool(0.5));
         let span = match takeover {
-            Some(takeover) => takeover + self.millis(1_500, 4_000),
+            Some(takeover) => takeover + self.millis(1_000, 4_000),
             None => LEASE + self.millis(300, 1_500),
         };
         let mut stopped = None;
@@ -194,15 +197,15 @@ impl<'a> Chaos<'a> {
             if !sending.is_empty() {
                 worker.taken_over = None;
                 worker.stopped_until = Some(Instant::now());
+                let what = format!("{}: another worker sends its messages", worker.name);
+                self.world.record(&what);
             }
         }
     }
 
     /// Waits until stopped workers have continued; another one runs meanwhile.
     async fn wait_for_takeovers(&mut self) -> Result<(), ProveError> {
-        let is_stopped =
-            |worker: &Process| worker.stopped_until.is_some() && worker.taken_over.is_some();
-        while self.workers.iter().any(is_stopped) {
+        while self.workers.iter().any(Process::awaits_takeover) {
             if self
                 .workers
                 .iter()
@@ -389,7 +392,7 @@ impl<'a> Chaos<'a> {
         self.lock = Some(tokio::spawn(async move { store.hold_lock(span).await }));
     }
 
-    /// Repairs what is due, or everything.
+    /// Repairs what is due, or everything except workers that others take over.
     fn repair(&mut self, all: bool) -> Result<(), ProveError> {
         let is_due =
             |until: Option<Instant>| until.is_some_and(|until| all || Instant::now() >= until);
@@ -400,7 +403,11 @@ impl<'a> Chaos<'a> {
             }
         }
         for worker in &mut self.workers {
-            if is_due(worker.stopped_until) {
+            let is_due = match worker.stopped_until {
+                Some(until) if worker.awaits_takeover() => Instant::now() >= until,
+                until => is_due(until),
+            };
+            if is_due {
                 worker.signal(Signal::CONT)?;
                 worker.stopped_until = None;
                 self.world.thaws.push(now_micros());

@@ -85,6 +85,11 @@ impl ChildEnvironment {
 const BROKEN: &str = "SMSQ_BROKEN";
 
 impl Process {
+    /// Whether it is stopped until another worker sends its messages.
+    pub(super) fn awaits_takeover(&self) -> bool {
+        self.stopped_until.is_some() && self.taken_over.is_some()
+    }
+
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }

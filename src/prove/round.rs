@@ -340,9 +340,10 @@ impl World {
         fs::write(self.environment.folder.join("history"), text)
     }
 
-    /// How long a worker must be stopped until others may send its messages again.
+    /// How long a worker must be stopped until others may send its messages again. One that has just started waits for a
+    /// lease before it declares others dead.
     pub(super) fn takeover(&self) -> Option<Duration> {
-        (self.offer == Offer::Lookups).then_some(LEASE + ABSENT_AFTER)
+        (self.offer == Offer::Lookups).then_some(LEASE * 2 + ABSENT_AFTER)
     }
 
     /// A short description of the provider.
@@ -424,7 +425,9 @@ async fn start_gateway(
     }
     faults += "[receipts]\ndelay = \"200ms\"\nreject_late = \"1%\"\n";
     fs::write(environment.folder.join("faults.toml"), faults)?;
-    let latency = random.random_range(5..80);
+    // While a request takes long, more can happen to its message.
+    let is_slow = random.random_bool(0.3);
+    let latency = random.random_range(if is_slow { 200..700 } else { 5..80 });
     let mut line = format!(
         "sandbox --listen 127.0.0.1:0 --faults faults.toml --latency {latency}ms --log {GATEWAY_LOG}"
     );
