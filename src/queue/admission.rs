@@ -90,3 +90,176 @@ pub fn opens_at(
     let opens_at = span.opens_at.plus(tolerance);
     (now < opens_at).then_some(opens_at)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::sms;
+    use super::*;
+
+    const TOLERANCE: Duration = Duration::from_millis(10);
+    const HOUR: i64 = 3_600_000;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    fn admit(rules: &AdmissionRules, sms: &Sms, now: i64) -> Admission {
+        rules.admit(sms, false, at(now), TOLERANCE)
+    }
+
+    /// The class of its failure; `None` if it is sent.
+    fn refused(rules: &AdmissionRules, sms: &Sms, now: i64) -> Option<Class> {
+        match admit(rules, sms, now) {
+            Admission::Fail(failure) => Some(failure.class),
+            Admission::Send { .. } => None,
+            waits @ Admission::Wait { .. } => panic!("{waits:?}"),
+        }
+    }
+
+    fn waits_until(admission: &Admission) -> Option<Timestamp> {
+        match admission {
+            Admission::Wait { until, .. } => Some(*until),
+            Admission::Send { .. } => None,
+            Admission::Fail(failure) => panic!("{failure:?}"),
+        }
+    }
+
+    #[test]
+    fn message_has_its_stored_segments_or_those_of_its_text() {
+        for (segments, content, expected) in [
+            (Some(3), "hello".to_owned(), 3),
+            (None, "hello".to_owned(), 1),
+            (None, "x".repeat(161), 2),
+        ] {
+            let sms = Sms {
+                content,
+                segments,
+                ..sms()
+            };
+            let Admission::Send { phone, segments } = admit(&AdmissionRules::default(), &sms, 0)
+            else {
+                panic!("not sent");
+            };
+            assert_eq!((phone.as_str(), segments), ("+12025550123", expected));
+        }
+    }
+
+    #[test]
+    fn message_fails_from_the_instant_at_which_it_expires() {
+        let sms = Sms {
+            expires_at: Some(at(1_000)),
+            ..sms()
+        };
+        let rules = AdmissionRules::default();
+        assert_eq!(refused(&rules, &sms, 999), None);
+        assert_eq!(refused(&rules, &sms, 1_000), Some(Class::Expired));
+        assert_eq!(refused(&rules, &sms, 1_001), Some(Class::Expired));
+    }
+
+    #[test]
+    fn message_in_doubt_is_admitted_by_the_rule_of_its_campaign() {
+        let sms = Sms {
+            in_doubt: true,
+            doubt_since: Some(at(0)),
+            ..sms()
+        };
+        let resends = |campaign_id| AdmissionRules {
+            resends: HashMap::from([(campaign_id, ResendRule::Within(Duration::from_secs(1)))]),
+            ..AdmissionRules::default()
+        };
+        assert_eq!(refused(&resends(1), &sms, 999), None);
+        assert_eq!(refused(&resends(1), &sms, 1_000), Some(Class::Unknown));
+        assert_eq!(refused(&resends(2), &sms, 999), Some(Class::Unknown));
+    }
+
+    #[test]
+    fn imported_phone_is_not_parsed_again() {
+        let rules = AdmissionRules::default();
+        let sms = Sms {
+            phone: "+199999".to_owned(),
+            ..sms()
+        };
+        assert_eq!(refused(&rules, &sms, 0), Some(Class::Recipient));
+        let imported = rules.admit(&sms, true, at(0), TOLERANCE);
+        assert!(matches!(imported, Admission::Send { .. }), "{imported:?}");
+    }
+
+    #[test]
+    fn phone_without_a_country_code_is_of_the_region() {
+        let sms = Sms {
+            phone: "07400 123456".to_owned(),
+            ..sms()
+        };
+        let rules = AdmissionRules {
+            region: "GB".parse().ok(),
+            ..AdmissionRules::default()
+        };
+        let Admission::Send { phone, .. } = admit(&rules, &sms, 0) else {
+            panic!("not sent");
+        };
+        assert_eq!(phone.as_str(), "+447400123456");
+        let without = AdmissionRules::default();
+        assert_eq!(refused(&without, &sms, 0), Some(Class::Recipient));
+    }
+
+    #[test]
+    fn invalid_text_fails_unless_the_provider_has_a_template() {
+        let rules = AdmissionRules::default();
+        let by_template = AdmissionRules {
+            by_template: HashSet::from([1]),
+            ..AdmissionRules::default()
+        };
+        for content in ["", " ", "a\u{0}b"] {
+            let sms = Sms {
+                content: content.to_owned(),
+                ..sms()
+            };
+            assert_eq!(
+                refused(&rules, &sms, 0),
+                Some(Class::Content),
+                "{content:?}"
+            );
+            assert_eq!(refused(&by_template, &sms, 0), None, "{content:?}");
+        }
+    }
+
+    #[test]
+    fn message_waits_for_its_window_with_tolerance_at_both_edges() {
+        // In UTC it is open from 1:00 to 12:00.
+        let window = "09:00-20:00 daily Asia/Shanghai".parse().expect("a window");
+        let rules = AdmissionRules {
+            windows: HashMap::from([(1, window)]),
+            ..AdmissionRules::default()
+        };
+        let opens = HOUR + 10;
+        let closes = 12 * HOUR - 250;
+        for (now, until) in [
+            (0, Some(opens)),
+            (opens - 1, Some(opens)),
+            (opens, None),
+            (closes - 1, None),
+            (closes, Some(opens + 24 * HOUR)),
+        ] {
+            let admission = admit(&rules, &sms(), now);
+            assert_eq!(waits_until(&admission), until.map(at), "{now}");
+        }
+        let elsewhere = Sms {
+            campaign_id: 2,
+            ..sms()
+        };
+        assert_eq!(refused(&rules, &elsewhere, 0), None);
+        let expires = |expires_at| Sms {
+            expires_at: Some(at(expires_at)),
+            ..sms()
+        };
+        let later = admit(&rules, &expires(opens + 1), 0);
+        assert_eq!(waits_until(&later), Some(at(opens)));
+        let Admission::Fail(failure) = admit(&rules, &expires(opens), 0) else {
+            panic!("it does not fail");
+        };
+        assert_eq!(
+            (failure.class, failure.reason.as_str()),
+            (Class::Expired, BEFORE_WINDOW)
+        );
+    }
+}

@@ -167,7 +167,10 @@ pub fn count(claimed: &[ClaimedSms]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing;
     use super::*;
+    use crate::limit::{ClaimTerms, Tolerance};
+    use crate::rate::Rates;
 
     /// Requests of messages whose texts are their keys.
     struct Placed(Batches<()>);
@@ -217,20 +220,9 @@ mod tests {
     fn sms(number: i64) -> Sms {
         Sms {
             id: number,
-            campaign_id: 1,
             phone: format!("+8613800000{number:03}"),
-            content: "hello".to_owned(),
-            params: "{}".to_owned(),
-            segments: Some(1),
-            in_doubt: false,
-            doubt_since: None,
-            tried_elsewhere: false,
-            resend_approved: false,
-            due_at: crate::sms::Timestamp::default(),
-            expires_at: None,
-            attempts: 0,
-            claim: 1,
             reference: format!("r{number}"),
+            ..testing::sms()
         }
     }
 
@@ -296,5 +288,61 @@ mod tests {
         let numbers = [(1, 2), (2, 2), (3, 1), (4, 7), (5, 1)]
             .map(|(number, segments)| placed.place(sms(number), segments));
         assert_eq!(numbers, [0, 1, 0, 2, 1].map(Some));
+    }
+
+    /// Gives permits under a limit of 10 per second to the requests of five messages, before `until` in microseconds.
+    /// Returns the messages with a permit and their requests, and the number of messages without one.
+    fn permitted(max_batch: u32, begun: u32, until: i64) -> (Vec<(i64, u32)>, usize) {
+        let mut placed = Placed::new(max_batch, 9, 100, false);
+        for number in 1..=5 {
+            placed.place(sms(number), 2);
+        }
+        let mut allocator = PermitAllocator {
+            terms: ClaimTerms {
+                from: DbMicros::new(0),
+                until: DbMicros::new(until),
+                by_segments: false,
+            },
+            account: ClaimLimit::default(),
+        };
+        let limits = "10/s".parse::<Rates>().expect("rates").0;
+        let account = &mut allocator.account.limit;
+        account.begin(&limits, 1, DbMicros::new(0), Tolerance::MIN);
+        let mut noted = Vec::new();
+        let (claimed, left) = placed.0.permit(
+            begun,
+            &mut allocator,
+            &mut ClaimLimit::default(),
+            |(), sms, _| noted.push(sms.id),
+        );
+        let requests: Vec<(i64, u32)> = claimed
+            .iter()
+            .map(|one| (one.sms.id, one.request))
+            .collect();
+        let ids: Vec<i64> = requests.iter().map(|(id, _)| *id).collect();
+        assert_eq!(noted, ids);
+        assert!(claimed.iter().all(|one| one.sms.segments == Some(2)));
+        assert_eq!(
+            count(&claimed),
+            requests.last().map_or(0, |(_, last)| last + 1)
+        );
+        (requests, left.len())
+    }
+
+    #[test]
+    fn batches_get_permits_until_the_end_of_the_claim() {
+        let all = vec![(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)];
+        assert_eq!(permitted(2, 0, 10_000_000), (all.clone(), 0));
+        assert_eq!(permitted(2, 0, 400_000), (all[..4].to_vec(), 1));
+        // A claim has at least one request, and the first one of a later campaign is not the first of the claim.
+        assert_eq!(permitted(2, 0, -1), (all[..2].to_vec(), 3));
+        let later: Vec<(i64, u32)> = all.iter().map(|(id, request)| (*id, request + 3)).collect();
+        assert_eq!(permitted(2, 3, 10_000_000), (later, 0));
+    }
+
+    #[test]
+    fn single_messages_were_counted_before_and_all_get_a_permit() {
+        let all = (1..=5).zip(0..).collect();
+        assert_eq!(permitted(1, 0, -1), (all, 0));
     }
 }

@@ -130,3 +130,151 @@ fn replacing(
         Some(Decision::Duplicate)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAMPAIGN: i64 = 1;
+
+    /// A row whose key is its phone.
+    fn row(phone: &str, content: &str, replaces: Option<i64>) -> NewSms {
+        NewSms {
+            phone: phone.to_owned(),
+            content: content.to_owned(),
+            dedupe_key: phone.to_owned(),
+            replaces,
+            ..NewSms::default()
+        }
+    }
+
+    /// The failed message 7, to phone `a`.
+    fn origin() -> FailedOrigin {
+        FailedOrigin {
+            campaign_id: CAMPAIGN,
+            import_id: None,
+            phone: "a".to_owned(),
+            content: Some("old".to_owned()),
+            dedupe_key: Some("a".to_owned()),
+            has_failed: true,
+            is_undelivered: false,
+        }
+    }
+
+    fn with_origin(origin: FailedOrigin) -> ExistingRows {
+        ExistingRows {
+            keys: HashSet::from(["a".to_owned()]),
+            origins: HashMap::from([(7, origin)]),
+            ..ExistingRows::default()
+        }
+    }
+
+    fn decide_all(rows: &[NewSms], existing: &ExistingRows) -> Vec<Decision> {
+        let rows: Vec<&NewSms> = rows.iter().collect();
+        decide(CAMPAIGN, &rows, existing)
+    }
+
+    fn decide_one(row: NewSms, existing: &ExistingRows) -> Decision {
+        decide_all(&[row], existing).remove(0)
+    }
+
+    const NEW: Decision = Decision::New {
+        with_key: true,
+        replaces: None,
+    };
+
+    fn replaces(with_key: bool) -> Decision {
+        Decision::New {
+            with_key,
+            replaces: Some(7),
+        }
+    }
+
+    #[test]
+    fn only_the_first_row_of_a_key_is_new() {
+        let existing = ExistingRows {
+            keys: HashSet::from(["b".to_owned()]),
+            suppressed: HashSet::from(["c".to_owned()]),
+            ..ExistingRows::default()
+        };
+        let rows = ["a", "b", "c", "a", "d"].map(|phone| row(phone, "text", None));
+        let expected = [
+            NEW,
+            Decision::Duplicate,
+            Decision::Suppressed,
+            Decision::Duplicate,
+            NEW,
+        ];
+        assert_eq!(decide_all(&rows, &existing), expected);
+    }
+
+    #[test]
+    fn row_replaces_a_failed_message_that_it_shares_something_with() {
+        let existing = with_origin(origin());
+        let decided = |phone, content| decide_one(row(phone, content, Some(7)), &existing);
+        let unchanged = Decision::Unchanged { was_sent: false };
+        assert_eq!(decided("a", "old"), unchanged);
+        assert_eq!(decided("a", "new"), replaces(false));
+        assert_eq!(decided("b", "old"), replaces(true));
+        // It shares nothing, so the id is from another database.
+        assert_eq!(decided("b", "new"), NEW);
+        let by_key = NewSms {
+            dedupe_key: "a".to_owned(),
+            ..row("b", "new", Some(7))
+        };
+        assert_eq!(decide_one(by_key, &existing), replaces(false));
+        assert_eq!(
+            decide_one(row("a", "old", Some(8)), &existing),
+            Decision::Duplicate
+        );
+    }
+
+    #[test]
+    fn message_of_another_campaign_keeps_its_key() {
+        let elsewhere = FailedOrigin {
+            campaign_id: 2,
+            ..origin()
+        };
+        let mut existing = with_origin(elsewhere);
+        let changed = row("a", "new", Some(7));
+        assert_eq!(decide_one(changed.clone(), &existing), Decision::Duplicate);
+        existing.keys.clear();
+        assert_eq!(decide_one(changed, &existing), replaces(true));
+    }
+
+    #[test]
+    fn undelivered_message_is_unchanged_as_sent() {
+        let undelivered = FailedOrigin {
+            is_undelivered: true,
+            ..origin()
+        };
+        let decided = decide_one(row("a", "old", Some(7)), &with_origin(undelivered));
+        assert_eq!(decided, Decision::Unchanged { was_sent: true });
+    }
+
+    #[test]
+    fn failed_message_is_replaced_once() {
+        let rows = [row("a", "new", Some(7)), row("a", "newer", Some(7))];
+        let decided = decide_all(&rows, &with_origin(origin()));
+        assert_eq!(decided, [replaces(false), Decision::Duplicate]);
+    }
+
+    #[test]
+    fn message_retried_meanwhile_is_not_replaced() {
+        let queued = || FailedOrigin {
+            has_failed: false,
+            ..origin()
+        };
+        let mut existing = with_origin(queued());
+        existing.keys.clear();
+        let decided = |row| decide_one(row, &existing);
+        assert_eq!(decided(row("a", "new", Some(7))), Decision::Duplicate);
+        assert_eq!(decided(row("b", "old", Some(7))), Decision::Duplicate);
+        let by_key = NewSms {
+            dedupe_key: "a".to_owned(),
+            ..row("b", "new", Some(7))
+        };
+        assert_eq!(decided(by_key), Decision::Duplicate);
+        assert_eq!(decided(row("b", "new", Some(7))), NEW);
+    }
+}

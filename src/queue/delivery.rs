@@ -266,4 +266,58 @@ mod tests {
             DeliveryState::Awaiting
         );
     }
+
+    #[test]
+    fn every_state_has_its_word() {
+        let words = DeliveryState::ALL.map(DeliveryState::as_str);
+        let expected = [
+            "awaiting",
+            "delivered",
+            "undelivered",
+            "expired",
+            "no_report",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn contradiction_is_noted_with_its_state_and_instant() {
+        use ReceiptState::{Delivered, Expired, Undelivered};
+        let receipts = [
+            reported(Expired, 1, None),
+            reported(Delivered, 2, None),
+            reported(Undelivered, 3, None),
+        ];
+        let decided = delivery(receipts.iter(), 0);
+        let note = "reported as delivered at 1970-01-01T00:00:02Z, after that";
+        assert_eq!(decided.note.as_deref(), Some(note));
+        assert_eq!(decided.at, Some(at(1)));
+        assert_eq!(decided.failure, receipts[0].failure);
+    }
+
+    #[test]
+    fn delivered_message_has_no_failure() {
+        let failure = Some(Failure::new(Class::Recipient, "why"));
+        let with_failure = |state| Receipt {
+            failure: failure.clone(),
+            ..reported(state, 1, None)
+        };
+        let delivered = with_failure(ReceiptState::Delivered);
+        assert_eq!(delivery([&delivered].into_iter(), 0).failure, None);
+        let unreported = with_failure(ReceiptState::NoReport);
+        assert_eq!(delivery([&unreported].into_iter(), 0).failure, failure);
+    }
+
+    #[test]
+    fn numbered_parts_are_complete_by_the_largest_total() {
+        let part = |number, total| reported(ReceiptState::Delivered, 1, Some((number, total)));
+        let state = |receipts: &[Receipt], segments| delivery(receipts.iter(), segments).state;
+        // Our number of segments is only for parts without numbers.
+        assert_eq!(state(&[part(1, 0)], 2), DeliveryState::Delivered);
+        assert_eq!(state(&[part(1, 3), part(2, 2)], 0), DeliveryState::Awaiting);
+        let all = [part(1, 3), part(2, 3), part(3, 3)];
+        assert_eq!(state(&all, 0), DeliveryState::Delivered);
+        let whole = reported(ReceiptState::Delivered, 1, None);
+        assert_eq!(state(&[whole, part(1, 3)], 0), DeliveryState::Delivered);
+    }
 }

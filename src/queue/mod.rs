@@ -9,6 +9,8 @@ pub mod recipient_cap;
 pub mod resend;
 pub mod retry;
 pub mod schedule;
+#[cfg(test)]
+mod testing;
 pub mod transition;
 
 use serde::{Deserialize, Serialize};
@@ -209,4 +211,88 @@ pub struct ClaimedSms {
     pub request: u32,
     /// The permit of the request.
     pub permit: Permit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::PermitCost;
+
+    #[test]
+    fn attempt_that_was_not_accepted_has_an_outcome() {
+        use AttemptOutcome as A;
+        let failure = |class| Failure::new(class, "why");
+        let ready = |class, in_doubt| Transition::Ready {
+            due_at: Timestamp::default(),
+            failure: Some(failure(class)),
+            counted: true,
+            in_doubt,
+        };
+        let other = || failure(Class::Account);
+        for (transition, expected) in [
+            (Transition::Failed(other()), Some((A::Failed, "failed"))),
+            (Transition::Unknown(other()), Some((A::Unknown, "unknown"))),
+            (ready(Class::Account, false), Some((A::Retry, "retry"))),
+            (
+                ready(Class::Throttle, false),
+                Some((A::Throttled, "throttled")),
+            ),
+            (ready(Class::Throttle, true), Some((A::Unknown, "unknown"))),
+            (Transition::wait_until(Timestamp::default()), None),
+            (Transition::Sent(Acceptance::default()), None),
+            (Transition::NotAdmitted(other()), None),
+            (Transition::FoundRejected(other()), None),
+            (Transition::FoundAbsent(other()), None),
+            (Transition::Refunded, None),
+        ] {
+            let failed = transition.failed_attempt();
+            let outcome = failed.map(|(outcome, _)| (outcome, outcome.as_str()));
+            assert_eq!(outcome, expected, "{transition:?}");
+        }
+    }
+
+    fn claim(is_default: bool) -> ProviderClaim {
+        ProviderClaim {
+            provider: "world".to_owned(),
+            is_default,
+            limits: Vec::new(),
+            by_segments: true,
+            from: DbMicros::new(1),
+            until: DbMicros::new(2),
+            released: Vec::new(),
+            held: Vec::new(),
+            max_messages: 1,
+            max_requests: 1,
+            campaigns: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn default_provider_also_serves_campaigns_without_one() {
+        for is_default in [false, true] {
+            let claim = claim(is_default);
+            let serves = [None, Some("world"), Some("other")].map(|name| claim.serves(name));
+            assert_eq!(serves, [is_default, true, false]);
+        }
+    }
+
+    #[test]
+    fn unused_permits_are_listed_from_the_latest() {
+        let reserved = |unused: Option<i64>| Reservation {
+            campaign_id: 1,
+            cost: PermitCost::of_message(1),
+            unused: unused.map(DbMicros::new),
+        };
+        let claim = ProviderClaim {
+            held: vec![reserved(Some(2)), reserved(None)],
+            released: vec![reserved(Some(1)), reserved(Some(3))],
+            ..claim(false)
+        };
+        let unused = claim.unused();
+        let starts: Vec<i64> = unused
+            .iter()
+            .map(|(start_at, _)| start_at.as_micros())
+            .collect();
+        assert_eq!(starts, [3, 2, 1]);
+    }
 }

@@ -66,8 +66,10 @@ pub fn may_have_reached(settlement: &Settlement) -> Option<bool> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::testing::sms;
     use super::*;
     use crate::limit::MIN_TOLERANCE;
+    use crate::sms::Acceptance;
 
     fn earliest(caps: &str, starts: &[i64]) -> Option<i64> {
         let caps = caps.parse().expect("rates");
@@ -90,6 +92,65 @@ mod tests {
             ("1/30s,3/60s", Some(120_000)),
         ] {
             assert_eq!(earliest(caps, &starts), at, "{caps}");
+        }
+    }
+
+    #[test]
+    fn message_waits_until_a_cap_allows_it_or_expires() {
+        let caps = "1/30s".parse().expect("rates");
+        let check = |now: i64, expires_at: Option<i64>, starts: &[i64]| {
+            let cap = RecipientCap {
+                caps: &caps,
+                now: Timestamp::from_millis(now),
+                tolerance: MIN_TOLERANCE,
+            };
+            let sms = Sms {
+                expires_at: expires_at.map(Timestamp::from_millis),
+                ..sms()
+            };
+            let phone = Phone::stored(&sms.phone).expect("a phone");
+            cap.check(&sms, &phone, starts)
+                .map(|(admission, at)| (matches!(admission, Admission::Wait { .. }), at))
+        };
+        assert_eq!(check(0, None, &[]), None);
+        for (now, expires_at, expected) in [
+            (120_010, None, None),
+            (120_010, Some(1), None),
+            (120_009, None, Some((true, 120_010))),
+            (120_009, Some(120_011), Some((true, 120_010))),
+            (120_009, Some(120_010), Some((false, 120_010))),
+        ] {
+            assert_eq!(check(now, expires_at, &[90_000]), expected, "{now}");
+        }
+    }
+
+    #[test]
+    fn only_certain_results_have_not_reached_the_recipient() {
+        let failure = || Failure::new(Class::Recipient, "why");
+        let ready = |in_doubt| Transition::Ready {
+            due_at: Timestamp::default(),
+            failure: Some(failure()),
+            counted: true,
+            in_doubt,
+        };
+        for (transition, expected) in [
+            (Transition::Sent(Acceptance::default()), Some(true)),
+            (Transition::Unknown(failure()), Some(true)),
+            (ready(true), Some(true)),
+            (ready(false), Some(false)),
+            (Transition::Failed(failure()), Some(false)),
+            (Transition::FoundRejected(failure()), Some(false)),
+            (Transition::FoundAbsent(failure()), Some(false)),
+            (Transition::NotAdmitted(failure()), None),
+            (Transition::Refunded, None),
+        ] {
+            let settlement = Settlement {
+                id: 1,
+                claim: 1,
+                provider: String::new(),
+                transition,
+            };
+            assert_eq!(may_have_reached(&settlement), expected, "{settlement:?}");
         }
     }
 

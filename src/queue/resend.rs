@@ -55,27 +55,16 @@ impl ResendRule {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing;
     use super::*;
 
     const SPAN: Duration = Duration::from_secs(60);
 
     fn sms(doubt_since: Option<i64>) -> Sms {
         Sms {
-            id: 1,
-            campaign_id: 1,
-            phone: "+12025550123".to_owned(),
-            content: "hello".to_owned(),
-            params: "{}".to_owned(),
-            segments: Some(1),
             in_doubt: true,
             doubt_since: doubt_since.map(Timestamp::from_millis),
-            tried_elsewhere: false,
-            resend_approved: false,
-            due_at: Timestamp::default(),
-            expires_at: None,
-            attempts: 1,
-            claim: 2,
-            reference: "r".to_owned(),
+            ..testing::sms()
         }
     }
 
@@ -115,6 +104,35 @@ mod tests {
             for rule in [ResendRule::Never, ResendRule::Within(SPAN)] {
                 assert!(rule.allows(&sms, Timestamp::from_millis(1_000_000)));
             }
+        }
+    }
+
+    #[test]
+    fn resend_ends_a_span_after_the_first_doubt() {
+        let ends = |rule: ResendRule| {
+            [None, Some(1_000)].map(|since| rule.end(since.map(Timestamp::from_millis)).as_millis())
+        };
+        assert_eq!(ends(ResendRule::Never), [i64::MIN; 2]);
+        assert_eq!(ends(ResendRule::Within(SPAN)), [i64::MIN, 61_000]);
+        assert_eq!(ends(ResendRule::Always), [i64::MAX; 2]);
+    }
+
+    #[test]
+    fn refusal_says_what_may_have_been_accepted() {
+        let elsewhere = Sms {
+            tried_elsewhere: true,
+            ..sms(Some(1_000))
+        };
+        let within = ResendRule::Within(SPAN);
+        for (rule, sms, expected) in [
+            (within, &elsewhere, "through another provider"),
+            (within, &sms(Some(1_000)), "at 1970-01-01T00:00:01Z"),
+            (within, &sms(None), "an earlier attempt"),
+            (ResendRule::Never, &sms(Some(1_000)), "an earlier attempt"),
+        ] {
+            let refusal = rule.refusal(sms);
+            assert_eq!(refusal.class, Class::Unknown);
+            assert!(refusal.reason.contains(expected), "{}", refusal.reason);
         }
     }
 }

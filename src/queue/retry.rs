@@ -137,6 +137,7 @@ pub fn backoff(attempts_before: i32, config: &Config, jitter: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing;
     use super::*;
     use crate::sms::{Acceptance, Class};
     use proptest::prelude::*;
@@ -153,21 +154,10 @@ mod tests {
 
     fn sms(attempts: i32, in_doubt: bool, expires_at: Option<i64>) -> Sms {
         Sms {
-            id: 1,
-            campaign_id: 1,
-            phone: "+12025550123".to_owned(),
-            content: "hello".to_owned(),
-            params: "{}".to_owned(),
-            segments: Some(1),
             in_doubt,
-            doubt_since: None,
-            tried_elsewhere: false,
-            resend_approved: false,
-            due_at: Timestamp::default(),
             expires_at: expires_at.map(Timestamp::from_millis),
             attempts,
-            claim: 1,
-            reference: "r".to_owned(),
+            ..testing::sms()
         }
     }
 
@@ -198,6 +188,137 @@ mod tests {
                 _ => Outcome::AccountError { failure, listed },
             }
         })
+    }
+
+    /// Decides after the second attempt, in one request with `batch - 1` others.
+    fn decided(outcome: Outcome, max_attempts: i32, batch: usize, is_outage: bool) -> Transition {
+        let attempt = Attempt {
+            sms: &sms(1, false, None),
+            batch,
+            is_outage,
+            resend_before: Some(Timestamp::from_millis(10_000)),
+        };
+        let now = Timestamp::from_millis(1_000);
+        decide(outcome, &attempt, &config(max_attempts), now, 0.5)
+    }
+
+    fn failure() -> Failure {
+        Failure::new(Class::Unavailable, "why")
+    }
+
+    fn again(due_at: i64, counted: bool) -> Transition {
+        Transition::Ready {
+            due_at: Timestamp::from_millis(due_at),
+            failure: Some(failure()),
+            counted,
+            in_doubt: false,
+        }
+    }
+
+    fn unavailable(retry_after: Option<u64>) -> Outcome {
+        Outcome::Unavailable {
+            failure: failure(),
+            retry_after: retry_after.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn unavailable_provider_is_tried_again_after_the_longer_wait() {
+        // Half of the ten seconds after a second attempt.
+        assert_eq!(decided(unavailable(None), 3, 1, false), again(6_000, true));
+        assert_eq!(
+            decided(unavailable(Some(4)), 3, 1, false),
+            again(6_000, true)
+        );
+        assert_eq!(
+            decided(unavailable(Some(7)), 3, 1, false),
+            again(8_000, true)
+        );
+        // A provider may ask for an hour at most.
+        let capped = again(3_601_000, true);
+        assert_eq!(decided(unavailable(Some(9_999)), 3, 1, false), capped);
+        let failed = Transition::Failed(failure());
+        assert_eq!(decided(unavailable(None), 2, 1, false), failed);
+        assert_eq!(decided(unavailable(None), 2, 2, false), failed);
+        assert_eq!(decided(unavailable(None), 0, 1, false), again(6_000, true));
+        assert_eq!(
+            decided(unavailable(Some(7)), 2, 1, true),
+            again(1_000, false)
+        );
+    }
+
+    #[test]
+    fn throttled_or_deferred_message_keeps_its_attempts() {
+        let throttled = Outcome::Throttled {
+            failure: failure(),
+            retry_after: Some(Duration::from_secs(7)),
+        };
+        assert_eq!(decided(throttled, 2, 1, false), again(1_000, false));
+        let deferred = |retry_after: Option<u64>| Outcome::Deferred {
+            failure: failure(),
+            retry_after: retry_after.map(Duration::from_secs),
+        };
+        assert_eq!(decided(deferred(Some(7)), 2, 1, false), again(8_000, false));
+        assert_eq!(decided(deferred(None), 2, 1, false), again(601_000, false));
+    }
+
+    #[test]
+    fn account_error_fails_only_the_last_attempt_of_a_lone_message() {
+        let error = |listed| Outcome::AccountError {
+            failure: failure(),
+            listed,
+        };
+        assert_eq!(decided(error(true), 2, 1, false), again(1_000, false));
+        assert_eq!(decided(error(false), 3, 1, false), again(1_000, true));
+        assert_eq!(decided(error(false), 2, 2, false), again(1_000, true));
+        let failed = Transition::Failed(failure());
+        assert_eq!(decided(error(false), 2, 1, false), failed);
+        assert_eq!(decided(Outcome::Rejected(failure()), 9, 2, false), failed);
+        let rejected = Outcome::BatchRejected(failure());
+        assert_eq!(decided(rejected, 2, 2, false), again(1_000, true));
+    }
+
+    #[test]
+    fn message_in_doubt_is_sent_again_only_while_that_is_allowed() {
+        let unknown = |attempts, now, resend_before: Option<i64>| {
+            let attempt = Attempt {
+                sms: &sms(attempts, false, None),
+                batch: 1,
+                is_outage: false,
+                resend_before: resend_before.map(Timestamp::from_millis),
+            };
+            let now = Timestamp::from_millis(now);
+            // The wait after the first attempt is 5 s, and after the second one 10 s.
+            match decide(Outcome::Unknown(failure()), &attempt, &config(3), now, 1.0) {
+                Transition::Ready {
+                    due_at,
+                    counted: true,
+                    in_doubt: true,
+                    ..
+                } => Some(due_at.as_millis()),
+                Transition::Unknown(_) => None,
+                transition => panic!("{transition:?}"),
+            }
+        };
+        assert_eq!(unknown(0, 1_000, Some(6_001)), Some(6_000));
+        assert_eq!(unknown(0, 1_000, Some(6_000)), None);
+        assert_eq!(unknown(1, 1_000, Some(11_001)), Some(11_000));
+        assert_eq!(unknown(2, 1_000, Some(100_000)), None);
+        assert_eq!(unknown(0, 1_000, None), None);
+    }
+
+    #[test]
+    fn backoff_doubles_up_to_its_maximum() {
+        let waits =
+            [-1, 0, 1, 2, 6, 7, i32::MAX].map(|before| backoff(before, &config(8), 1.0).as_secs());
+        assert_eq!(waits, [5, 5, 10, 20, 320, 600, 600]);
+        assert_eq!(backoff(0, &config(8), 0.5), Duration::from_millis(2_500));
+        assert_eq!(backoff(0, &config(8), 7.0), Duration::from_secs(5));
+        let endless = Config {
+            max_wait: Duration::MAX,
+            ..config(8)
+        };
+        assert_eq!(backoff(31, &endless, 1.0), backoff(30, &endless, 1.0));
     }
 
     proptest! {

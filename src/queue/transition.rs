@@ -360,6 +360,391 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A message that is sending with claim 2, and was never in doubt.
+    fn sending() -> RowState {
+        RowState {
+            claim: 2,
+            state: State::Sending.code(),
+            in_doubt: false,
+            doubt_claim: None,
+            has_doubt_end: false,
+            late_accepted: 0,
+            late_acceptance: Acceptance::default(),
+            late_provider: None,
+            late_claims: None,
+        }
+    }
+
+    /// A message that is unknown since claim 2, its only attempt that may have been accepted.
+    fn unknown() -> RowState {
+        RowState {
+            state: State::Unknown.code(),
+            in_doubt: true,
+            doubt_claim: Some(2),
+            has_doubt_end: true,
+            ..sending()
+        }
+    }
+
+    fn in_doubt() -> RowState {
+        RowState {
+            in_doubt: true,
+            doubt_claim: Some(1),
+            ..sending()
+        }
+    }
+
+    /// Claim 1 was accepted while claim 2 was sending.
+    fn accepted_late(row: &RowState) -> RowState {
+        RowState {
+            late_accepted: 1,
+            late_acceptance: accepted(),
+            late_provider: Some("late".to_owned()),
+            late_claims: Some("1".to_owned()),
+            ..row.clone()
+        }
+    }
+
+    fn accepted() -> Acceptance {
+        Acceptance {
+            message_id: Some("m".to_owned()),
+            ..Acceptance::default()
+        }
+    }
+
+    fn failure() -> Failure {
+        Failure::new(Class::Recipient, "why")
+    }
+
+    fn ready(failure: Option<Failure>, counted: bool, in_doubt: bool) -> Transition {
+        Transition::Ready {
+            due_at: Timestamp::from_millis(1),
+            failure,
+            counted,
+            in_doubt,
+        }
+    }
+
+    fn settlement(claim: i64, transition: Transition) -> Settlement {
+        Settlement {
+            id: 1,
+            claim,
+            provider: "own".to_owned(),
+            transition,
+        }
+    }
+
+    /// What the result of claim 2 changes, and how many attempts it counts; `None` if it is stale.
+    fn changed(
+        transition: Transition,
+        row: &RowState,
+        is_cancelled: bool,
+    ) -> Option<(NewState, i32)> {
+        match resolve(&settlement(2, transition), row, is_cancelled) {
+            ResolvedTransition::Changed(change) => Some((change.to, change.counted)),
+            ResolvedTransition::Stale => None,
+            resolved => panic!("{resolved:?}"),
+        }
+    }
+
+    fn failed(failure: Failure) -> NewState {
+        NewState::Failed(CertainFailure(failure))
+    }
+
+    fn requeued(failure: Option<Failure>, doubt: Option<Doubt>) -> NewState {
+        NewState::Ready(Requeue {
+            due_at: Timestamp::from_millis(1),
+            failure,
+            doubt,
+        })
+    }
+
+    #[test]
+    fn result_of_a_sending_message_counts_its_attempt() {
+        use Transition as T;
+        let certain = |transition| changed(transition, &sending(), false);
+        let doubtful = |transition| changed(transition, &in_doubt(), false);
+        let why = || Some(failure());
+        assert_eq!(certain(T::Failed(failure())), Some((failed(failure()), 1)));
+        assert_eq!(
+            doubtful(T::Failed(failure())),
+            Some((NewState::Unknown(failure(), Doubt::Earlier), 1))
+        );
+        for row in [sending(), in_doubt()] {
+            let unknown = NewState::Unknown(failure(), Doubt::New);
+            assert_eq!(
+                changed(T::Unknown(failure()), &row, false),
+                Some((unknown, 1))
+            );
+            let again = requeued(why(), Some(Doubt::New));
+            assert_eq!(
+                changed(ready(why(), true, true), &row, false),
+                Some((again, 1))
+            );
+            for transition in [
+                T::FoundRejected(failure()),
+                T::FoundAbsent(failure()),
+                T::Refunded,
+            ] {
+                assert_eq!(changed(transition, &row, false), None);
+            }
+        }
+        for (failure, counted, doubt) in [
+            (why(), true, Doubt::Earlier),
+            (why(), false, Doubt::Earlier),
+            (None, true, Doubt::Earlier),
+            (None, false, Doubt::Unchanged),
+        ] {
+            let transition = || ready(failure.clone(), counted, false);
+            let count = i32::from(counted);
+            assert_eq!(
+                certain(transition()),
+                Some((requeued(failure.clone(), None), count))
+            );
+            let again = requeued(failure.clone(), Some(doubt));
+            assert_eq!(doubtful(transition()), Some((again, count)));
+        }
+    }
+
+    #[test]
+    fn message_that_is_not_admitted_ends_without_an_attempt() {
+        let of = |class, row: &RowState| {
+            let failure = Failure::new(class, "why");
+            changed(Transition::NotAdmitted(failure), row, false)
+        };
+        assert_eq!(
+            of(Class::Recipient, &sending()),
+            Some((failed(failure()), 0))
+        );
+        let not_admitted = NewState::Unknown(failure().with_code(NOT_ADMITTED), Doubt::Unchanged);
+        assert_eq!(of(Class::Recipient, &in_doubt()), Some((not_admitted, 0)));
+        // Another worker may have a rule by which it is sent again.
+        let refused = NewState::Unknown(Failure::new(Class::Unknown, "why"), Doubt::Unchanged);
+        assert_eq!(of(Class::Unknown, &in_doubt()), Some((refused, 0)));
+        let class = Failure::new(Class::Unknown, "why");
+        assert_eq!(of(Class::Unknown, &sending()), Some((failed(class), 0)));
+    }
+
+    #[test]
+    fn ready_message_of_a_cancelled_campaign_is_cancelled() {
+        let cancel = |failure, row: &RowState| changed(ready(failure, false, false), row, true);
+        let end = NewState::Cancelled(CertainFailure(cancelled()));
+        assert_eq!(cancel(Some(failure()), &sending()), Some((end, 0)));
+        let unknown = NewState::Unknown(failure(), Doubt::Earlier);
+        assert_eq!(cancel(Some(failure()), &in_doubt()), Some((unknown, 0)));
+        let unattempted = NewState::Unknown(cancelled(), Doubt::Unchanged);
+        assert_eq!(cancel(None, &in_doubt()), Some((unattempted, 0)));
+    }
+
+    #[test]
+    fn late_rejection_ends_only_the_doubt_of_its_own_claim() {
+        use Transition as T;
+        let late = |transition, row: &RowState| changed(transition, row, false);
+        let rejections = || [T::Failed(failure()), ready(Some(failure()), true, false)];
+        let ends = [failed(failure()), requeued(Some(failure()), None)];
+        for (rejection, end) in rejections().into_iter().zip(ends) {
+            // Its attempt was counted when it became unknown.
+            assert_eq!(late(rejection, &unknown()), Some((end, 0)));
+        }
+        let uncounted = ready(Some(failure()), false, false);
+        let requeued = requeued(Some(failure()), None);
+        assert_eq!(late(uncounted, &unknown()), Some((requeued, -1)));
+        for row in [
+            RowState {
+                doubt_claim: Some(1),
+                ..unknown()
+            },
+            RowState {
+                doubt_claim: None,
+                ..unknown()
+            },
+            RowState {
+                state: State::Ready.code(),
+                ..unknown()
+            },
+            RowState {
+                claim: 3,
+                ..unknown()
+            },
+            accepted_late(&unknown()),
+        ] {
+            for rejection in rejections() {
+                assert_eq!(late(rejection, &row), None, "{row:?}");
+            }
+        }
+        for other in [
+            T::Unknown(failure()),
+            T::NotAdmitted(failure()),
+            T::Refunded,
+            ready(Some(failure()), true, true),
+        ] {
+            assert_eq!(late(other, &unknown()), None);
+        }
+    }
+
+    #[test]
+    fn lookup_ends_only_a_doubt_that_it_can_speak_of() {
+        let found = |transition: fn(Failure) -> Transition, row: &RowState| {
+            changed(transition(failure()), row, false)
+        };
+        let end = || Some((failed(failure()), 0));
+        assert_eq!(found(Transition::FoundRejected, &unknown()), end());
+        assert_eq!(found(Transition::FoundAbsent, &unknown()), end());
+        let several = RowState {
+            doubt_claim: None,
+            ..unknown()
+        };
+        assert_eq!(found(Transition::FoundRejected, &several), None);
+        assert_eq!(found(Transition::FoundAbsent, &several), end());
+        let endless = RowState {
+            has_doubt_end: false,
+            ..unknown()
+        };
+        assert_eq!(found(Transition::FoundRejected, &endless), end());
+        assert_eq!(found(Transition::FoundAbsent, &endless), None);
+        let newer = RowState {
+            claim: 3,
+            ..unknown()
+        };
+        let ready = RowState {
+            state: State::Ready.code(),
+            ..unknown()
+        };
+        for row in [newer, ready, accepted_late(&unknown())] {
+            assert_eq!(found(Transition::FoundRejected, &row), None, "{row:?}");
+            assert_eq!(found(Transition::FoundAbsent, &row), None, "{row:?}");
+        }
+    }
+
+    fn sent(claim: i64, row: &RowState) -> ResolvedTransition {
+        resolve(&settlement(claim, Transition::Sent(accepted())), row, true)
+    }
+
+    fn sent_as(
+        settled: Settled,
+        attempts: i32,
+        accepted_count: i32,
+        claims: Option<&str>,
+    ) -> ResolvedTransition {
+        ResolvedTransition::Sent {
+            provider: "own".to_owned(),
+            acceptance: accepted(),
+            counts: SentCounts {
+                attempts,
+                accepted: accepted_count,
+                claims: claims.map(str::to_owned),
+            },
+            settled,
+        }
+    }
+
+    #[test]
+    fn acceptance_counts_once_whatever_became_of_its_row() {
+        use Settled::{Done, Late};
+        assert_eq!(sent(2, &sending()), sent_as(Done, 1, 1, None));
+        assert_eq!(sent(2, &unknown()), sent_as(Late, 0, 1, None));
+        // The row has a newer claim, so the claims are listed.
+        assert_eq!(sent(1, &unknown()), sent_as(Late, 0, 1, Some("1")));
+        let both = accepted_late(&sending());
+        assert_eq!(sent(2, &both), sent_as(Done, 1, 1, Some("1,2")));
+        let late = accepted_late(&unknown());
+        assert_eq!(sent(1, &late), sent_as(Late, 0, 0, Some("1")));
+    }
+
+    #[test]
+    fn older_acceptance_is_noted_once_while_newer_claim_is_sending() {
+        let noted = |claims: Option<&str>| ResolvedTransition::Noted(claims.map(str::to_owned));
+        assert_eq!(sent(1, &sending()), noted(Some("1")));
+        assert_eq!(sent(1, &accepted_late(&sending())), noted(None));
+        assert_eq!(sent(0, &accepted_late(&sending())), noted(Some("0,1")));
+    }
+
+    #[test]
+    fn message_accepted_late_is_sent_whatever_its_result() {
+        let row = accepted_late(&sending());
+        for (transition, attempts) in [
+            (Transition::Failed(failure()), 1),
+            (Transition::Unknown(failure()), 1),
+            (ready(Some(failure()), true, false), 1),
+            (ready(Some(failure()), false, false), 0),
+            (Transition::NotAdmitted(failure()), 0),
+        ] {
+            let resolved = |row: &RowState| resolve(&settlement(2, transition.clone()), row, true);
+            let sent = |provider: &str| ResolvedTransition::Sent {
+                provider: provider.to_owned(),
+                acceptance: accepted(),
+                counts: SentCounts {
+                    attempts,
+                    accepted: 0,
+                    claims: Some("1".to_owned()),
+                },
+                settled: Settled::Done,
+            };
+            assert_eq!(resolved(&row), sent("late"));
+            let unnamed = RowState {
+                late_provider: None,
+                ..row.clone()
+            };
+            assert_eq!(resolved(&unnamed), sent("own"));
+        }
+    }
+
+    #[test]
+    fn accepted_claim_is_added_once() {
+        let sent = |claim| settlement(claim, Transition::Sent(accepted()));
+        let added =
+            |claim, accepted, claims| with_accepted_claim(&sent(claim), 5, accepted, claims);
+        // Without a list, the claim of the row was accepted, if any was.
+        assert_eq!(added(4, 1, None).as_deref(), Some("4,5"));
+        assert_eq!(added(5, 1, None), None);
+        assert_eq!(added(5, 0, None).as_deref(), Some("5"));
+        assert_eq!(added(4, 0, None).as_deref(), Some("4"));
+        assert_eq!(added(4, 2, Some("3,5")).as_deref(), Some("3,4,5"));
+        assert_eq!(added(3, 2, Some("3,5")), None);
+    }
+
+    #[test]
+    fn only_a_provider_reports_that_a_recipient_opted_out() {
+        let now = Timestamp::from_millis(86_400_000);
+        let reason = |provider: &str, class| {
+            let settlement = Settlement {
+                provider: provider.to_owned(),
+                ..settlement(2, Transition::Refunded)
+            };
+            opted_out(&settlement, &Failure::new(class, "why"), now)
+        };
+        assert_eq!(
+            reason("own", Class::OptedOut).as_deref(),
+            Some("`own` said on 1970-01-02 that they want no more messages")
+        );
+        assert_eq!(reason("", Class::OptedOut), None);
+        assert_eq!(reason("own", Class::Content), None);
+    }
+
+    #[test]
+    fn only_ready_is_a_requeue() {
+        let is = |transition| is_requeue(&settlement(2, transition));
+        assert!(is(ready(None, false, false)));
+        assert!(!is(Transition::Failed(failure())));
+    }
+
+    #[test]
+    fn failure_is_certain_unless_the_message_is_in_doubt() {
+        let certain = CertainFailure::unless_in_doubt(failure(), false);
+        assert_eq!(
+            certain.as_ref().map(CertainFailure::failure),
+            Ok(&failure())
+        );
+        assert_eq!(
+            CertainFailure::unless_in_doubt(failure(), true),
+            Err(failure())
+        );
+        assert_eq!(
+            CertainFailure::by_operator().failure().class,
+            Class::Settled
+        );
+    }
+
     fn transitions() -> impl Strategy<Value = Transition> {
         let failure = Failure::new(Class::Recipient, "why");
         (0..8, any::<bool>(), any::<bool>()).prop_map(move |(kind, counted, in_doubt)| {
