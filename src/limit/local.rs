@@ -362,4 +362,178 @@ mod tests {
         granted(&mut limiter, 6_000_000, 60);
         assert_eq!(limiter.grant(5_000, 1, at(70_000_000)), 5_000);
     }
+
+    fn messages(count: i32) -> PermitCost {
+        PermitCost {
+            messages: count,
+            segments: count,
+        }
+    }
+
+    #[track_caller]
+    fn assert_rate(limiter: &LocalLimiter, expected: f64) {
+        let rate = limiter.rate();
+        assert!(
+            (rate - expected).abs() < 1e-9,
+            "{rate} instead of {expected}"
+        );
+    }
+
+    #[test]
+    fn strictest_short_window_is_the_rate() {
+        for (limits, expected) in [
+            ("100/s", 102.0),
+            ("100/s,600/min", 10.2),
+            ("100/s,1/hour", 102.0),
+            ("1/59min", 0.001),
+        ] {
+            assert_rate(&limiter(limits), expected);
+        }
+        assert_eq!(limiter("1/hour").next_at(1, at(0)), None);
+    }
+
+    #[test]
+    fn burst_is_enough_for_the_look_ahead_and_two_requests() {
+        assert_eq!(limiter("1/s").grant(64, 1, at(0)), 2);
+        assert_eq!(limiter("1/s").grant(64, 20, at(0)), 40);
+        assert_eq!(limiter("100/s").grant(64, 1, at(0)), 11);
+        assert_eq!(limiter("100/s").grant(3, 1, at(0)), 3);
+        let ahead = |span: u64| {
+            let mut limiter = limiter("100/s");
+            limiter.look_ahead(Duration::from_millis(span));
+            limiter.grant(1_000, 1, at(0))
+        };
+        assert_eq!(ahead(100), 11);
+        assert_eq!(ahead(1_000), 204);
+    }
+
+    #[test]
+    fn grants_that_are_too_few_are_kept() {
+        let mut limiter = limiter("10/s");
+        assert_eq!(limiter.grant(4, 2, at(0)), 4);
+        limiter.return_unused(1);
+        assert_eq!(limiter.grant(2, 2, at(0)), 0);
+        assert_eq!(limiter.grant(1, 1, at(0)), 1);
+        assert_eq!(limiter.grant(1, 1, at(0)), 0);
+    }
+
+    #[test]
+    fn at_most_one_burst_of_unused_permits_is_kept() {
+        let mut limiter = limiter("10/s");
+        limiter.return_unused(100);
+        assert_eq!(limiter.grant(64, 1, at(0)), 4);
+    }
+
+    #[test]
+    fn next_grant_is_expected_when_what_is_missing_has_accrued() {
+        assert_eq!(limiter("").next_at(1, at(0)), None);
+        let mut limiter = limiter("100/s");
+        limiter.slow_down(at(0));
+        assert_eq!(limiter.next_at(1, at(7)), Some(at(20_007)));
+        assert_eq!(limiter.next_at(0, at(7)), Some(at(20_007)));
+        assert_eq!(limiter.next_at(5, at(7)), Some(at(100_007)));
+        limiter.return_unused(2);
+        assert_eq!(limiter.next_at(5, at(7)), Some(at(60_007)));
+        // It is asked again after a second at the latest.
+        assert_eq!(limiter.next_at(500, at(7)), Some(at(1_000_007)));
+    }
+
+    #[test]
+    fn throttled_rate_has_a_minimum_and_grows_every_five_seconds() {
+        let mut limiter = limiter("64/s");
+        for _ in 0..20 {
+            limiter.slow_down(at(0));
+        }
+        assert_rate(&limiter, 1.0);
+        limiter.grant(1, 1, at(4_999_999));
+        assert_rate(&limiter, 1.0);
+        limiter.grant(1, 1, at(5_000_000));
+        assert_rate(&limiter, 1.25);
+        // Two steps at once.
+        limiter.grant(1, 1, at(15_000_000));
+        assert_rate(&limiter, 1.953_125);
+        limiter.slow_down(at(17_000_000));
+        limiter.grant(1, 1, at(21_999_999));
+        assert_rate(&limiter, 1.0);
+        assert!(limiter.is_slowed());
+        limiter.grant(1, 1, at(122_000_000));
+        assert!(!limiter.is_slowed());
+        assert_rate(&limiter, 65.28);
+    }
+
+    #[test]
+    fn throttled_rate_without_a_limit_is_half_of_the_measured_one() {
+        let started = |starts: &[(i64, i32)], slowed_at: i64| {
+            let mut limiter = limiter("");
+            for (us, count) in starts {
+                limiter.record_started(messages(*count), at(*us));
+            }
+            limiter.slow_down(at(slowed_at));
+            limiter
+        };
+        assert_rate(&started(&[(0, 100)], 500_000), 100.0);
+        // A tenth of a second is too short to measure.
+        assert_rate(&started(&[(0, 100)], 1), 500.0);
+        assert_rate(&started(&[], 1), 0.5);
+        // The last whole second counts if it was faster.
+        assert_rate(&started(&[(0, 100), (1_000_000, 10)], 1_500_000), 50.0);
+        assert_rate(&started(&[(0, 100), (1_000_000, 400)], 1_500_000), 400.0);
+        assert_rate(&started(&[(0, 100), (999_999, 10)], 1_100_000), 50.0);
+        let mut twice = started(&[(0, 100)], 500_000);
+        twice.slow_down(at(900_000));
+        assert_rate(&twice, 50.0);
+    }
+
+    #[test]
+    fn limit_is_bound_for_a_second_after_it_gave_too_few() {
+        let mut limiter = limiter("10/s");
+        assert!(!limiter.is_bound(at(0)));
+        limiter.set_bound(at(5));
+        assert!(limiter.is_bound(at(1_000_004)));
+        assert!(!limiter.is_bound(at(1_000_005)));
+    }
+
+    #[test]
+    fn limit_has_slack_if_it_allows_four_times_the_pace() {
+        let mut limiter = limiter("10/s");
+        assert_eq!(limiter.has_slack(None), None);
+        assert_eq!(limiter.has_slack(Some(1e9)), Some(false));
+        let segments = PermitCost {
+            messages: 1,
+            segments: 19,
+        };
+        limiter.record_started(segments, at(0));
+        limiter.record_started(messages(1), at(100_000));
+        assert_eq!(limiter.has_slack(Some(1e9)), Some(false));
+        limiter.record_started(messages(10), at(200_000));
+        // 20 in 0.2 s.
+        assert_eq!(limiter.has_slack(Some(400.0)), Some(true));
+        assert_eq!(limiter.has_slack(Some(399.9)), Some(false));
+        limiter.record_started(messages(30), at(299_999));
+        assert_eq!(limiter.has_slack(Some(400.0)), Some(true));
+        limiter.record_started(messages(1), at(300_000));
+        // 40 in 0.1 s.
+        assert_eq!(limiter.has_slack(Some(1_599.9)), Some(false));
+        assert_eq!(limiter.has_slack(Some(1_600.0)), Some(true));
+        limiter.set_bound(at(300_000));
+        assert_eq!(limiter.has_slack(Some(1e9)), Some(false));
+        limiter.slow_down(at(300_000));
+        assert_eq!(limiter.has_slack(None), Some(false));
+    }
+
+    #[test]
+    fn limiter_continues_when_the_clock_is_set() {
+        const HOUR_US: i64 = 3_600_000_000;
+        let mut limiter = limiter("100/s");
+        limiter.record_started(messages(20), at(0));
+        limiter.slow_down(at(0));
+        let burst = limiter.grant(64, 1, at(0));
+        assert_eq!(limiter.grant(64, 1, at(0)), 0);
+        limiter.shift(SignedDuration::from_hours(1));
+        assert_eq!(limiter.grant(64, 1, at(HOUR_US + 20_000)), 1);
+        assert!(burst > 1);
+        assert_rate(&limiter, 50.0);
+        limiter.grant(1, 1, at(HOUR_US + 100_000_000));
+        assert!(!limiter.is_slowed());
+    }
 }

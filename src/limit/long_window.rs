@@ -78,3 +78,75 @@ impl Buckets {
 pub(super) fn bucket_us(rate: Rate) -> i64 {
     micros(rate.window) / PARTS
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = 60_000_000;
+
+    fn rate() -> Rate {
+        "3/hour".parse().expect("a rate")
+    }
+
+    /// The counts of messages that start in these minutes.
+    fn used(minutes: &[i64]) -> Buckets {
+        let mut buckets = Buckets::default();
+        for minute in minutes {
+            buckets.add(rate(), 1, minute * MINUTE + 7);
+        }
+        buckets
+    }
+
+    #[test]
+    fn bucket_is_a_sixtieth_of_its_window() {
+        assert_eq!(bucket_us(rate()), MINUTE);
+    }
+
+    #[test]
+    fn counts_are_kept_by_their_age() {
+        let mut buckets = used(&[5, 7, 7]);
+        assert_eq!(
+            (buckets.newest, buckets.counts.clone()),
+            (7, vec![2, 0, 1, 0, 0, 0, 0])
+        );
+        buckets.subtract(rate(), 1, 5 * MINUTE);
+        buckets.subtract(rate(), 1, 7 * MINUTE);
+        assert_eq!(buckets.counts[..3], [1, 0, 0]);
+        // They are not counted any more, or not yet.
+        buckets.subtract(rate(), 1, -MINUTE);
+        buckets.subtract(rate(), 1, 8 * MINUTE);
+        buckets.subtract(rate(), 9, 7 * MINUTE);
+        assert_eq!(buckets.counts, vec![0; 7]);
+        buckets.add(rate(), 2, 1_000 * MINUTE);
+        assert_eq!(
+            (buckets.newest, buckets.counts.len(), buckets.counts[0]),
+            (1_000, 62, 2)
+        );
+    }
+
+    #[test]
+    fn message_starts_when_a_window_and_two_buckets_are_free() {
+        let earliest =
+            |minutes: &[i64], cost, start_us| used(minutes).earliest(rate(), cost, start_us);
+        assert_eq!(earliest(&[100, 100], 1, 100 * MINUTE + 9), 100 * MINUTE + 9);
+        assert_eq!(earliest(&[100, 100], 2, 100 * MINUTE + 9), 162 * MINUTE);
+        assert_eq!(earliest(&[100, 101, 101], 1, 102 * MINUTE), 162 * MINUTE);
+        assert_eq!(earliest(&[100, 101, 101], 2, 102 * MINUTE), 163 * MINUTE);
+        assert_eq!(
+            earliest(&[100, 101, 101], 1, 162 * MINUTE + 9),
+            162 * MINUTE + 9
+        );
+        // A message that costs more than the limit starts in an empty window.
+        assert_eq!(earliest(&[100], 9, 100 * MINUTE), 162 * MINUTE);
+        // What starts later counts, too.
+        assert_eq!(earliest(&[100; 3], 1, 50 * MINUTE), 162 * MINUTE);
+    }
+
+    #[test]
+    fn merged_counts_are_in_one_bucket() {
+        let mut buckets = used(&[5, 7, 7]);
+        buckets.merge_into(9);
+        assert_eq!((buckets.newest, buckets.counts), (9, vec![3]));
+    }
+}

@@ -120,3 +120,24 @@ pub fn provider_of(scope: &str) -> &str {
 pub fn campaign_scope(campaign_id: i64) -> String {
     format!("campaign/{campaign_id}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_of_a_request_is_the_sum_of_its_messages() {
+        let cost = |messages, segments| PermitCost { messages, segments };
+        assert_eq!(PermitCost::of_message(3), cost(1, 3));
+        assert_eq!(PermitCost::of_message(0), cost(1, 1));
+        assert_eq!(PermitCost::of_message(3).plus(cost(2, 5)), cost(3, 8));
+    }
+
+    #[test]
+    fn scopes_name_their_provider_or_campaign() {
+        assert_eq!(provider_scope("world"), "provider/world");
+        assert_eq!(provider_of("provider/world"), "world");
+        assert_eq!(campaign_scope(7), "campaign/7");
+        assert_eq!(provider_of("campaign/7"), "campaign/7");
+    }
+}

@@ -62,3 +62,33 @@ impl Usage {
         self.worker_id == worker_id && self.tolerance_us == tolerance_us
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerance_counts_until_the_end_of_its_longest_use() {
+        let mut state = LimitState::default();
+        assert_eq!(state.widest_tolerance(), 0);
+        state.keep_tolerance(20, 100);
+        state.keep_tolerance(20, 90);
+        state.keep_tolerance(10, 200);
+        for (now_us, widest) in [(99, 20), (100, 10), (199, 10), (200, 0)] {
+            state.prune(now_us);
+            assert_eq!(state.widest_tolerance(), widest, "{now_us}");
+        }
+    }
+
+    #[test]
+    fn usage_is_of_one_worker_with_one_tolerance() {
+        let usage = Usage {
+            worker_id: 1,
+            tolerance_us: 10,
+            since_us: 0,
+            is_alone: false,
+        };
+        let is_of = [(1, 10), (2, 10), (1, 20)].map(|(worker, us)| usage.is_of(worker, us));
+        assert_eq!(is_of, [true, false, false]);
+    }
+}

@@ -246,3 +246,193 @@ fn filled_windows_count_as_full() {
     let json = limit.to_row().2;
     assert!(json.contains(r#""counts":[50]"#), "{json}");
 }
+
+/// The limit of worker 1 with the smallest tolerance.
+fn begun(text: &str, now: i64) -> SharedLimit {
+    let mut limit = SharedLimit::default();
+    limit.begin(&rates(text), 1, at(now), Tolerance::MIN);
+    limit
+}
+
+#[test]
+fn row_is_read_as_it_was_written() {
+    let mut limit = begun("10/s,100/hour", 1_000);
+    limit.take(3, at(1_000));
+    limit.pause(Timestamp::from_millis(7), "why");
+    let row = limit.to_row();
+    assert_eq!((row.0, row.1, row.3), (limit.next_us, 3, 7));
+    assert_eq!(row.4.as_deref(), Some("why"));
+    let read = SharedLimit::from_row(row.clone());
+    assert!(!read.is_unreadable());
+    assert_eq!(read.state, limit.state);
+    assert_eq!(read.to_row(), row);
+}
+
+#[test]
+fn unreadable_state_is_kept_until_its_windows_are_filled() {
+    let row = (0, 1, "unreadable".to_owned(), 0, None);
+    let mut limit = SharedLimit::from_row(row.clone());
+    assert!(limit.is_unreadable());
+    assert_eq!(limit.to_row(), row);
+    limit.begin(&rates("10/hour"), 1, at(5), Tolerance::MIN);
+    limit.fill(at(5));
+    assert!(!limit.is_unreadable());
+    // A window and two buckets are full.
+    assert_eq!(limit.earliest(1, at(5)).as_micros(), 62 * 60_000_000);
+}
+
+#[test]
+fn later_pause_replaces_an_earlier_one() {
+    let mut limit = SharedLimit::default();
+    for (until, reason) in [(5, "first"), (5, "same"), (4, "earlier")] {
+        limit.pause(Timestamp::from_millis(until), reason);
+        assert_eq!(limit.pause_reason.as_deref(), Some("first"));
+        assert_eq!(limit.earliest(1, at(0)), at(5_000));
+    }
+    limit.pause(Timestamp::from_millis(6), "later");
+    assert_eq!(limit.pause_reason.as_deref(), Some("later"));
+    assert_eq!(limit.earliest(1, at(0)), at(6_000));
+    assert_eq!(limit.earliest(1, at(7_000)), at(7_000));
+}
+
+#[test]
+fn short_or_long_window_is_a_limit() {
+    let is_limited = ["", "10/s", "10/hour"].map(|text| begun(text, 0).is_limited());
+    assert_eq!(is_limited, [false, true, true]);
+}
+
+#[test]
+fn space_leaves_room_for_the_tolerance_and_largest_message() {
+    let space = |text: &str, max_cost| spacing_us(rates(text)[0], max_cost, 10_000);
+    assert_eq!(space("1/s", 1), 1_012_000);
+    assert_eq!(space("10/s", 1), 101_200);
+    assert_eq!(space("10/s", 5), 168_667);
+    assert_eq!(space("10/s", 20), 1_012_000);
+    let longest = ["", "1/hour", "10/s", "10/s,1/min"].map(|text| begun(text, 0).longest_window());
+    assert_eq!(longest, [0, 0, 1_002_000, 60_120_000]);
+    assert_eq!(begun("10/s,1/min", 0).spacing_us, 60_130_000);
+}
+
+#[test]
+fn highest_cost_is_forgotten_after_an_idle_window() {
+    let costs = |after_us| {
+        let mut limit = begun("10/s", 0);
+        limit.take(5, at(0));
+        assert_eq!(limit.next_us, 5 * 168_667);
+        limit.begin(
+            &rates("10/s"),
+            1,
+            at(limit.next_us + after_us),
+            Tolerance::MIN,
+        );
+        (limit.usual_cost(), limit.spacing_us)
+    };
+    assert_eq!(costs(1_002_000), (5, 168_667));
+    assert_eq!(costs(1_002_001), (1, 101_200));
+    let mut unused = SharedLimit::from_row((1_000_000, 0, "{}".to_owned(), 0, None));
+    assert_eq!(unused.usual_cost(), 1);
+    unused.begin(&rates("10/s"), 1, at(1_000_000), Tolerance::MIN);
+    assert_eq!(unused.spacing_us, 101_200);
+}
+
+#[test]
+fn first_message_of_a_higher_cost_has_space_before_it() {
+    let mut limit = begun("10/s", 0);
+    limit.take(1, at(0));
+    assert_eq!(limit.earliest(1, at(0)).as_micros(), 101_200);
+    let space = 168_667;
+    assert_eq!(limit.earliest(5, at(0)).as_micros(), 101_200 + 4 * space);
+    limit.take(5, at(1_000_000));
+    assert_eq!(limit.earliest(1, at(0)).as_micros(), 1_000_000 + 5 * space);
+}
+
+#[test]
+fn instant_later_than_any_permit_is_stale() {
+    // The window, the tolerance and the longest look-ahead.
+    let furthest = 1_002_000 + 10_000 + micros(MAX_LOOK_AHEAD);
+    for (next_us, is_stale) in [(furthest, false), (furthest + 1, true)] {
+        let mut limit = SharedLimit::from_row((next_us, 1, "{}".to_owned(), 0, None));
+        limit.begin(&rates("10/s"), 1, at(0), Tolerance::MIN);
+        assert_eq!(limit.earliest(1, at(0)).as_micros(), furthest);
+        assert_eq!(limit.give_back(1, at(0)), !is_stale);
+    }
+}
+
+#[test]
+fn only_the_last_permit_is_given_back_to_short_windows() {
+    let mut limit = begun("10/s", 0);
+    limit.take(1, at(0));
+    limit.take(1, at(101_200));
+    assert!(limit.give_back(1, at(0)));
+    assert_eq!(limit.next_us, 202_400);
+    assert!(limit.state.last.is_some());
+    assert!(limit.give_back(1, at(101_200)));
+    assert_eq!(limit.next_us, 101_200);
+    assert_eq!(limit.state.last, None);
+}
+
+const WIDE: Tolerance = Tolerance {
+    total: Duration::from_millis(40),
+    spread: Duration::from_millis(20),
+};
+
+/// The limit after worker 1 took a permit at 0, as `worker_id` begins with it at `now`.
+fn taken_over(worker_id: i64, now: i64) -> SharedLimit {
+    let mut limit = SharedLimit::default();
+    limit.begin(&rates("10/s"), 1, at(0), WIDE);
+    limit.take(1, at(0));
+    limit.begin(&rates("10/s"), worker_id, at(now), WIDE);
+    limit
+}
+
+#[test]
+fn sole_user_for_a_window_is_spaced_by_its_spread() {
+    // The window and the tolerance.
+    let alone_after = 1_042_000;
+    for (worker_id, now, tolerance_us) in [
+        (1, alone_after, 40_000),
+        (1, alone_after + 1, 20_000),
+        (2, alone_after + 1, 40_000),
+    ] {
+        let limit = taken_over(worker_id, now);
+        assert_eq!(limit.tolerance_us, tolerance_us, "{worker_id} at {now}");
+        assert_eq!(limit.handover_us, 0);
+    }
+}
+
+#[test]
+fn permit_after_a_sole_user_has_the_space_of_both() {
+    let mut limit = taken_over(1, 1_042_001);
+    limit.take(1, at(1_042_001));
+    let next_us = limit.next_us;
+    limit.begin(&rates("10/s"), 1, at(1_042_001), WIDE);
+    assert_eq!(limit.handover_us, 0);
+    limit.begin(&rates("10/s"), 2, at(1_042_001), WIDE);
+    assert_eq!(limit.handover_us, 30_000);
+    assert_eq!(limit.earliest(1, at(0)).as_micros(), next_us + 30_000);
+    limit.take(1, at(next_us + 30_000));
+    assert_eq!(limit.handover_us, 0);
+}
+
+#[test]
+fn tolerance_of_a_permit_counts_for_a_window_and_twice_itself() {
+    let widest = |now_us| {
+        let mut limit = begun("10/s", 0);
+        limit.take(1, at(0));
+        limit.state.prune(now_us);
+        limit.state.widest_tolerance()
+    };
+    assert_eq!(widest(1_021_999), 10_000);
+    assert_eq!(widest(1_022_000), 0);
+    let mut limit = begun("10/hour", 0);
+    limit.take(1, at(0));
+    assert_eq!(limit.state.usage, None);
+}
+
+#[test]
+fn long_window_has_no_space_between_permits() {
+    let mut limit = begun("10/hour", 0);
+    limit.take(1, at(100));
+    assert_eq!(limit.state.last, None);
+    assert_eq!(limit.earliest(1, at(0)), at(0));
+}
