@@ -326,6 +326,10 @@ mod tests {
                 "has neither `wait` nor",
             ),
             (
+                "codes = { 7 = { class = 'cap', wait = '1h', until = '08:00+08:00' } }",
+                "choose one",
+            ),
+            (
                 "codes = { 7 = { class = 'cap', until = '8:00' } }",
                 "`8:00`",
             ),
@@ -337,5 +341,107 @@ mod tests {
             let error = read(source).expect_err(source);
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn certain_status_is_added_unless_it_is_listed() {
+        let mut codes = read("codes = { 'http 503' = { class = 'throttle' } }").expect("codes");
+        codes.add_certain_status(503);
+        codes.add_certain_status(502);
+        let class = |code| codes.meaning(code).and_then(|meaning| meaning.class);
+        assert_eq!(class("http 503"), Some(Class::Throttle));
+        assert_eq!(class("http 502"), Some(Class::Unavailable));
+        assert_eq!(class("http 500"), None);
+    }
+
+    #[test]
+    fn longest_code_is_found_at_the_beginning_of_a_text() {
+        let codes =
+            read("codes = { 'No' = { class = 'content' }, 'No route*' = { class = 'recipient' } }")
+                .expect("codes");
+        assert_eq!(codes.prefix_of("No route to X"), Some("No route"));
+        assert_eq!(codes.prefix_of("No credit"), Some("No"));
+        assert_eq!(codes.prefix_of("Yes"), None);
+    }
+
+    #[test]
+    fn codes_are_listed_with_their_class_and_advice() {
+        let codes = read("codes = { 0 = { class = 'accepted' }, 7 = { class = 'account', reason = 'no credit', advice = 'top up' } }")
+            .expect("codes");
+        let row = |code: &str, class, texts: Option<(&str, &str)>| CodeRow {
+            code: code.to_owned(),
+            class,
+            reason: texts.map(|(reason, _)| reason.to_owned()),
+            advice: texts.map(|(_, advice)| advice.to_owned()),
+        };
+        let expected = [
+            row("0", "accepted", None),
+            row("7", "account", Some(("no credit", "top up"))),
+        ];
+        assert_eq!(codes.listed(), expected);
+    }
+
+    #[test]
+    fn codes_of_a_status_need_no_body() {
+        for (source, needs_body, lists_success) in [
+            ("codes = {}", false, false),
+            (
+                "codes = { 'http 200' = { class = 'accepted' } }",
+                false,
+                false,
+            ),
+            (
+                "codes = { 'http 404' = { class = 'content' }, 7 = { class = 'content' } }",
+                true,
+                false,
+            ),
+            ("codes = { 0 = { class = 'accepted' } }", true, true),
+        ] {
+            let codes = read(source).expect("codes");
+            let actual = (codes.need_body(), codes.list_success());
+            assert_eq!(actual, (needs_body, lists_success), "{source}");
+        }
+    }
+
+    #[test]
+    fn pattern_matches_any_text_or_one_character() {
+        for (pattern, text, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("a", "", false),
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("?", "a", true),
+            ("?", "", false),
+            ("a?c", "abc", true),
+            ("a?c", "abd", false),
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abcd", false),
+        ] {
+            assert_eq!(
+                matches_glob(pattern, text),
+                expected,
+                "`{pattern}` and `{text}`"
+            );
+        }
+    }
+
+    #[test]
+    fn response_says_how_long_to_wait_and_why() {
+        let codes =
+            read("codes = { 7 = { class = 'throttle', wait = '1h' }, 0 = { class = 'accepted' } }");
+        let codes = codes.expect("codes");
+        let outcome = |code, retry_after| {
+            let meaning = codes.meaning(code).expect("listed");
+            meaning.outcome(|| "too fast".to_owned(), retry_after, Timestamp::default())
+        };
+        let throttled = |seconds| Outcome::Throttled {
+            failure: Failure::new(Class::Throttle, "too fast"),
+            retry_after: Some(Duration::from_secs(seconds)),
+        };
+        assert_eq!(outcome("7", None), throttled(3_600));
+        assert_eq!(outcome("7", Some(Duration::from_secs(5))), throttled(5));
+        assert_eq!(outcome("0", None), Outcome::Accepted(Acceptance::default()));
     }
 }

@@ -143,6 +143,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn date_is_the_clock_of_the_vendor() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(date(&headers), None);
+        let value = "Sun, 06 Nov 1994 08:49:37 GMT".parse();
+        headers.insert(header::DATE, value.expect("a header value"));
+        assert_eq!(
+            date(&headers),
+            Some(Timestamp::from_millis(784_111_777_000))
+        );
+    }
+
     proptest! {
         #[test]
         fn status_alone_never_accepts(status in 100_u16..1000) {
