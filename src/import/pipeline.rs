@@ -85,6 +85,18 @@ impl<R> Task<R> {
     }
 }
 
+#[cfg(feature = "fuzz")]
+impl<R> Task<R> {
+    /// The rows of a short list in one batch, and the path of the rejects file, if there is one.
+    pub(super) fn fuzz_rows(
+        mut self,
+    ) -> Result<(ParsedBatch<R>, Option<std::path::PathBuf>), ImportError> {
+        let parsed = self.next_batch(&mut Record::default())?;
+        let rejects = self.rejects.map(RejectsFile::finish).transpose()?;
+        Ok((parsed, rejects.flatten()))
+    }
+}
+
 /// Streams the rows of a list into `sink`. The returned rejects file is not in its place yet.
 pub(super) async fn stream<R: Send + 'static, E: From<ImportError>>(
     mut task: Task<R>,

@@ -264,6 +264,26 @@ impl Plan {
         DedupeKeys::new(unique, &self.list.hash, &self.header.columns)
     }
 
+    /// Reads all rows on this thread; returns also the path of the rejects file, if it is kept and any row is rejected.
+    #[cfg(feature = "fuzz")]
+    #[doc(hidden)]
+    pub fn fuzz_rows(
+        &self,
+        keep_rejects: bool,
+    ) -> Result<
+        (
+            Vec<crate::sms::NewSms>,
+            Vec<(u64, super::Rejection)>,
+            Option<PathBuf>,
+        ),
+        ImportError,
+    > {
+        let task = self.task(&self.unique(), keep_rejects)?;
+        let (parsed, rejects) = task.fuzz_rows()?;
+        let rows = parsed.rows.into_iter().map(|row| row.message).collect();
+        Ok((rows, parsed.rejected, rejects))
+    }
+
     /// Returns the task that reads the list from its first row.
     pub(super) fn task(
         &self,

@@ -99,6 +99,11 @@ impl LogFile {
         };
         file.seek(SeekFrom::Start(self.read_to))?;
         self.read_to += file.read_to_end(&mut self.rest)? as u64;
+        self.add_lines()
+    }
+
+    /// Adds the complete lines of what was read.
+    fn add_lines(&mut self) -> io::Result<()> {
         let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else {
             return Ok(());
         };
@@ -118,6 +123,21 @@ impl LogFile {
         self.rest = rest;
         Ok(())
     }
+}
+
+/// Reads a gateway's log that arrives in two parts; returns its arrivals and acceptances.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_gateway_log(parts: [&[u8]; 2]) -> io::Result<[Vec<(u64, String)>; 2]> {
+    let mut file = LogFile::from_end(PathBuf::new(), None);
+    for part in parts {
+        file.rest.extend_from_slice(part);
+        file.add_lines()?;
+    }
+    let events = |events: Vec<GatewayEvent>| {
+        let events = events.into_iter();
+        events.map(|event| (event.at, event.phone)).collect()
+    };
+    Ok([file.log.arrivals, file.log.accepted].map(events))
 }
 
 /// Where a row is.

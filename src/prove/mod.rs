@@ -22,6 +22,9 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::store::{Access, Store, StoreError};
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use evidence::fuzz_gateway_log;
 use judge::Verdict;
 use proxy::Proxy;
 use round::{RoundPlan, Tally, World};

@@ -95,18 +95,41 @@ fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<
 }
 
 fn read(path: &Path) -> io::Result<JournalFile> {
-    let mut lines = BufReader::new(File::open(path)?).lines();
+    let (head, settlements) = parse(BufReader::new(File::open(path)?))?;
+    Ok(JournalFile {
+        path: path.to_owned(),
+        written_at: head.written_at,
+        settlements,
+    })
+}
+
+fn parse(file: impl BufRead) -> io::Result<(Head, Vec<Settlement>)> {
+    let mut lines = file.lines();
     let head = lines.next().unwrap_or_else(|| Ok(String::new()))?;
     let head: Head = serde_json::from_str(&head)?;
     let mut settlements = Vec::new();
     for line in lines {
         settlements.push(serde_json::from_str(&line?)?);
     }
-    Ok(JournalFile {
-        path: path.to_owned(),
-        written_at: head.written_at,
-        settlements,
-    })
+    Ok((head, settlements))
+}
+
+/// Reads a journal; returns it as it is written again, and the reasons in it.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_journal(file: &[u8]) -> io::Result<(Vec<u8>, Vec<String>)> {
+    let (head, mut settlements) = parse(file)?;
+    settlements.iter_mut().for_each(remove_phones);
+    let mut written = serde_json::to_vec(&head)?;
+    for settlement in &settlements {
+        written.push(b'\n');
+        serde_json::to_writer(&mut written, settlement)?;
+    }
+    let mut reasons = Vec::new();
+    for settlement in &mut settlements {
+        let failure = failure_of(&mut settlement.transition);
+        reasons.extend(failure.map(|failure| failure.reason.clone()));
+    }
+    Ok((written, reasons))
 }
 
 /// Removes what may be phone numbers from the reason.

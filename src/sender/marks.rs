@@ -337,12 +337,16 @@ impl EndedMarks {
     }
 
     fn read_file(path: &Path, worker_id: i64, process: &ProcessIdentity) -> io::Result<Self> {
-        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let mut file = File::open(path)?;
         // Fails if the system could not write a part back: that part may be an older one now.
         file.sync_all()?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
+        Self::parse(&bytes, worker_id, process)
+    }
+
+    fn parse(bytes: &[u8], worker_id: i64, process: &ProcessIdentity) -> io::Result<Self> {
+        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let mut blocks = bytes.chunks(BLOCK);
         let header = blocks.next().map(content).transpose()?.flatten();
         let header = header.ok_or_else(|| invalid("the file has no header"))?;
@@ -386,6 +390,45 @@ pub(super) fn result_of(row: &SendingMessage, marks: Option<&EndedMarks>) -> Opt
             transition: Transition::wait_until(row.due_at),
         }),
     }
+}
+
+/// The claims in a file of marks, and the result of each as JSON; `None` if it is damaged. `write` returns the file from
+/// its header.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_marks(
+    contents: &[&[u8]],
+    damage: impl FnOnce(&mut Vec<u8>),
+) -> Option<BTreeMap<(i64, i64), Option<String>>> {
+    let process = ProcessIdentity {
+        host: "host".to_owned(),
+        boot_id: "boot".to_owned(),
+        pid_namespace: "pid".to_owned(),
+        pid: 1,
+        started: 1,
+    };
+    let header = MarksHeader {
+        version: VERSION,
+        slots: u32::try_from(contents.len()).ok()?,
+        worker_id: 8,
+        process: process.clone(),
+    };
+    let mut bytes = encode(&header)?;
+    for content in contents {
+        bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        let mut block = [&EMPTY, *content].concat();
+        if !content.is_empty() {
+            frame(&mut block)?;
+        }
+        bytes.extend(block);
+    }
+    bytes.resize(offset(header.slots + 1) as usize, 0);
+    damage(&mut bytes);
+    let marks = EndedMarks::parse(&bytes, 8, &process).ok()?;
+    let results = marks.0.into_iter().map(|(claim, result)| {
+        let result = result.map(|result| serde_json::to_string(&result).expect("JSON"));
+        (claim, result)
+    });
+    Some(results.collect())
 }
 
 #[cfg(test)]

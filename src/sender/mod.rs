@@ -51,6 +51,12 @@ use request::Transport;
 
 pub use crate::activity::Bottleneck;
 pub use auto_pause::Config as AutoPauseConfig;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use journal::fuzz_journal;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use marks::fuzz_marks;
 pub use telemetry::{MessageEvent, Progress};
 
 /// Section `[sender]`.

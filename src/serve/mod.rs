@@ -47,6 +47,9 @@ use server_metrics::ServerMetrics;
 use state::{ServerState, Turns};
 
 pub use config::Config;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use intake::fuzz_posted;
 pub use receipts::{receipt_token, receipt_url};
 pub use tokens::{AccessToken, AccessTokens, Role};
 

@@ -59,6 +59,9 @@ pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, Windo
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
 };
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use connection::fuzz_server_url;
 pub use connection::{Probe, all_closed};
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};

@@ -59,6 +59,15 @@ pub fn default_campaign(list: &str, options: &Options) -> Result<String, ImportE
     Ok(campaign_name(list, text.as_ref().map(|text| text.source())))
 }
 
+/// Maps an entry to a message, or returns why it is rejected.
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub fn fuzz_entry(options: Options, entry: &[u8]) -> Result<crate::sms::NewSms, super::Rejection> {
+    let reader = message::MessageReader::new(options, Unique::Phone);
+    let mut reader = reader.map_err(|error| super::Rejection::new("options", error.to_string()))?;
+    reader.map(1, entry).map(|row| row.message)
+}
+
 /// `1 entry`, `12,345 entries`.
 pub fn entries(count: u64) -> String {
     match count {

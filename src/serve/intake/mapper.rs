@@ -118,6 +118,19 @@ impl MessageMapper {
     }
 }
 
+/// Maps a posted message, or returns why it cannot be queued.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_posted(json: &[u8], region: Option<Region>) -> Result<(NewSms, String), String> {
+    let mapper = MessageMapper {
+        region,
+        token: "token".to_owned(),
+        count: AtomicU64::new(0),
+        templates: Mutex::default(),
+    };
+    let mapped = mapper.map(&PostedMessage::parse(json)?)?;
+    Ok((mapped.sms, mapped.fingerprint))
+}
+
 /// Shows a value only to the client that sent it.
 pub(in crate::serve) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
     let shown: String = raw.chars().take(MAX_SHOWN).collect();

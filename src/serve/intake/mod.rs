@@ -23,6 +23,8 @@ use writer::IntakeWriter;
 
 pub(super) use campaigns::IntakeLimits;
 pub(super) use import_status::ImportStatus;
+#[cfg(feature = "fuzz")]
+pub use mapper::fuzz_posted;
 pub(super) use mapper::{MappedMessage, invalid_phone};
 pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
 pub(super) use upload_request::{ImportField, UploadField, UploadForm, UploadRequest};

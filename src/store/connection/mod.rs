@@ -36,6 +36,8 @@ pub(super) use transaction::{
     Attempts, Chunk, audited, in_chunks, querying, reading, run_query, run_transaction,
     transaction, with_retries, within, writing,
 };
+#[cfg(feature = "fuzz")]
+pub use url::fuzz_server_url;
 pub(super) use url::{ServerKind, ServerUrl, with_password};
 
 /// The most rows of one statement.

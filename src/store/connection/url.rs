@@ -170,6 +170,18 @@ impl fmt::Display for ServerUrl {
     }
 }
 
+/// Reads the URL of a server: what is shown of it, and its password.
+#[cfg(feature = "fuzz")]
+pub fn fuzz_server_url(url: &str) -> Result<(String, Option<String>), String> {
+    use secrecy::ExposeSecret as _;
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    let kind = ServerKind::of(scheme).ok_or("has another scheme")?;
+    let parsed = ServerUrl::parse(kind, url)?;
+    let password = parsed.password.as_ref();
+    let password = password.map(|password| password.expose_secret().to_owned());
+    Ok((parsed.to_string(), password))
+}
+
 /// Adds the password to a URL, unless it has one.
 pub(in crate::store) fn with_password(url: &str, password: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
