@@ -219,7 +219,7 @@ fn timezone_of(params: &str) -> Option<Zone> {
         timezone: Option<String>,
     }
     let columns: TimezoneColumn = serde_json::from_str(params).ok()?;
-    columns.timezone?.parse().ok()
+    Zone::named(&columns.timezone?)
 }
 
 /// The value of `campaign.send_window`: `09:00-20:00 mon-fri Asia/Shanghai`, with `column` or `recipient` before a
@@ -250,7 +250,7 @@ impl FromStr for SendWindow {
             Some(Self {
                 hours: hours.parse().ok()?,
                 days: days.parse().ok()?,
-                zone: source(zone.parse().ok()?),
+                zone: source(Zone::named(zone)?),
             })
         };
         parse().ok_or_else(|| {

@@ -37,6 +37,12 @@ static COUNTRIES: LazyLock<HashMap<&'static str, Vec<Zone>>> = LazyLock::new(|| 
 pub struct Zone(TimeZone);
 
 impl Zone {
+    /// The zone of this name, in any case.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let zone = ZONES.get(name.trim()).ok()?;
+        zone.iana_name().is_some().then_some(Self(zone))
+    }
+
     /// All zones of the countries in which this number is valid. Empty for numbers without a country.
     pub(super) fn of_phone(phone: &str) -> Vec<Self> {
         let regions = phone::regions(phone);
@@ -107,19 +113,16 @@ impl FromStr for Zone {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let name = text.trim();
-        match ZONES.get(name) {
-            Ok(zone) if zone.iana_name().is_some() => Ok(Self(zone)),
-            _ => {
-                let known: Vec<_> = ZONES.available().collect();
-                let names = known.iter().map(jiff::tz::TimeZoneName::as_str);
-                let hint = match closest(name, names) {
-                    Some(closest) => format!("; did you mean `{closest}`?"),
-                    None => ": write it like `Europe/Berlin` or `UTC`".to_owned(),
-                };
-                Err(format!("unknown time zone `{name}`{hint}"))
-            }
-        }
+        Self::named(text).ok_or_else(|| {
+            let name = text.trim();
+            let known: Vec<_> = ZONES.available().collect();
+            let names = known.iter().map(jiff::tz::TimeZoneName::as_str);
+            let hint = match closest(name, names) {
+                Some(closest) => format!("; did you mean `{closest}`?"),
+                None => ": write it like `Europe/Berlin` or `UTC`".to_owned(),
+            };
+            format!("unknown time zone `{name}`{hint}")
+        })
     }
 }
 
