@@ -3,10 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{
+    AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
+};
 use secrecy::SecretString;
 
 use super::{mysql, postgres};
+use crate::text::is_printable;
 
 /// The kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +33,21 @@ pub(in crate::store) struct ServerUrl {
     pub(super) encrypted: bool,
     /// A file with the certificates of a private authority, in PEM.
     pub(super) authority: Option<PathBuf>,
-    /// If false, claims do not use `SKIP LOCKED`.
     /// Nothing is written, so a replica or a user without write permission is allowed.
     pub(in crate::store) is_only_read: bool,
 }
+
+/// What would end a part of a URL, or is not visible in it.
+const RESERVED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'+')
+    .add(b'/')
+    .add(b':')
+    .add(b'?')
+    .add(b'@');
 
 const PARAMETERS: &str = "`tls=required|off`, `tls_ca=FILE`, `socket=PATH`";
 
@@ -154,20 +168,37 @@ impl ServerUrl {
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}@", self.kind.scheme(), self.user)?;
-        if let Some(socket) = &self.socket {
-            return write!(f, "{}/{}", socket.display(), self.database);
-        }
+        write!(f, "{}://{}@", self.kind.scheme(), encoded(&self.user))?;
         for (index, (host, port)) in self.hosts.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            if *port == self.kind.port() {
-                write!(f, "{comma}{host}")?;
-            } else {
-                write!(f, "{comma}{host}:{port}")?;
+            let is_v6 = host.contains(':');
+            let (open, close) = if is_v6 { ("[", "]") } else { ("", "") };
+            write!(f, "{comma}{open}{host}{close}")?;
+            if *port != self.kind.port() {
+                write!(f, ":{port}")?;
             }
         }
-        write!(f, "/{}", self.database)
+        write!(f, "/{}", encoded(&self.database))?;
+        match &self.socket {
+            Some(socket) => write!(f, "?socket={}", encoded(&socket.to_string_lossy())),
+            None => Ok(()),
+        }
     }
+}
+
+/// Printable, and decoded to the same text.
+fn encoded(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.chars() {
+        if is_printable(character) && !character.is_ascii() {
+            shown.push(character);
+            continue;
+        }
+        let mut buffer = [0; 4];
+        let character = &*character.encode_utf8(&mut buffer);
+        shown.extend(utf8_percent_encode(character, RESERVED));
+    }
+    shown
 }
 
 /// Reads the URL of a server: what is shown of it, and its password.
@@ -208,20 +239,24 @@ fn decoded(text: &str) -> Result<String, String> {
 fn host_and_port(text: &str, port: u16) -> Result<(String, u16), String> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (host, rest) = match bracketed {
-        Some((host, rest)) => (host, rest.strip_prefix(':')),
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, None),
-        },
+        Some((host, rest)) => (host, rest),
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    let Some(rest) = rest else {
-        return Ok((host.to_owned(), port));
+    // Neither is quoted because it may be part of a password.
+    let is_part = |c: char| c.is_alphanumeric() || "-_.%".contains(c);
+    let is_host = match bracketed {
+        Some(_) => host.contains(':') && host.chars().all(|c| c == ':' || is_part(c)),
+        None => !host.is_empty() && host.chars().all(is_part),
     };
-    match rest.parse() {
-        Ok(port) => Ok((host.to_owned(), port)),
-        // It is not quoted because it may be part of a password.
-        Err(_) => Err("has an invalid port".to_owned()),
+    if !is_host {
+        return Err("has an invalid host".to_owned());
     }
+    let port = match rest.strip_prefix(':') {
+        Some(number) => number.parse().ok(),
+        None => rest.is_empty().then_some(port),
+    };
+    let port = port.ok_or("has an invalid port")?;
+    Ok((host.to_owned(), port))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -248,7 +283,36 @@ mod tests {
         );
         let password = parsed.password.as_ref().expect("a password");
         assert_eq!(password.expose_secret(), "p@ss");
-        assert_eq!(parsed.to_string(), "mysql://me@one,two:3307,::1:3308/queue");
+        assert_eq!(
+            parsed.to_string(),
+            "mysql://me@one,two:3307,[::1]:3308/queue"
+        );
+    }
+
+    #[test]
+    fn url_is_shown_as_one_that_can_be_parsed() {
+        for (url, shown) in [
+            (
+                "mysql://a%40b:p@host/d%2Fe%20%25",
+                "mysql://a%40b@host/d%2Fe%20%25",
+            ),
+            (
+                "postgres://%1B%5B31m%E2%80%AE@h%25/ünï",
+                "postgres://%1B[31m%E2%80%AE@h%25/ünï",
+            ),
+            (
+                "mysql://me@host/queue?socket=/run/a%20b.sock",
+                "mysql://me@host/queue?socket=%2Frun%2Fa%20b.sock",
+            ),
+        ] {
+            let kind = ServerKind::of(url.split_once(':').expect("a scheme").0);
+            let kind = kind.expect("a server");
+            let parsed = ServerUrl::parse(kind, url).expect("a URL");
+            assert_eq!(parsed.to_string(), shown);
+            let again = ServerUrl::parse(kind, shown).expect("what is shown");
+            assert_eq!((again.user, again.database), (parsed.user, parsed.database));
+            assert_eq!(again.socket, parsed.socket);
+        }
     }
 
     #[test]
@@ -280,6 +344,10 @@ mod tests {
             ("mysql://me:se@x/secret@host/queue", "write `/` as `%2F`"),
             ("mysql://me:se@x?secret@host/queue", "write `/` as `%2F`"),
             ("mysql://me@host:secret/queue", "has an invalid port"),
+            ("mysql://me@[::1]3307/queue", "has an invalid port"),
+            ("mysql://me@se cret/queue", "has an invalid host"),
+            ("mysql://me@[secret/queue", "has an invalid host"),
+            ("mysql://me@:3307/queue", "has an invalid host"),
             (
                 "mysql://me:secret@host/queue?tsl=off",
                 "has `tsl=off`; it may have `tls=",
