@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::store::{Store, StoreError};
+use crate::text::listed;
 
 /// What a gateway logged, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +112,10 @@ impl LogFile {
         let lines = String::from_utf8_lossy(&self.rest);
         for line in lines.lines() {
             self.log.add(line).map_err(|error| {
-                let problem = format!("`{line}` is not a line of a gateway's log: {error}");
+                // The error may repeat the line.
+                let error = error.to_string();
+                let (line, error) = (listed([line]), listed([&*error]));
+                let problem = format!("{line} is not a line of a gateway's log: {error}");
                 io::Error::new(io::ErrorKind::InvalidData, problem)
             })?;
         }
@@ -251,4 +255,19 @@ fn row(table: &str, line: &str) -> Option<StoredRow> {
         accepted,
         reason,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_about_a_line_is_short_and_printable() {
+        let mut file = LogFile::from_end(PathBuf::new(), None);
+        let long = "\u{1b}x".repeat(1_000);
+        file.rest = format!("{{\"event\":\"{long}\"}}\n").into_bytes();
+        let error = file.add_lines().expect_err("not an event").to_string();
+        assert!(error.len() < 300, "{error}");
+        assert!(!error.contains('\u{1b}'), "{error:?}");
+    }
 }
