@@ -43,9 +43,15 @@ pub fn sender(text: &str) -> Result<String, &'static str> {
 pub fn delimiter(text: &str) -> Result<u8, &'static str> {
     match (text, text.as_bytes()) {
         ("tab" | "\\t", _) => Ok(b'\t'),
-        (_, [byte]) if byte.is_ascii_punctuation() || *byte == b'\t' => Ok(*byte),
+        (_, [byte]) if is_delimiter(*byte) => Ok(*byte),
         _ => Err("use one character such as `;` or `|`, or `tab`"),
     }
+}
+
+/// Whether fields can be separated by this byte: not by a quotation mark, which encloses fields, nor by a character that
+/// numbers and words are made of.
+pub(super) fn is_delimiter(byte: u8) -> bool {
+    byte == b'\t' || (byte.is_ascii_punctuation() && byte != b'"')
 }
 
 #[cfg(test)]
@@ -64,7 +70,7 @@ mod tests {
     fn delimiter_is_one_character_or_tab() {
         assert_eq!(delimiter(";"), Ok(b';'));
         assert_eq!(delimiter("tab"), Ok(b'\t'));
-        for bad in ["", ";;", "a", "；"] {
+        for bad in ["", ";;", "a", "；", "\"", "\n"] {
             assert!(delimiter(bad).is_err(), "{bad}");
         }
     }

@@ -7,6 +7,7 @@ use super::row::{MAX_ROW, Malformed, Next, Record};
 use super::{HEAD, RowLayout, Rows, TextFile};
 use crate::import::columns::is_phone;
 use crate::import::error::ImportError;
+use crate::import::values::is_delimiter;
 
 /// A quote that is not closed within this many bytes is a stray one.
 const LOOKAHEAD: usize = 16 << 20;
@@ -64,7 +65,7 @@ fn declared_delimiter(line: &[u8]) -> Option<u8> {
         .strip_prefix(b"sep=")
         .or_else(|| text.strip_prefix(b"SEP="))?
     {
-        [delimiter] => Some(*delimiter),
+        [delimiter] if is_delimiter(*delimiter) => Some(*delimiter),
         [] => Some(b'\t'),
         _ => None,
     }

@@ -191,3 +191,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn only_a_delimiter_is_declared() {
+    for (line, delimiter) in [
+        ("sep=;\r\n", Some(b';')),
+        ("SEP=\t", Some(b'\t')),
+        ("sep=\n", Some(b'\t')),
+        ("sep=\"\n", None),
+        ("sep=1\n", None),
+        ("sep=\u{1b}\n", None),
+        ("sep=;;\n", None),
+    ] {
+        assert_eq!(declared_delimiter(line.as_bytes()), delimiter, "{line:?}");
+    }
+}
