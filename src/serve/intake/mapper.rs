@@ -313,6 +313,10 @@ mod tests {
                 r#"{"phone":"+447400123456","text":"a","from":"SHOP\u0000"}"#,
                 "invalid `from`",
             ),
+            (
+                r#"{"phone":"+447400123456","text":"a","\u001b[31m":1}"#,
+                "unknown field ` [31m`: a message has",
+            ),
             ("[]", "invalid message: it is not a JSON object"),
             ("{", "invalid message: it is not JSON (line 1, column 1)"),
         ] {

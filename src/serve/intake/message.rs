@@ -117,8 +117,7 @@ impl<'a> PostedFields<'a> {
         let mut seen = HashSet::new();
         let mut fields_seen = fields.iter().map(|(field, _)| field.trim());
         if let Some(field) = fields_seen.find(|field| !seen.insert(*field)) {
-            let shown = field.escape_debug();
-            return Err(format!("duplicate field `{shown}` in {name}"));
+            return Err(format!("duplicate field {} in {name}", listed([field])));
         }
         Ok(Self(fields))
     }
@@ -156,21 +155,22 @@ impl<'a> PostedFields<'a> {
         };
         let fields = PostedFields::parse("`params`", params.as_bytes())?;
         let params = fields.0.into_iter().map(|(name, value)| {
-            let shown = name.escape_debug();
+            let shown = || listed([&*name]);
             if ["phone", "content", "dedupe_key"].contains(&name.as_str()) {
-                return Err(format!("invalid `params`: `{shown}` is a field of the message"));
+                return Err(format!("invalid `params`: {} is a field of the message", shown()));
             }
             if name.trim().starts_with(RESERVED) {
                 return Err(format!(
-                    "invalid `params`: names such as `{shown}`, which begin with `{RESERVED}`, are reserved"
+                    "invalid `params`: names such as {}, which begin with `{RESERVED}`, are reserved",
+                    shown()
                 ));
             }
             if name.trim().is_empty() || name.contains('\0') {
-                return Err(format!("invalid `params`: invalid name `{shown}`"));
+                return Err(format!("invalid `params`: invalid name {}", shown()));
             }
             let text = cell(value).into_owned();
             if text.contains('\0') {
-                return Err(format!("invalid `params`: `{shown}` has a NUL character"));
+                return Err(format!("invalid `params`: {} has a NUL character", shown()));
             }
             Ok(Param {
                 name,
@@ -192,8 +192,8 @@ impl PostedMessage {
         let is_unknown = |(name, _): &&(String, _)| !FIELDS.contains(&name.as_str());
         if let Some((name, _)) = fields.0.iter().find(is_unknown) {
             return Err(format!(
-                "unknown field `{}`: a message has {}",
-                name.escape_debug(),
+                "unknown field {}: a message has {}",
+                listed([&**name]),
                 listed(FIELDS)
             ));
         }
