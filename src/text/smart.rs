@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::content::LONGEST;
 use super::segments::{self, Alphabet};
 
 /// The plain form of a typographic character.
@@ -37,7 +38,11 @@ pub fn cheaper(text: &str) -> Cow<'_, str> {
         }
     }
     let (before, after) = (segments::count(text), segments::count(&cheaper));
-    if after.alphabet == Alphabet::Gsm7 && after.count <= before.count && !cheaper.trim().is_empty()
+    let is_longer = || cheaper.chars().count() > LONGEST.max(text.chars().count());
+    if after.alphabet == Alphabet::Gsm7
+        && after.count <= before.count
+        && !cheaper.trim().is_empty()
+        && !is_longer()
     {
         Cow::Owned(cheaper)
     } else {
@@ -55,6 +60,14 @@ mod tests {
     fn typographic_characters_become_plain() {
         assert_eq!(cheaper("“Sale” – it’s\u{a0}on…"), "\"Sale\" - it's on...");
         assert_eq!(cheaper("a\u{200b}b\u{2009}c•"), "ab c-");
+    }
+
+    #[test]
+    fn text_does_not_become_too_long() {
+        let text = format!("{}…", "x".repeat(LONGEST - 1));
+        assert_eq!(cheaper(&text), text);
+        let text = format!("{}…", "x".repeat(LONGEST - 3));
+        assert_eq!(cheaper(&text).chars().count(), LONGEST);
     }
 
     #[test]
