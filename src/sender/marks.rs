@@ -360,7 +360,7 @@ impl EndedMarks {
         if header != expected {
             return Err(invalid("the file is that of another process"));
         }
-        if bytes.len() as u64 != offset(header.slots + 1) {
+        if bytes.len() as u64 != offset(header.slots) + BLOCK as u64 {
             return Err(invalid("the file has another size than its header says"));
         }
         let mut claims = HashMap::new();
@@ -392,8 +392,8 @@ pub(super) fn result_of(row: &SendingMessage, marks: Option<&EndedMarks>) -> Opt
     }
 }
 
-/// The claims in a file of marks, and the result of each as JSON; `None` if it is damaged. `write` returns the file from
-/// its header.
+/// The claims in a file of marks, and the result of each as JSON; `None` if it is damaged. `contents` are those of
+/// its slots, and `damage` changes its bytes.
 #[cfg(feature = "fuzz")]
 pub fn fuzz_marks(
     contents: &[&[u8]],
@@ -504,6 +504,22 @@ mod tests {
             failure: None,
             counted: false,
             in_doubt: false,
+        }
+    }
+
+    #[test]
+    fn file_with_another_size_than_its_header_says_is_damaged() {
+        for slots in [0, FIRST_SLOTS - 1, FIRST_SLOTS + 1, u32::MAX] {
+            let (folder, marks) = marks();
+            let header = MarksHeader {
+                version: VERSION,
+                slots,
+                worker_id: WORKER,
+                process: ProcessIdentity::current(),
+            };
+            assert!(start(&marks, [1]) && read(&folder).is_ok());
+            damage(&folder, 0, &encode(&header).expect("it fits"));
+            assert!(read(&folder).is_err(), "{slots}");
         }
     }
 
