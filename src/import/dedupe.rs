@@ -10,6 +10,7 @@ use super::columns::ListColumns;
 use super::error::{ImportError, Rejection};
 use crate::phone::Phone;
 use crate::store::Campaign;
+use crate::text::listed;
 
 /// What makes messages of a campaign different, as in `--unique` and `campaign.unique_by`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl DedupeKeys {
             let value = match cells[*column].trim() {
                 _ if phones == [*column] => phone.as_str(),
                 "" => {
-                    let reason = format!("`{name}` is empty, and `--unique` needs it");
+                    let reason = format!("{} is empty, and `--unique` needs it", listed([&**name]));
                     return Err(Rejection::new("missing value", reason));
                 }
                 value => value,

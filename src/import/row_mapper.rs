@@ -214,8 +214,8 @@ impl RowMapper {
     /// A row in UTF-8 in a file in another encoding would be sent as gibberish.
     fn check_characters(&self, cells: &[&str]) -> Result<(), Rejection> {
         if let Some(column) = cells.iter().position(|cell| cell.as_bytes().contains(&0)) {
-            let name = &self.columns.names[column];
-            let reason = format!("`{name}` has a NUL character");
+            let name = listed([&*self.columns.names[column]]);
+            let reason = format!("{name} has a NUL character");
             return Err(Rejection::new("NUL character", reason));
         }
         let encoding = self.encoding;
@@ -243,8 +243,8 @@ impl RowMapper {
         let Some(&column) = record.nested.iter().find(is_used) else {
             return Ok(());
         };
-        let name = &self.columns.names[column];
-        let reason = format!("`{name}` is an object or an array, not a text");
+        let name = listed([&*self.columns.names[column]]);
+        let reason = format!("{name} is an object or an array, not a text");
         Err(Rejection::new("nested value", reason))
     }
 
@@ -324,7 +324,7 @@ impl RowMapper {
             return Ok(None);
         };
         id.parse().map(Some).map_err(|_| {
-            let reason = format!("invalid `smsq_id`: `{}` is not a number", id.escape_debug());
+            let reason = format!("invalid `smsq_id`: {} is not a number", listed([id]));
             Rejection::new("invalid `smsq_id`", reason)
         })
     }

@@ -97,6 +97,19 @@ fn bad_row_is_rejected_with_a_reason() {
 }
 
 #[test]
+fn reason_shows_names_and_values_short_and_printable() {
+    let long = "n".repeat(200);
+    for name in ["na\u{1b}\u{202e}me", &long] {
+        let mapper = mapper(&["phone", name], Some("Hi"), &Unique::Phone);
+        let reason = mapped(&mapper, "13800138000,A\0nn").err().expect("NUL");
+        assert!(reason.chars().all(crate::text::is_printable), "{reason:?}");
+        assert!(reason.len() < 120, "{reason}");
+    }
+    let reason = message(&format!("13800138000,Ann,Rome,{}", "x".repeat(500)));
+    assert!(reason.err().is_some_and(|reason| reason.len() < 140));
+}
+
+#[test]
 fn row_of_a_failures_file_names_the_failed_message() {
     assert_eq!(
         message("13800138000,Ann,Rome,17").map(|message| message.replaces),

@@ -9,7 +9,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 
 use crate::phone;
 use crate::sms::Timestamp;
-use crate::text::closest;
+use crate::text::{closest, listed};
 
 /// Bundled, so that zones are the same on every machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
@@ -121,7 +121,7 @@ impl FromStr for Zone {
                 Some(closest) => format!("; did you mean `{closest}`?"),
                 None => ": write it like `Europe/Berlin` or `UTC`".to_owned(),
             };
-            format!("unknown time zone `{name}`{hint}")
+            format!("unknown time zone {}{hint}", listed([name]))
         })
     }
 }
