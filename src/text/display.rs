@@ -72,6 +72,9 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     for c in json.chars() {
         if is_kept(c) {
             escaped.push(c);
+        } else if c == '\r' {
+            // Only between values, where no escape is allowed.
+            escaped.push(' ');
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(escaped, "\\u{unit:04x}");
@@ -164,6 +167,7 @@ mod tests {
         );
         let read: serde_json::Value = serde_json::from_str(&escaped).expect("json");
         assert_eq!(read, value);
+        assert_eq!(printable_json("{\r\n\"a\":1}\r"), "{ \n\"a\":1} ");
     }
 
     #[test]
