@@ -38,6 +38,15 @@ impl ListColumns {
         roles: &[(String, String)],
     ) -> Result<Self, ImportError> {
         let names: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
+        if let Some(name) = names.iter().find(|name| name.contains('\0')) {
+            return Err(ImportError::hinted(
+                format!(
+                    "invalid column {} in `{list}`: it has a NUL character",
+                    listed([&**name])
+                ),
+                "rename the column",
+            ));
+        }
         let mut seen = HashSet::new();
         let mut used = names.iter().filter(|name| !name.is_empty());
         if let Some(name) = used.find(|name| !seen.insert(*name)) {
@@ -393,6 +402,10 @@ mod tests {
         assert_eq!(
             message(find(&["a", "a"], &[])).0,
             "duplicate column `a` in `list.csv`"
+        );
+        assert_eq!(
+            message(find(&["phone", "a\0b"], &[])).0,
+            "invalid column `a b` in `list.csv`: it has a NUL character"
         );
         assert_eq!(
             message(find(&["13800138000", "Ann"], &[])).0,
