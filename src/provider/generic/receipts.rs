@@ -278,7 +278,13 @@ impl ReceiptRequests {
                 return Err(response.unknown(" without a list of receipts"));
             }
             let words = document.first(self.rules.error_reason.as_ref());
-            return Err(response.failed(&config.codes, code.as_deref(), words));
+            return Err(
+                match response.failed(&config.codes, code.as_deref(), words) {
+                    // Codes of acceptance are about messages.
+                    Outcome::Accepted(_) => response.unknown(" without a list of receipts"),
+                    failed => failed,
+                },
+            );
         };
         // The answer to a question is about the message that was asked for.
         let asked = match query {

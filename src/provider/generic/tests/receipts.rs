@@ -177,6 +177,15 @@ fn pages_end_where_the_vendor_says_so() {
 }
 
 #[test]
+fn answer_without_receipts_is_never_an_acceptance() {
+    // Where its answer to a message is 409, it has the message already.
+    let provider = vendor("sms-gate", "");
+    let page = ReceiptCursor::default();
+    let outcome = parsed(&provider, Pull, &first_page(&page), 409, "").expect_err("no receipts");
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+}
+
+#[test]
 fn next_page_is_only_fetched_from_the_same_host() {
     let provider = cellar("pull = 'sweep'\nnext = '/next'\n").expect("a provider");
     for (next, expected) in [
