@@ -8,6 +8,7 @@ use zip::result::ZipError;
 use crate::phone::PhoneError;
 use crate::store::StoreError;
 use crate::text::content::ContentError;
+use crate::text::printable_line;
 
 /// Why a list cannot be imported.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +87,7 @@ impl ImportError {
             } => Some(format!("name it: `--column phone=COLUMN`; this is {sheet}")),
             Self::NoPhone { likely, .. } => Some(format!(
                 "name it: `--column phone={}`",
-                likely.as_deref().unwrap_or("COLUMN")
+                printable_line(likely.as_deref().unwrap_or("COLUMN"))
             )),
             Self::NoText { .. } => Some("give the text with `--text` or `--template`".to_owned()),
             Self::ServerUnavailable { .. } => Some(

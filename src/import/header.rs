@@ -61,8 +61,11 @@ impl Header {
         let names: Vec<&str> = header.iter().map(|name| &name[bare(name)..]).collect();
         let columns = ListColumns::find(list.name(), &names, roles).map_err(|mut error| {
             if let ImportError::NoPhone { likely, sheet, .. } = &mut error {
-                if let [(column, _)] = phone_columns(&rows[place + 1..], dialling)[..] {
-                    *likely = Some(names[column].trim().to_owned());
+                // A title can have fewer fields than the rows after it.
+                if let [(column, _)] = phone_columns(&rows[place + 1..], dialling)[..]
+                    && let Some(name) = names.get(column)
+                {
+                    *likely = Some(name.trim().to_owned());
                 }
                 sheet.clone_from(&list.layout.sheet);
             }

@@ -129,3 +129,37 @@ fn folder_of_rejects_must_exist() {
         "cannot write rejected rows to `none/r.csv`: No such file or directory (os error 2)"
     );
 }
+
+#[test]
+fn phone_column_is_not_guessed_beyond_a_short_title() {
+    let scratch = Scratch::new();
+    let row = "a|b|c|+447400123456";
+    let file = scratch.file(
+        "list.csv",
+        format!("sep=|\nTitle\n{row}\n{row}\n").as_bytes(),
+    );
+    let options = Options {
+        file,
+        text: text("Hi"),
+        ..Options::default()
+    };
+    let (error, hint) = scratch.fault(options);
+    assert_eq!(
+        error,
+        "missing phone column in `list.csv`: it has only `Title`"
+    );
+    assert_eq!(hint, "name it: `--column phone=COLUMN`");
+}
+
+#[test]
+fn hint_about_the_phone_column_is_printable() {
+    let scratch = Scratch::new();
+    let file = scratch.file("list.csv", b"a,b\x1b[2J\nx,+447400123456\n");
+    let options = Options {
+        file,
+        text: text("Hi"),
+        ..Options::default()
+    };
+    let (_, hint) = scratch.fault(options);
+    assert_eq!(hint, "name it: `--column phone=b [2J`");
+}
