@@ -58,6 +58,8 @@ impl Template {
             .strip_prefix('\u{feff}')
             .unwrap_or(source)
             .replace("\r\n", "\n")
+            // As the engine does, also in a text without placeholders.
+            .replace('\r', "\n")
             .trim_end_matches('\n')
             .to_owned();
         if source.trim().is_empty() {
@@ -295,6 +297,15 @@ mod tests {
             render(condition, &[("name", "Ann")]),
             Ok("Hi Ann".to_owned())
         );
+    }
+
+    #[test]
+    fn line_ends_are_the_same_with_and_without_placeholders() {
+        for (source, text) in [("a\rb\r", "a\nb"), ("a\r\nb\n\r", "a\nb")] {
+            let template = parse(source).expect("a template");
+            assert_eq!(template.constant(), Some(text));
+            assert_eq!(template.render(|_| None).as_deref(), Ok(text));
+        }
     }
 
     #[test]

@@ -404,7 +404,9 @@ fn server_url(url: &[u8]) {
     match smsq::store::fuzz_server_url(&url) {
         Ok((shown, _)) => {
             check_shown(&shown, 4 * url.len() + 64);
-            assert!(!shown.contains("secretword") || !url.contains(":secretword@"));
+            let has_it_once = url.matches("secretword").count() == 1;
+            let is_password = has_it_once && url.contains(":secretword@");
+            assert!(!is_password || !shown.contains("secretword"));
             let (again, none) = smsq::store::fuzz_server_url(&shown).expect("it is shown as a URL");
             assert_eq!(again, shown, "{url:?}");
             assert!(none.is_none(), "{url:?} is shown as {shown:?}");
