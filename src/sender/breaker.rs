@@ -275,7 +275,9 @@ impl CircuitBreaker {
         // A message that may be at fault counts once, however often it failed.
         let mut suspects = HashSet::new();
         let mut others = 0;
-        for attempt in run.iter().chain([last]) {
+        // An older request proves nothing: the provider has responded to one that started later.
+        let is_evidence = |attempt: &&FailedRequest| attempt.started_at >= self.responded_start;
+        for attempt in run.iter().chain([last]).filter(is_evidence) {
             if self.is_suspect(attempt.message) {
                 suspects.insert(attempt.message);
             } else {
@@ -333,6 +335,28 @@ mod tests {
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn requests_older_than_an_answered_one_do_not_open_it() {
+        let mut breaker = breaker();
+        // They time out while nothing else is sent, because the provider has asked for a pause.
+        breaker.responded(instant(10), instant(11));
+        for id in 1..=9 {
+            let charge = breaker.failed(attempt(id), instant(20), Timestamp::default(), 1.0);
+            assert_eq!(charge, AttemptCharge::Counted);
+        }
+        assert!(!breaker.is_open());
+        // In an outage their attempts are refunded, too.
+        for id in 11..=12 {
+            fail(&mut breaker, attempt(id), Timestamp::default());
+        }
+        let AttemptCharge::Free(refunds) = fail(&mut breaker, attempt(13), Timestamp::default())
+        else {
+            panic!("it is an outage");
+        };
+        assert!(breaker.is_open());
+        assert_eq!(refunds.len(), 11);
     }
 
     #[test]
