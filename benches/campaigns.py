@@ -163,6 +163,19 @@ class Gateway:
             return json.load(answer)["accepted"]
 
 
+def configure(folder, engine, gateway, more=""):
+    """Writes the settings, with further lines for the provider's section."""
+    (folder / "smsq.toml").write_text(
+        f"""[database]
+url = "{engine.url}"
+[providers.sandbox]
+kind = "sandbox"
+url = "{gateway.url}"
+{more}
+"""
+    )
+
+
 def write_list(path, rows, seed):
     """Writes `rows` different phones in random order."""
     numbers = list(range(rows))
@@ -361,14 +374,7 @@ def long(options, folder):
     engine = Engine(options.engine, folder)
     smsq, total = options.smsq, options.messages
     gateway = Gateway(smsq, folder)
-    (folder / "smsq.toml").write_text(
-        f"""[database]
-url = "{engine.url}"
-[providers.sandbox]
-kind = "sandbox"
-url = "{gateway.url}"
-"""
-    )
+    configure(folder, engine, gateway)
     write_list(folder / "list.csv", total, options.seed)
     part = total // 10
     rows = []
@@ -461,15 +467,7 @@ def limits(options, folder):
     for limit, count in LIMITS:
         (folder / "gateway.jsonl").write_text("")
         gateway = Gateway(smsq, folder, "--log", "gateway.jsonl", "--latency", "20ms")
-        (folder / "smsq.toml").write_text(
-            f"""[database]
-url = "{engine.url}"
-[providers.sandbox]
-kind = "sandbox"
-url = "{gateway.url}"
-rate = "{limit}/s"
-"""
-        )
+        configure(folder, engine, gateway, f'rate = "{limit}/s"')
         write_list(folder / "list.csv", limit * LIMITED_SECONDS, options.seed)
         name = f"limit-{limit}-{count}"
         line = ["import", "list.csv", "--again", "--text", "Hello", "--provider", "sandbox", "--campaign", name]

@@ -32,6 +32,14 @@ pub struct Plan {
     options: Options,
 }
 
+/// Messages, rejected rows with their numbers, and the path of the rejects file.
+#[cfg(feature = "fuzz")]
+type FuzzedRows = (
+    Vec<crate::sms::NewSms>,
+    Vec<(u64, super::Rejection)>,
+    Option<PathBuf>,
+);
+
 impl Plan {
     /// Reads the whole file, understands its header and parses the text.
     pub fn prepare(mut options: Options) -> Result<Self, ImportError> {
@@ -267,17 +275,7 @@ impl Plan {
     /// Reads all rows on this thread; returns also the path of the rejects file, if it is kept and any row is rejected.
     #[cfg(feature = "fuzz")]
     #[doc(hidden)]
-    pub fn fuzz_rows(
-        &self,
-        keep_rejects: bool,
-    ) -> Result<
-        (
-            Vec<crate::sms::NewSms>,
-            Vec<(u64, super::Rejection)>,
-            Option<PathBuf>,
-        ),
-        ImportError,
-    > {
+    pub fn fuzz_rows(&self, keep_rejects: bool) -> Result<FuzzedRows, ImportError> {
         let task = self.task(&self.unique(), keep_rejects)?;
         let (parsed, rejects) = task.fuzz_rows()?;
         let rows = parsed.rows.into_iter().map(|row| row.message).collect();

@@ -152,8 +152,10 @@ impl<'a> Chaos<'a> {
 
     /// Stops a worker for longer than its lease, and where others may send its messages again, until they do.
     async fn stop_beyond_lease(&mut self) -> Result<(), ProveError> {
-        let takeover = self.world.takeover();
-        let takeover = takeover.filter(|_| self.world.random.random_bool(0.5));
+        let takeover = self
+            .world
+            .takeover()
+            .filter(|_| self.world.random.random_bool(0.5));
         let span = match takeover {
             Some(takeover) => takeover + self.millis(1_000, 4_000),
             None => LEASE + self.millis(300, 1_500),

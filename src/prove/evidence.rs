@@ -113,9 +113,12 @@ impl LogFile {
         for line in lines.lines() {
             self.log.add(line).map_err(|error| {
                 // The error may repeat the line.
-                let error = error.to_string();
-                let (line, error) = (listed([line]), listed([&*error]));
-                let problem = format!("{line} is not a line of a gateway's log: {error}");
+                let reason = error.to_string();
+                let problem = format!(
+                    "{} is not a line of a gateway's log: {}",
+                    listed([line]),
+                    listed([&*reason])
+                );
                 io::Error::new(io::ErrorKind::InvalidData, problem)
             })?;
         }
@@ -138,8 +141,10 @@ pub fn fuzz_gateway_log(parts: [&[u8]; 2]) -> io::Result<[Vec<(u64, String)>; 2]
         file.add_lines()?;
     }
     let events = |events: Vec<GatewayEvent>| {
-        let events = events.into_iter();
-        events.map(|event| (event.at, event.phone)).collect()
+        events
+            .into_iter()
+            .map(|event| (event.at, event.phone))
+            .collect()
     };
     Ok([file.log.arrivals, file.log.accepted].map(events))
 }

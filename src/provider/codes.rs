@@ -303,8 +303,8 @@ mod tests {
     #[test]
     fn advice_follows_the_reason() {
         let codes =
-            read("codes = { 7 = { class = 'account', reason = 'no credit', advice = 'top up' } }");
-        let codes = codes.expect("codes");
+            read("codes = { 7 = { class = 'account', reason = 'no credit', advice = 'top up' } }")
+                .expect("codes");
         let meaning = codes.meaning("7").expect("listed");
         let now = Timestamp::default();
         let Outcome::AccountError { failure, .. } = meaning.outcome(String::new, None, now) else {
@@ -430,8 +430,8 @@ mod tests {
     #[test]
     fn response_says_how_long_to_wait_and_why() {
         let codes =
-            read("codes = { 7 = { class = 'throttle', wait = '1h' }, 0 = { class = 'accepted' } }");
-        let codes = codes.expect("codes");
+            read("codes = { 7 = { class = 'throttle', wait = '1h' }, 0 = { class = 'accepted' } }")
+                .expect("codes");
         let outcome = |code, retry_after| {
             let meaning = codes.meaning(code).expect("listed");
             meaning.outcome(|| "too fast".to_owned(), retry_after, Timestamp::default())

@@ -317,11 +317,15 @@ mod tests {
         );
         let requests: Vec<(i64, u32)> = claimed
             .iter()
-            .map(|one| (one.sms.id, one.request))
+            .map(|message| (message.sms.id, message.request))
             .collect();
         let ids: Vec<i64> = requests.iter().map(|(id, _)| *id).collect();
         assert_eq!(noted, ids);
-        assert!(claimed.iter().all(|one| one.sms.segments == Some(2)));
+        assert!(
+            claimed
+                .iter()
+                .all(|message| message.sms.segments == Some(2))
+        );
         assert_eq!(
             count(&claimed),
             requests.last().map_or(0, |(_, last)| last + 1)

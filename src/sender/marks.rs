@@ -421,7 +421,7 @@ pub fn fuzz_marks(
         }
         bytes.extend(block);
     }
-    bytes.resize(offset(header.slots + 1) as usize, 0);
+    bytes.resize(usize::try_from(offset(header.slots + 1)).ok()?, 0);
     damage(&mut bytes);
     let marks = EndedMarks::parse(&bytes, 8, &process).ok()?;
     let results = marks.0.into_iter().map(|(claim, result)| {

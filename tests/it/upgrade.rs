@@ -54,7 +54,7 @@ fn assert_stops(db: &Database, sending: Running) {
     let reason = "was written by a newer smsq (schema 9999)\n\
                   hint: use the smsq that wrote it, or a newer one";
     assert!(ran.stderr().contains(reason), "{ran}");
-    // The test goes on with the program that knows these tables.
+    // From here on the program knows all versions of the tables.
     db.run("DELETE FROM __diesel_schema_migrations WHERE version = '9999'");
 }
 

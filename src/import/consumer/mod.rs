@@ -63,8 +63,8 @@ pub fn default_campaign(list: &str, options: &Options) -> Result<String, ImportE
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub fn fuzz_entry(options: Options, entry: &[u8]) -> Result<crate::sms::NewSms, super::Rejection> {
-    let reader = message::MessageReader::new(options, Unique::Phone);
-    let mut reader = reader.map_err(|error| super::Rejection::new("options", error.to_string()))?;
+    let mut reader = message::MessageReader::new(options, Unique::Phone)
+        .map_err(|error| super::Rejection::new("options", error.to_string()))?;
     reader.map(1, entry).map(|row| row.message)
 }
 

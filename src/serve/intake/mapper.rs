@@ -127,8 +127,8 @@ pub fn fuzz_posted(json: &[u8], region: Option<Region>) -> Result<(NewSms, Strin
         count: AtomicU64::new(0),
         templates: Mutex::default(),
     };
-    let mapped = mapper.map(&PostedMessage::parse(json)?)?;
-    Ok((mapped.sms, mapped.fingerprint))
+    let message = mapper.map(&PostedMessage::parse(json)?)?;
+    Ok((message.sms, message.fingerprint))
 }
 
 /// Shows a value only to the client that sent it.
