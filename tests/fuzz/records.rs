@@ -5,15 +5,12 @@
 
 mod samples;
 
-use std::fs::File;
 use std::io::{Cursor, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use samples::{check_params, check_shown, lossy};
+use samples::{MemoryFile, check_params, check_shown, lossy};
 use smsq::import::{Options, Plan, TextSource};
 use smsq::phone::{Dialling, Phone};
 use smsq::text::content;
@@ -32,25 +29,7 @@ const SAMPLES: [&[&[u8]]; 1] = [&[
     b"\x30\x00<row r=\"1\"><c t=\"inlineStr\"><is><t>phone</t></is></c><c t=\"s\"><v>0</v></c></row><row r=\"3\" hidden=\"1\"><c r=\"A3\"><v>447400123456</v></c><c r=\"C3\" t=\"b\"><v>1</v></c></row>",
 ]];
 
-/// A file in memory, and the path of a file of rejected rows.
-static FILES: LazyLock<(File, PathBuf, PathBuf)> = LazyLock::new(|| {
-    let folder = ["/dev/shm", "/tmp"].map(Path::new);
-    let folder = folder
-        .into_iter()
-        .find(|folder| folder.is_dir())
-        .expect("a folder");
-    let path = folder.join(format!("smsq-fuzz-{}", std::process::id()));
-    let options = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&path);
-    let file = options.expect("a file");
-    std::fs::remove_file(&path).expect("it was created");
-    let open = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    (file, open, path.with_extension("csv"))
-});
+static LIST: LazyLock<MemoryFile> = LazyLock::new(MemoryFile::create);
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     // The first two bytes are options, so there is one row of samples.
@@ -67,9 +46,7 @@ fuzz_target!(|data: &[u8]| {
         3 => workbook(bytes),
         _ => bytes.to_vec(),
     };
-    let (file, path, rejects) = &*FILES;
-    file.set_len(0).expect("a file in memory");
-    file.write_all_at(&packed, 0).expect("a file in memory");
+    LIST.write(&packed);
     let texts = [
         "Hi",
         "Hi {{ name }}",
@@ -90,14 +67,14 @@ fuzz_target!(|data: &[u8]| {
         "windows-1252",
     ];
     let options = Options {
-        file: path.clone(),
+        file: LIST.path.clone(),
         text,
         dialling: Dialling::from(regions[usize::from(bits & 3)].parse().ok()),
         encoding: encodings
             .get(usize::from(bits >> 2 & 15))
             .and_then(|name| name.parse().ok()),
         smart: bits & 64 != 0,
-        rejects: Some(rejects.clone()),
+        rejects: Some(LIST.beside.clone()),
         name: Some("list".to_owned()),
         ..Options::default()
     };

@@ -1,6 +1,48 @@
 //! Valid inputs from which the search starts, so that no corpus is kept, and what all targets check.
 #![allow(dead_code, reason = "each target uses some of it")]
 
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// A file in memory, which no other process sees, for code that reads a path.
+pub(crate) struct MemoryFile {
+    file: File,
+    pub(crate) path: PathBuf,
+    /// A path in the same folder for what is written meanwhile.
+    pub(crate) beside: PathBuf,
+}
+
+impl MemoryFile {
+    pub(crate) fn create() -> Self {
+        let folder = ["/dev/shm", "/tmp"]
+            .map(Path::new)
+            .into_iter()
+            .find(|folder| folder.is_dir())
+            .expect("a folder");
+        let path = folder.join(format!("smsq-fuzz-{}", std::process::id()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .expect("a file");
+        std::fs::remove_file(&path).expect("it was created");
+        Self {
+            path: PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            beside: path.with_extension("csv"),
+            file,
+        }
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) {
+        self.file.set_len(0).expect("a file in memory");
+        self.file.write_all_at(bytes, 0).expect("a file in memory");
+    }
+}
+
 /// Changes an input of `size` bytes and returns its new size: it begins again with a sample, gets a part of one, or is
 /// changed as libFuzzer does. The first byte of an input selects one of `rows`; the samples of a row are without it.
 pub(crate) fn mutate(rows: &[&[&[u8]]], data: &mut [u8], size: usize, seed: u32) -> usize {
@@ -25,10 +67,9 @@ pub(crate) fn mutate(rows: &[&[&[u8]]], data: &mut [u8], size: usize, seed: u32)
             let samples = rows[usize::from(data[0]) % rows.len()];
             let sample = samples[below(samples.len())];
             let from = below(sample.len());
-            let part = &sample[from..sample.len().min(from + 1 + below(24))];
-            let at = 1 + below(size);
-            let at = at.min(size);
-            let part = &part[..part.len().min(most - size)];
+            let longest = (1 + below(24)).min(most - size);
+            let part = &sample[from..sample.len().min(from + longest)];
+            let at = (1 + below(size)).min(size);
             data.copy_within(at..size, at + part.len());
             data[at..at + part.len()].copy_from_slice(part);
             size += part.len();

@@ -7,16 +7,12 @@ mod samples;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
-use samples::lossy;
+use samples::{MemoryFile, lossy};
 use smsq::config::{Config, Flags};
 use smsq::phone::Phone;
 use smsq::provider::{
@@ -50,20 +46,7 @@ static SAMPLES: LazyLock<[&[&[u8]]; 2]> = LazyLock::new(|| {
     [sections.leak(), FILES]
 });
 
-/// The configuration file.
-static FILE: LazyLock<(File, PathBuf)> = LazyLock::new(|| {
-    let path = std::env::temp_dir().join(format!("smsq-fuzz-{}", std::process::id()));
-    let options = File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&path);
-    let file = options.expect("a file");
-    std::fs::remove_file(&path).expect("it was created");
-    let open = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    (file, open)
-});
+static FILE: LazyLock<MemoryFile> = LazyLock::new(MemoryFile::create);
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     samples::mutate(&*SAMPLES, &mut data[..max_size], size, seed)
@@ -139,11 +122,9 @@ fn work(provider: &Provider) {
 }
 
 fn file(text: &[u8]) {
-    let (file, path) = &*FILE;
-    file.set_len(0).expect("a file");
-    file.write_all_at(text, 0).expect("a file");
+    FILE.write(text);
     let flags = Flags {
-        config: Some(path.clone()),
+        config: Some(FILE.path.clone()),
         ..Flags::default()
     };
     match Config::load(&flags, &BTreeMap::new()) {
