@@ -157,7 +157,10 @@ impl ServerUrl {
             ("target_session_attrs", "read-write" | "primary") => {}
             _ => {
                 let secrets = ["pass", "pwd", "secret"];
-                let is_secret = secrets.iter().any(|word| key.contains(word));
+                // A value may have a further parameter, after a second `?`.
+                let is_secret = secrets
+                    .iter()
+                    .any(|word| key.contains(word) || value.contains(word));
                 let value = if is_secret { "…" } else { value };
                 return Err(format!("has `{key}={value}`; it may have {PARAMETERS}"));
             }
@@ -353,6 +356,10 @@ mod tests {
                 "has `tsl=off`; it may have `tls=",
             ),
             ("mysql://me@host/queue?password=secret", "has `password=…`"),
+            (
+                "mysql://me@host/queue?tsl=off?password=secret",
+                "has `tsl=…`",
+            ),
         ] {
             let error = mysql(url).err().expect("an error");
             assert!(error.contains(said), "{url}: {error}");
