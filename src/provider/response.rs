@@ -277,4 +277,30 @@ mod tests {
         assert!(answer.body_excerpt.get().is_some());
         assert_eq!(answer.excerpts.borrow().len(), 7);
     }
+
+    #[test]
+    fn count_is_a_positive_number_or_its_text() {
+        let json = serde_json::json!({ "a": 2, "b": "3", "c": 0, "d": -1, "e": "x" });
+        let counts = ["/a", "/b", "/c", "/d", "/e", "/f"].map(|pointer| count(&json, pointer));
+        assert_eq!(counts, [Some(2), Some(3), None, None, None, None]);
+    }
+
+    #[test]
+    fn id_price_and_code_that_repeat_a_secret_are_removed() {
+        let secrets = SecretForms::new(["hunter2-hunter2"].into_iter());
+        let mut outcome = accepted(
+            "hunter2-hunter2",
+            Some(1),
+            Some("hunter2-hunter2".to_owned()),
+        );
+        remove_secrets(&mut outcome, &secrets);
+        let Outcome::Accepted(acceptance) = outcome else {
+            panic!("accepted");
+        };
+        assert_eq!((acceptance.message_id, acceptance.price), (None, None));
+        let failure = Failure::new(Class::Recipient, "why").with_code("hunter2-hunter2");
+        let mut outcome = Outcome::Rejected(failure);
+        remove_secrets(&mut outcome, &secrets);
+        assert_eq!(failure_mut(&mut outcome).expect("rejected").code, None);
+    }
 }

@@ -243,6 +243,17 @@ mod tests {
     }
 
     #[test]
+    fn failure_of_the_whole_message_is_that_of_the_report() {
+        let part = reported(ReceiptState::Undelivered, 4, Some((2, 2)));
+        let whole = reported(ReceiptState::Expired, 5, None);
+        for receipts in [[&part, &whole], [&whole, &part]] {
+            let decided = delivery(receipts.into_iter(), 0);
+            assert_eq!(decided.state, DeliveryState::Expired);
+            assert_eq!(decided.failure, whole.failure);
+        }
+    }
+
+    #[test]
     fn parts_with_ids_of_their_own_decide_together() {
         use ReceiptState::{Delivered, Undelivered};
         let part = |state, id: &str, total| Receipt {

@@ -95,7 +95,7 @@ pub fn decide(
                 *in_doubt = true;
                 let is_allowed = attempt
                     .resend_before
-                    .is_some_and(|before| now < before && *due_at < before);
+                    .is_some_and(|before| now.max(*due_at) < before);
                 if has_attempts_left && is_allowed {
                     return transition;
                 }
