@@ -3,10 +3,10 @@
    do to it. Checks that it ends only as sent or unknown unless it was certainly not accepted, that its reference does not
    change, and that the provider accepts it once.
 
-   Models src/queue/transition.rs: resolve, not_accepted; src/store/transitions.rs: doubt_columns; src/queue/resend.rs:
-   allows, end; src/sender/context.rs: resend_rule; src/queue/retry.rs: decide; src/store/unknown.rs: requeue_message,
-   requeue_unknown; src/sender/lookup.rs: settle_answered, settle_not_accepted; src/provider/capabilities.rs: absence;
-   src/store/receipts.rs: proves, settle_open.
+   Models src/queue/transition.rs: resolve, not_accepted, is_only_attempt; src/store/transitions.rs: doubt_columns;
+   src/queue/resend.rs: allows, end; src/sender/context.rs: resend_rule; src/queue/retry.rs: decide;
+   src/store/unknown.rs: requeue_message, requeue_unknown; src/sender/lookup.rs: settle_answered, settle_not_accepted;
+   src/provider/capabilities.rs: absence; src/store/receipts.rs: proves, settle_open.
 
    A request starts only under the current claim of its row, which Claim.tla checks. Time has no end: only ages are kept,
    up to the largest one that matters. *)
@@ -27,7 +27,7 @@ CONSTANTS \* Each is FALSE in a correct specification.
     BelievesEarly,  \* "Not found" proves at once that the provider has none of the attempts.
     NewReference,   \* Each claim has a new reference.
     FailsInDoubt,   \* A message in doubt fails when a later attempt is rejected, it expires or is cancelled.
-    MixesAttempts   \* What the provider reports about an attempt that it rejected counts for another one.
+    MixesAttempts   \* A reported rejection counts for the attempt in doubt, although there was an earlier attempt.
 
 VARIABLES
     row,
@@ -49,7 +49,8 @@ NoRequest == [phase |-> "none", age |-> 0, reference |-> 0, answer |-> "none"]
 Over == [NoRequest EXCEPT !.phase = "over"]
 
 Init ==
-    /\ row = [state |-> "ready", claim |-> 0, inDoubt |-> FALSE, doubtClaim |-> 0, late |-> FALSE, reference |-> 0]
+    /\ row = [state |-> "ready", claim |-> 0, inDoubt |-> FALSE, doubtClaim |-> 0, attempts |-> 0, late |-> FALSE,
+               reference |-> 0]
     /\ doubtAge = 0 /\ endAge = 0 /\ claimAge = 0
     /\ request = [c \in Claims |-> NoRequest]
     /\ memory = [r \in Claims |-> -1]
@@ -68,7 +69,8 @@ To(r, state) == [r EXCEPT !.state = state]
 Failed(r) == IF r.inDoubt /\ ~FailsInDoubt THEN To([r EXCEPT !.doubtClaim = 0], "unknown") ELSE To(Certain(r), "failed")
 
 \* The row after an attempt that was not accepted, for certain or not.
-NotAccepted(r, c, result) ==
+NotAccepted(before, c, result) ==
+    LET r == [before EXCEPT !.attempts = IF result = "unused" THEN @ ELSE @ + 1] IN
     CASE result = "unknown" ->
             LET doubted == [r EXCEPT !.inDoubt = TRUE, !.doubtClaim = IF r.inDoubt THEN 0 ELSE c] IN
             {To(doubted, "unknown")}
@@ -84,7 +86,9 @@ Resolve(r, c, result) ==
     ELSE IF r.state \in {"sent", "failed"} \/ r.claim # c THEN {r}
     ELSE IF r.state = "sending" /\ r.late THEN {To(Certain(r), "sent")}
     ELSE IF r.state = "sending" THEN NotAccepted(r, c, result)
-    ELSE IF r.state = "unknown" /\ r.doubtClaim = c /\ result # "unknown" THEN NotAccepted(Certain(r), c, result)
+    ELSE IF r.state = "unknown" /\ r.doubtClaim = c /\ result # "unknown"
+         \* Its attempt is counted already.
+         THEN NotAccepted(Certain([r EXCEPT !.attempts = @ - 1]), c, result)
     ELSE {r}
 
 \* The ages that belong to the new row.
@@ -196,8 +200,8 @@ Vanish(c) ==
 ----------------------------------------------------------------------------
 (* Lookups and receipts. *)
 
-\* The provider reports an attempt as not accepted. It speaks of the only attempt that may have been.
-RejectionOfDoubt == row.doubtClaim # 0 /\ (row.doubtClaim \in rejected \/ (MixesAttempts /\ rejected # {}))
+\* The provider reports the reference as not accepted, at any time after it has rejected an attempt.
+RejectionOfDoubt == row.doubtClaim # 0 /\ rejected # {} /\ (MixesAttempts \/ row.attempts <= 1)
 
 LookUp ==
     /\ row.state = "unknown"

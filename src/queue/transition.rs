@@ -14,6 +14,8 @@ pub struct RowState {
     pub in_doubt: bool,
     /// The claim of the only attempt that may have been accepted, if no attempt was made after it.
     pub doubt_claim: Option<i64>,
+    /// How many attempts were made with its reference, apart from those that the provider answered without a decision.
+    pub attempts: i32,
     /// It is known when the last attempt was made that may have been accepted.
     pub has_doubt_end: bool,
     /// The number of older claims that were accepted while this one was sending.
@@ -142,6 +144,12 @@ pub enum Doubt {
     New,
 }
 
+/// Whether a provider that reports a reference as not accepted can only speak of the attempt that may have been accepted.
+/// It may report an earlier attempt late, also one that was certainly not accepted.
+pub const fn is_only_attempt(doubt_claim: Option<i64>, attempts: i32) -> bool {
+    doubt_claim.is_some() && attempts <= 1
+}
+
 /// The code of messages whose result the database rejects: they stay unknown until an operator settles them.
 pub const NOT_STORED: &str = "not_stored";
 
@@ -246,7 +254,9 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
         return ResolvedTransition::Stale;
     }
     let proved = match &settlement.transition {
-        Transition::FoundRejected(failure) => Some((failure, row.doubt_claim.is_some())),
+        Transition::FoundRejected(failure) => {
+            Some((failure, is_only_attempt(row.doubt_claim, row.attempts)))
+        }
         Transition::FoundAbsent(failure) => Some((failure, row.has_doubt_end)),
         _ => None,
     };
@@ -367,6 +377,7 @@ mod tests {
             state: State::Sending.code(),
             in_doubt: false,
             doubt_claim: None,
+            attempts: 0,
             has_doubt_end: false,
             late_accepted: 0,
             late_acceptance: Acceptance::default(),
@@ -381,6 +392,7 @@ mod tests {
             state: State::Unknown.code(),
             in_doubt: true,
             doubt_claim: Some(2),
+            attempts: 1,
             has_doubt_end: true,
             ..sending()
         }
@@ -596,6 +608,12 @@ mod tests {
         };
         assert_eq!(found(Transition::FoundRejected, &several), None);
         assert_eq!(found(Transition::FoundAbsent, &several), end());
+        let second = RowState {
+            attempts: 2,
+            ..unknown()
+        };
+        assert_eq!(found(Transition::FoundRejected, &second), None);
+        assert_eq!(found(Transition::FoundAbsent, &second), end());
         let endless = RowState {
             has_doubt_end: false,
             ..unknown()
@@ -771,12 +789,13 @@ mod tests {
         let states = [State::Ready, State::Sending, State::Unknown].map(State::code);
         let state = prop::sample::select(states.to_vec());
         let doubt_claim = prop::option::of(1_i64..4);
-        (state, 1_i64..4, doubt_claim, any::<bool>(), 0..2).prop_map(
-            |(state, claim, doubt_claim, has_doubt_end, late_accepted)| RowState {
+        (state, 1_i64..4, doubt_claim, 0..3, any::<bool>(), 0..2).prop_map(
+            |(state, claim, doubt_claim, attempts, has_doubt_end, late_accepted)| RowState {
                 claim,
                 state,
                 in_doubt: doubt_claim.is_some() || has_doubt_end,
                 doubt_claim,
+                attempts,
                 has_doubt_end,
                 late_accepted,
                 late_acceptance: Acceptance::default(),
@@ -798,7 +817,7 @@ mod tests {
             let resolved = resolve(&settlement, &row, is_cancelled);
             let is_proof = match &settlement.transition {
                 Transition::FoundAbsent(_) => row.has_doubt_end,
-                Transition::FoundRejected(_) => row.doubt_claim.is_some(),
+                Transition::FoundRejected(_) => row.doubt_claim.is_some() && row.attempts < 2,
                 _ => row.doubt_claim == Some(claim),
             };
             let ends_doubt = row.state == State::Unknown.code() && row.claim == claim && is_proof;

@@ -504,7 +504,7 @@ impl Series {
                 return Ok(NextLookup::Settled);
             }
             // Of several attempts, one that was not accepted says nothing about the others.
-            LookupResult::NotAccepted(outcome) if due.attempt.is_only => {
+            LookupResult::NotAccepted(outcome) if due.unknown.is_only_attempt() => {
                 return self.settle_not_accepted(due, outcome, now).await;
             }
             // It may be clear once the other message is settled.

@@ -25,7 +25,7 @@ use super::schema::{receipt, sms, sms_failed, sms_sent};
 use super::{ReceiptStore, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, delivery};
-use crate::queue::transition::{NOT_STORED, opt_out_reason};
+use crate::queue::transition::{NOT_STORED, is_only_attempt, opt_out_reason};
 use crate::queue::{Settled, Settlement, Transition};
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
 use crate::sms::{Acceptance, Class, Failure, Timestamp};
@@ -141,8 +141,8 @@ struct OpenSms {
     id: i64,
     claim: i64,
     phone: String,
-    /// One attempt may have been accepted, and none was made after it.
-    is_only_doubt: bool,
+    /// Its only attempt may have been accepted.
+    is_only_attempt: bool,
 }
 
 impl Tried {
@@ -193,7 +193,7 @@ impl Tried {
     /// What it proves about a message that is not sent.
     fn proves(&self, open: &OpenSms) -> Option<Transition> {
         match self.receipt.state {
-            ReceiptState::Rejected if open.is_only_doubt => {
+            ReceiptState::Rejected if open.is_only_attempt => {
                 let fallback = || Failure::new(Class::Recipient, "rejected before it was sent");
                 let failure = self.receipt.failure.clone().unwrap_or_else(fallback);
                 Some(Transition::FoundRejected(failure))
@@ -568,7 +568,7 @@ async fn open_messages(
     connection: &mut Connection,
     references: &[String],
 ) -> QueryResult<HashMap<String, OpenSms>> {
-    type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>);
+    type Row = (i64, i64, Option<i64>, i32, LossyText, Option<LossyText>);
     let (reference, _) = connection.unknown_columns();
     let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
         .filter(is_unknown())
@@ -583,6 +583,7 @@ async fn open_messages(
             sms::id,
             sms::claim,
             sms::doubt_claim,
+            sms::attempts,
             sms::phone,
             sms::reference
         ))
@@ -594,19 +595,20 @@ async fn open_messages(
                 sms_failed::id,
                 sms_failed::claim,
                 None::<i64>.into_sql::<Nullable<BigInt>>(),
+                sms_failed::attempts,
                 sms_failed::phone,
                 sms_failed::reference
             ))
     )
     .load(conn))?;
     let mut open = HashMap::new();
-    for (id, claim, doubt_claim, phone, reference) in unknown.into_iter().chain(failed) {
+    for (id, claim, doubt_claim, attempts, phone, reference) in unknown.into_iter().chain(failed) {
         let reference = reference.map(String::from).unwrap_or_default();
         open.entry(reference).or_insert(OpenSms {
             id,
             claim,
             phone: phone.text,
-            is_only_doubt: doubt_claim.is_some(),
+            is_only_attempt: is_only_attempt(doubt_claim, attempts),
         });
     }
     Ok(open)

@@ -101,6 +101,7 @@ impl QueuedSms {
             state: self.state,
             in_doubt: self.in_doubt,
             doubt_claim: self.doubt_claim,
+            attempts: self.attempts,
             has_doubt_end: self.unknown_at.is_some(),
             late_accepted: self.late_accepted,
             late_acceptance: Acceptance {

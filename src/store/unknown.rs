@@ -13,7 +13,7 @@ use super::connection::{
 use super::schema::{campaign, sms, sms_sent};
 use super::transitions::{self, Resend};
 use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, settle};
-use crate::queue::transition::{NOT_ADMITTED, NOT_STORED};
+use crate::queue::transition::{NOT_ADMITTED, NOT_STORED, is_only_attempt};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{State, Timestamp};
 use ResendReason::{Absent, MayBeSentTwice, NotAccepted};
@@ -44,6 +44,13 @@ pub struct Unknown {
     pub due_at: i64,
 }
 
+impl Unknown {
+    /// Whether a provider that reports its reference as not accepted can only speak of its last attempt.
+    pub const fn is_only_attempt(&self) -> bool {
+        is_only_attempt(self.doubt_claim, self.attempts)
+    }
+}
+
 /// Why an unknown message is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResendReason {
@@ -51,7 +58,7 @@ pub enum ResendReason {
     MayBeSentTwice,
     /// Its provider has none of its attempts.
     Absent,
-    /// Its provider did not accept the only attempt that may have been accepted.
+    /// Its provider did not accept its only attempt.
     NotAccepted,
 }
 
@@ -318,7 +325,13 @@ pub(super) async fn lock_unknown(
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::claim.between(claims.0, claims.1))
             .filter(sms::unknown_at.is_not_null().or(is_other(Absent)))
-            .filter(sms::doubt_claim.is_not_null().or(is_other(NotAccepted)))
+            .filter(
+                // As `is_only_attempt`.
+                sms::doubt_claim
+                    .is_not_null()
+                    .and(sms::attempts.le(1))
+                    .or(is_other(NotAccepted))
+            )
             .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
             .order(sms::id)
             .select((sms::id, sms::campaign_id))

@@ -9,8 +9,8 @@ use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
 use smsq::store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
-    NOW, PROVIDER, TestQueue, after, create_tables, failure, migrations, on_every_engine, phone,
-    unknown,
+    NOW, PROVIDER, TestQueue, after, again, create_tables, failure, migrations, on_every_engine,
+    phone, unknown,
 };
 use crate::support::databases::{Database, on_every_database};
 
@@ -551,6 +551,25 @@ async fn rejection_proves_nothing_about_several_attempts() {
         let delivered = receipt(&sms, ReceiptState::Delivered);
         assert_eq!(receive(queue, &[delivered]).await.sent, 1);
         assert_eq!(queue.place(sms.id), "sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rejection_of_an_earlier_attempt_proves_nothing() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let first = queue.claim_one(worker.id, spring).await;
+        queue.settle(&first, again()).await;
+        let second = queue.claim_one(worker.id, spring).await;
+        assert_eq!(second.reference, first.reference);
+        queue.settle(&second, unknown()).await;
+        let rejected = receipt(&first, ReceiptState::Rejected);
+        assert_eq!(receive(queue, &[rejected]).await.matched, 0);
+        let found = Transition::FoundRejected(failure(Class::Recipient));
+        queue.settle(&second, found).await;
+        assert_eq!(queue.place(second.id), "unknown");
     })
     .await;
 }
