@@ -16,6 +16,8 @@ use minijinja::{Environment, Error, ErrorKind, State, filters};
 use ast::BinOpKind::{Add, Concat, Div, FloorDiv, Mul, Pow, Rem, Sub};
 use ast::{CallArg, Expr, Stmt, UnaryOpKind};
 
+use super::display::printable_line;
+
 /// The longest template and the longest text of a row, in bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;
 /// The words of the available statements, less `raw`, which is text.
@@ -325,9 +327,10 @@ pub(super) fn with_line(error: &Error) -> String {
 }
 
 pub(super) fn detail(error: &Error) -> String {
-    match error.detail() {
+    // It may have parts of the template.
+    match error.detail().map(printable_line) {
         _ if error.kind() == ErrorKind::WriteFailure => text_too_long(),
-        Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.to_owned(),
+        Some(detail) if error.kind() == ErrorKind::SyntaxError => detail.into_owned(),
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
     }

@@ -309,6 +309,12 @@ mod tests {
     }
 
     #[test]
+    fn error_of_a_template_is_one_line() {
+        let error = render("{{ '%\n' | format(name) }}", &[("name", "Ann")]).expect_err("a format");
+        assert!(!error.to_string().contains('\n'), "{error:?}");
+    }
+
+    #[test]
     fn parse_rejects_invalid_templates() {
         for (source, expected) in [
             ("Hi {{ name", "`welcome.txt`: line 1: "),
