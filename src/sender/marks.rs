@@ -435,7 +435,6 @@ pub fn fuzz_marks(
 mod tests {
     use std::fs::{self, OpenOptions};
     use std::os::unix::fs::PermissionsExt;
-    use std::time::Instant;
 
     use super::*;
     use crate::sms::{Acceptance, Class, Failure, Timestamp};
@@ -774,22 +773,5 @@ mod tests {
         assert_eq!(transition(&earlier, 1), None);
         marks.end();
         assert_eq!(path_of(&folder), old, "the other file is removed");
-    }
-
-    /// `cargo test --lib -- --ignored --nocapture marks_of_a_message`
-    #[test]
-    #[ignore = "a figure, not a check"]
-    #[expect(clippy::print_stdout, reason = "it prints a figure")]
-    fn time_for_both_marks_of_a_message() {
-        const MESSAGES: i64 = 200_000;
-        let (_folder, marks) = marks();
-        let began = Instant::now();
-        for id in 0..MESSAGES {
-            assert!(start(&marks, [id]));
-            marks.answer(sent(id, "SM0123456789abcdef0123456789abcdef"));
-            marks.forget(id, 1);
-        }
-        let each = began.elapsed() / u32::try_from(MESSAGES).expect("small");
-        println!("two marks and a free slot: {each:?} per message");
     }
 }

@@ -1,7 +1,5 @@
 //! What workers publish: counts in spans of time, and what each worker does.
 
-use std::time::Duration;
-
 use smsq::activity::{ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, WorkerActivity};
 
 use super::test_queue::{NOW, TestQueue, after, on_every_engine};
@@ -146,7 +144,7 @@ async fn workers_that_publish_at_once_lose_no_counts() {
                     let rows = ["a", "b", "c"].map(|name| row(span / 2 * 10, 1, name, 1));
                     let published = store.publish(worker.id, &doing(1), &rows).await;
                     published.expect("published");
-                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    tokio::task::yield_now().await;
                 }
             });
         }

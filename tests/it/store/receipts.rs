@@ -315,6 +315,7 @@ async fn receipt_of_a_message_claimed_meanwhile_is_kept() {
         let mut other = queue.db.client();
         other.run("BEGIN; UPDATE sms SET state = 1, claim = claim + 1");
         let committing = thread::spawn(move || {
+            // Until then it waits for the lock; an earlier commit would only test less.
             thread::sleep(Duration::from_millis(500));
             other.run("COMMIT");
         });
