@@ -64,8 +64,8 @@ pub enum Transition {
         in_doubt: bool,
     },
     Unknown(Failure),
-    /// The message is unknown, and a status lookup found that the provider rejected this attempt. No earlier attempt
-    /// may have been accepted, so it fails.
+    /// The message is unknown, and a status lookup or a receipt said that the provider rejected it. It had only this
+    /// attempt, so it fails.
     FoundRejected(Failure),
     /// The message is unknown, and a status lookup found that the provider has none of its attempts, so it fails.
     FoundAbsent(Failure),

@@ -62,8 +62,8 @@ async fn every_attempt_that_was_not_accepted_is_kept() {
         let both = of_provider(&[("retry", Class::Unavailable), ("unknown", Class::Unknown)]);
         assert_eq!(attempts(queue, sms.id).await, both);
         // What is found out later is not an attempt.
-        let rejected = Transition::FoundRejected(failure(Class::Recipient));
-        queue.settle(&sms, rejected).await;
+        let absent = Transition::FoundAbsent(failure(Class::Recipient));
+        queue.settle(&sms, absent).await;
         assert_eq!(queue.place(sms.id), "recipient");
         assert_eq!(attempts(queue, sms.id).await, both);
         let purge = queue
