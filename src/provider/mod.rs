@@ -461,7 +461,7 @@ fn rejected(reason: impl Into<String>) -> Outcome {
 
 /// The message was accepted with this id.
 fn found(message_id: &str) -> LookupResult {
-    LookupResult::Found(response::acceptance(message_id, None, None))
+    LookupResult::Found(response::acceptance(Some(message_id), None, None))
 }
 
 fn unclear(reason: impl Into<String>) -> LookupResult {

@@ -21,7 +21,7 @@ const MAX_ID: usize = 255;
 const MAX_CODE: usize = 64;
 const MAX_PRICE: usize = 32;
 /// The rest of a longer text is ignored.
-const MAX_SCALAR: usize = 4_096;
+pub(super) const MAX_SCALAR: usize = 4_096;
 
 pub(super) struct ResponseView<'a> {
     pub(super) status: StatusCode,
@@ -177,15 +177,12 @@ impl<'a> ResponseView<'a> {
 /// The text, number or boolean at a JSON pointer, without unprintable characters; `None` where it is empty.
 pub(super) fn scalar(json: &Value, pointer: &str) -> Option<String> {
     let text = match json.pointer(pointer)? {
-        Value::String(text) => {
-            let text = cut(text, MAX_SCALAR).chars();
-            text.filter(|c| is_printable(*c)).collect()
-        }
+        Value::String(text) => return printable_part(text, MAX_SCALAR),
         Value::Number(number) => number.to_string(),
         Value::Bool(truth) => truth.to_string(),
         Value::Null | Value::Array(_) | Value::Object(_) => return None,
     };
-    (!text.trim().is_empty()).then_some(text)
+    Some(text)
 }
 
 /// The positive number at a JSON pointer, also where it is written as a text.
@@ -195,30 +192,36 @@ pub(super) fn count(json: &Value, pointer: &str) -> Option<i32> {
 }
 
 pub(super) fn accepted(message_id: &str, segments: Option<i32>, price: Option<String>) -> Outcome {
-    Outcome::Accepted(acceptance(message_id, segments, price))
+    Outcome::Accepted(acceptance(Some(message_id), segments, price.as_deref()))
 }
 
 pub(super) fn acceptance(
-    message_id: &str,
+    message_id: Option<&str>,
     segments: Option<i32>,
-    price: Option<String>,
+    price: Option<&str>,
 ) -> Acceptance {
     Acceptance {
-        message_id: Some(cut_id(message_id)),
+        message_id: message_id.and_then(stored_id),
         segments,
-        price: price.map(|price| cut(&price, MAX_PRICE).to_owned()),
+        price: price.and_then(|price| printable_part(price, MAX_PRICE)),
         awaits_receipt: false,
     }
 }
 
-/// An id as long as it is stored.
-pub(super) fn cut_id(id: &str) -> String {
-    cut(id, MAX_ID).to_owned()
+/// An id as it is stored.
+pub(super) fn stored_id(id: &str) -> Option<String> {
+    printable_part(id, MAX_ID)
 }
 
 pub(super) fn short_code(code: &str) -> String {
-    let printable: String = code.chars().filter(|c| is_printable(*c)).collect();
-    cut(&printable, MAX_CODE).to_owned()
+    printable_part(code, MAX_CODE).unwrap_or_default()
+}
+
+/// The beginning of a text, at most this many bytes, without unprintable characters; `None` where it is empty.
+pub(super) fn printable_part(text: &str, most: usize) -> Option<String> {
+    let printable: String = text.chars().filter(|c| is_printable(*c)).collect();
+    let part = cut(&printable, most);
+    (!part.trim().is_empty()).then(|| part.to_owned())
 }
 
 pub(super) fn with_code(mut outcome: Outcome, code: &str) -> Outcome {
@@ -283,6 +286,20 @@ mod tests {
         let json = serde_json::json!({ "a": 2, "b": "3", "c": 0, "d": -1, "e": "x" });
         let counts = ["/a", "/b", "/c", "/d", "/e", "/f"].map(|pointer| count(&json, pointer));
         assert_eq!(counts, [Some(2), Some(3), None, None, None, None]);
+    }
+
+    #[test]
+    fn acceptance_is_stored_without_unprintable_characters_up_to_its_length() {
+        let long = format!("\0{}", "9".repeat(300));
+        let stored = acceptance(Some(&long), None, Some(&long));
+        assert_eq!(stored.message_id.as_deref(), Some(&*"9".repeat(MAX_ID)));
+        assert_eq!(stored.price.as_deref(), Some(&*"9".repeat(MAX_PRICE)));
+        assert_eq!(
+            acceptance(Some("\0"), None, Some(" \u{7}")),
+            Acceptance::default()
+        );
+        let stored = acceptance(None, None, Some(&long));
+        assert_eq!(stored.price.map(|price| price.len()), Some(MAX_PRICE));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 pub use super::bounds::MAX_SOURCE;
 use super::bounds::{self, detail, with_line};
 use super::content;
+use super::display::printable_line;
 
 /// The most steps of the engine for one row; a text message needs far fewer.
 const FUEL: u64 = 20_000;
@@ -41,7 +42,9 @@ pub enum RenderError {
 impl Template {
     /// Parses `source`. `name` is the file or flag that errors mention. Line ends at the end are removed.
     pub fn parse(name: &str, source: &str) -> Result<Self, String> {
-        Self::read(name, source).map_err(|problem| format!("`{name}`: {problem}"))
+        // It may have parts of the template.
+        Self::read(name, source)
+            .map_err(|problem| printable_line(&format!("`{name}`: {problem}")).into_owned())
     }
 
     fn read(name: &str, source: &str) -> Result<Self, String> {
@@ -312,6 +315,8 @@ mod tests {
     fn error_of_a_template_is_one_line() {
         let error = render("{{ '%\n' | format(name) }}", &[("name", "Ann")]).expect_err("a format");
         assert!(!error.to_string().contains('\n'), "{error:?}");
+        let error = parse("{{ name | a.\n\tb }}").err().expect("no filter");
+        assert!(!error.contains(['\n', '\t']), "{error:?}");
     }
 
     #[test]

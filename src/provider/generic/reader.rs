@@ -10,7 +10,7 @@ use super::places::{Node, Pointer, Pointers};
 use crate::provider::codes::{Codes, matches_glob};
 use crate::provider::config::ProviderConfig;
 use crate::provider::redact::cut;
-use crate::provider::response::{ResponseView, cut_id, short_code};
+use crate::provider::response::{ResponseView, short_code, stored_id};
 use crate::provider::section::{ProviderError, Section};
 use crate::provider::times;
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
@@ -108,9 +108,9 @@ impl ReceiptReader {
         let (rules, provider) = (&self.rules, &source.config.name);
         let value = |places: &Option<Pointers>| entry.first(places.as_ref());
         let message_id = value(&rules.message_id)
-            .map(|id| cut_id(&id))
+            .and_then(|id| stored_id(&id))
             .or_else(|| source.asked.map(str::to_owned));
-        let reference = value(&rules.reference).map(|reference| cut_id(&reference));
+        let reference = value(&rules.reference).and_then(|reference| stored_id(&reference));
         if message_id.is_none() && reference.is_none() {
             tracing::debug!(provider, "a receipt has no id");
             return None;

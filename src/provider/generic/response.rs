@@ -7,10 +7,11 @@ use super::places::{Node, Pointer, Pointers};
 use crate::phone::may_be_written_as;
 use crate::provider::Message;
 use crate::provider::codes::Codes;
-use crate::provider::response::{ResponseView, acceptance, short_code, with_code};
+use crate::provider::response::{
+    MAX_SCALAR, ResponseView, acceptance, printable_part, short_code, with_code,
+};
 use crate::provider::section::{ProviderError, Section};
-use crate::sms::{Acceptance, Outcome};
-use crate::text::is_printable;
+use crate::sms::Outcome;
 
 /// The keys about responses.
 #[derive(Clone, Debug, Deserialize)]
@@ -59,8 +60,7 @@ impl Between {
             "" => rest.lines().next().unwrap_or_default(),
             end => rest.split_once(end)?.0,
         };
-        let found: String = found.chars().filter(|c| is_printable(*c)).collect();
-        (!found.trim().is_empty()).then(|| found.trim().to_owned())
+        printable_part(found, MAX_SCALAR).map(|found| found.trim().to_owned())
     }
 }
 
@@ -255,13 +255,6 @@ impl ResponseParser {
             .and_then(|text| text.parse().ok())
             .filter(|count| *count > 0);
         let price = value(&self.rules.price);
-        Outcome::Accepted(match id {
-            Some(id) => acceptance(&id, segments, price),
-            None => Acceptance {
-                segments,
-                price,
-                ..Acceptance::default()
-            },
-        })
+        Outcome::Accepted(acceptance(id.as_deref(), segments, price.as_deref()))
     }
 }
