@@ -65,12 +65,11 @@ impl ListColumns {
         };
         for (place, (role, column)) in roles.iter().enumerate() {
             if let Some((_, first)) = roles[..place].iter().find(|(other, _)| other == role) {
-                return Err(ImportError::Invalid {
-                    message: format!("`--column {role}=…` is given twice"),
-                    hint: (role == "phone").then(|| {
-                        format!("`--column phone={first},{column}` uses the first valid one")
-                    }),
-                });
+                let both = format!("`--column phone={first},{column}` uses the first valid one");
+                return Err(ImportError::with_hint(
+                    format!("`--column {role}=…` is given twice"),
+                    (role == "phone").then_some(&both),
+                ));
             }
             // The name of a column can contain a comma.
             let is_list = role == "phone" && columns.position(column.trim()).is_none();
@@ -185,13 +184,13 @@ impl ListColumns {
     }
 
     fn missing(&self, column: &str, flag: &str) -> ImportError {
-        ImportError::Invalid {
-            message: format!(
+        ImportError::with_hint(
+            format!(
                 "missing column `{column}` in `{}`, which `{flag}` names",
                 self.list
             ),
-            hint: did_you_mean(column, self.names.iter().map(String::as_str)),
-        }
+            did_you_mean(column, self.names.iter().map(String::as_str)).as_deref(),
+        )
     }
 
     /// Returns a column for each placeholder of a text, by its name or by its name as an identifier.

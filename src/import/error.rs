@@ -39,17 +39,19 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    pub(super) fn new(message: impl Into<String>) -> Self {
-        Self::Invalid {
-            message: message.into(),
-            hint: None,
-        }
+    pub(super) fn new(message: impl AsRef<str>) -> Self {
+        Self::with_hint(message, None)
     }
 
-    pub(super) fn hinted(message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(super) fn hinted(message: impl AsRef<str>, hint: impl AsRef<str>) -> Self {
+        Self::with_hint(message, Some(hint.as_ref()))
+    }
+
+    /// On one line each: they may have parts of a list.
+    pub(super) fn with_hint(message: impl AsRef<str>, hint: Option<&str>) -> Self {
         Self::Invalid {
-            message: message.into(),
-            hint: Some(hint.into()),
+            message: printable_line(message.as_ref()).into_owned(),
+            hint: hint.map(|hint| printable_line(hint).into_owned()),
         }
     }
 
