@@ -101,6 +101,8 @@ pub(in crate::sender) struct SimProvider {
     /// The most messages of one request.
     pub(in crate::sender) max_batch: usize,
     pub(in crate::sender) latency: Duration,
+    /// How long after a response 429 requests may still start, of messages that were claimed before all workers knew.
+    pub(in crate::sender) quiet_after: Duration,
     /// `None`: there are no status lookups.
     pub(in crate::sender) lookups: Option<Lookups>,
     /// Whether it reports what became of messages.
@@ -119,6 +121,7 @@ impl SimProvider {
             remembers: Duration::from_secs(30 * 86_400),
             max_batch: 1,
             latency: Duration::from_millis(80),
+            quiet_after: Duration::from_millis(250),
             lookups: None,
             has_receipts: false,
             log: Mutex::default(),
@@ -271,10 +274,9 @@ impl SimProvider {
         }
     }
 
-    /// Claimed requests may still start for a short time.
     fn begin_quiet_period(&self, span: Duration) {
         let now = self.began.elapsed();
-        let quiet_period = (now + Duration::from_millis(250), now + span);
+        let quiet_period = (now + self.quiet_after, now + span);
         self.log
             .lock()
             .expect("no panic")
