@@ -141,12 +141,15 @@ impl Checker {
         match expression {
             Expr::Var(_) | Expr::Const(_) => Ok(()),
             Expr::Slice(slice) => {
+                // The engine panics where an empty text has a negative one.
+                if slice.step.is_some() {
+                    return violation(
+                        expression.span(),
+                        "a part of a text cannot have a step: `name[0:3]`",
+                    );
+                }
                 self.expression(&slice.expr)?;
-                self.expressions(
-                    [&slice.start, &slice.stop, &slice.step]
-                        .into_iter()
-                        .flatten(),
-                )
+                self.expressions([&slice.start, &slice.stop].into_iter().flatten())
             }
             Expr::UnaryOp(operation) => self.expression(&operation.expr),
             Expr::BinOp(operation) => {

@@ -336,6 +336,10 @@ mod tests {
                 "{% include 'other' %}",
                 "`welcome.txt`: line 1: `{% include %}` is not available in a template",
             ),
+            (
+                "{{ name[:0][::-1] }}",
+                "`welcome.txt`: line 1: a part of a text cannot have a step",
+            ),
             ("  \n", "`welcome.txt`: no text"),
         ] {
             let error = parse(source).expect_err(source);
