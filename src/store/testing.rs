@@ -1,9 +1,18 @@
-//! Empty databases on servers, for tests inside the crate.
+//! Empty databases on servers and other statements, for tests inside the crate.
 
 use std::env;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::connection::{Lane, Location, Pool, ServerKind, ServerUrl};
+use super::Store;
+use super::connection::{Lane, Location, Pool, ServerKind, ServerUrl, transaction};
+
+impl Store {
+    /// Executes a statement.
+    pub(crate) async fn execute(&self, sql: &str) {
+        let executed = transaction!(self, |connection| connection.run(sql));
+        executed.expect("a statement");
+    }
+}
 
 /// Creates a database on each server that `tests/run` starts; returns their urls. A missing server is an
 /// error where `CI` is set.

@@ -194,6 +194,23 @@ async fn database_that_never_comes_back_loses_no_result() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn result_that_the_database_rejects_is_set_aside_and_delays_no_other() {
+    for reason in ["a constraint failed", "another error"] {
+        let simulation = Simulation::new(SimProvider::new(8, Faults::default()), "2/s", 100).await;
+        let rejects = format!(
+            "CREATE TRIGGER refuse BEFORE INSERT ON sms_sent WHEN NEW.id = 7 \
+             BEGIN SELECT RAISE(ABORT, '{reason}'); END"
+        );
+        simulation.store.execute(&rejects).await;
+        let summary = simulation.work(None).await.expect("it ends");
+        assert_eq!(summary.ended, Ended::Done, "{reason}");
+        let totals = simulation.check().await;
+        assert_eq!((totals.sent, totals.unknown), (99, 1), "{reason}");
+        assert!(simulation.world.span() <= SECOND * 51, "{reason}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn commit_with_a_lost_answer_is_applied_once() {
     for seed in 0..4 {
         let mut world = SimProvider::new(seed, Faults::some_of_everything());
