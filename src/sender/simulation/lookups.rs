@@ -83,6 +83,25 @@ async fn run_does_not_end_before_what_a_lookup_queued() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn run_ends_after_few_lookups_where_every_one_fails() {
+    let mut world = listing(6, Duration::ZERO);
+    world.lookups = Some(Lookups {
+        listed_after: Duration::ZERO,
+        lost: 0.0,
+        failed: 1.0,
+        cut: 0.0,
+    });
+    let simulation = Simulation::new(world, "", 20).await;
+    let summary = simulation.work(None).await.expect("it ends");
+    assert_eq!(summary.ended, Ended::Done);
+    let totals = simulation.check().await;
+    assert_eq!(totals.sent + totals.unknown, 20, "{totals:?}");
+    assert!(totals.unknown > 0, "{totals:?}");
+    let lookups = simulation.world.lookups_answered() as u64;
+    assert!(lookups <= 5 * totals.unknown, "{lookups} lookups");
+}
+
+#[tokio::test(start_paused = true)]
 async fn lookups_send_nothing_twice_on_servers() {
     for url in server_databases().await {
         let world = listing(5, Duration::from_secs(10));
