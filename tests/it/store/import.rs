@@ -194,6 +194,8 @@ async fn import_counts_are_summed_over_batches() {
             columns.map(|column| queue.imported(column)),
             [14, 6, 1, 4, 12]
         );
+        let files = queue.store.imports().imported_files().await;
+        assert_eq!(files.expect("files"), ["list.csv"]);
     })
     .await;
 }

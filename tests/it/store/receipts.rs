@@ -430,23 +430,25 @@ async fn receipt_of_the_whole_message_is_stored_with_its_parts() {
 #[tokio::test]
 async fn receipt_that_overtakes_its_answer_is_applied_later() {
     on_every_engine(async |queue| {
-        let all = claimed(queue, 1).await;
-        let delivered = receipt(&all[0], ReceiptState::Delivered);
-        assert_eq!(
-            receive(queue, std::slice::from_ref(&delivered))
-                .await
-                .matched,
-            0
-        );
-        // It is due again after its age, and at least a second.
+        let all = claimed(queue, 2).await;
+        let receipts = [
+            receipt(&all[0], ReceiptState::Delivered),
+            undelivered(&all[1], Class::Recipient),
+        ];
+        assert_eq!(receive(queue, &receipts).await.matched, 0);
+        // They are due again after their age, and at least a second.
         assert_eq!(apply(queue, after(6)).await.receipts, 0);
-        queue.settle(&all[0], accepted(&all[0])).await;
+        for sms in &all {
+            queue.settle(sms, accepted(sms)).await;
+        }
         let due = queue.store.receipts().next_due().await.expect("an instant");
         assert_eq!(due, Some(after(7)));
-        assert_eq!(apply(queue, after(7)).await.matched, 1);
+        assert_eq!(apply(queue, after(7)).await.matched, 2);
         assert_eq!(state(queue, &all[0]), "delivered");
+        assert_eq!(state(queue, &all[1]), "undelivered");
+        assert_eq!(word(queue, "delivery_code", all[1].id), text("30003"));
         assert_eq!(stored(queue), 0);
-        assert_eq!(receive(queue, &[delivered]).await.new, 0);
+        assert_eq!(receive(queue, &receipts).await.new, 0);
     })
     .await;
 }
