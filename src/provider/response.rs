@@ -191,8 +191,8 @@ pub(super) fn count(json: &Value, pointer: &str) -> Option<i32> {
     (count > 0).then_some(count)
 }
 
-pub(super) fn accepted(message_id: &str, segments: Option<i32>, price: Option<String>) -> Outcome {
-    Outcome::Accepted(acceptance(Some(message_id), segments, price.as_deref()))
+pub(super) fn accepted(message_id: &str, segments: Option<i32>, price: Option<&str>) -> Outcome {
+    Outcome::Accepted(acceptance(Some(message_id), segments, price))
 }
 
 pub(super) fn acceptance(
@@ -305,11 +305,7 @@ mod tests {
     #[test]
     fn id_price_and_code_that_repeat_a_secret_are_removed() {
         let secrets = SecretForms::new(["hunter2-hunter2"].into_iter());
-        let mut outcome = accepted(
-            "hunter2-hunter2",
-            Some(1),
-            Some("hunter2-hunter2".to_owned()),
-        );
+        let mut outcome = accepted("hunter2-hunter2", Some(1), Some("hunter2-hunter2"));
         remove_secrets(&mut outcome, &secrets);
         let Outcome::Accepted(acceptance) = outcome else {
             panic!("accepted");

@@ -145,7 +145,7 @@ impl Checker {
                 if slice.step.is_some() {
                     return violation(
                         expression.span(),
-                        "a part of a text cannot have a step: `name[0:3]`",
+                        "a part of a text cannot have a step: write `name[:3]`",
                     );
                 }
                 self.expression(&slice.expr)?;

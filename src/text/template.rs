@@ -315,7 +315,7 @@ mod tests {
     fn error_of_a_template_is_one_line() {
         let error = render("{{ '%\n' | format(name) }}", &[("name", "Ann")]).expect_err("a format");
         assert!(!error.to_string().contains('\n'), "{error:?}");
-        let error = parse("{{ name | a.\n\tb }}").err().expect("no filter");
+        let error = parse("{{ name | a.\n\tb }}").expect_err("no filter");
         assert!(!error.contains(['\n', '\t']), "{error:?}");
     }
 

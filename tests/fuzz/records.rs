@@ -178,6 +178,8 @@ fn check_rejects(kept: PathBuf, options: &Options, rejected: usize) {
     std::fs::remove_file(kept).expect("the file");
     match read {
         Ok((read, _)) => assert_eq!(read.rows + read.rejected, rejected, "{}", lossy(&text)),
+        // Rows that could not be decoded are kept as they were. Where most are, the encoding is to be named.
+        Err(error) if error.contains("mixes encodings") => {}
         Err(error) => panic!("{error}: {}", lossy(&text)),
     }
 }
