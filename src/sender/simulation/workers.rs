@@ -214,7 +214,7 @@ async fn result_that_the_database_rejects_is_set_aside_and_delays_no_other() {
 async fn commit_with_a_lost_answer_is_applied_once() {
     for seed in 0..4 {
         let mut world = SimProvider::new(seed, Faults::some_of_everything());
-        // A worker that was told to wait tells the others in a commit, which waits for those that are repeated before.
+        // The other worker learns of a 429 from a commit, which starts only after the repetitions of an earlier one.
         world.quiet_after = SECOND;
         let mut simulation = Simulation::new(world, "50/s", 200).await;
         simulation.settings.sender.lease = SECOND * 5;
