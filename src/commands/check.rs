@@ -151,7 +151,7 @@ pub(super) async fn warn_of_unsafe_settings(
 /// Opens a connection to the provider, as sending does. `Err` says why there is none.
 async fn connect(provider: &Provider) -> Result<(), anyhow::Error> {
     let (name, origin) = (provider.name(), provider.origin());
-    let client = Client::new(provider, 1)?;
+    let client = Client::new(provider)?;
     client.try_connection().await.map_err(|unreachable| {
         let Unreachable { reason, is_certificate } = unreachable;
         let hint = if is_certificate {

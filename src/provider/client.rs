@@ -7,64 +7,58 @@ mod tests;
 
 use std::error::Error;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response, Uri, Version};
+use http::header::{ACCEPT, HOST, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::proxy::matcher::Matcher;
 use rustls::crypto::ring::default_provider;
 use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
-use url::Url;
 
 use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
 use super::status::outcome_of;
 use crate::sms::{Class, Failure, Outcome};
-use connections::{Destination, IdleConnections, NotReady, Opened, TARGET};
+use connections::{Connections, Link, Opened, Origin};
 
-pub use connections::ReservedConnection;
+pub use connections::{OpenConnection, ReservedConnection};
 
 /// Longer answers are cut.
 pub const MAX_ANSWER: usize = 1 << 20;
 
-const USER_AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("smsq/", env!("CARGO_PKG_VERSION")));
+const ANY: HeaderValue = HeaderValue::from_static("*/*");
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
 /// After a timeout, a response that has already arrived is still read for this long: a process that was stopped finds
 /// the response and the timeout at the same time.
 const GRACE: Duration = Duration::from_millis(250);
-/// How often a connection is opened for one request, because another request took it or the server closed it.
+/// How long an answer waits until its connection can be used again.
+const HANDOVER: Duration = Duration::from_millis(5);
+/// How often a connection is opened for one request, because the server closed it at once.
 const CONNECTS: u32 = 3;
 
-/// The client of one provider.
+/// The client of one provider: `reqwest` opens its connections, with DNS, proxies and TLS, and `hyper` sends on them.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Sends on open connections, and opens none.
-    sender: reqwest::Client,
-    /// Opens connections, and sends nothing.
     opener: reqwest::Client,
-    connections: Arc<IdleConnections>,
-    base: Arc<str>,
-    /// The target of the last request, which is usually that of the next one.
-    target: Arc<Mutex<Option<Arc<RequestTarget>>>>,
+    connections: Arc<Connections>,
+    /// Of the provider's URL.
+    base: Arc<Origin>,
+    proxies: Option<Arc<Matcher>>,
     timeout: Duration,
     connect: Duration,
-}
-
-/// Where requests go.
-#[derive(Debug)]
-struct RequestTarget {
-    uri: Uri,
-    url: Result<Url, url::ParseError>,
-    /// Scheme, host and port, without the default port; `None`: the URI is not absolute.
-    host: Option<Arc<str>>,
 }
 
 /// Why a request has no response.
 #[derive(Debug)]
 pub enum Unanswered {
-    /// No connection was ready: nothing was sent.
+    /// The connection was closed: nothing was sent.
     NotConnected,
     /// The outcome of the message.
     Ended(Outcome),
@@ -99,34 +93,37 @@ pub struct ClientError {
 }
 
 impl Client {
-    /// `concurrency` is the most requests at once.
-    pub fn new(provider: &Provider, concurrency: usize) -> Result<Self, ClientError> {
+    pub fn new(provider: &Provider) -> Result<Self, ClientError> {
         let timeout = provider.timeout();
         // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
-        let connections = IdleConnections::new(provider.config().idle);
         let failed = |reason: String| ClientError {
             provider: provider.name().to_owned(),
             reason,
         };
+        let url = &provider.config().url;
+        let base = url[..url::Position::BeforePath].parse();
+        let base = base.ok().and_then(|uri| Origin::of(&uri));
+        let base = base.ok_or_else(|| failed("its `url` has no host".to_owned()))?;
         let tls = tls(provider).map_err(|error| failed(error.to_string()))?;
-        let sender = builder(provider, &tls)
-            .connector_layer(connections.layer(false))
-            .pool_idle_timeout(provider.config().idle)
-            .pool_max_idle_per_host(concurrency);
-        let opener = builder(provider, &tls)
-            .connector_layer(connections.layer(true))
+        let opener = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .tcp_nodelay(true)
+            .connector_layer(connections::layer())
             .connect_timeout(connect);
-        let build = |builder: reqwest::ClientBuilder| {
-            let built = builder.build();
-            built.map_err(|error| failed(reason(&error)))
+        let (opener, proxies) = if provider.is_on_this_host() {
+            (opener.no_proxy(), None)
+        } else {
+            (opener, Some(Arc::new(Matcher::from_system())))
         };
         Ok(Self {
-            sender: build(sender)?,
-            opener: build(opener)?,
-            base: provider.config().url[..url::Position::BeforePath].into(),
-            target: Arc::default(),
-            connections,
+            opener: opener.build().map_err(|error| failed(reason(&error)))?,
+            connections: Connections::new(provider.config().idle),
+            base: Arc::new(base),
+            proxies,
             timeout,
             connect,
         })
@@ -134,14 +131,14 @@ impl Client {
 
     /// Opens a connection to the provider's URL as for a request, with TLS, and sends nothing on it.
     pub async fn try_connection(&self) -> Result<(), Unreachable> {
-        self.open(&self.base).await
+        self.open(&self.base).await.map(drop)
     }
 
-    /// Sends the request once, and opens a connection if none is ready. `Err` is the outcome without an answer.
+    /// Sends the request once, and opens a connection if none is open. `Err` is the outcome without an answer.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
         for _ in 0..CONNECTS {
-            self.connect(&request).await?;
-            match self.exchange(request.clone(), None).await {
+            let connection = self.connect(request.uri()).await?;
+            match self.exchange(connection, request.clone()).await {
                 Ok(response) => return Ok(response),
                 Err(Unanswered::Ended(outcome)) => return Err(outcome),
                 Err(Unanswered::NotConnected) => {}
@@ -160,119 +157,114 @@ impl Client {
     pub fn prepare(&self, calls: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
         let (ready, missing) = self
             .connections
-            .prepare(&self.base, calls, per_second, ahead);
+            .prepare(&self.base.host, calls, per_second, ahead);
         for _ in 0..missing {
-            let (client, host) = (self.clone(), Arc::clone(&self.base));
+            let client = self.clone();
             tokio::spawn(async move {
-                // The next request reports why it failed.
-                drop(client.open(&host).await);
+                // If it fails, the next request reports why.
+                drop(client.open(&client.base).await);
             });
         }
         ready
     }
 
-    /// Waits until a connection is open for the request; true if one already was. `Err` is the outcome if none can be
-    /// opened.
-    pub async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
-        let Some(host) = self.target(request.uri()).host.clone() else {
-            return Ok(true);
+    /// Takes an open connection for a request to this URI, or opens one. `Err` is the outcome if none can be opened.
+    pub async fn connect(&self, uri: &Uri) -> Result<OpenConnection, Outcome> {
+        let origin = if self.base.is_of(uri) {
+            Arc::clone(&self.base)
+        } else {
+            let origin = Origin::of(uri);
+            Arc::new(origin.ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?)
         };
-        if self.connections.is_ready(&host) {
-            return Ok(true);
+        if let Some(open) = self.connections.take(&origin.host) {
+            return Ok(open);
         }
-        self.connections.record_opening(&host);
-        let client = self.clone();
+        self.connections.record_opening(&origin.host);
+        let (client, (result, opened)) = (self.clone(), oneshot::channel());
         // In a task, so that a caller that stops waiting leaves an open connection for the next one.
-        match tokio::spawn(async move { client.open(&host).await }).await {
-            Ok(opened) => opened.map(|()| false).map_err(Outcome::from),
+        tokio::spawn(async move { drop(result.send(client.open(&origin).await)) });
+        match opened.await {
+            Ok(opened) => opened.map_err(Outcome::from),
             Err(_) => Err(not_sent("no connection: connecting was cancelled")),
         }
     }
 
-    async fn open(&self, host: &Arc<str>) -> Result<(), Unreachable> {
-        let target = Destination {
-            host: Arc::clone(host),
-            until: None,
-        };
+    async fn open(&self, origin: &Arc<Origin>) -> Result<OpenConnection, Unreachable> {
         let slot = self.connections.opening_slot().await;
         let began = Instant::now();
-        let request = self.opener.get(format!("{host}/")).send();
-        let failed = TARGET.scope(target, request).await.err();
+        let request = self.opener.get(format!("{}/", origin.host));
+        let error = request.send().await.err();
         drop(slot);
-        let failed = failed.filter(|error| cause::<Opened>(error).is_none());
-        let took = failed.is_none().then(|| began.elapsed());
-        self.connections.record_opened(host, took);
-        let Some(error) = failed else {
-            let (connections, host) = (Arc::clone(&self.connections), Arc::clone(host));
-            tokio::spawn(async move { connections.close_unused(&host).await });
-            return Ok(());
-        };
-        if let Some(fault) = certificate_fault(&error) {
-            let host = host.split("://").last().unwrap_or(host);
-            return Err(Unreachable {
-                reason: format!("the certificate of `{host}` {fault}"),
-                is_certificate: true,
-            });
+        let opened = error.as_ref().and_then(|error| cause::<Opened>(error));
+        let opened = opened.and_then(|opened| self.connections.opened(origin, opened));
+        let took = opened.is_some().then(|| began.elapsed());
+        self.connections.record_opened(&origin.host, took);
+        if let Some(connection) = opened {
+            return Ok(connection);
         }
+        let fault = error.as_ref().and_then(|error| certificate_fault(error));
         Err(Unreachable {
-            reason: describe(&error, self.connect),
-            is_certificate: false,
+            is_certificate: fault.is_some(),
+            reason: match (fault, error) {
+                (Some(fault), _) => {
+                    let (_, host) = origin.host.split_once("://").unwrap_or_default();
+                    format!("the certificate of `{host}` {fault}")
+                }
+                (None, Some(error)) if error.is_timeout() => late(self.connect),
+                (None, Some(error)) => reason(&error),
+                (None, None) => "the request failed".to_owned(),
+            },
         })
     }
 
-    /// Sends the request once on an open connection; it does not start after `until`.
+    /// Sends the request once on this connection.
     pub async fn exchange(
         &self,
+        connection: OpenConnection,
         request: Request<Bytes>,
-        until: Option<Instant>,
     ) -> Result<Response<Bytes>, Unanswered> {
-        let (parts, body) = request.into_parts();
-        let target = self.target(&parts.uri);
-        let url = target.url.clone().map_err(|error| {
-            let why = format!("cannot build the request: {error}");
-            Unanswered::Ended(not_sent(why))
-        })?;
-        let mut request = reqwest::Request::new(parts.method, url);
-        *request.headers_mut() = parts.headers;
-        *request.body_mut() = Some(body.into());
-        let host = target.host.clone().unwrap_or_default();
-        self.connections.record_start(&host);
-        let target = Destination {
-            host: Arc::clone(&host),
-            until,
-        };
-        let exchanged = TARGET
-            .scope(target, self.exchange_within_limit(request))
-            .await;
-        match &exchanged {
-            Ok((_, true)) => self.connections.record_idle(&host),
-            Err(Unanswered::NotConnected) => self.connections.record_none(&host),
-            _ => {}
+        let mut link = connection.into_link().ok_or(Unanswered::NotConnected)?;
+        let request = self.written(request, &link);
+        let (answer, is_complete) = self.exchange_within_limit(&mut link, request).await?;
+        if is_complete && matches!(timeout(HANDOVER, link.sender.ready()).await, Ok(Ok(()))) {
+            self.connections.add_used(link);
         }
-        exchanged.map(|(response, _)| response)
+        Ok(answer)
     }
 
-    fn target(&self, uri: &Uri) -> Arc<RequestTarget> {
-        // No panic can leave it inconsistent.
-        let mut last = self.target.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some(target) if target.uri == *uri => Arc::clone(target),
-            _ => Arc::clone(last.insert(Arc::new(RequestTarget {
-                uri: uri.clone(),
-                url: Url::parse(&uri.to_string()),
-                host: host_of(uri),
-            }))),
+    /// The request as it is written: with the path only, unless a proxy needs the whole URL.
+    fn written(&self, request: Request<Bytes>, link: &Link) -> Request<Full<Bytes>> {
+        let mut request = request.map(Full::new);
+        if let Some(proxies) = self.proxies.as_ref().filter(|_| link.is_proxied) {
+            let proxy = proxies.intercept(request.uri());
+            if let Some(password) = proxy.as_ref().and_then(|proxy| proxy.basic_auth()) {
+                let headers = request.headers_mut();
+                headers.insert(PROXY_AUTHORIZATION, password.clone());
+            }
+        } else if let Some(path) = request.uri().path_and_query() {
+            *request.uri_mut() = path.clone().into();
         }
+        let headers = request.headers_mut();
+        let own = [
+            (HOST, &link.origin.authority),
+            (USER_AGENT, &AGENT),
+            (ACCEPT, &ANY),
+        ];
+        for (name, value) in own {
+            headers.entry(name).or_insert_with(|| value.clone());
+        }
+        request
     }
 
-    /// The response, and whether its connection can be used again.
+    /// The response, and whether it was read to its end.
     async fn exchange_within_limit(
         &self,
-        request: reqwest::Request,
+        link: &mut Link,
+        request: Request<Full<Bytes>>,
     ) -> Result<(Response<Bytes>, bool), Unanswered> {
         let mut answer = None;
         let ended = {
-            let mut reading = pin!(self.read_answer(request, &mut answer));
+            let mut reading = pin!(read_answer(link, request, &mut answer));
             match timeout(self.timeout, reading.as_mut()).await {
                 Ok(ended) => Some(ended),
                 Err(_) => timeout(GRACE, reading).await.ok(),
@@ -280,65 +272,73 @@ impl Client {
         };
         let Some(answer) = answer else {
             return Err(match ended {
-                Some(Err(error)) => self.classify(&error),
+                Some(Err(ExchangeError::NotSent)) => Unanswered::NotConnected,
+                Some(Err(ExchangeError::Lost(error))) => {
+                    Unanswered::Ended(unknown(format!("no answer: {}", reason(&error))))
+                }
                 _ => Unanswered::Ended(unknown(format!("no answer: {}", late(self.timeout)))),
             });
         };
         let problem = match ended {
             None => Some(format!("broke off: {}", late(self.timeout))),
-            Some(Err(error)) => Some(format!("broke off: {}", describe(&error, self.timeout))),
+            Some(Err(ExchangeError::Lost(error))) => Some(format!("broke off: {}", reason(&error))),
+            Some(Err(ExchangeError::NotSent)) => return Err(Unanswered::NotConnected),
             Some(Ok(false)) => Some("is longer than 1 MiB".to_owned()),
             Some(Ok(true)) => None,
         };
-        let is_kept = problem.is_none() && stays_open(&answer);
+        let is_complete = problem.is_none();
         // The rest of an error cannot change its outcome, but the rest of a success may have the id.
         if let Some(problem) = problem.filter(|_| answer.status().is_success()) {
             let status = answer.status().as_u16();
             let why = format!("the answer {status} {problem}");
             return Err(Unanswered::Ended(unknown(why)));
         }
-        Ok((answer.map(BytesMut::freeze), is_kept))
-    }
-
-    /// Sends the request and reads into `answer` what arrives. False: it is longer than [`MAX_ANSWER`], and was cut.
-    async fn read_answer(
-        &self,
-        request: reqwest::Request,
-        answer: &mut Option<Response<BytesMut>>,
-    ) -> reqwest::Result<bool> {
-        let mut response = self.sender.execute(request).await?;
-        let answer = answer.insert(Response::default());
-        *answer.status_mut() = response.status();
-        *answer.version_mut() = response.version();
-        *answer.headers_mut() = std::mem::take(response.headers_mut());
-        let body = answer.body_mut();
-        while let Some(chunk) = response.chunk().await? {
-            let fits = chunk.len().min(MAX_ANSWER - body.len());
-            body.extend_from_slice(&chunk[..fits]);
-            if fits < chunk.len() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn classify(&self, error: &reqwest::Error) -> Unanswered {
-        if cause::<NotReady>(error).is_some() {
-            return Unanswered::NotConnected;
-        }
-        Unanswered::Ended(if error.is_connect() {
-            let cause = describe(error, self.connect);
-            not_sent(format!("no connection: {cause}"))
-        } else if error.is_builder() {
-            not_sent(format!("cannot build the request: {}", reason(error)))
-        } else {
-            unknown(format!("no answer: {}", describe(error, self.timeout)))
-        })
+        Ok((answer.map(BytesMut::freeze), is_complete))
     }
 }
 
-/// The TLS of both clients, made once, because the certificates of the system take long to read. A gateway on this host
-/// without TLS needs none.
+/// Why an answer is missing or incomplete.
+enum ExchangeError {
+    /// The connection was closed before the request was written.
+    NotSent,
+    Lost(hyper::Error),
+}
+
+impl From<hyper::Error> for ExchangeError {
+    fn from(error: hyper::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// Sends the request and reads into `answer` what arrives. False: it is longer than [`MAX_ANSWER`], and was cut.
+async fn read_answer(
+    link: &mut Link,
+    request: Request<Full<Bytes>>,
+    answer: &mut Option<Response<BytesMut>>,
+) -> Result<bool, ExchangeError> {
+    let response = link.sender.try_send_request(request).await;
+    let (parts, mut body) = response
+        .map_err(|mut error| match error.take_message() {
+            Some(_) => ExchangeError::NotSent,
+            None => ExchangeError::Lost(error.into_error()),
+        })?
+        .into_parts();
+    let answer = answer.insert(Response::from_parts(parts, BytesMut::new()));
+    while let Some(frame) = body.frame().await {
+        let Ok(chunk) = frame?.into_data() else {
+            continue;
+        };
+        let read = answer.body_mut();
+        let fits = chunk.len().min(MAX_ANSWER - read.len());
+        read.extend_from_slice(&chunk[..fits]);
+        if fits < chunk.len() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A gateway on this host without TLS needs no certificates, which take long to read.
 fn tls(provider: &Provider) -> Result<rustls::ClientConfig, rustls::Error> {
     let builder = rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?;
@@ -353,34 +353,8 @@ fn tls(provider: &Provider) -> Result<rustls::ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// The settings of both clients.
-fn builder(provider: &Provider, tls: &rustls::ClientConfig) -> reqwest::ClientBuilder {
-    let builder = reqwest::Client::builder()
-        .tls_backend_preconfigured(tls.clone())
-        .user_agent(USER_AGENT)
-        .http1_only()
-        .redirect(reqwest::redirect::Policy::none())
-        .retry(reqwest::retry::never())
-        .referer(false)
-        .tcp_nodelay(true);
-    if provider.is_on_this_host() {
-        builder.no_proxy()
-    } else {
-        builder
-    }
-}
-
 fn late(allowed: Duration) -> String {
     format!("not within {} s", allowed.as_secs_f64())
-}
-
-/// Whether the server keeps the connection open for another request.
-fn stays_open<T>(response: &Response<T>) -> bool {
-    let connection = response.headers().get(http::header::CONNECTION);
-    let is_closed = connection
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.to_ascii_lowercase().contains("close"));
-    response.version() == Version::HTTP_11 && !is_closed
 }
 
 /// The first error of this type among the error and its causes.
@@ -422,29 +396,14 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn host_of(uri: &Uri) -> Option<Arc<str>> {
-    let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
-    let usual = if scheme == "https" { ":443" } else { ":80" };
-    let authority = authority.as_str();
-    let authority = authority.strip_suffix(usual).unwrap_or(authority);
-    Some(format!("{scheme}://{}", authority.to_ascii_lowercase()).into())
-}
-
-fn describe(error: &reqwest::Error, allowed: Duration) -> String {
-    if error.is_timeout() {
-        return late(allowed);
-    }
-    reason(error)
-}
-
-/// The causes of `error`, outermost first, without the url, whose query may have secrets.
+/// `error` and its causes, outermost first, without the url, whose query may have secrets.
 fn reason(error: &(dyn Error + 'static)) -> String {
     let mut words: Vec<String> = Vec::new();
-    let mut cause = error.source();
+    let mut cause = Some(error);
     while let Some(error) = cause {
         let text = error.to_string();
         cause = error.source();
-        // The errors of reqwest contain the url, those of its pool nothing useful, and many repeat their cause.
+        // The errors of reqwest contain the url, and many others repeat their cause.
         let is_wrapper = text.starts_with("client error (") && cause.is_some();
         let is_known = words.iter().any(|before| before.contains(&text));
         if !error.is::<reqwest::Error>() && !is_wrapper && !is_known {

@@ -134,7 +134,7 @@ struct Pass<'a> {
 impl PulledProvider {
     pub(super) fn new(provider: &Arc<Provider>) -> Result<Self, ClientError> {
         Ok(Self {
-            client: Client::new(provider, 1)?,
+            client: Client::new(provider)?,
             provider: Arc::clone(provider),
             next_pass: Instant::now(),
             next_request: Instant::now(),

@@ -26,7 +26,7 @@ impl Client {
         let section = format!("kind = 'sandbox'\nurl = '{url}'\ntimeout = '300ms'");
         let section = section.parse().expect("toml");
         let provider = Provider::from_section("sandbox", &section, &|_| None).expect("a provider");
-        let gateway = HttpClient::new(&provider, 4).expect("a gateway");
+        let gateway = HttpClient::new(&provider).expect("a gateway");
         Self { provider, gateway }
     }
 

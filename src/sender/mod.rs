@@ -230,10 +230,9 @@ impl Sender {
         events: Option<mpsc::UnboundedSender<MessageEvent>>,
     ) -> Result<RunSummary, SendError> {
         process::allow_open_files();
-        let concurrency = self.settings.sender.concurrency as usize;
         let mut providers = Vec::new();
         for provider in self.providers.values() {
-            let client = Client::new(provider, concurrency)?;
+            let client = Client::new(provider)?;
             providers.push((Arc::clone(provider), Transport::Http(Arc::new(client))));
         }
         let Some(clock) = unless_stopped(&stop, Clock::of(self.store.clone())).await? else {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::context::WorkerContext;
@@ -18,7 +17,7 @@ use crate::broken::Defect;
 use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
 use crate::phone::Phone;
-use crate::provider::client::{Client, ReservedConnection, Unanswered};
+use crate::provider::client::{Client, OpenConnection, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::queue::{Settlement, Transition, retry};
 use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
@@ -30,6 +29,13 @@ const LARGE_RESPONSE: usize = 16 << 10;
 const FRESH: Duration = Duration::from_millis(500);
 /// How often a request that lost its connection opens another.
 const CONNECTS: u32 = 3;
+
+/// The connection of a request.
+enum Connected {
+    Http(OpenConnection),
+    #[cfg(test)]
+    Simulated,
+}
 
 /// How a request reaches its provider.
 #[derive(Clone)]
@@ -63,12 +69,12 @@ impl Transport {
         }
     }
 
-    /// Waits until a connection is open for the request; true where one was open already.
-    async fn connect(&self, request: &Request<Bytes>) -> Result<bool, Outcome> {
+    /// Waits until the request has an open connection.
+    async fn connect(&self, request: &Request<Bytes>) -> Result<Connected, Outcome> {
         match self {
-            Self::Http(client) => client.connect(request).await,
+            Self::Http(client) => client.connect(request.uri()).await.map(Connected::Http),
             #[cfg(test)]
-            Self::Simulated(_) => Ok(true),
+            Self::Simulated(_) => Ok(Connected::Simulated),
         }
     }
 
@@ -76,17 +82,21 @@ impl Transport {
         &self,
         in_flight: &InFlight,
         request: Request<Bytes>,
-        until: Instant,
+        connected: Connected,
     ) -> Result<Response<Bytes>, Unanswered> {
         #[cfg(not(test))]
         let _ = in_flight;
-        match self {
-            Self::Http(client) => client.exchange(request, Some(until)).await,
+        match (self, connected) {
+            (Self::Http(client), Connected::Http(connection)) => {
+                client.exchange(connection, request).await
+            }
             #[cfg(test)]
-            Self::Simulated(provider) => {
+            (Self::Simulated(provider), Connected::Simulated) => {
                 let answer = provider.send(in_flight, request).await;
                 answer.map_err(Unanswered::Ended)
             }
+            #[cfg(test)]
+            _ => unreachable!("the connection is of this transport"),
         }
     }
 
@@ -270,7 +280,6 @@ pub(super) async fn send(
     };
     let result = attempt(request, &mut reserved, &context, &mut report.started_at).await;
     mark_end(request, &context, &result);
-    drop(reserved);
     report.report(result);
 }
 
@@ -292,10 +301,14 @@ async fn attempt(
             connected = in_flight.transport.connect(&request) => connected,
             _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
         };
-        if let Err(outcome) = connected {
-            count_attempt(in_flight, context);
-            return RequestEnd::Unreached(outcome.of_all(in_flight.rows.len()));
-        }
+        let connected = match connected {
+            Ok(connected) => connected,
+            Err(outcome) => {
+                count_attempt(in_flight, context);
+                return RequestEnd::Unreached(outcome.of_all(in_flight.rows.len()));
+            }
+        };
+        drop(reserved.take());
         if let Some(start_at) = in_flight.permit.start_at {
             tokio::select! {
                 biased;
@@ -326,9 +339,9 @@ async fn attempt(
             started_us = started_at.as_micros(),
             "a request starts"
         );
-        drop(reserved.take());
-        let until = last_start(&context.clock, in_flight);
-        let exchanged = in_flight.transport.exchange(in_flight, request, until);
+        let exchanged = in_flight
+            .transport
+            .exchange(in_flight, request, connected);
         let response = match exchanged.await {
             Ok(response) => response,
             Err(Unanswered::NotConnected) => continue,
@@ -453,15 +466,6 @@ async fn wait_for_permit(clock: &Clock, start_at: DbMicros, in_flight: &InFlight
         }
         tokio::time::sleep(left).await;
     }
-}
-
-/// The last instant at which a request may start, by its claim and its permit.
-fn last_start(clock: &Clock, in_flight: &InFlight) -> Instant {
-    let mut left = in_flight.start_by.since(clock.steady());
-    if let Some(start_at) = in_flight.permit.start_at {
-        left = left.min(clock.until(*start_span(clock, in_flight, start_at).end()));
-    }
-    Instant::now() + left
 }
 
 /// When a request with this permit may start, by this clock: around the middle of its tolerance, as far as the clock's

@@ -96,7 +96,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let mut status = None;
     let outcome = match provider.request(&message, &request_context) {
         Err(outcome) => outcome,
-        Ok(request) => match Client::new(&provider, 1)?.send(request).await {
+        Ok(request) => match Client::new(&provider)?.send(request).await {
             Err(outcome) => outcome,
             Ok(response) => {
                 let head = response.status().to_string();
@@ -224,7 +224,7 @@ async fn await_receipt(
     let spans = pull.source.rate.0.iter();
     let spacing = spans.map(|rate| rate.window / rate.limit.get()).max();
     let spacing = spacing.unwrap_or_default().max(Duration::from_secs(1));
-    let client = Client::new(provider, 1)?;
+    let client = Client::new(provider)?;
     let wait = duration(args.wait);
     context
         .console

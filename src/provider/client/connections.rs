@@ -1,56 +1,49 @@
-//! The connections of one provider's client. A request starts when its first byte is written, so its connection must
-//! be ready (DNS, TCP, TLS) before the last check of permit, lease, window and expiry:
+//! The connections of one provider's client. A request starts when its first byte is written, so it has an open
+//! connection (DNS, TCP, TLS) before the last check of permit, lease, window and expiry:
 //!
 //! ```text
-//!   planner             request (a task)          opener                    sender
-//!   ───────             ────────────────          ──────                    ──────
-//!   prepare(n, rate) ─────────────────────────►  opens what is missing
-//!     │                                            │
-//!     │ ready: only as many                        ▼
+//!   planner             request (a task)               opener
+//!   ───────             ────────────────               ──────
+//!   prepare(n, rate) ──────────────────────────────►  opens what is missing
+//!     │                                                 │
+//!     │ ready: only as many                             ▼
 //!     │ permits are asked for                    ┌───────────────┐
-//!     ▼                                          │ Host.ready    │ opened, never used; closed after `KEPT`
-//!   claim + permit ──► reserve()                 │ Host.idle     │ in the sender's pool, used before
-//!                      connect() ── none open ─► └───────────────┘
-//!                        │  waits until one is     ▲    │
-//!                        ▼                         │    │
-//!                      waits for its permit        │    │
-//!                      last check                  │    ▼
-//!                      exchange(until) ────────────┼─► takes a connection, writes, reads
-//!                        ▲                         │    │    │
-//!                        └── NotConnected:         └────│────┘ kept open: idle again
-//!                            none was left              │
-//!                            (nothing was sent)         └─ none within `HANDOVER` or by `until`
+//!     ▼                                          │   Host.idle   │ closed after `KEPT`, or after the
+//!   claim + permit ──► reserve()                 └───────────────┘ setting `idle` once it was used
+//!                      connect() ── takes one ◄──────┘       ▲
+//!                        │ or opens one                      │
+//!                      waits for its permit                  │
+//!                      last check                            │
+//!                      exchange(connection) ─────────────────┘ kept open
+//!                        │ writes, reads
+//!                        └── NotConnected: it was closed meanwhile (nothing was sent)
 //! ```
 //!
-//! - There are two `reqwest` clients, because a client can neither open a connection without a request nor say whether
-//!   it has one. The **opener** asks its connector for a connection and gets the error [`Opened`]: the connector has
-//!   put the connection into `Host.ready`, and the request is not sent. The **sender**'s connector opens none: where
-//!   the pool of the client is empty it takes a connection from `Host.ready`, else it fails with [`NotReady`], which
-//!   proves that nothing was sent.
-//! - A connector sees only the URL, so the task-local [`TARGET`] tells it the host by which connections are counted, and
-//!   the instant after which a request must not start.
-//! - [`IdleConnections::reserve`] only counts: [`IdleConnections::prepare`] does not offer reserved connections to
-//!   further requests. A reservation ends when its request starts, and then the count of open connections falls instead.
-//!   It is not tied to a connection: whichever is free at the start is used, and a request that finds none repeats from
-//!   `connect`.
-//! - `Host.idle` is an estimate of the pool, which cannot be asked: it grows with each response whose connection stays
-//!   open, shrinks with each start, and is set to nothing when the sender finds none. A wrong estimate costs a repeated
-//!   `connect`, never a late start.
+//! - A client of `reqwest` opens connections, but gives none away. So its connector makes each connection ready for
+//!   `hyper` and returns it in the error [`Opened`]: the request that asked for it is not sent.
+//! - [`Connections::reserve`] only counts: [`Connections::prepare`] does not offer reserved connections to further
+//!   requests. A reservation ends when its request has its connection.
 //! - How many connections are opened ahead follows the rate and the time that opening took, and grows by [`MORE`] with
 //!   each success, so that a server with a small limit is not flooded. While connecting fails, none are.
 
-use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::error::Error;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::{Read, ReadBuf};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use bytes::Bytes;
+use http::Uri;
+use http::header::HeaderValue;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::rt::{Read, Write};
+use hyper_util::client::legacy::connect::Connection;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tower_layer::{Layer, layer_fn};
 use tower_service::Service;
 
@@ -61,39 +54,95 @@ const KEPT: Duration = Duration::from_secs(3);
 pub(super) const MAX_OPENING: usize = 100;
 /// Each opened connection allows this many more.
 const MORE: u32 = 3;
-/// How long a request waits for a connection that another request is returning.
-const HANDOVER: Duration = Duration::from_millis(5);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The destination of the request of a task.
-#[derive(Clone, Debug)]
-pub(super) struct Destination {
-    /// Scheme, host and port of its URL.
-    pub(super) host: Arc<str>,
-    /// The request must not start after this.
-    pub(super) until: Option<Instant>,
+/// Where requests go.
+#[derive(Debug)]
+pub(super) struct Origin {
+    uri: Uri,
+    /// Scheme, host and port, without the default port, by which connections are counted.
+    pub(super) host: String,
+    /// Header `Host`.
+    pub(super) authority: HeaderValue,
 }
 
-tokio::task_local! {
-    pub(super) static TARGET: Destination;
+impl Origin {
+    /// `None`: the URI is not absolute.
+    pub(super) fn of(uri: &Uri) -> Option<Self> {
+        let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+        let usual = if scheme == "https" { 443 } else { 80 };
+        let host = authority.host().to_ascii_lowercase();
+        let authority = match authority.port_u16().filter(|port| *port != usual) {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        };
+        Some(Self {
+            uri: uri.clone(),
+            host: format!("{scheme}://{authority}"),
+            authority: authority.try_into().ok()?,
+        })
+    }
+
+    pub(super) fn is_of(&self, uri: &Uri) -> bool {
+        uri.scheme() == self.uri.scheme() && uri.authority() == self.uri.authority()
+    }
 }
 
-/// The connection was opened and is kept; the request that asked for it is not sent.
+/// A connection for one request at a time.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) origin: Arc<Origin>,
+    pub(super) sender: SendRequest<Full<Bytes>>,
+    /// A proxy reads the requests on it.
+    pub(super) is_proxied: bool,
+    was_used: bool,
+    /// A server may close an old connection while a request is on its way.
+    closes_at: Instant,
+}
+
+impl Link {
+    /// Whether a request may start on it.
+    fn is_usable(&self) -> bool {
+        !self.sender.is_closed() && Instant::now() < self.closes_at
+    }
+}
+
+/// The open connection of a request. If it is dropped without a request, another request can use it.
+#[derive(Debug)]
+pub struct OpenConnection {
+    link: Option<Link>,
+    connections: Arc<Connections>,
+}
+
+impl OpenConnection {
+    /// Takes the connection out, or another one if it was closed meanwhile.
+    pub(super) fn into_link(mut self) -> Option<Link> {
+        let link = self.link.take()?;
+        if link.is_usable() {
+            return Some(link);
+        }
+        self.connections.take_link(&link.origin.host)
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.connections.add(link);
+        }
+    }
+}
+
+/// The connection was opened, and the request that asked for it is not sent.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is open")]
-pub(super) struct Opened;
-
-/// No connection was ready: the request was certainly not sent.
-#[derive(Debug, thiserror::Error)]
-#[error("no connection is ready")]
-pub(super) struct NotReady;
+pub(super) struct Opened(Mutex<Option<(SendRequest<Full<Bytes>>, bool)>>);
 
 /// The open, unused connections by host.
 #[derive(Debug)]
-pub(super) struct IdleConnections {
+pub(super) struct Connections {
     hosts: Mutex<HashMap<String, Host>>,
-    added: Notify,
     opening_slots: Semaphore,
     idle_for: Duration,
     reserved: AtomicU32,
@@ -101,11 +150,10 @@ pub(super) struct IdleConnections {
 
 #[derive(Debug, Default)]
 struct Host {
-    /// Opened ahead and never used, the newest last.
-    ready: VecDeque<(Box<dyn Any + Send>, Instant)>,
-    /// When the connections in the client's pool were last used. The server may have closed some of them: then a
-    /// request finds none, and is not sent.
-    idle: VecDeque<Instant>,
+    /// The most recently used last. The server may have closed some of them.
+    idle: Vec<Link>,
+    /// A task closes those that are not used for long.
+    is_watched: bool,
     opening: u32,
     /// How many more than one may be prepared: grows with each opened connection, and shrinks with each unused one.
     width: u32,
@@ -117,7 +165,7 @@ struct Host {
 
 /// Reserves a connection for one request that starts soon.
 #[derive(Debug)]
-pub struct ReservedConnection(Arc<IdleConnections>);
+pub struct ReservedConnection(Arc<Connections>);
 
 impl Drop for ReservedConnection {
     fn drop(&mut self) {
@@ -125,27 +173,13 @@ impl Drop for ReservedConnection {
     }
 }
 
-impl IdleConnections {
+impl Connections {
     pub(super) fn new(idle_for: Duration) -> Arc<Self> {
         Arc::new(Self {
             hosts: Mutex::default(),
-            added: Notify::new(),
             opening_slots: Semaphore::new(MAX_OPENING),
             idle_for,
             reserved: AtomicU32::new(0),
-        })
-    }
-
-    /// A client with this layer only opens connections and keeps them, or only uses those that are open.
-    pub(super) fn layer<S>(
-        self: &Arc<Self>,
-        opens: bool,
-    ) -> impl Layer<S, Service = Connector<S>> + Clone + use<S> {
-        let connections = Arc::clone(self);
-        layer_fn(move |inner| Connector {
-            connections: Arc::clone(&connections),
-            opens,
-            inner,
         })
     }
 
@@ -176,17 +210,12 @@ impl IdleConnections {
             if host.is_failing {
                 return (count, 0);
             }
-            let open = host.open();
+            let open = host.usable();
             let target = reserved.saturating_add(count.min(host.width.saturating_add(1)));
             let missing = target.saturating_sub(open.saturating_add(host.opening));
             host.opening += missing;
             (open.saturating_sub(reserved), missing)
         })
-    }
-
-    /// Whether a request finds a connection.
-    pub(super) fn is_ready(&self, host: &str) -> bool {
-        self.with(host, |host| host.open() > 0)
     }
 
     pub(super) fn record_opening(&self, host: &str) {
@@ -214,111 +243,118 @@ impl IdleConnections {
         });
     }
 
-    /// A request starts on the most recently used connection, if there is one.
-    pub(super) fn record_start(&self, host: &str) {
-        self.with(host, |host| host.idle.pop_back());
+    /// Takes the most recently used connection that is open.
+    pub(super) fn take(self: &Arc<Self>, host: &str) -> Option<OpenConnection> {
+        let link = self.take_link(host)?;
+        Some(self.guard(link))
     }
 
-    /// A response was read to its end, and its connection stays open.
-    pub(super) fn record_idle(&self, host: &str) {
-        self.with(host, |host| host.idle.push_back(Instant::now()));
-    }
-
-    /// The client has no open connection.
-    pub(super) fn record_none(&self, host: &str) {
-        self.with(host, |host| host.idle.clear());
-    }
-
-    /// Closes connections that were not used for long.
-    pub(super) async fn close_unused(&self, host: &str) {
-        tokio::time::sleep(KEPT).await;
-        self.with(host, |_| ());
-    }
-
-    fn add(&self, host: &str, connection: Box<dyn Any + Send>) {
+    fn take_link(&self, host: &str) -> Option<Link> {
         self.with(host, |host| {
-            host.ready.push_back((connection, Instant::now()));
-        });
-        self.added.notify_waiters();
+            std::iter::from_fn(|| host.idle.pop()).find(Link::is_usable)
+        })
     }
 
-    /// An open connection; waits shortly for one that another request is returning.
-    async fn take<C>(&self, target: &Destination) -> Result<C, BoxError>
-    where
-        C: Read + Unpin + Send + 'static,
-    {
-        let last = Instant::now() + HANDOVER;
-        let last = target.until.map_or(last, |until| until.min(last));
-        loop {
-            let mut added = pin!(self.added.notified());
-            added.as_mut().enable();
-            while let Some((connection, _)) = self.with(&target.host, |host| host.ready.pop_back())
-            {
-                if let Ok(mut connection) = connection.downcast::<C>()
-                    && is_open(&mut *connection)
-                {
-                    return Ok(*connection);
-                }
-            }
-            if timeout_at(last, added).await.is_err() {
-                return Err(NotReady.into());
-            }
+    /// A connection that was opened for a request.
+    pub(super) fn opened(
+        self: &Arc<Self>,
+        origin: &Arc<Origin>,
+        opened: &Opened,
+    ) -> Option<OpenConnection> {
+        let (sender, is_proxied) = lock(&opened.0).take()?;
+        Some(self.guard(Link {
+            origin: Arc::clone(origin),
+            sender,
+            is_proxied,
+            was_used: false,
+            closes_at: Instant::now() + KEPT,
+        }))
+    }
+
+    fn guard(self: &Arc<Self>, link: Link) -> OpenConnection {
+        OpenConnection {
+            link: Some(link),
+            connections: Arc::clone(self),
+        }
+    }
+
+    /// Keeps a connection whose response was read to its end.
+    pub(super) fn add_used(self: &Arc<Self>, link: Link) {
+        self.add(Link {
+            was_used: true,
+            closes_at: Instant::now() + self.idle_for,
+            ..link
+        });
+    }
+
+    fn add(self: &Arc<Self>, link: Link) {
+        let origin = Arc::clone(&link.origin);
+        let is_watched = self.with(&origin.host, |host| {
+            host.idle.push(link);
+            std::mem::replace(&mut host.is_watched, true)
+        });
+        // Without a runtime no request follows.
+        if !is_watched && let Ok(runtime) = Handle::try_current() {
+            let connections = Arc::clone(self);
+            runtime.spawn(async move { connections.close_unused(&origin.host).await });
+        }
+    }
+
+    /// Closes connections that are not used for long, until none is left.
+    async fn close_unused(&self, host: &str) {
+        while let Some(next) = self.with(host, Host::close_unused) {
+            tokio::time::sleep_until(next).await;
         }
     }
 
     fn with<T>(&self, name: &str, work: impl FnOnce(&mut Host) -> T) -> T {
-        // No panic can leave it inconsistent.
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(host) = hosts.get_mut(name) {
-            host.close_unused(self.idle_for);
-            return work(host);
+        let mut hosts = lock(&self.hosts);
+        match hosts.get_mut(name) {
+            Some(host) => work(host),
+            None => work(hosts.entry(name.to_owned()).or_default()),
         }
-        work(hosts.entry(name.to_owned()).or_default())
     }
 }
 
 impl Host {
-    /// Connections that a request may find.
-    fn open(&self) -> u32 {
-        u32::try_from(self.ready.len() + self.idle.len()).unwrap_or(u32::MAX)
+    fn usable(&self) -> u32 {
+        let usable = self.idle.iter().filter(|link| link.is_usable());
+        u32::try_from(usable.count()).unwrap_or(u32::MAX)
     }
 
-    fn close_unused(&mut self, idle_for: Duration) {
-        while let Some(since) = self.idle.front()
-            && since.elapsed() >= idle_for
-        {
-            self.idle.pop_front();
-        }
-        while let Some((_, since)) = self.ready.front()
-            && since.elapsed() >= KEPT
-        {
-            self.ready.pop_front();
-            self.width = self.width.saturating_sub(MORE);
-        }
+    /// Returns when the next connection is to be closed; `None` if there is none, and no task watches them.
+    fn close_unused(&mut self) -> Option<Instant> {
+        let width = &mut self.width;
+        self.idle.retain(|link| {
+            let is_kept = link.is_usable();
+            if !is_kept && !link.was_used {
+                *width = width.saturating_sub(MORE);
+            }
+            is_kept
+        });
+        let next = self.idle.iter().map(|link| link.closes_at).min();
+        self.is_watched = next.is_some();
+        next
     }
 }
 
-/// Whether the server has neither closed the connection nor sent anything.
-fn is_open(connection: &mut (impl Read + Unpin)) -> bool {
-    let mut byte = [0; 1];
-    let mut buffer = ReadBuf::new(&mut byte);
-    let mut context = Context::from_waker(Waker::noop());
-    Pin::new(connection)
-        .poll_read(&mut context, buffer.unfilled())
-        .is_pending()
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // No panic can leave it inconsistent.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets a client's connector return each connection in an error.
+pub(super) fn layer<S>() -> impl Layer<S, Service = Connector<S>> + Clone {
+    layer_fn(Connector)
 }
 
 #[derive(Clone)]
-pub(super) struct Connector<S> {
-    connections: Arc<IdleConnections>,
-    opens: bool,
-    inner: S,
-}
+pub(super) struct Connector<S>(S);
 
 impl<S, R> Service<R> for Connector<S>
 where
     S: Service<R, Error = BoxError>,
-    S::Response: Read + Unpin + Send + 'static,
+    S::Response: Read + Write + Connection + Unpin + Send + 'static,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
@@ -326,20 +362,18 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
+        self.0.poll_ready(context)
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let connections = Arc::clone(&self.connections);
-        let target = TARGET.try_with(Destination::clone);
-        let connecting = self.opens.then(|| self.inner.call(request));
+        let connecting = self.0.call(request);
         Box::pin(async move {
-            let target = target?;
-            let Some(connecting) = connecting else {
-                return connections.take(&target).await;
-            };
-            connections.add(&target.host, Box::new(connecting.await?));
-            Err(Opened.into())
+            let stream = connecting.await?;
+            let is_proxied = stream.connected().is_proxied();
+            let (sender, connection) = http1::handshake(stream).await?;
+            // Its errors are those of its requests.
+            tokio::spawn(async move { drop(connection.await) });
+            Err(Opened(Mutex::new(Some((sender, is_proxied)))).into())
         })
     }
 }

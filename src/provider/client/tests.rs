@@ -19,7 +19,7 @@ fn client(url: &str, settings: &str) -> Client {
     let section = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");
     let section = section.parse().expect("toml");
     let provider = Provider::from_section("cellar", &section, &|_| None).expect("a provider");
-    Client::new(&provider, 4).expect("a client")
+    Client::new(&provider).expect("a client")
 }
 
 fn order(address: SocketAddr) -> Request<Bytes> {
@@ -267,19 +267,6 @@ async fn connection_is_not_used_after_its_idle_time() {
 }
 
 #[tokio::test]
-async fn request_without_an_open_connection_is_not_sent() {
-    let (listener, address) = listener().await;
-    let client = client(&format!("http://{address}"), "");
-    let unsent = client.exchange(order(address), None).await;
-    assert!(
-        matches!(unsent, Err(Unanswered::NotConnected)),
-        "{unsent:?}"
-    );
-    let visit = tokio::time::timeout(Duration::from_millis(20), listener.accept()).await;
-    assert!(visit.is_err(), "no connection is opened");
-}
-
-#[tokio::test]
 async fn connections_are_opened_ahead_for_what_the_rate_allows() {
     let (listener, address) = listener().await;
     let server = tokio::spawn(async move {
@@ -301,10 +288,15 @@ async fn connections_are_opened_ahead_for_what_the_rate_allows() {
     let reservation = client.reserve();
     assert_eq!(client.prepare(0, Some(20.0), ahead), 0, "it is reserved");
     drop(reservation);
-    let answer = client.exchange(order(address), None).await;
+    let request = order(address);
+    let open = client.connect(request.uri()).now_or_never();
+    let open = open.expect("one is open").expect("a connection");
+    let answer = client.exchange(open, request.clone()).await;
     assert_eq!(answer.expect("an answer").status(), 201);
-    // Its connection is open still, and is used again.
-    assert!(client.connect(&order(address)).await.expect("it is open"));
+    let open = client.connect(request.uri()).now_or_never();
+    drop(open.expect("it is open still, and used again"));
+    let open = client.connect(request.uri()).now_or_never();
+    assert!(open.is_some(), "a request that was not sent gives it back");
     server.abort();
 }
 
@@ -313,19 +305,15 @@ async fn connection_closed_before_its_first_request_is_not_used() {
     let (listener, address) = listener().await;
     let client = client(&format!("http://{address}"), "");
     let request = order(address);
-    let (opened, accepted) = tokio::join!(client.connect(&request), listener.accept());
-    assert!(!opened.expect("it opens"));
-    drop(accepted);
     let unsent = loop {
+        let (opened, accepted) = tokio::join!(client.connect(request.uri()), listener.accept());
+        drop(accepted);
         // The end of a connection is seen when the runtime looks at its sockets.
         tokio::time::sleep(Duration::from_millis(5)).await;
-        // Until the client can see that the server has closed it.
-        match client.exchange(order(address), None).await {
-            Err(Unanswered::Ended(_)) => {
-                let (opened, accepted) = tokio::join!(client.connect(&request), listener.accept());
-                opened.expect("it opens");
-                drop(accepted);
-            }
+        let opened = opened.expect("it opens");
+        match client.exchange(opened, request.clone()).await {
+            // Not seen yet.
+            Err(Unanswered::Ended(_)) => {}
             other => break other,
         }
     };
@@ -344,7 +332,7 @@ async fn connections_are_opened_a_hundred_at_once() {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..MAX_OPENING + 50 {
         let (client, request) = (client.clone(), request.clone());
-        tasks.spawn(async move { client.connect(&request).await });
+        tasks.spawn(async move { client.connect(request.uri()).await.map(drop) });
     }
     let mut opening = Vec::new();
     for _ in 0..MAX_OPENING {
