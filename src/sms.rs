@@ -93,6 +93,18 @@ pub struct Sms {
     pub claim: i64,
     /// Our id for the message at the provider; at most 36 characters.
     pub reference: String,
+    pub stored: StoredColumns,
+}
+
+/// Columns of a claimed message that only `sms_sent` needs.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct StoredColumns {
+    /// `None`: another program inserted it.
+    pub import_id: Option<i64>,
+    /// As in the row: `None` until another program or an import has computed it.
+    pub segments: Option<i32>,
+    pub dedupe_key: Option<String>,
+    pub created_at: Timestamp,
 }
 
 /// Phones and texts are personal data: neither is printed.

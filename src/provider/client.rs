@@ -174,7 +174,9 @@ impl Client {
             Arc::clone(&self.base)
         } else {
             let origin = Origin::of(uri);
-            Arc::new(origin.ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?)
+            Arc::new(
+                origin.ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?,
+            )
         };
         if let Some(open) = self.connections.take(&origin.host) {
             return Ok(open);

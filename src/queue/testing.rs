@@ -1,6 +1,6 @@
 //! A message for tests of decisions.
 
-use crate::sms::{Sms, Timestamp};
+use crate::sms::{Sms, StoredColumns, Timestamp};
 
 /// A message that was never attempted.
 pub(super) fn sms() -> Sms {
@@ -20,5 +20,6 @@ pub(super) fn sms() -> Sms {
         attempts: 0,
         claim: 1,
         reference: "r".to_owned(),
+        stored: StoredColumns::default(),
     }
 }

@@ -1,6 +1,6 @@
 //! What all parts of a running worker share.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::watch;
@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
-use crate::sms::Timestamp;
+use crate::sms::{Sms, Timestamp};
 use crate::store::{CampaignStop, ProviderPause, StoreError};
 
 pub(super) struct WorkerContext {
@@ -115,6 +115,8 @@ pub(super) struct Results {
     /// When they are decided.
     pub(super) now: Timestamp,
     pub(super) settlements: Vec<Settlement>,
+    /// Accepted messages as they were claimed, by id.
+    pub(super) claimed: HashMap<i64, Sms>,
     pub(super) campaign_stops: Vec<CampaignStop>,
     pub(super) pauses: Vec<ProviderPause>,
 }

@@ -226,6 +226,14 @@ pub(super) fn take_message(sms: &mut Sms, phone: Phone, from: Option<String>) ->
     }
 }
 
+/// Puts back what [`take_message`] took, and the phone that is stored now.
+pub(super) fn put_back(mut sms: Sms, message: Message) -> Sms {
+    message.phone.as_str().clone_into(&mut sms.phone);
+    sms.content = message.content;
+    sms.reference = message.reference;
+    sms
+}
+
 /// Reports the request even if its task is ended or panics: its messages are unknown then.
 struct ReportOnDrop<'a> {
     request: Option<InFlight>,
@@ -339,9 +347,7 @@ async fn attempt(
             started_us = started_at.as_micros(),
             "a request starts"
         );
-        let exchanged = in_flight
-            .transport
-            .exchange(in_flight, request, connected);
+        let exchanged = in_flight.transport.exchange(in_flight, request, connected);
         let response = match exchanged.await {
             Ok(response) => response,
             Err(Unanswered::NotConnected) => continue,

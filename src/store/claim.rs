@@ -15,10 +15,11 @@ use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::schema::{sms, worker};
 use super::settle;
+use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;
 use crate::queue::Settlement;
-use crate::sms::{Sms, State, Timestamp};
+use crate::sms::{Sms, State, StoredColumns, Timestamp};
 
 /// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are
 /// found when no rows are left after it.
@@ -99,6 +100,8 @@ pub(super) struct Candidate {
     attempts: i32,
     claim: i64,
     reference: Option<LossyText>,
+    dedupe_key: Option<LossyText>,
+    created_at: i64,
     due_at: i64,
     doubt_since: Option<i64>,
     claimed_provider: Option<String>,
@@ -140,6 +143,12 @@ impl Candidate {
                 Some(reference) => reference.text,
                 None => format!("{nonce}{}", self.id),
             },
+            stored: StoredColumns {
+                import_id: self.import_id,
+                segments: self.segments,
+                dedupe_key: self.dedupe_key.map(String::from),
+                created_at: Timestamp::from_millis(self.created_at),
+            },
         }
     }
 }
@@ -160,7 +169,7 @@ macro_rules! ready {
     ($campaign_id:expr, $count:expr) => {
         sms::table
             .filter(sms::campaign_id.eq($campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
+            .filter(in_state(State::Ready.code()))
             .order((sms::due_at, sms::id))
             .limit($count)
             .select(Candidate::as_select())
@@ -286,7 +295,7 @@ impl ClaimWrites {
                 ))
                 .execute(conn))?;
         }
-        settle::settle_all(connection, &self.not_sent, batch.now).await?;
+        settle::settle_all(connection, &self.not_sent, &HashMap::new(), batch.now).await?;
         Ok(())
     }
 
@@ -318,7 +327,7 @@ impl ClaimWrites {
             update(
                 sms::table
                     .filter(sms::id.eq_any(&list))
-                    .filter(sms::state.eq(State::Ready.code()))
+                    .filter(in_state(State::Ready.code()))
                     .filter(exists(worker::table.find(batch.worker_id)))
             )
             .set((

@@ -52,6 +52,15 @@ impl From<Vec<u8>> for LossyText {
     }
 }
 
+impl From<String> for LossyText {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            is_garbled: false,
+        }
+    }
+}
+
 impl Deref for LossyText {
     type Target = str;
 

@@ -7,6 +7,7 @@
 //! 4. write: `limits` stores what the limits allow next, `claim` marks the messages, `recipients` stores their phones.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::{QueryResult, update};
 
@@ -26,7 +27,7 @@ use crate::limit::{DeclaredLimits, PermitAllocator, provider_scope};
 use crate::queue::batch::{self, Batches};
 use crate::queue::{ProviderClaim, Settled, Settlement, Transition};
 use crate::rate::Rate;
-use crate::sms::Timestamp;
+use crate::sms::{Sms, Timestamp};
 
 /// A result, and the last claimed key of each campaign.
 type Committed = (CommitResult, HashMap<i64, ClaimKey>);
@@ -34,8 +35,18 @@ type Committed = (CommitResult, HashMap<i64, ClaimKey>);
 impl Store {
     /// Does all of the batch in one transaction.
     pub async fn commit(&self, batch: &CommitBatch) -> Result<CommitResult, StoreError> {
-        let (result, reached) =
-            transaction!(self, |connection| commit(connection, batch, &self.cursors))?;
+        // Where a message has changed since its claim, its row is read when the transaction is repeated.
+        let (is_repeated, none) = (AtomicBool::new(false), HashMap::new());
+        let claimed = || {
+            let is_repeated = is_repeated.swap(true, Ordering::Relaxed);
+            if is_repeated { &none } else { &batch.claimed }
+        };
+        let (result, reached) = transaction!(self, |connection| commit(
+            connection,
+            batch,
+            claimed(),
+            &self.cursors
+        ))?;
         for (campaign_id, key) in reached {
             self.cursors.advance(campaign_id, key);
         }
@@ -46,19 +57,20 @@ impl Store {
 async fn commit(
     connection: &mut Connection,
     batch: &CommitBatch,
+    claimed: &HashMap<i64, Sms>,
     cursors: &ClaimCursors,
 ) -> QueryResult<Committed> {
     let mut result = CommitResult::default();
     let found = if is_independent(batch) {
         let (settled, found) = independent!(
             connection,
-            |connection| settle::settle_all(connection, &batch.settlements, batch.now),
+            |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
             |connection| Found::search(connection, batch, cursors),
         )?;
         result.settled = settled;
         found
     } else {
-        (result.settled, result.released) = settle(connection, batch).await?;
+        (result.settled, result.released) = settle(connection, batch, claimed).await?;
         recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors).await?
@@ -110,15 +122,17 @@ async fn commit(
 async fn settle(
     connection: &mut Connection,
     batch: &CommitBatch,
+    claimed: &HashMap<i64, Sms>,
 ) -> QueryResult<(Vec<Settled>, usize)> {
     let Some(orphans) = &batch.orphans else {
-        let settled = settle::settle_all(connection, &batch.settlements, batch.now).await?;
+        let settled =
+            settle::settle_all(connection, &batch.settlements, claimed, batch.now).await?;
         return Ok((settled, 0));
     };
     let released = workers::orphans(connection, batch.worker_id, orphans).await?;
     // Together, because rows are locked in the order of their ids.
     let all = [batch.settlements.as_slice(), &released].concat();
-    let mut settled = settle::settle_all(connection, &all, batch.now).await?;
+    let mut settled = settle::settle_all(connection, &all, claimed, batch.now).await?;
     let released = settled
         .split_off(batch.settlements.len())
         .into_iter()

@@ -1,6 +1,6 @@
 //! What one transaction of a worker does, and its result.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::CampaignStatus;
@@ -10,7 +10,7 @@ use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;
 use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
 use crate::rate::{RateError, Rates};
-use crate::sms::Timestamp;
+use crate::sms::{Sms, Timestamp};
 
 /// The work of one transaction of a worker.
 ///
@@ -25,6 +25,8 @@ pub struct CommitBatch {
     /// How long after their permits the worker's requests start.
     pub tolerance: Tolerance,
     pub settlements: Vec<Settlement>,
+    /// Messages as they were claimed, by id: the rows of those that were accepted need not be read.
+    pub claimed: HashMap<i64, Sms>,
     /// Releases what this worker claimed without learning of it. No other commit of this worker may run: its claims
     /// would be released, and started when its answer arrives.
     pub orphans: Option<Orphans>,
@@ -47,6 +49,7 @@ impl CommitBatch {
             now,
             tolerance: Tolerance::MIN,
             settlements: Vec::new(),
+            claimed: HashMap::new(),
             orphans: None,
             campaign_stops: Vec::new(),
             pauses: Vec::new(),

@@ -544,7 +544,7 @@ async fn settle_open(
         }
     }
     let settlements: Vec<Settlement> = settlements.into_values().collect();
-    let settled = settle::settle_all(connection, &settlements, now).await?;
+    let settled = settle::settle_all(connection, &settlements, &HashMap::new(), now).await?;
     let mut changed_meanwhile = HashSet::new();
     for (settlement, settled) in settlements.iter().zip(settled) {
         match settlement.transition {

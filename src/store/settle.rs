@@ -15,15 +15,17 @@ use crate::queue::transition::{
     self, CertainFailure, NewState, ResolvedTransition, RowChange, SentCounts,
 };
 use crate::queue::{Settled, Settlement, Transition};
-use crate::sms::{Acceptance, Class, State, Timestamp};
+use crate::sms::{Acceptance, Class, Sms, State, Timestamp};
 
 /// The most messages that are settled in one statement.
 const GROUP: usize = 1_000;
 
-/// Stores settlements in their order; returns what was done with each.
+/// Stores settlements in their order; returns what was done with each. Of accepted messages that are in `claimed`, by
+/// their ids, no row is read: if one has changed since its claim, the transaction is repeated.
 pub(super) async fn settle_all(
     connection: &mut Connection,
     settlements: &[Settlement],
+    claimed: &HashMap<i64, Sms>,
     now: Timestamp,
 ) -> QueryResult<Vec<Settled>> {
     let mut settled = Vec::with_capacity(settlements.len());
@@ -33,7 +35,7 @@ pub(super) async fn settle_all(
         {
             settled.push(refund(connection, settlement, now).await?);
         } else {
-            settled.extend(settle_group(connection, group, now).await?);
+            settled.extend(settle_group(connection, group, claimed, now).await?);
         }
     }
     Ok(settled)
@@ -59,9 +61,10 @@ fn groups(settlements: &[Settlement]) -> Vec<&[Settlement]> {
 async fn settle_group(
     connection: &mut Connection,
     group: &[Settlement],
+    claimed: &HashMap<i64, Sms>,
     now: Timestamp,
 ) -> QueryResult<Vec<Settled>> {
-    let rows = read_rows(connection, group).await?;
+    let rows = read_rows(connection, group, claimed).await?;
     let requeued: Vec<(i64, i64)> = group
         .iter()
         .filter(|settlement| transition::is_requeue(settlement))
@@ -96,10 +99,24 @@ async fn settle_group(
 async fn read_rows(
     connection: &mut Connection,
     group: &[Settlement],
+    claimed: &HashMap<i64, Sms>,
 ) -> QueryResult<HashMap<i64, QueuedSms>> {
-    let mut ids: Vec<i64> = group.iter().map(|settlement| settlement.id).collect();
-    ids.sort_unstable();
+    let mut known = HashMap::with_capacity(group.len());
+    let mut ids = Vec::new();
     let is_sent = |settlement: &Settlement| matches!(settlement.transition, Transition::Sent(_));
+    for settlement in group {
+        let sms = claimed.get(&settlement.id);
+        let sms = sms.filter(|sms| sms.claim == settlement.claim);
+        if let (Some(sms), Transition::Sent(acceptance)) = (sms, &settlement.transition) {
+            known.insert(sms.id, QueuedSms::claimed(sms, acceptance.awaits_receipt));
+        } else {
+            ids.push(settlement.id);
+        }
+    }
+    if ids.is_empty() {
+        return Ok(known);
+    }
+    ids.sort_unstable();
     let rows: Vec<QueuedSms> = if group.iter().all(is_sent) {
         transitions::rows(connection, &ids).await?
     } else {
@@ -112,7 +129,8 @@ async fn read_rows(
                 .select(QueuedSms::as_select())
         )?
     };
-    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+    known.extend(rows.into_iter().map(|row| (row.id, row)));
+    Ok(known)
 }
 
 /// Of messages with their campaigns, the ids of those whose campaign has a wanted status. No campaign changes its

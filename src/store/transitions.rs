@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use diesel::dsl::case_when;
-use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+use diesel::dsl::{case_when, sql};
+use diesel::expression::SqlLiteral;
+use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
 use super::column_types::LossyText;
@@ -19,7 +20,7 @@ use crate::queue::transition::{
     CertainFailure, Doubt, NOT_STORED, Requeue, RowState, SentCounts, number_taken,
 };
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Sms, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
@@ -55,12 +56,21 @@ pub(super) struct QueuedSms {
 /// What each change of a message in the queue changes: its claim, its state, and the number of its late acceptances.
 pub(super) type Version = (i64, i32, i32);
 
+/// Whether a message is in this state. The state is part of the statement: if a parameter is compared with a column of
+/// partial indexes, SQLite compiles the statement again at each execution.
+#[diesel::dsl::auto_type]
+pub(super) fn in_state(state: i32) -> _ {
+    let state: SqlLiteral<Integer> = sql(&state.to_string());
+    sms::state.eq(state)
+}
+
 /// Whether no other transaction has changed the message since.
 #[diesel::dsl::auto_type]
 pub(super) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
+    let is_in_state: in_state = in_state(state);
     sms::claim
         .eq(claim)
-        .and(sms::state.eq(state))
+        .and(is_in_state)
         .and(sms::late_accepted.eq(late_accepted))
 }
 
@@ -91,6 +101,35 @@ pub(super) struct SentRow {
 }
 
 impl QueuedSms {
+    /// The row of a message as this worker claimed it, with its text and columns where they are needed. It is the row
+    /// still unless its version has changed.
+    pub(super) fn claimed(sms: &Sms, with_text: bool) -> Self {
+        let text = |text: &str| LossyText::from(if with_text { text } else { "" }.to_owned());
+        Self {
+            id: sms.id,
+            campaign_id: sms.campaign_id,
+            import_id: sms.stored.import_id,
+            phone: sms.phone.clone(),
+            content: text(&sms.content),
+            params: text(&sms.params),
+            segments: sms.stored.segments,
+            dedupe_key: sms.stored.dedupe_key.clone().map(LossyText::from),
+            state: State::Sending.code(),
+            in_doubt: sms.in_doubt,
+            attempts: sms.attempts,
+            claim: sms.claim,
+            reference: Some(sms.reference.clone().into()),
+            late_accepted: 0,
+            late_message_id: None,
+            late_claims: None,
+            late_provider: None,
+            late_awaits_receipt: None,
+            unknown_at: None,
+            doubt_claim: None,
+            created_at: sms.stored.created_at.as_millis(),
+        }
+    }
+
     pub(super) fn version(&self) -> Version {
         (self.claim, self.state, self.late_accepted)
     }

@@ -1,5 +1,7 @@
 //! Workers: their rows and heartbeats, and the messages of dead workers.
 
+use std::collections::HashMap;
+
 use diesel::{QueryResult, delete, update};
 
 use super::connection::prelude::*;
@@ -186,6 +188,6 @@ async fn reclaim(
         transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
     });
     let unknown: Vec<Settlement> = unknown.collect();
-    settle::settle_all(connection, &unknown, now).await?;
+    settle::settle_all(connection, &unknown, &HashMap::new(), now).await?;
     Ok(unknown.len() as u64)
 }

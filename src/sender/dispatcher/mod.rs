@@ -348,6 +348,7 @@ impl Dispatcher {
         let results = std::mem::take(&mut self.results);
         CommitBatch {
             settlements: results.settlements,
+            claimed: results.claimed,
             campaign_stops: results.campaign_stops,
             pauses: results.pauses,
             tolerance: self.timing.tolerance(),

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use super::Dispatcher;
 use crate::activity::ActivityCounts;
 use crate::instant::SteadyMicros;
+use crate::provider::Message;
 use crate::queue::{Transition, retry};
 use crate::sender::breaker::FailedRequest;
 use crate::sender::lookup::LookupEvent;
-use crate::sender::request::{Finished, InFlight, RequestEnd};
-use crate::sms::{Outcome, Timestamp};
+use crate::sender::request::{Finished, InFlight, RequestEnd, put_back};
+use crate::sms::{Outcome, Sms, Timestamp};
 use crate::store::CampaignStatus;
 
 impl Dispatcher {
@@ -92,6 +93,17 @@ impl Dispatcher {
         }
         let progress = &self.context.progress;
         progress.record(now, request.campaign_id, provider.name(), counts);
+        if counts.sent > 0 {
+            self.keep_claimed(request.rows, request.messages);
+        }
+    }
+
+    /// Keeps messages of which some were accepted, as they were claimed.
+    fn keep_claimed(&mut self, rows: Vec<Sms>, messages: Vec<Message>) {
+        for (sms, message) in rows.into_iter().zip(messages) {
+            let sms = put_back(sms, message);
+            self.results.claimed.insert(sms.id, sms);
+        }
     }
 
     /// Puts requests back into the queue that must not be started.

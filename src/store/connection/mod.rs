@@ -42,6 +42,9 @@ pub(super) use url::{ServerKind, ServerUrl, with_password};
 
 /// The most rows of one statement.
 pub(super) const ROWS: usize = 1_000;
+/// The most rows that [`pieces`] leaves together below that.
+const PIECE: usize = 128;
+const STEP: usize = 16;
 
 /// After this time without traffic the system asks whether the host of a server is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -171,18 +174,18 @@ macro_rules! load_shared {
     };
 }
 
-/// Loads and locks rows, except those that another transaction has locked.
+/// Loads and locks rows, except those that another transaction has locked. The statement stays prepared.
 macro_rules! load_skipping_locked {
     ($connection:expr, $query:expr) => {{
-        use $crate::store::connection::Connection;
+        use $crate::store::connection::{Connection, Prepared};
         match $connection {
-            Connection::Sqlite(conn) => diesel::RunQueryDsl::load($query, &mut **conn),
+            Connection::Sqlite(conn) => diesel::RunQueryDsl::load(Prepared($query), &mut **conn),
             Connection::Postgres(conn) => {
-                let query = $query.for_update().skip_locked();
+                let query = Prepared($query.for_update().skip_locked());
                 diesel_async::RunQueryDsl::load(query, &mut &**conn).await
             }
             Connection::Mysql(conn) => {
-                let query = $query.for_update().skip_locked();
+                let query = Prepared($query.for_update().skip_locked());
                 diesel_async::RunQueryDsl::load(query, &mut **conn).await
             }
         }
@@ -579,11 +582,16 @@ pub(super) fn in_list<T: Clone>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     values
 }
 
-/// Rows in pieces of [`ROWS`] or of a power of two, so that few different statements are prepared.
+/// Rows in pieces of few different sizes, so that few different statements are prepared: of [`ROWS`], else of at most
+/// [`PIECE`], in steps of [`STEP`] from there on.
 pub(super) fn pieces<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
-        let size = rows.len().checked_ilog2().map(|power| 1 << power)?;
-        let size = if rows.len() < ROWS { size } else { ROWS };
+        let size = match rows.len() {
+            0 => return None,
+            left if left >= ROWS => ROWS,
+            left if left >= STEP => left.min(PIECE) / STEP * STEP,
+            left => left,
+        };
         rows.split_off(..size)
     })
 }
