@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diesel::dsl::{case_when, exists};
 use diesel::sql_types::{BigInt, Nullable, Text};
-use diesel::{QueryResult, update};
+use diesel::{QueryResult, QueryableByName, update};
 use rand::RngExt;
 
 use super::column_types::LossyText;
@@ -85,7 +85,7 @@ impl ClaimCursors {
 }
 
 /// A due message, locked but not yet claimed.
-#[derive(Clone, Queryable, Selectable)]
+#[derive(Clone, Queryable, QueryableByName, Selectable)]
 #[diesel(table_name = sms)]
 pub(super) struct Candidate {
     pub(super) id: i64,
@@ -216,7 +216,9 @@ async fn candidates_after(
         connection,
         ready!(wanted.campaign_id, count)
             .filter(sms::due_at.eq(due_at))
-            .filter(sms::id.gt(id))
+            .filter(sms::id.gt(id)),
+        by "sms_due",
+        [wanted.campaign_id, due_at, id, count]
     );
     let mut rows = same?;
     let missing = count - i64::try_from(rows.len()).unwrap_or(count);
@@ -225,7 +227,9 @@ async fn candidates_after(
             connection,
             ready!(wanted.campaign_id, missing)
                 .filter(sms::due_at.gt(due_at))
-                .filter(sms::due_at.le(wanted.now))
+                .filter(sms::due_at.le(wanted.now)),
+            by "sms_due",
+            [wanted.campaign_id, due_at, wanted.now.as_millis(), missing]
         );
         rows.extend(later?);
     }

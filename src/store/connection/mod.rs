@@ -28,6 +28,7 @@ use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
 
 use super::{StoreError, StoreErrorKind};
+pub(super) use mysql::by_index;
 pub use pool::all_closed;
 pub(super) use pool::{Lane, Location, Pool, PooledConnection};
 pub use probe::Probe;
@@ -175,7 +176,20 @@ macro_rules! load_shared {
 }
 
 /// Loads and locks rows, except those that another transaction has locked. The statement stays prepared.
+///
+/// With `by` MySQL and MariaDB use all columns of this index: otherwise they may start at its first entry that equals
+/// the constants of the query, and read deleted entries. The values are those of the query's parameters.
 macro_rules! load_skipping_locked {
+    ($connection:expr, $query:expr, by $index:literal, $values:expr) => {
+        match &mut *$connection {
+            $crate::store::connection::Connection::Mysql(conn) => {
+                let query = $query.for_update().skip_locked();
+                let query = $crate::store::connection::by_index(&query, $index, $values)?;
+                diesel_async::RunQueryDsl::load(query, &mut **conn).await
+            }
+            other => $crate::store::connection::load_skipping_locked!(other, $query),
+        }
+    };
     ($connection:expr, $query:expr) => {{
         use $crate::store::connection::{Connection, Prepared};
         match $connection {

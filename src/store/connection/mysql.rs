@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use diesel::mysql::{Mysql, MysqlQueryBuilder};
+use diesel::query_builder::{BoxedSqlQuery, QueryBuilder as _, QueryFragment, SqlQuery};
+use diesel::sql_types::BigInt;
+use diesel::{QueryResult, sql_query};
 use diesel_async::AsyncMysqlConnection;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
 use super::probe::refuse_unsupported;
-use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl};
+use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, Prepared, ServerUrl};
 use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch; diesel's sessions are at UTC.
@@ -81,6 +85,23 @@ pub(super) const ERRORS: KnownErrors<5> = [
         ],
     ),
 ];
+
+/// A query of one table with the index that it must use, and the values of its parameters.
+pub(in crate::store) fn by_index<const VALUES: usize>(
+    query: &impl QueryFragment<Mysql>,
+    index: &str,
+    values: [i64; VALUES],
+) -> QueryResult<Prepared<BoxedSqlQuery<'static, Mysql, SqlQuery>>> {
+    let mut builder = MysqlQueryBuilder::new();
+    query.to_sql(&mut builder, &Mysql)?;
+    let hint = format!(" FORCE INDEX (`{index}`) WHERE ");
+    let sql = builder.finish().replacen(" WHERE ", &hint, 1);
+    let query = values.into_iter().fold(
+        sql_query(sql).into_boxed(),
+        BoxedSqlQuery::bind::<BigInt, i64>,
+    );
+    Ok(Prepared(query))
+}
 
 /// Connects to one host; an error if it must be writable and is not.
 pub(super) async fn connect(
