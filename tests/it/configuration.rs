@@ -3,6 +3,7 @@
 use smsq::sandbox::SandboxConfig;
 
 use crate::support::practice::Practice;
+use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
 use crate::support::{Scratch, snapshot};
 
@@ -460,6 +461,28 @@ url = "http://127.0.0.1:1/send"
 headers = { X-From = "{{ from }}" }
 json = { to = "{{ phone }}" }
 "#;
+
+#[test]
+fn request_through_a_proxy_names_the_gateway_and_the_password() {
+    let proxy = Scripted::start("201 Created", r#"{"id": "m-1"}"#);
+    let scratch = Scratch::new();
+    scratch.write_cellar("http://gateway.example:8080");
+    let address = proxy.url().replace("http://", "http://kim:secret@");
+    let ran = scratch.run_with(
+        ["providers", "test", "cellar", "--to", "+447400123456"],
+        &[("http_proxy", &address)],
+    );
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let [head] = proxy.heads().try_into().expect("one request");
+    let head = head.to_lowercase();
+    for part in [
+        "post http://gateway.example:8080/messages http/1.1\r\n",
+        "host: gateway.example:8080\r\n",
+        "proxy-authorization: basic a2ltonnly3jlda==\r\n",
+    ] {
+        assert!(head.contains(part), "{head}");
+    }
+}
 
 #[test]
 fn missing_sender_and_text_are_reported_before_sending() {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Scripted {
     address: SocketAddr,
     is_over: Arc<AtomicBool>,
-    /// The first line of each request.
-    lines: Arc<Mutex<Vec<String>>>,
+    /// The first line and the headers of each request.
+    heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
@@ -25,10 +25,10 @@ impl Scripted {
         let gateway = Self {
             address: listener.local_addr().expect("an address"),
             is_over: Arc::default(),
-            lines: Arc::default(),
+            heads: Arc::default(),
         };
         let is_over = Arc::clone(&gateway.is_over);
-        let lines = Arc::clone(&gateway.lines);
+        let heads = Arc::clone(&gateway.heads);
         let answers = responses.iter().map(|(status, body)| {
             format!(
                 "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
@@ -44,11 +44,11 @@ impl Scripted {
                     break;
                 }
                 let (answers, next) = (Arc::clone(&answers), Arc::clone(&next));
-                let lines = Arc::clone(&lines);
+                let heads = Arc::clone(&heads);
                 std::thread::spawn(move || {
                     // The client may have disconnected.
                     let _ = client
-                        .and_then(|mut client| converse(&mut client, &answers, &next, &lines));
+                        .and_then(|mut client| converse(&mut client, &answers, &next, &heads));
                 });
             }
         });
@@ -61,9 +61,16 @@ impl Scripted {
 
     /// The methods and paths of all requests so far.
     pub(crate) fn requests(&self) -> Vec<String> {
-        let lines = self.lines.lock().expect("not poisoned");
-        let line = |line: &String| line.trim().trim_end_matches(" HTTP/1.1").to_owned();
-        lines.iter().map(line).collect()
+        let first = |head: &String| {
+            let line = head.lines().next().unwrap_or_default();
+            line.trim_end_matches(" HTTP/1.1").to_owned()
+        };
+        self.heads().iter().map(first).collect()
+    }
+
+    /// The first lines and headers of all requests so far.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.heads.lock().expect("not poisoned").clone()
     }
 }
 
@@ -80,14 +87,13 @@ fn converse(
     client: &mut TcpStream,
     answers: &[String],
     next: &AtomicUsize,
-    lines: &Mutex<Vec<String>>,
+    heads: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
     let mut request = BufReader::new(client.try_clone()?);
-    let mut first = String::new();
-    if request.read_line(&mut first)? == 0 {
+    let mut head = String::new();
+    if request.read_line(&mut head)? == 0 {
         return Ok(());
     }
-    lines.lock().expect("not poisoned").push(first);
     let mut length = 0;
     loop {
         let mut line = String::new();
@@ -100,7 +106,9 @@ fn converse(
         if line.trim().is_empty() {
             break;
         }
+        head.push_str(&line);
     }
+    heads.lock().expect("not poisoned").push(head);
     request.read_exact(&mut vec![0; length])?;
     let index = next.fetch_add(1, Ordering::Relaxed);
     let last = answers.len() - 1;
