@@ -24,7 +24,7 @@ use super::Provider;
 use super::redact::{MAX_EXCERPT, cut};
 use super::status::outcome_of;
 use crate::sms::{Class, Failure, Outcome};
-use connections::{Connections, Link, Opened, Origin};
+use connections::{Connections, Destination, Link, Opened};
 
 pub use connections::{OpenConnection, ReservedConnection};
 
@@ -49,7 +49,7 @@ pub struct Client {
     opener: reqwest::Client,
     connections: Arc<Connections>,
     /// Of the provider's URL.
-    base: Arc<Origin>,
+    base: Arc<Destination>,
     proxies: Option<Arc<Matcher>>,
     timeout: Duration,
     connect: Duration,
@@ -103,11 +103,13 @@ impl Client {
         };
         let url = &provider.config().url;
         let base = url[..url::Position::BeforePath].parse();
-        let base = base.ok().and_then(|uri| Origin::of(&uri));
+        let base = base.ok().and_then(|uri| Destination::of(&uri));
         let base = base.ok_or_else(|| failed("its `url` has no host".to_owned()))?;
         let tls = tls(provider).map_err(|error| failed(error.to_string()))?;
         let opener = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
+            // For the `CONNECT` of a proxy.
+            .user_agent(AGENT)
             .http1_only()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
@@ -170,37 +172,38 @@ impl Client {
 
     /// Takes an open connection for a request to this URI, or opens one. `Err` is the outcome if none can be opened.
     pub async fn connect(&self, uri: &Uri) -> Result<OpenConnection, Outcome> {
-        let origin = if self.base.is_of(uri) {
+        let destination = if self.base.is_of(uri) {
             Arc::clone(&self.base)
         } else {
-            let origin = Origin::of(uri);
+            let destination = Destination::of(uri);
             Arc::new(
-                origin.ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?,
+                destination
+                    .ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?,
             )
         };
-        if let Some(open) = self.connections.take(&origin.host) {
+        if let Some(open) = self.connections.take(&destination.host) {
             return Ok(open);
         }
-        self.connections.record_opening(&origin.host);
+        self.connections.record_opening(&destination.host);
         let (client, (result, opened)) = (self.clone(), oneshot::channel());
         // In a task, so that a caller that stops waiting leaves an open connection for the next one.
-        tokio::spawn(async move { drop(result.send(client.open(&origin).await)) });
+        tokio::spawn(async move { drop(result.send(client.open(&destination).await)) });
         match opened.await {
             Ok(opened) => opened.map_err(Outcome::from),
             Err(_) => Err(not_sent("no connection: connecting was cancelled")),
         }
     }
 
-    async fn open(&self, origin: &Arc<Origin>) -> Result<OpenConnection, Unreachable> {
+    async fn open(&self, destination: &Arc<Destination>) -> Result<OpenConnection, Unreachable> {
         let slot = self.connections.opening_slot().await;
         let began = Instant::now();
-        let request = self.opener.get(format!("{}/", origin.host));
+        let request = self.opener.get(format!("{}/", destination.host));
         let error = request.send().await.err();
         drop(slot);
         let opened = error.as_ref().and_then(|error| cause::<Opened>(error));
-        let opened = opened.and_then(|opened| self.connections.opened(origin, opened));
+        let opened = opened.and_then(|opened| self.connections.opened(destination, opened));
         let took = opened.is_some().then(|| began.elapsed());
-        self.connections.record_opened(&origin.host, took);
+        self.connections.record_opened(&destination.host, took);
         if let Some(connection) = opened {
             return Ok(connection);
         }
@@ -209,7 +212,7 @@ impl Client {
             is_certificate: fault.is_some(),
             reason: match (fault, error) {
                 (Some(fault), _) => {
-                    let (_, host) = origin.host.split_once("://").unwrap_or_default();
+                    let (_, host) = destination.host.split_once("://").unwrap_or_default();
                     format!("the certificate of `{host}` {fault}")
                 }
                 (None, Some(error)) if error.is_timeout() => late(self.connect),
@@ -248,7 +251,7 @@ impl Client {
         }
         let headers = request.headers_mut();
         let own = [
-            (HOST, &link.origin.authority),
+            (HOST, &link.destination.authority),
             (USER_AGENT, &AGENT),
             (ACCEPT, &ANY),
         ];

@@ -63,8 +63,10 @@ impl StopSignal {
         }
     }
 
-    pub(super) fn subscribe(&self) -> watch::Receiver<bool> {
-        self.sender.subscribe()
+    /// Waits until the worker must stop.
+    pub(super) async fn stopped(&self) {
+        // The sender is not dropped before this.
+        let _ = self.sender.subscribe().wait_for(|stop| *stop).await;
     }
 
     /// Stops the worker as soon as the user stops the run. Ends if no one can.

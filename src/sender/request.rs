@@ -297,7 +297,6 @@ async fn attempt(
     context: &WorkerContext,
     started_at: &mut SteadyMicros,
 ) -> RequestEnd {
-    let mut stop = context.stop.subscribe();
     for _ in 0..CONNECTS {
         // The connection comes first: what is checked below must hold when the first byte is written.
         let (mut made, mut request) = match build(in_flight, context) {
@@ -307,7 +306,7 @@ async fn attempt(
         let connected = tokio::select! {
             biased;
             connected = in_flight.transport.connect(&request) => connected,
-            _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
+            () = context.stop.stopped() => return RequestEnd::Released,
         };
         let connected = match connected {
             Ok(connected) => connected,
@@ -320,7 +319,7 @@ async fn attempt(
         if let Some(start_at) = in_flight.permit.start_at {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|stop| *stop) => return RequestEnd::Released,
+                () = context.stop.stopped() => return RequestEnd::Released,
                 () = wait_for_permit(&context.clock, start_at, in_flight) => {}
             }
         }

@@ -59,7 +59,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Where requests go.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct Destination {
     uri: Uri,
     /// Scheme, host and port, without the default port, by which connections are counted.
     pub(super) host: String,
@@ -67,7 +67,7 @@ pub(super) struct Origin {
     pub(super) authority: HeaderValue,
 }
 
-impl Origin {
+impl Destination {
     /// `None`: the URI is not absolute.
     pub(super) fn of(uri: &Uri) -> Option<Self> {
         let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
@@ -92,7 +92,7 @@ impl Origin {
 /// A connection for one request at a time.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) origin: Arc<Origin>,
+    pub(super) destination: Arc<Destination>,
     pub(super) sender: SendRequest<Full<Bytes>>,
     /// A proxy reads the requests on it.
     pub(super) is_proxied: bool,
@@ -122,7 +122,7 @@ impl OpenConnection {
         if link.is_usable() {
             return Some(link);
         }
-        self.connections.take_link(&link.origin.host)
+        self.connections.take_link(&link.destination.host)
     }
 }
 
@@ -258,12 +258,12 @@ impl Connections {
     /// A connection that was opened for a request.
     pub(super) fn opened(
         self: &Arc<Self>,
-        origin: &Arc<Origin>,
+        destination: &Arc<Destination>,
         opened: &Opened,
     ) -> Option<OpenConnection> {
         let (sender, is_proxied) = lock(&opened.0).take()?;
         Some(self.guard(Link {
-            origin: Arc::clone(origin),
+            destination: Arc::clone(destination),
             sender,
             is_proxied,
             was_used: false,
@@ -288,15 +288,15 @@ impl Connections {
     }
 
     fn add(self: &Arc<Self>, link: Link) {
-        let origin = Arc::clone(&link.origin);
-        let is_watched = self.with(&origin.host, |host| {
+        let destination = Arc::clone(&link.destination);
+        let is_watched = self.with(&destination.host, |host| {
             host.idle.push(link);
             std::mem::replace(&mut host.is_watched, true)
         });
         // Without a runtime no request follows.
         if !is_watched && let Ok(runtime) = Handle::try_current() {
             let connections = Arc::clone(self);
-            runtime.spawn(async move { connections.close_unused(&origin.host).await });
+            runtime.spawn(async move { connections.close_unused(&destination.host).await });
         }
     }
 

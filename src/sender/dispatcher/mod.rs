@@ -280,7 +280,6 @@ impl Dispatcher {
             wake = wake.min(claim_at);
         }
         let is_stopping = self.context.is_stopping();
-        let mut stop = self.context.stop.subscribe();
         let (mut lookup, mut maintenance, mut outcome, mut finished) = (None, None, None, None);
         let (bottleneck, began) = (self.bottleneck(), Instant::now());
         tokio::select! {
@@ -289,7 +288,7 @@ impl Dispatcher {
             request = self.finished.recv() => finished = request,
             event = self.lookups.next_event() => lookup = event,
             event = self.maintenance.recv() => maintenance = event,
-            _ = stop.wait_for(|stop| *stop), if !is_stopping => {}
+            () = self.context.stop.stopped(), if !is_stopping => {}
             () = tokio::time::sleep_until(wake) => {}
         }
         self.context.progress.add_wait(bottleneck, began.elapsed());
