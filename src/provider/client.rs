@@ -102,9 +102,11 @@ impl Client {
             reason,
         };
         let url = &provider.config().url;
-        let base = url[..url::Position::BeforePath].parse();
-        let base = base.ok().and_then(|uri| Destination::of(&uri));
-        let base = base.ok_or_else(|| failed("its `url` has no host".to_owned()))?;
+        let base = url[..url::Position::BeforePath]
+            .parse()
+            .ok()
+            .and_then(|uri| Destination::of(&uri))
+            .ok_or_else(|| failed("its `url` has no host".to_owned()))?;
         let tls = tls(provider).map_err(|error| failed(error.to_string()))?;
         let opener = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
@@ -175,11 +177,9 @@ impl Client {
         let destination = if self.base.is_of(uri) {
             Arc::clone(&self.base)
         } else {
-            let destination = Destination::of(uri);
-            Arc::new(
-                destination
-                    .ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?,
-            )
+            Destination::of(uri)
+                .map(Arc::new)
+                .ok_or_else(|| not_sent("cannot build the request: its URL has no host"))?
         };
         if let Some(open) = self.connections.take(&destination.host) {
             return Ok(open);
@@ -200,8 +200,10 @@ impl Client {
         let request = self.opener.get(format!("{}/", destination.host));
         let error = request.send().await.err();
         drop(slot);
-        let opened = error.as_ref().and_then(|error| cause::<Opened>(error));
-        let opened = opened.and_then(|opened| self.connections.opened(destination, opened));
+        let opened = error
+            .as_ref()
+            .and_then(|error| cause::<Opened>(error))
+            .and_then(|opened| self.connections.opened(destination, opened));
         let took = opened.is_some().then(|| began.elapsed());
         self.connections.record_opened(&destination.host, took);
         if let Some(connection) = opened {
