@@ -38,8 +38,11 @@ impl Store {
         // Where a message has changed since its claim, its row is read when the transaction is repeated.
         let (is_repeated, none) = (AtomicBool::new(false), HashMap::new());
         let claimed = || {
-            let is_repeated = is_repeated.swap(true, Ordering::Relaxed);
-            if is_repeated { &none } else { &batch.claimed }
+            if is_repeated.swap(true, Ordering::Relaxed) {
+                &none
+            } else {
+                &batch.claimed
+            }
         };
         let (result, reached) = transaction!(self, |connection| commit(
             connection,

@@ -105,8 +105,9 @@ async fn read_rows(
     let mut ids = Vec::new();
     let is_sent = |settlement: &Settlement| matches!(settlement.transition, Transition::Sent(_));
     for settlement in group {
-        let sms = claimed.get(&settlement.id);
-        let sms = sms.filter(|sms| sms.claim == settlement.claim);
+        let sms = claimed
+            .get(&settlement.id)
+            .filter(|sms| sms.claim == settlement.claim);
         if let (Some(sms), Transition::Sent(acceptance)) = (sms, &settlement.transition) {
             known.insert(sms.id, QueuedSms::claimed(sms, acceptance.awaits_receipt));
         } else {

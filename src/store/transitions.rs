@@ -227,10 +227,11 @@ pub(super) async fn to_sent(
         for (version, row) in versions.iter().zip(rows) {
             ids.entry(*version).or_default().push(row.id);
         }
+        // First what shows that a message has changed: one that is already in `sms_sent` cannot be inserted.
         independent!(
             connection,
-            |connection| async { insert_all!(connection, sms_sent::table, rows) },
             |connection| delete_unchanged(connection, &ids),
+            |connection| async { insert_all!(connection, sms_sent::table, rows) },
         )?;
     }
     Ok(())

@@ -289,8 +289,11 @@ async fn connections_are_opened_ahead_for_what_the_rate_allows() {
     assert_eq!(client.prepare(0, Some(20.0), ahead), 0, "it is reserved");
     drop(reservation);
     let request = order(address);
-    let open = client.connect(request.uri()).now_or_never();
-    let open = open.expect("one is open").expect("a connection");
+    let open = client
+        .connect(request.uri())
+        .now_or_never()
+        .expect("one is open")
+        .expect("a connection");
     let answer = client.exchange(open, request.clone()).await;
     assert_eq!(answer.expect("an answer").status(), 201);
     let open = client.connect(request.uri()).now_or_never();
@@ -310,8 +313,8 @@ async fn connection_closed_before_its_first_request_is_not_used() {
         drop(accepted);
         // The end of a connection is seen when the runtime looks at its sockets.
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let opened = opened.expect("it opens");
-        match client.exchange(opened, request.clone()).await {
+        let connection = opened.expect("it opens");
+        match client.exchange(connection, request.clone()).await {
             // Not seen yet.
             Err(Unanswered::Ended(_)) => {}
             other => break other,

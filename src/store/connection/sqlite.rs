@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use diesel::connection::{Connection, LoadConnection, SimpleConnection};
 use diesel::prelude::*;
 use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::Error;
+use diesel::result::{DatabaseErrorKind, Error};
 use diesel::sql_types::Untyped;
 use diesel::sqlite::{Sqlite, SqliteConnection};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -221,6 +221,10 @@ fn has_log(path: &str) -> bool {
 
 pub(super) fn store_error(path: &str, error: &Error) -> StoreError {
     let text = message(error);
+    // Only the store's own `conflict` has this kind.
+    if let Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) = error {
+        return StoreError::new(path, StoreErrorKind::Busy, text);
+    }
     classify(path, &text.to_lowercase(), || text.clone())
 }
 

@@ -1,12 +1,14 @@
 //! Late results: results of a claim that is not the current one. A late acceptance always counts.
 
-use smsq::queue::{Settled, Transition};
+use std::collections::HashMap;
+
+use smsq::queue::{Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Sms};
-use smsq::store::{Audited, CampaignFilter, CampaignStatus, RetryFilter};
+use smsq::store::{Audited, CampaignFilter, CampaignStatus, CommitBatch, RetryFilter};
 
 use super::test_queue::{
-    NOW, PROVIDER, TestQueue, again, failed, failure, on_every_engine, released, rows, sent,
-    unknown,
+    NOW, PROVIDER, TestQueue, again, commit_batch, failed, failure, on_every_engine, released,
+    rows, sent, unknown,
 };
 
 /// Reclaims the one message of the oldest worker.
@@ -48,6 +50,52 @@ async fn assert_stale(queue: &TestQueue, sms: &Sms, transitions: &[Transition]) 
 /// Where a message is, and how many of its attempts are counted.
 fn place_and_attempts(queue: &TestQueue, sms: &Sms) -> (String, i64) {
     (queue.place(sms.id), queue.number("attempts", sms.id))
+}
+
+/// Settles a message as accepted, by what its worker has in memory since the claim.
+async fn settle_as_claimed(queue: &TestQueue, worker_id: i64, sms: &Sms) -> Settled {
+    let settlement = Settlement {
+        id: sms.id,
+        claim: sms.claim,
+        provider: PROVIDER.to_owned(),
+        transition: Transition::Sent(Acceptance::default()),
+    };
+    let batch = CommitBatch {
+        settlements: vec![settlement],
+        claimed: HashMap::from([(sms.id, sms.clone())]),
+        ..commit_batch(worker_id, NOW)
+    };
+    let committed = queue.store.commit(&batch).await.expect("a commit");
+    committed.settled[0]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn acceptance_by_the_claim_in_memory_finds_a_changed_row() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        for repetition in 0..2 {
+            // The answer to the first commit may have been lost.
+            let settled = settle_as_claimed(queue, worker.id, &sms).await;
+            assert_eq!(settled, Settled::Done, "{repetition}");
+        }
+        assert_eq!(
+            (queue.place(sms.id), accepted(queue)),
+            ("sent".to_owned(), 1)
+        );
+    })
+    .await;
+    on_every_engine(async |queue| {
+        let (_, worker_id, sms) = reclaimed(queue).await;
+        let settled = settle_as_claimed(queue, worker_id, &sms).await;
+        assert_eq!(settled, Settled::Late);
+        assert_eq!(
+            (queue.place(sms.id), accepted(queue)),
+            ("sent".to_owned(), 1)
+        );
+    })
+    .await;
 }
 
 fn accepted(queue: &TestQueue) -> i64 {
