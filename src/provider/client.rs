@@ -241,17 +241,17 @@ impl Client {
 
     /// The request as it is written: with the path only, unless a proxy needs the whole URL.
     fn written(&self, request: Request<Bytes>, link: &Link) -> Request<Full<Bytes>> {
-        let mut request = request.map(Full::new);
+        let mut written = request.map(Full::new);
         if let Some(proxies) = self.proxies.as_ref().filter(|_| link.is_proxied) {
-            let proxy = proxies.intercept(request.uri());
+            let proxy = proxies.intercept(written.uri());
             if let Some(password) = proxy.as_ref().and_then(|proxy| proxy.basic_auth()) {
-                let headers = request.headers_mut();
+                let headers = written.headers_mut();
                 headers.insert(PROXY_AUTHORIZATION, password.clone());
             }
-        } else if let Some(path) = request.uri().path_and_query() {
-            *request.uri_mut() = path.clone().into();
+        } else if let Some(path) = written.uri().path_and_query() {
+            *written.uri_mut() = path.clone().into();
         }
-        let headers = request.headers_mut();
+        let headers = written.headers_mut();
         let own = [
             (HOST, &link.destination.authority),
             (USER_AGENT, &AGENT),
@@ -260,7 +260,7 @@ impl Client {
         for (name, value) in own {
             headers.entry(name).or_insert_with(|| value.clone());
         }
-        request
+        written
     }
 
     /// The response, and whether it was read to its end.
@@ -330,12 +330,13 @@ async fn read_answer(
             None => ExchangeError::Lost(error.into_error()),
         })?
         .into_parts();
-    let answer = answer.insert(Response::from_parts(parts, BytesMut::new()));
+    let read = answer
+        .insert(Response::from_parts(parts, BytesMut::new()))
+        .body_mut();
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame?.into_data() else {
             continue;
         };
-        let read = answer.body_mut();
         let fits = chunk.len().min(MAX_ANSWER - read.len());
         read.extend_from_slice(&chunk[..fits]);
         if fits < chunk.len() {
