@@ -192,7 +192,9 @@ fn outage_in_doubt_leaves_only_what_was_in_flight_unknown() {
     let unknown = status["unknown"].as_u64().expect("a count");
     // Every probe waits for at least 25 ms, then 50 ms, then 100 ms.
     let probes = 2_000 / 100 + 2;
-    assert!(unknown <= CONCURRENCY + 5 + probes, "{status}");
+    // Those in flight when the outage began say little: others that started later were accepted. Five more open
+    // the breaker, and as many can be in flight then.
+    assert!(unknown <= 2 * CONCURRENCY + 5 + probes, "{status}");
     assert_eq!(status["sent"], MESSAGES - unknown, "{status}");
     let seen = gateway.stats();
     assert_eq!(seen.distinct_recipients, MESSAGES - unknown, "{seen:?}");
