@@ -105,13 +105,17 @@ impl Dispatcher {
     fn plan_claims(&mut self, batch: &mut CommitBatch) {
         let now = self.context.clock.instant();
         let share = self.provider_share();
-        // With slack, permits from before the end of the commit are good, and no request waits for its own.
-        // Together with the horizon it leaves permits that are good for these claims.
-        let first_permit = self
-            .committer
-            .expected()
-            .saturating_sub(self.timing.slack() / 2)
+        // With slack, permits from before the end of the commit are good, and no request waits for its own: it starts
+        // at least the clock's error after it.
+        let (expected, early) = (self.committer.expected(), self.timing.slack() / 2);
+        let first_permit = expected
+            .saturating_sub(early)
             .min(self.context.lease.claim_span() / 2);
+        let ready_before = early.saturating_sub(expected);
+        // Together with the horizon it leaves permits that are good for these claims.
+        let from = now
+            .plus(first_permit)
+            .minus(self.context.clock.error().min(ready_before));
         let horizon = self.horizon();
         let (mut free, mut left) = (self.free(), self.left());
         let most_ahead = self.most_ahead();
@@ -129,7 +133,7 @@ impl Dispatcher {
                 requests,
                 prefetch: requests.min(prefetch),
                 messages,
-                first_permit,
+                from,
                 horizon,
             };
             if let Some(claim) = state.plan_claim(&room, batch.now, now) {

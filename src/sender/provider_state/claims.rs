@@ -40,8 +40,8 @@ pub(in crate::sender) struct ClaimRoom {
     /// How many of these requests start when others end.
     pub(in crate::sender) prefetch: u32,
     pub(in crate::sender) messages: u32,
-    /// How long after now the first permit may be.
-    pub(in crate::sender) first_permit: Duration,
+    /// The first permit may be at this instant.
+    pub(in crate::sender) from: DbMicros,
     /// For how long after the first permit others are asked for.
     pub(in crate::sender) horizon: Duration,
 }
@@ -127,9 +127,8 @@ impl ProviderState {
             return None;
         }
         let requests = fresh.min(messages);
-        let from = instant.plus(room.first_permit);
         Some(ProviderClaim {
-            until: from.plus(room.horizon),
+            until: room.from.plus(room.horizon),
             held: self
                 .awaiting_permit
                 .iter()
@@ -139,7 +138,7 @@ impl ProviderState {
             max_messages: messages,
             max_requests: requests,
             campaigns: self.take_turn(requests, now),
-            ..self.empty_claim(from)
+            ..self.empty_claim(room.from)
         })
     }
 

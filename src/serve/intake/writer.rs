@@ -17,7 +17,7 @@ use crate::store::{
 };
 
 /// The most messages of one transaction, unless one request has more.
-const MAX_ROWS: usize = 1_000;
+const MAX_ROWS: usize = 2_000;
 /// Commits begin at least this long after each other, unless as many messages wait: every commit takes time from the
 /// workers of the database.
 const COMMIT_EVERY: Duration = Duration::from_millis(10);
