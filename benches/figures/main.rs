@@ -89,7 +89,7 @@ fn main() -> anyhow::Result<()> {
     }
     if is_chosen("receipts") {
         say("fetching and applying delivery receipts, compared with the sqlite3 shell");
-        figures.push(receipts::measure()?);
+        figures.extend(receipts::measure()?);
     }
     if is_chosen("intake") {
         say("taking messages over HTTP, compared with bare axum");

@@ -1,5 +1,6 @@
 //! Delivery receipts per second of `smsq receipts`, from the first request to the last state, compared with the sqlite3
-//! shell, which imports as many rows into a table and updates as many messages by an index.
+//! shell, which imports as many rows into a table and updates as many messages by an index. And messages sent per second
+//! while their receipts are fetched, compared with none.
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -17,7 +18,15 @@ const ROUNDS: u32 = 3;
 /// Longer than sending takes, so that all receipts are there at once.
 const DELAY: Duration = Duration::from_secs(30);
 
-pub(crate) fn measure() -> anyhow::Result<Figure> {
+/// While these are sent, most of their receipts are fetched.
+const SENT: u32 = 150_000;
+const SEND: [&str; 3] = ["send", "--concurrency", "64"];
+
+pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
+    Ok(vec![fetched()?, sent_meanwhile()?])
+}
+
+fn fetched() -> anyhow::Result<Figure> {
     let (mut smsq, mut shell) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         smsq.push(receive()?);
@@ -35,8 +44,46 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
     })
 }
 
-fn rate(began: Instant) -> f64 {
-    f64::from(RECEIPTS) / began.elapsed().as_secs_f64()
+fn sent_meanwhile() -> anyhow::Result<Figure> {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        without.push(send(false)?);
+        with.push(send(true)?);
+        progress(&with, &without);
+    }
+    let (with, without) = (median(with), median(without));
+    Ok(Figure {
+        what: "messages sent per second, with their receipts fetched and applied".to_owned(),
+        smsq: per_second(with),
+        measured: per_second(without),
+        baseline: "the same without receipts".to_owned(),
+        ratio: with / without,
+    })
+}
+
+/// Messages sent per second, with receipts 0.1 s after each message.
+fn send(with_receipts: bool) -> anyhow::Result<f64> {
+    let workspace = Workspace::new(program()?)?;
+    let faults = workspace.path("faults.toml");
+    std::fs::write(&faults, "[receipts]\ndelay = \"100ms\"\n")?;
+    let gateway = Gateway::start(&["--faults", &faults.to_string_lossy()])?;
+    let more = format!(
+        "[providers.sandbox.receipts]\nenabled = {with_receipts}\nevery = \"1s\"\nrate = \"1000/s\""
+    );
+    queue(&workspace, SENT.into(), &gateway, &more)?;
+    let began = Instant::now();
+    let sent = workspace.json(&SEND)?;
+    let rate = rate(SENT, began);
+    ensure!(sent["sent"] == SENT, "not all was sent: {sent}");
+    let status = workspace.json(&["status"])?;
+    let delivered = status["delivery"]["delivered"].as_u64().unwrap_or(0);
+    let least = u64::from(if with_receipts { SENT / 4 * 3 } else { 0 });
+    ensure!(delivered >= least, "few receipts were applied: {status}");
+    Ok(rate)
+}
+
+fn rate(count: u32, began: Instant) -> f64 {
+    f64::from(count) / began.elapsed().as_secs_f64()
 }
 
 fn receive() -> anyhow::Result<f64> {
@@ -52,7 +99,7 @@ fn receive() -> anyhow::Result<f64> {
     std::thread::sleep(DELAY);
     let began = Instant::now();
     let received = workspace.json(&["receipts"])?;
-    let rate = rate(began);
+    let rate = rate(RECEIPTS, began);
     let delivered = &received["delivery"]["delivered"];
     ensure!(*delivered == RECEIPTS, "not all was delivered: {received}");
     Ok(rate)
@@ -92,5 +139,5 @@ fn import() -> anyhow::Result<f64> {
         ".import --csv receipts.csv receipt",
         "UPDATE sent SET state = receipt.state FROM receipt WHERE receipt.name = sent.name;",
     ])?;
-    Ok(rate(began))
+    Ok(rate(RECEIPTS, began))
 }

@@ -232,6 +232,17 @@ impl LocalLimiter {
         limit.map(|per_second| self.pace.per_second * SLACK_FACTOR <= per_second)
     }
 
+    /// How many messages or segments start in this time at the current pace.
+    pub fn starts_within(&self, span: Duration) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and rates are positive"
+        )]
+        let count = (self.pace.per_second * span.as_secs_f64()) as u32;
+        count
+    }
+
     /// Whether the provider asked to slow down, and the limit has not grown back yet.
     pub fn is_slowed(&self) -> bool {
         self.part < 1.0

@@ -23,10 +23,6 @@ use crate::store::{CommitBatch, CommitResult, Orphans};
 /// limits allow for.
 const LONGEST_HORIZON: Duration = Duration::from_secs(4);
 
-/// How many times the requests that may be in flight are claimed ahead at most. A fast gateway answers all of them before
-/// the commit that settles the first of them ends.
-const MOST_AHEAD: u32 = 3;
-
 impl Dispatcher {
     /// Decides what to settle and what to claim.
     pub(super) fn plan(&mut self) -> CommitBatch {
@@ -117,14 +113,13 @@ impl Dispatcher {
             .plus(first_permit)
             .minus(self.context.clock.error().min(ready_before));
         let horizon = self.horizon();
-        let (mut free, mut left) = (self.free(), self.left());
-        let most_ahead = self.most_ahead();
+        let (mut free, mut left, ahead) = (self.free(), self.left(), self.early());
         for state in &mut self.providers {
             for campaign in state.campaigns_mut() {
                 campaign.check_window(batch.now, self.timing.tolerance);
             }
             let messages = saturated(left);
-            let prefetch = state.prefetch().min(share * most_ahead);
+            let prefetch = state.prefetch(share, ahead);
             let requests = (share + prefetch)
                 .saturating_sub(state.claimed())
                 .min(free + prefetch)
@@ -240,13 +235,9 @@ impl Dispatcher {
         }
     }
 
-    /// How many times a provider's share of the concurrency is claimed ahead at most. With limits
-    /// it is once while commits are slow, because permits would pass before their requests start.
-    fn most_ahead(&self) -> u32 {
-        let mut working = self.providers.iter().filter(|state| state.has_work());
-        let is_limited = working.find_map(ProviderState::has_slack).is_some();
-        let is_slow = self.committer.expected() * 4 > self.timing.slack();
-        if is_limited && is_slow { 1 } else { MOST_AHEAD }
+    /// How long after its plan a request that is claimed early starts at most: half of the slack after its commit.
+    fn early(&self) -> Duration {
+        self.committer.expected() + self.timing.slack() / 2
     }
 
     /// How many more requests of a provider may be in flight.
@@ -271,9 +262,9 @@ impl Dispatcher {
             return None;
         }
         let (now, share) = (self.context.clock.now(), self.provider_share());
-        let is_open = |state: &&ProviderState| {
-            state.claimed() < share + state.prefetch().min(share * self.most_ahead())
-        };
+        let early = self.early();
+        let is_open =
+            |state: &&ProviderState| state.claimed() < share + state.prefetch(share, early);
         let open = self.providers.iter().filter(is_open);
         open.filter_map(|state| state.wakes_at(now)).min()
     }

@@ -31,6 +31,9 @@ use crate::text::duration;
 use claims::per_second;
 pub(super) use claims::{ClaimRoom, PlanTime};
 
+/// How many times the requests that may be in flight are claimed ahead at most. A fast gateway answers all of them before
+/// the commit that settles the first of them ends.
+const MOST_AHEAD: u32 = 3;
 /// A claimed request that did not start is released rather than held for longer than this.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 /// The pause after "too fast" where the provider names none; it doubles each time.
@@ -196,13 +199,19 @@ impl ProviderState {
     }
 
     /// How many requests to claim early, so that none waits for a commit: as many as end during the commit
-    /// that claims them, and as many as end during the next one.
-    pub(super) fn prefetch(&self) -> u32 {
-        let is_bound = self.has_slack() == Some(false);
-        if is_bound || self.breaker.is_open() {
+    /// that claims them, and as many as end during the next one. With a limit, only those that start within `early`,
+    /// because the permits of others would pass.
+    pub(super) fn prefetch(&self, share: u32, early: Duration) -> u32 {
+        let most = match self.has_slack() {
+            Some(false) => 0,
+            Some(true) => self.limiter.starts_within(early),
+            None => u32::MAX,
+        };
+        if self.breaker.is_open() {
             return 0;
         }
-        self.ended_in_commit.saturating_mul(2)
+        let ended = self.ended_in_commit.saturating_mul(2);
+        ended.min(most).min(share.saturating_mul(MOST_AHEAD))
     }
 
     /// Whether its limits and those of its campaigns allow far more than is started; `None` without a
