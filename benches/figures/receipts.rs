@@ -27,13 +27,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
 }
 
 fn fetched() -> anyhow::Result<Figure> {
-    let (mut smsq, mut shell) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        smsq.push(receive()?);
-        shell.push(import()?);
-        progress(&smsq, &shell);
-    }
-    let (smsq, shell) = (median(smsq), median(shell));
+    let (smsq, shell) = medians(receive, import)?;
     Ok(Figure {
         what: "delivery receipts fetched, stored and applied per second".to_owned(),
         smsq: per_second(smsq),
@@ -45,13 +39,7 @@ fn fetched() -> anyhow::Result<Figure> {
 }
 
 fn sent_meanwhile() -> anyhow::Result<Figure> {
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        without.push(send(false)?);
-        with.push(send(true)?);
-        progress(&with, &without);
-    }
-    let (with, without) = (median(with), median(without));
+    let (with, without) = medians(|| send(true), || send(false))?;
     Ok(Figure {
         what: "messages sent per second, with their receipts fetched and applied".to_owned(),
         smsq: per_second(with),
@@ -59,6 +47,20 @@ fn sent_meanwhile() -> anyhow::Result<Figure> {
         baseline: "the same without receipts".to_owned(),
         ratio: with / without,
     })
+}
+
+/// The medians of the rounds, of smsq and of what it is compared with.
+fn medians(
+    smsq: impl Fn() -> anyhow::Result<f64>,
+    baseline: impl Fn() -> anyhow::Result<f64>,
+) -> anyhow::Result<(f64, f64)> {
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        here.push(smsq()?);
+        there.push(baseline()?);
+        progress(&here, &there);
+    }
+    Ok((median(here), median(there)))
 }
 
 /// Messages sent per second, with receipts 0.1 s after each message.

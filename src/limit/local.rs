@@ -518,6 +518,7 @@ mod tests {
         assert_eq!(limiter.has_slack(Some(1e9)), Some(false));
         limiter.record_started(messages(10), at(200_000));
         // 20 in 0.2 s.
+        assert_eq!(limiter.starts_within(Duration::from_secs(1)), 100);
         assert_eq!(limiter.has_slack(Some(400.0)), Some(true));
         assert_eq!(limiter.has_slack(Some(399.9)), Some(false));
         limiter.record_started(messages(30), at(299_999));

@@ -113,7 +113,7 @@ impl Dispatcher {
             .plus(first_permit)
             .minus(self.context.clock.error().min(ready_before));
         let horizon = self.horizon();
-        let (mut free, mut left, ahead) = (self.free(), self.left(), self.early());
+        let (mut free, mut left, ahead) = (self.free(), self.left(), self.ahead());
         for state in &mut self.providers {
             for campaign in state.campaigns_mut() {
                 campaign.check_window(batch.now, self.timing.tolerance);
@@ -236,7 +236,7 @@ impl Dispatcher {
     }
 
     /// How long after its plan a request that is claimed early starts at most: half of the slack after its commit.
-    fn early(&self) -> Duration {
+    fn ahead(&self) -> Duration {
         self.committer.expected() + self.timing.slack() / 2
     }
 
@@ -262,9 +262,9 @@ impl Dispatcher {
             return None;
         }
         let (now, share) = (self.context.clock.now(), self.provider_share());
-        let early = self.early();
+        let ahead = self.ahead();
         let is_open =
-            |state: &&ProviderState| state.claimed() < share + state.prefetch(share, early);
+            |state: &&ProviderState| state.claimed() < share + state.prefetch(share, ahead);
         let open = self.providers.iter().filter(is_open);
         open.filter_map(|state| state.wakes_at(now)).min()
     }

@@ -199,12 +199,12 @@ impl ProviderState {
     }
 
     /// How many requests to claim early, so that none waits for a commit: as many as end during the commit
-    /// that claims them, and as many as end during the next one. With a limit, only those that start within `early`,
+    /// that claims them, and as many as end during the next one. With a limit, only those that start within `ahead`,
     /// because the permits of others would pass.
-    pub(super) fn prefetch(&self, share: u32, early: Duration) -> u32 {
+    pub(super) fn prefetch(&self, share: u32, ahead: Duration) -> u32 {
         let most = match self.has_slack() {
             Some(false) => 0,
-            Some(true) => self.limiter.starts_within(early),
+            Some(true) => self.limiter.starts_within(ahead),
             None => u32::MAX,
         };
         if self.breaker.is_open() {
