@@ -258,14 +258,16 @@ impl Dispatcher {
 
     /// When there may be something to claim next.
     pub(super) fn wakes_at(&self) -> Option<DbMicros> {
-        if !self.may_claim() || self.left() == 0 {
+        if !self.may_claim() {
             return None;
         }
-        let (now, share) = (self.context.clock.now(), self.provider_share());
+        let (now, share, left) = (self.context.clock.now(), self.provider_share(), self.left());
         let ahead = self.ahead();
-        let is_open =
-            |state: &&ProviderState| state.claimed() < share + state.prefetch(share, ahead);
-        let open = self.providers.iter().filter(is_open);
+        let has_room = |state: &&ProviderState| {
+            state.awaits_permit()
+                || (left > 0 && state.claimed() < share + state.prefetch(share, ahead))
+        };
+        let open = self.providers.iter().filter(has_room);
         open.filter_map(|state| state.wakes_at(now)).min()
     }
 

@@ -47,16 +47,19 @@ pub(in crate::sender) struct ClaimRoom {
 }
 
 impl ProviderState {
-    /// Whether requests that wait can get a permit now.
-    fn is_permit_due(&self, instant: DbMicros) -> bool {
-        !self.awaiting_permit.is_empty() && self.next_permit_at <= instant
+    /// How many requests wait for a permit and may get one now.
+    fn waiting(&self, instant: DbMicros) -> u32 {
+        if self.next_permit_at > instant {
+            return 0;
+        }
+        u32::try_from(self.awaiting_permit.len()).unwrap_or(u32::MAX)
     }
 
     /// How many of `free` requests it could start now, apart from its limits.
     fn could_use(&self, free: u32, now: Timestamp, instant: DbMicros) -> u32 {
         let may_ask = now >= self.paused_until && instant >= self.next_at;
         let is_due = || self.campaigns.iter().any(|state| state.is_due(now));
-        if !may_ask || !(self.is_permit_due(instant) || is_due()) {
+        if !may_ask || !(self.waiting(instant) > 0 || is_due()) {
             return 0;
         }
         match self.breaker.allowed(now) {
@@ -93,8 +96,9 @@ impl ProviderState {
         now: Timestamp,
         instant: DbMicros,
     ) -> Option<ProviderClaim> {
-        let has_waiting = self.is_permit_due(instant);
-        let usable = self.could_use(room.requests.max(u32::from(has_waiting)), now, instant);
+        // Those that wait count as in flight already.
+        let waiting = self.waiting(instant);
+        let usable = self.could_use(room.requests.saturating_add(waiting), now, instant);
         if usable == 0 {
             return None;
         }
@@ -106,13 +110,8 @@ impl ProviderState {
             return None;
         }
         // Requests that wait come first; a probe is a single one.
-        let (waiting, fresh) = match self.breaker.allowed(now) {
-            Allowed::One if has_waiting => (1, 0),
-            _ if has_waiting => (self.awaiting_permit.len(), usable.min(room.requests)),
-            _ => (0, usable.min(room.requests)),
-        };
-        let waiting = waiting.min(startable as usize);
-        let fresh = fresh.min(startable - u32::try_from(waiting).unwrap_or(startable));
+        let waiting = waiting.min(startable);
+        let fresh = room.requests.min(startable - waiting);
         self.limiter.look_ahead(room.horizon * 2);
         let size = self.max_batch(now);
         let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
@@ -132,7 +131,7 @@ impl ProviderState {
             held: self
                 .awaiting_permit
                 .iter()
-                .take(waiting)
+                .take(waiting as usize)
                 .map(InFlight::reservation)
                 .collect(),
             max_messages: messages,

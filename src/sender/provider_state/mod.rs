@@ -184,6 +184,11 @@ impl ProviderState {
         self.in_flight + u32::try_from(self.awaiting_permit.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether claimed requests wait for another permit.
+    pub(super) fn awaits_permit(&self) -> bool {
+        !self.awaiting_permit.is_empty()
+    }
+
     /// These, and requests that were claimed ahead.
     pub(super) fn claimed(&self) -> u32 {
         self.busy() + u32::try_from(self.claimed_ahead.len()).unwrap_or(u32::MAX)
@@ -414,8 +419,9 @@ impl ProviderState {
     /// When it may have something to do next, apart from results.
     pub(super) fn wakes_at(&self, now: Timestamp) -> Option<DbMicros> {
         let next_at = self.campaigns.iter().filter_map(CampaignState::next_at);
-        let held_at =
-            (!self.awaiting_permit.is_empty()).then(|| self.next_permit_at.timestamp().max(now));
+        let held_at = self
+            .awaits_permit()
+            .then(|| self.next_permit_at.timestamp().max(now));
         let due_at = next_at.chain(held_at).min()?;
         let allowed_at = match self.breaker.allowed(now) {
             Allowed::None(None) => return None,

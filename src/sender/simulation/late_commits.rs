@@ -1,6 +1,7 @@
 //! Commits that take up to three leases: what they claim is not released meanwhile, and is not started afterwards. The
 //! checks find a sender that does either.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use super::faults::{DbFaults, Delays};
+use super::history::Start;
 use super::provider::{Faults, SimProvider};
 use super::{Simulation, WorkerSpec};
 use crate::sender::{Ended, SendError};
@@ -147,4 +149,44 @@ async fn commits_slower_than_half_a_lease_end_the_run() {
     let totals = simulation.check().await;
     assert_eq!(simulation.world.starts(), 0, "{totals:?}");
     assert_eq!(totals.queued, 100, "nothing is left behind: {totals:?}");
+}
+
+/// Late answers to commits whose permits have passed meanwhile, with a limit that does not bind: as many requests wait
+/// for other permits as may be in flight.
+#[tokio::test(start_paused = true)]
+async fn requests_with_passed_permits_soon_get_others() {
+    let (mut late, mut started) = (0, 0);
+    for seed in 0..4 {
+        let mut world = SimProvider::new(seed, Faults::default());
+        world.latency = SECOND / 5;
+        let mut simulation = Simulation::new(world, "2000/s", 3_000).await;
+        simulation.settings.sender.concurrency = 64;
+        let worker = WorkerSpec {
+            db_faults: Arc::new(DbFaults {
+                slow: Duration::from_millis(10),
+                late: Some(Delays {
+                    random: Mutex::new(StdRng::seed_from_u64(seed)),
+                    part: 0.03,
+                    span: SECOND / 2..=SECOND / 2,
+                }),
+                ..DbFaults::default()
+            }),
+            ..simulation.worker()
+        };
+        simulation.work_as(worker).await;
+        let totals = simulation.check().await;
+        assert_eq!(totals.sent, 3_000, "{totals:?}");
+        let history = simulation.history(totals).await;
+        let of = |start: &Start| (start.sms_id, start.claim);
+        let starts: HashSet<(i64, i64)> = history.starts.iter().map(of).collect();
+        for claim in &history.claims {
+            if claim.answered - claim.began > SECOND / 2 {
+                late += 1;
+                started += usize::from(starts.contains(&(claim.sms_id, claim.claim)));
+            }
+        }
+    }
+    // The others were released: their next commit was late, too, and no request waits for a second.
+    assert!(late > 200, "{late}");
+    assert!(started * 5 > late * 4, "{started} of {late} started");
 }
