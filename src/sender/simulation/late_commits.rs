@@ -180,7 +180,7 @@ async fn requests_with_passed_permits_soon_get_others() {
         let of = |start: &Start| (start.sms_id, start.claim);
         let starts: HashSet<(i64, i64)> = history.starts.iter().map(of).collect();
         for claim in &history.claims {
-            if claim.answered - claim.began > SECOND / 2 {
+            if claim.answered.saturating_sub(claim.began) > SECOND / 2 {
                 late += 1;
                 started += usize::from(starts.contains(&(claim.sms_id, claim.claim)));
             }
