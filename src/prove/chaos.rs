@@ -109,23 +109,38 @@ impl<'a> Chaos<'a> {
         }
         // Workers may wait for what only an operator changes.
         self.wait_while(|chaos| chaos.commands.first()).await?;
-        let world = &mut *self.world;
-        for index in 0..world.campaigns.len() {
-            let (name, limit) = (&world.campaigns[index].name, world.campaigns[index].limit);
+        for index in 0..self.world.campaigns.len() {
+            let campaign = &self.world.campaigns[index];
+            let (name, limit) = (&campaign.name, campaign.limit);
             let (resume, cancel) = (format!("resume {name}"), format!("cancel {name}"));
             let set = format!("set {name} --window none --rate {limit}/s");
-            world.must_end(&resume, &[0]).await?;
-            world.must_end(&set, &[0]).await?;
-            if world.operators.cancelled[index] && world.random.random_bool(0.3) {
-                world.must_end(&cancel, &[0]).await?;
+            self.must_succeed(&resume).await?;
+            self.must_succeed(&set).await?;
+            if self.world.operators.cancelled[index] && self.world.random.random_bool(0.3) {
+                self.must_succeed(&cancel).await?;
             }
             for list in 0..2 {
-                let line = import(&world.campaigns, index, list);
-                world.must_end(&line, &[0]).await?;
+                let line = import(&self.world.campaigns, index, list);
+                self.must_succeed(&line).await?;
             }
         }
         self.wait_for_takeovers().await?;
         self.wait_while(|chaos| chaos.workers.first()).await
+    }
+
+    /// Runs a command until it succeeds. A worker that is stopped until others send its messages may have locked what the
+    /// command changes.
+    async fn must_succeed(&mut self, line: &str) -> Result<(), ProveError> {
+        let deadline = Instant::now() + self.world.patience;
+        while self
+            .world
+            .try_command(line, &[0], deadline)
+            .await?
+            .is_none()
+        {
+            self.repair(false)?;
+        }
+        Ok(())
     }
 
     /// Waits until none is left.

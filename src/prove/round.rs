@@ -201,23 +201,35 @@ impl World {
     /// Runs a command until it ends with one of these codes: nothing disturbs it, except a database that is unavailable for
     /// a while.
     pub(super) async fn must_end(&self, line: &str, codes: &[i32]) -> Result<Ending, ProveError> {
-        let arguments = words(line);
         let deadline = Instant::now() + self.patience;
         loop {
-            let mut process = self.environment.start(&arguments)?;
-            let problem = match process.ended(self.patience).await? {
-                Some(ending) if ending.code.is_some_and(|code| codes.contains(&code)) => {
-                    return Ok(ending);
-                }
-                Some(ending) => format!("ended with {:?}: {}", ending.code, ending.stderr.trim()),
-                None => "does not end".to_owned(),
-            };
-            let is_away = problem.starts_with("ended with Some(2)");
-            if !is_away || Instant::now() > deadline {
-                return Err(ProveError::Command(format!("{} {problem}", process.name)));
+            if let Some(ending) = self.try_command(line, codes, deadline).await? {
+                return Ok(ending);
             }
-            tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    /// Runs a command once; `None` if the database is unavailable before the deadline.
+    pub(super) async fn try_command(
+        &self,
+        line: &str,
+        codes: &[i32],
+        deadline: Instant,
+    ) -> Result<Option<Ending>, ProveError> {
+        let mut process = self.environment.start(&words(line))?;
+        let problem = match process.ended(self.patience).await? {
+            Some(ending) if ending.code.is_some_and(|code| codes.contains(&code)) => {
+                return Ok(Some(ending));
+            }
+            Some(ending) => format!("ended with {:?}: {}", ending.code, ending.stderr.trim()),
+            None => "does not end".to_owned(),
+        };
+        let is_away = problem.starts_with("ended with Some(2)");
+        if !is_away || Instant::now() > deadline {
+            return Err(ProveError::Command(format!("{} {problem}", process.name)));
+        }
+        tokio::time::sleep(AGAIN).await;
+        Ok(None)
     }
 
     /// Reads the tables, as soon as the database is there.
