@@ -263,12 +263,11 @@ impl Dispatcher {
         }
         let (now, share, left) = (self.context.clock.now(), self.provider_share(), self.left());
         let ahead = self.ahead();
-        let has_room = |state: &&ProviderState| {
-            state.awaits_permit()
-                || (left > 0 && state.claimed() < share + state.prefetch(share, ahead))
+        let wakes_at = |state: &ProviderState| {
+            let has_room = left > 0 && state.claimed() < share + state.prefetch(share, ahead);
+            state.wakes_at(now, has_room)
         };
-        let open = self.providers.iter().filter(has_room);
-        open.filter_map(|state| state.wakes_at(now)).min()
+        self.providers.iter().filter_map(wakes_at).min()
     }
 
     pub(super) fn provider_index(&self, provider: &str) -> Option<usize> {

@@ -110,8 +110,8 @@ impl ProviderState {
             return None;
         }
         // Requests that wait come first; a probe is a single one.
-        let waiting = waiting.min(startable);
-        let fresh = room.requests.min(startable - waiting);
+        let held = waiting.min(startable);
+        let fresh = room.requests.min(startable - held);
         self.limiter.look_ahead(room.horizon * 2);
         let size = self.max_batch(now);
         let most = MAX_CLAIM.max(fresh).min(fresh.saturating_mul(size));
@@ -121,7 +121,7 @@ impl ProviderState {
         if messages < most {
             self.limiter.set_bound(instant);
         }
-        if messages == 0 && waiting == 0 {
+        if messages == 0 && held == 0 {
             self.next_at = self.limiter.next_at(size, instant).unwrap_or(instant);
             return None;
         }
@@ -131,7 +131,7 @@ impl ProviderState {
             held: self
                 .awaiting_permit
                 .iter()
-                .take(waiting as usize)
+                .take(held as usize)
                 .map(InFlight::reservation)
                 .collect(),
             max_messages: messages,

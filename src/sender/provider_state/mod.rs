@@ -184,11 +184,6 @@ impl ProviderState {
         self.in_flight + u32::try_from(self.awaiting_permit.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether claimed requests wait for another permit.
-    pub(super) fn awaits_permit(&self) -> bool {
-        !self.awaiting_permit.is_empty()
-    }
-
     /// These, and requests that were claimed ahead.
     pub(super) fn claimed(&self) -> u32 {
         self.busy() + u32::try_from(self.claimed_ahead.len()).unwrap_or(u32::MAX)
@@ -416,12 +411,13 @@ impl ProviderState {
             .for_each(CampaignState::forget_times);
     }
 
-    /// When it may have something to do next, apart from results.
-    pub(super) fn wakes_at(&self, now: Timestamp) -> Option<DbMicros> {
-        let next_at = self.campaigns.iter().filter_map(CampaignState::next_at);
-        let held_at = self
-            .awaits_permit()
-            .then(|| self.next_permit_at.timestamp().max(now));
+    /// When it may have something to do next, apart from results: with room for another request when a message is due,
+    /// and when a request that waits may get a permit.
+    pub(super) fn wakes_at(&self, now: Timestamp, has_room: bool) -> Option<DbMicros> {
+        let with_room = self.campaigns.iter().filter(|_| has_room);
+        let next_at = with_room.filter_map(CampaignState::next_at);
+        let held_at =
+            (!self.awaiting_permit.is_empty()).then(|| self.next_permit_at.timestamp().max(now));
         let due_at = next_at.chain(held_at).min()?;
         let allowed_at = match self.breaker.allowed(now) {
             Allowed::None(None) => return None,
