@@ -13,6 +13,7 @@
 //! - [`secret`]: settings that are never shown
 //! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; rate limits; sending windows and time zones;
 //!   templates and segments
+//! - [`senders`]: which of a provider's senders sends to a phone
 //! - [`import`]: from a file to the queue
 //! - [`store`]: the database, and the only module with SQL
 //! - [`provider`]: HTTP requests for messages, outcomes from responses; the only HTTP client
@@ -54,6 +55,7 @@ pub mod report;
 pub mod sandbox;
 pub mod secret;
 pub mod sender;
+pub mod senders;
 pub mod serve;
 pub mod service_manager;
 pub mod sms;

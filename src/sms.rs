@@ -64,11 +64,30 @@ pub fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Identifies a part of a campaign's queue: the messages of one sender of a provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId {
+    pub campaign_id: i64,
+    /// 0: the part that is not divided.
+    pub lane: i32,
+}
+
+impl LaneId {
+    /// The part of a campaign's queue that is not divided.
+    pub const fn undivided(campaign_id: i64) -> Self {
+        Self {
+            campaign_id,
+            lane: 0,
+        }
+    }
+}
+
 /// One message as a worker has claimed it: a row of table `sms` in state *sending*.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sms {
     pub id: i64,
     pub campaign_id: i64,
+    pub lane: i32,
     /// As in the row: E.164 with `+` when it was imported, anything when another program inserted it.
     pub phone: String,
     pub content: String,

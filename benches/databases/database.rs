@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use smsq::instant::DbMicros;
-use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim, Settlement, Transition};
+use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
 use smsq::rate::Rates;
 use smsq::sms::{Acceptance, NewSms, Timestamp};
 use smsq::store::{Access, CommitBatch, ImportBatch, NewCampaign, NewWorker, Store};
@@ -43,6 +43,7 @@ impl Database {
             priority: 0,
             unique_by: None,
             window: None,
+            division: None,
         };
         let campaign_id = store.open_campaign(&campaign, now).await?.id;
         let worker = NewWorker {
@@ -84,6 +85,7 @@ impl Database {
                 due_at,
                 expires_at: None,
                 window: None,
+                division: None,
                 rows: (line..until).map(|line| message(import_id, line)).collect(),
                 row_count: until - line,
                 rejected: 0,
@@ -122,11 +124,8 @@ impl Database {
             held: Vec::new(),
             max_messages,
             max_requests: max_messages,
-            campaigns: vec![CampaignClaim {
-                campaign_id: self.campaign_id,
-                max_messages,
-                max_batch: 1,
-            }],
+            lanes: vec![LaneClaim::undivided(self.campaign_id, max_messages)],
+            pool: None,
         };
         let round = CommitBatch {
             settlements: settlements.collect(),

@@ -1,11 +1,11 @@
-//! `smsq set`: changes a campaign while it runs.
+//! `smsq set`: changes a campaign while it runs, or switches a sender off.
 
 use serde_json::json;
 
-use super::values::{CampaignName, WindowFlags};
-use super::{Context, user_of};
+use super::values::{WindowFlags, campaign_name};
+use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
-use crate::operations::{change_settings, limit};
+use crate::operations::{change_settings, limit, switch_sender};
 use crate::rate::Rates;
 use crate::report::WindowStatus;
 use crate::store::{Campaign, CampaignChange};
@@ -14,16 +14,32 @@ const EXAMPLES: &str = "\
 Examples:
   smsq set welcome-3f2a91 --rate 20/s
   smsq set welcome-3f2a91 --rate none --priority 5
-  smsq set welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai";
+  smsq set welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai
+  smsq set --sender +12025550111 off   its messages go to the other senders";
 
-/// Change a campaign's limit, priority, provider, sender or window; running workers see it within seconds
+/// Change a campaign's limit, priority, provider, sender or window, or switch a sender off; running workers see it within
+/// seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["window", "days", "timezone", "fallback_timezone"]))]
+#[command(group = clap::ArgGroup::new("subject").required(true).args(["name", "campaign", "sender"]))]
 pub struct Args {
-    #[command(flatten)]
-    campaign: CampaignName,
+    /// The campaign
+    #[arg(value_name = "NAME", value_parser = campaign_name)]
+    name: Option<String>,
+    /// The campaign
+    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
+    campaign: Option<String>,
+    /// Switch a sender of a pool off: its messages go to the other senders; or on again
+    #[arg(
+        long,
+        num_args = 2,
+        value_names = ["SENDER", "on|off"],
+        group = "change",
+        conflicts_with_all = ["rate", "priority", "from", "window", "days", "timezone", "fallback_timezone"]
+    )]
+    sender: Vec<String>,
     /// Its own limit, in addition to the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
     #[arg(long, value_name = "RATE", value_parser = limit, group = "change")]
     rate: Option<Rates>,
@@ -35,7 +51,7 @@ pub struct Args {
         group = "change"
     )]
     priority: Option<i32>,
-    /// The provider that sends it from now on
+    /// The provider that sends it from now on; with `--sender` the one that has the sender
     #[arg(long, value_name = "NAME", group = "change")]
     provider: Option<String>,
     /// The sender that recipients see
@@ -49,7 +65,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(provider) = &args.provider {
         context.provider_section(provider)?;
     }
-    let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
+    if let [sender, state] = args.sender.as_slice() {
+        return switch(sender, state, args.provider.as_deref(), context).await;
+    }
+    let name = args.name.as_ref().or(args.campaign.as_ref());
+    let name = name.expect("one of the two is required without `--sender`");
+    let (store, campaign) = context.store_and_campaign(name).await?;
     let change = CampaignChange {
         rate: args.rate.clone(),
         priority: args.priority,
@@ -96,4 +117,60 @@ fn describe(campaign: &Campaign) -> String {
         message = format!("{message}, {}", window.describe());
     }
     message
+}
+
+/// Switches a sender on or off. The provider need not be named where only one has the sender.
+async fn switch(
+    sender: &str,
+    state: &str,
+    provider: Option<&str>,
+    context: &Context,
+) -> anyhow::Result<Exit> {
+    let on = match state {
+        "on" => true,
+        "off" => false,
+        _ => {
+            let message = format!("invalid state `{state}` of sender `{sender}`");
+            return Err(with_hint(message, "write `on` or `off`"));
+        }
+    };
+    let requirements = context.list_settings().requirements;
+    if let Some(provider) = provider {
+        requirements(provider, None)?;
+    }
+    let has_sender = |name: &&String| {
+        let pool = requirements(name, None).ok().and_then(|needed| needed.pool);
+        pool.is_some_and(|pool| pool.sender(sender).is_some())
+    };
+    let is_asked = |name: &&String| provider.is_none_or(|provider| provider == *name);
+    let names = context.config.providers.keys().filter(is_asked);
+    let known: Vec<&String> = names.filter(has_sender).collect();
+    let provider = match known.as_slice() {
+        [provider] => provider.as_str(),
+        [] => {
+            let of = provider.map_or_else(String::new, |provider| format!(" of `{provider}`"));
+            let message = format!("unknown sender `{sender}`{of}");
+            let hint = "write it as in `senders` of its provider's section";
+            return Err(with_hint(message, hint));
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|name| name.as_str()).collect();
+            let message = format!(
+                "sender `{sender}` belongs to several providers: {}",
+                names.join(", ")
+            );
+            return Err(with_hint(message, "choose one with `--provider NAME`"));
+        }
+    };
+    let store = context.store().await?;
+    let is_changed = switch_sender(&store, (provider, sender), on, &user_of("set")).await?;
+    let already = if is_changed { "" } else { " already" };
+    let effect = match (on, is_changed) {
+        (_, false) => "",
+        (true, true) => ": its messages are sent by it again",
+        (false, true) => ": running workers move its messages to the other senders",
+    };
+    let message = format!("sender `{sender}` of `{provider}` is{already} {state}{effect}");
+    let object = json!({ "provider": provider, "sender": sender, "state": state });
+    context.report(&message, &object)
 }

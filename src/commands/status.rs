@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 use super::Context;
 use super::values::campaign_name;
 use crate::exit::Exit;
-use crate::report::{self, CampaignSummary, Summaries, plain_reason, worker_json, workers_text};
+use crate::report::{
+    self, CampaignSummary, Summaries, plain_reason, shell_word, worker_json, workers_text,
+};
+use crate::senders::SendersOff;
 use crate::sms::Timestamp;
 use crate::store::report::Totals;
 use crate::store::{ProviderPause, Store, Worker};
@@ -77,6 +80,7 @@ struct Status {
     workers: Vec<(Worker, u64)>,
     /// Providers that asked not to be called for a while.
     pauses: Vec<ProviderPause>,
+    senders_off: SendersOff,
     /// For each campaign, the last failure of a message that is tried again.
     failures: Vec<(String, String)>,
 }
@@ -95,6 +99,7 @@ impl Status {
             without_campaign: Vec::new(),
             workers: store.report().worker_loads().await?,
             pauses: store.provider_pauses(now).await?,
+            senders_off: store.senders_off().await?,
             failures: Vec::new(),
         };
         if let Some(campaign) = context.optional_campaign(store, campaign).await? {
@@ -134,11 +139,16 @@ impl Status {
         let pauses = self.pauses.iter().map(|pause| {
             json!({
                 "provider": pause.provider,
+                "sender": pause.sender,
                 "until": pause.until.to_string(),
                 "reason": pause.reason,
             })
         });
         object["stops"] = pauses.collect();
+        let senders_off = self.senders_off.0.iter();
+        object["senders_off"] = senders_off
+            .map(|(provider, sender)| json!({ "provider": provider, "sender": sender }))
+            .collect();
         let failures = self.failures.iter();
         object["last_failures"] = failures
             .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
@@ -161,7 +171,8 @@ impl Status {
         if !self.workers.is_empty() {
             let _ = write!(text, "\n{}", workers_text(&self.workers, self.now));
         }
-        if !self.failures.is_empty() || !self.pauses.is_empty() {
+        let are_off = !self.senders_off.0.is_empty();
+        if !self.failures.is_empty() || !self.pauses.is_empty() || are_off {
             text.push('\n');
         }
         for (campaign, reason) in &self.failures {
@@ -172,9 +183,24 @@ impl Status {
             let (provider, until) = (&pause.provider, local_and_utc(pause.until));
             let left = duration(pause.until.since(self.now));
             let reason = plain_reason(&pause.reason);
+            if let Some(sender) = &pause.sender {
+                let word = shell_word(sender);
+                let _ = writeln!(
+                    text,
+                    "`{provider}`: sender `{sender}` waits ({reason}): next attempt in {left}, {until}; `smsq set --sender {word} off` moves its messages to other senders"
+                );
+                continue;
+            }
             let _ = writeln!(
                 text,
                 "`{provider}` asked to slow down ({reason}): next attempt in {left}, {until}; `smsq providers resume {provider}` ends the wait"
+            );
+        }
+        for (provider, sender) in &self.senders_off.0 {
+            let word = shell_word(sender);
+            let _ = writeln!(
+                text,
+                "`{provider}`: sender `{sender}` is switched off; `smsq set --sender {word} on` switches it on"
             );
         }
         text

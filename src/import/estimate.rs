@@ -2,12 +2,14 @@
 //! messages worth looking at. For a list before it is imported and for queued messages before sending.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::phone;
 use crate::rate::Rate;
+use crate::senders::SenderPool;
 use crate::sms::Timestamp;
 use crate::text::segments::{self, Alphabet, Segments};
 use crate::text::smart;
@@ -21,6 +23,8 @@ pub struct Estimate {
     /// The currency of the costs; `None` without a price table.
     pub currency: Option<String>,
     pub limits: Vec<Rate>,
+    /// The senders that the messages are divided among.
+    pub pool: Option<Arc<SenderPool>>,
     /// For how long messages are worth sending and may be sent; `None`: without end.
     pub open_for: Option<Duration>,
     pub window: Option<SendWindow>,
@@ -31,8 +35,28 @@ impl Estimate {
     /// How long sending takes at the lowest limit; `None` without a limit.
     pub fn duration(&self) -> Option<Duration> {
         let limits = self.limits.iter().map(|limit| limit.per_second());
-        let seconds = (as_f64(self.messages) / limits.reduce(f64::min)?).ceil();
-        Duration::try_from_secs_f64(seconds).ok()
+        let all = limits.map(|rate| as_f64(self.messages) / rate);
+        longest(all.chain(self.by_senders()))
+    }
+
+    /// How long sending would take with only one sender of the pool, the fastest; `None` without a pool or if it has no
+    /// limit.
+    pub fn with_one_sender(&self) -> Option<Duration> {
+        let senders = self.pool.iter().flat_map(|pool| pool.senders());
+        let rates: Option<Vec<f64>> = senders.map(|sender| per_second(&sender.rate.0)).collect();
+        let fastest = rates?.into_iter().reduce(f64::max)?;
+        longest([as_f64(self.messages) / fastest])
+    }
+
+    /// How many seconds each sender of the pool with a limit needs for its share of the messages.
+    fn by_senders(&self) -> impl Iterator<Item = f64> {
+        let read = as_f64(self.stats.segments.messages.max(1));
+        let more = as_f64(self.messages) / read;
+        let senders = self.pool.iter().flat_map(|pool| pool.senders());
+        let shares = senders.zip(&self.stats.by_sender);
+        shares.filter_map(move |(sender, count)| {
+            Some(as_f64(*count) * more / per_second(&sender.rate.0)?)
+        })
     }
 
     /// When the last message would be sent, within the limits and the sending window.
@@ -77,6 +101,18 @@ impl Estimate {
     }
 }
 
+/// The longest of these spans, in whole seconds.
+fn longest(seconds: impl IntoIterator<Item = f64>) -> Option<Duration> {
+    let longest = seconds.into_iter().reduce(f64::max)?.ceil();
+    Duration::try_from_secs_f64(longest).ok()
+}
+
+/// How many messages a second these limits allow; `None` without a limit.
+fn per_second(limits: &[Rate]) -> Option<f64> {
+    let limits = limits.iter().map(|limit| limit.per_second());
+    limits.reduce(f64::min)
+}
+
 fn as_f64(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }
@@ -110,6 +146,9 @@ pub struct MessageStats {
     /// Segments that `--smart` would save.
     pub saving: u64,
     pub cost: EstimatedCost,
+    pool: Option<Arc<SenderPool>>,
+    /// How many messages each sender of the pool sends.
+    by_sender: Vec<u64>,
 }
 
 impl MessageStats {
@@ -121,11 +160,26 @@ impl MessageStats {
         }
     }
 
+    /// Counts the messages of each sender of a pool.
+    #[must_use]
+    pub fn with_pool(self, pool: Option<Arc<SenderPool>>) -> Self {
+        let count = pool.as_ref().map_or(0, |pool| pool.senders().len());
+        Self {
+            pool,
+            by_sender: vec![0; count],
+            ..self
+        }
+    }
+
     /// Adds a message, where `price` is that of a segment.
     pub fn add(&mut self, sample: Sample, price: Option<u64>) {
         let (content, segments) = (&sample.content, sample.segments);
         self.segments.add(&segments);
         self.cost.add(price, segments.count);
+        let pool = self.pool.as_ref();
+        if let Some(sender) = pool.and_then(|pool| pool.choose(&sample.phone, |_| true)) {
+            self.by_sender[sender] += 1;
+        }
         if segments.alphabet == Alphabet::Ucs2 {
             let cheaper = segments::count(&smart::cheaper(content)).count;
             self.saving += u64::from((segments.count - cheaper).unsigned_abs());

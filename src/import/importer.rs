@@ -6,6 +6,7 @@ use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
 use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
+use crate::senders::Division;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, ImportBatch, ImportTexts, Store};
 
@@ -19,6 +20,8 @@ pub struct Target<'a> {
     pub campaign: &'a Campaign,
     /// Returns the schedule of messages that are imported now.
     pub schedule: &'a (dyn Fn(Timestamp) -> Schedule + Sync),
+    /// The lanes of the campaign's senders; `None`: it has no pool of senders.
+    pub division: Option<&'a Division>,
     /// The name of the token with which the list was uploaded.
     pub posted_by: Option<&'a str>,
 }
@@ -146,6 +149,7 @@ impl<'a> Importer<'a> {
             due_at: schedule.due_at.unwrap_or(now),
             expires_at: schedule.expires_at,
             window: campaign.window.clone(),
+            division: self.target.division.cloned(),
             row_count: parsed.row_count(),
             rejected: parsed.rejected.len() as u64,
             last_line: parsed.last_line,

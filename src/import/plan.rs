@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::columns::identifier;
 use super::dedupe::{DedupeKeys, Unique};
@@ -12,6 +13,7 @@ use super::options::{Options, campaign_name};
 use super::pipeline::{self, Task};
 use super::rejects_file::{self, RejectsFile};
 use super::row_mapper::{MappedRow, ProviderRequirements, RowMapper, Text};
+use crate::senders::SenderPool;
 use crate::store::{Campaign, Store};
 use crate::text::{closest, did_you_mean, listed};
 use crate::window::TIMEZONE;
@@ -91,6 +93,11 @@ impl Plan {
     /// Returns the SHA-256 of the file in lower-case hex.
     pub fn hash(&self) -> &str {
         &self.list.hash
+    }
+
+    /// Returns the senders that its messages are divided among.
+    pub(super) fn pool(&self) -> Option<Arc<SenderPool>> {
+        self.requirements.as_ref()?.pool.clone()
     }
 
     /// Returns the text of all messages with its placeholders, `None` if the list has the texts.

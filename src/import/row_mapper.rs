@@ -12,6 +12,7 @@ use super::options::Options;
 use super::record::Record;
 use crate::phone::{Phone, PhoneError, non_mobile_kind};
 use crate::rate::Rates;
+use crate::senders::{SenderPool, no_sender};
 use crate::sms::NewSms;
 use crate::text::content::{self, LONGEST};
 use crate::text::segments::{self, Segments};
@@ -42,6 +43,8 @@ pub struct ProviderRequirements {
     pub provider: String,
     /// Messages without a sender are rejected, unless the provider has one.
     pub needs_sender: bool,
+    /// The senders that the messages are divided among.
+    pub pool: Option<Arc<SenderPool>>,
     pub rates: Rates,
     /// The columns that fill the provider's template; `content` is the text of the message.
     pub columns: Vec<String>,
@@ -151,6 +154,7 @@ impl RowMapper {
         self.check_characters(&cells)?;
         self.check_nested(record)?;
         let phone = self.phone(&cells)?;
+        self.check_reached(&phone)?;
         self.check_timezone(&cells)?;
         let (content, segments) = if let Some(constant) = &self.constant {
             constant.clone()
@@ -181,6 +185,21 @@ impl RowMapper {
         {
             Some(check) => self.checked(row, check),
             None => Ok(row),
+        }
+    }
+
+    /// Fails if none of the provider's senders sends to this phone.
+    fn check_reached(&self, phone: &Phone) -> Result<(), Rejection> {
+        let pool = self
+            .requirements
+            .iter()
+            .filter_map(|needed| needed.pool.as_ref());
+        match pool.into_iter().find(|pool| !pool.reaches(phone.as_str())) {
+            None => Ok(()),
+            Some(pool) => {
+                let why = no_sender(pool.provider(), phone.as_str());
+                Err(Rejection::new("no sender", why))
+            }
         }
     }
 

@@ -62,6 +62,7 @@ impl Fixture {
             store: &self.store,
             campaign: &self.campaign,
             schedule: &|_| Schedule::default(),
+            division: None,
             posted_by: None,
         }
     }

@@ -14,7 +14,7 @@ pub struct ClaimTerms {
     pub by_segments: bool,
 }
 
-/// A limit of a provider's account or of a campaign in one claim.
+/// A limit of a provider's account, of a campaign or of a sender in one claim.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimLimit {
     pub limit: SharedLimit,
@@ -45,7 +45,8 @@ impl ClaimLimit {
     }
 }
 
-/// Allocates permits under the limits of a provider's account and of its campaigns.
+/// Allocates permits under the limits of a provider's account, and under the own limits of each request: those of its
+/// campaign and of its sender.
 pub struct PermitAllocator {
     pub terms: ClaimTerms,
     pub account: ClaimLimit,
@@ -53,81 +54,98 @@ pub struct PermitAllocator {
 
 impl PermitAllocator {
     /// Takes back an unused permit.
-    pub fn give_back(&mut self, own: &mut ClaimLimit, cost: PermitCost, start_at: DbMicros) {
+    pub fn give_back(&mut self, own: &mut [ClaimLimit], cost: PermitCost, start_at: DbMicros) {
         let cost = self.cost(cost);
-        self.account.give_back(cost, start_at);
-        own.give_back(cost, start_at);
+        for limit in self.all(own) {
+            limit.give_back(cost, start_at);
+        }
     }
 
     /// The most that one request may cost.
-    pub fn max_request_cost(&self, own: &ClaimLimit) -> i32 {
+    pub fn max_request_cost(&self, own: &[ClaimLimit]) -> i32 {
         let account = self.account.limit.max_request_cost();
-        account.min(own.limit.max_request_cost())
+        let own = own.iter().map(|own| own.limit.max_request_cost());
+        own.fold(account, i32::min)
     }
 
     /// Estimates how many of `wanted` messages get a permit before the end of the claim.
-    pub fn available(&self, own: &ClaimLimit, wanted: u32, max_batch: u32) -> u32 {
-        let mut account = self.account.limit.clone();
-        let mut campaign = own.limit.clone();
-        if !account.is_limited()
-            && !campaign.is_limited()
-            && account.earliest(1, DbMicros::default()) == DbMicros::default()
-        {
+    pub fn available(&self, own: &[ClaimLimit], wanted: u32, max_batch: u32) -> u32 {
+        let own_limits = own.iter().map(|own| &own.limit);
+        let mut limits: Vec<SharedLimit> = [&self.account.limit]
+            .into_iter()
+            .chain(own_limits)
+            .filter(|limit| {
+                limit.is_limited() || limit.earliest(1, DbMicros::default()) != DbMicros::default()
+            })
+            .cloned()
+            .collect();
+        if limits.is_empty() {
             return wanted;
         }
         let (cost, messages) = self.usual(own, max_batch);
         let mut count = 0;
         while count < wanted {
-            let by_account = account.earliest(cost, self.terms.from);
-            let start_at = campaign.earliest(cost, by_account);
+            let limited = limits.iter();
+            let start_at = limited.fold(self.terms.from, |at, limit| limit.earliest(cost, at));
             if start_at >= self.terms.until {
                 return count;
             }
-            account.take(cost, start_at);
-            campaign.take(cost, start_at);
+            for limit in &mut limits {
+                limit.take(cost, start_at);
+            }
             count += messages;
         }
         wanted
     }
 
-    /// Keeps the start of the next permit after the limits ended the campaign's part of the claim.
-    pub fn keep_next(&mut self, own: &mut ClaimLimit, max_batch: u32) {
+    /// Keeps the start of the next permit after the limits ended the lane's part of the claim.
+    pub fn keep_next(&mut self, own: &mut [ClaimLimit], max_batch: u32) {
         let (cost, _) = self.usual(own, max_batch);
         self.earliest(own, cost, self.terms.until);
     }
 
+    fn all<'a>(
+        &'a mut self,
+        own: &'a mut [ClaimLimit],
+    ) -> impl Iterator<Item = &'a mut ClaimLimit> {
+        [&mut self.account].into_iter().chain(own)
+    }
+
     /// The first start of a request with this cost, if that is before `until`. Otherwise it is kept for the limit
-    /// that is exhausted.
-    fn earliest(&mut self, own: &mut ClaimLimit, cost: i32, until: DbMicros) -> Option<DbMicros> {
-        let by_account = self.account.earliest(cost, self.terms.from, until)?;
-        own.earliest(cost, by_account, until)
+    /// that is exhausted. What one limit allows at an instant, it allows later, too.
+    fn earliest(&mut self, own: &mut [ClaimLimit], cost: i32, until: DbMicros) -> Option<DbMicros> {
+        let from = self.terms.from;
+        self.all(own)
+            .try_fold(from, |at, limit| limit.earliest(cost, at, until))
     }
 
     /// Estimates the cost and the number of messages of the next request.
-    fn usual(&self, own: &ClaimLimit, max_batch: u32) -> (i32, u32) {
+    fn usual(&self, own: &[ClaimLimit], max_batch: u32) -> (i32, u32) {
         let max_batch = i32::try_from(max_batch).unwrap_or(i32::MAX);
         let cost = self.max_request_cost(own).min(max_batch);
         if cost > 1 {
             return (cost, cost.unsigned_abs());
         }
-        let usual = self.account.limit.usual_cost().max(own.limit.usual_cost());
+        let own = own.iter().map(|own| own.limit.usual_cost());
+        let usual = own.fold(self.account.limit.usual_cost(), i32::max);
         (if self.terms.by_segments { usual } else { 1 }, 1)
     }
 
     /// Allocates the next permit to a request, if that starts before `until`.
     pub fn allocate(
         &mut self,
-        own: &mut ClaimLimit,
+        own: &mut [ClaimLimit],
         cost: PermitCost,
         until: DbMicros,
     ) -> Option<Permit> {
         let cost = self.cost(cost);
         let start_at = self.earliest(own, cost, until)?;
-        if !self.account.limit.is_limited() && !own.limit.is_limited() {
+        if self.all(own).all(|limit| !limit.limit.is_limited()) {
             return Some(Permit::AT_ONCE);
         }
-        self.account.take(cost, start_at);
-        own.take(cost, start_at);
+        for limit in self.all(own) {
+            limit.take(cost, start_at);
+        }
         Some(Permit::at(start_at))
     }
 
@@ -184,7 +202,7 @@ mod tests {
     }
 
     /// The starts of single messages until the end of the claim.
-    fn starts(allocator: &mut PermitAllocator, own: &mut ClaimLimit) -> Vec<Option<DbMicros>> {
+    fn starts(allocator: &mut PermitAllocator, own: &mut [ClaimLimit]) -> Vec<Option<DbMicros>> {
         let until = allocator.terms.until;
         let permits = std::iter::from_fn(|| allocator.allocate(own, cost(1, 1), until));
         permits.take(1_000).map(|permit| permit.start_at).collect()
@@ -192,63 +210,63 @@ mod tests {
 
     #[test]
     fn request_without_a_limit_starts_at_once() {
-        let mut own = limit("");
+        let mut own = [limit("")];
         let mut allocator = allocator(limit(""), 1, false);
         assert_eq!(
             allocator.allocate(&mut own, cost(1, 1), at(1)),
             Some(Permit::AT_ONCE)
         );
-        assert!(!own.is_changed && !allocator.account.is_changed);
+        assert!(!own[0].is_changed && !allocator.account.is_changed);
     }
 
     #[test]
-    fn permits_are_spaced_by_any_of_both_limits() {
+    fn permits_are_spaced_by_any_of_their_limits() {
         for (account, own) in [
             ("10/s", ""),
             ("", "10/s"),
             ("10/s", "20/s"),
             ("20/s", "10/s"),
         ] {
-            let mut own = limit(own);
+            let mut own = [limit(own)];
             let mut allocator = allocator(limit(account), 2 * SPACE, false);
             let expected = [Some(at(0)), Some(at(SPACE))];
             assert_eq!(starts(&mut allocator, &mut own), expected);
-            assert!(own.is_changed && allocator.account.is_changed);
+            assert!(own[0].is_changed && allocator.account.is_changed);
         }
     }
 
     #[test]
     fn exhausted_limit_keeps_the_earliest_start_after_the_claim() {
-        let (mut own, mut allocator) = (limit(""), allocator(limit("10/s"), SPACE, false));
+        let (mut own, mut allocator) = ([limit("")], allocator(limit("10/s"), SPACE, false));
         assert_eq!(starts(&mut allocator, &mut own), [Some(at(0))]);
         assert_eq!(allocator.account.next_at, Some(at(SPACE)));
-        assert_eq!(own.next_at, None);
+        assert_eq!(own[0].next_at, None);
         assert_eq!(allocator.allocate(&mut own, cost(5, 5), at(SPACE)), None);
         assert_eq!(allocator.account.next_at, Some(at(SPACE)));
         let later = allocator.allocate(&mut own, cost(1, 1), at(SPACE + 1));
         assert_eq!(later, Some(Permit::at(at(SPACE))));
 
-        let (mut own, mut allocator) = (limit("10/s"), self::allocator(limit(""), SPACE, false));
+        let (mut own, mut allocator) = ([limit("10/s")], self::allocator(limit(""), SPACE, false));
         starts(&mut allocator, &mut own);
-        assert_eq!(own.next_at, Some(at(SPACE)));
+        assert_eq!(own[0].next_at, Some(at(SPACE)));
         assert_eq!(allocator.account.next_at, None);
     }
 
     #[test]
     fn next_start_is_kept_for_the_limit_that_ended_the_claim() {
-        let (mut own, mut allocator) = (limit("10/s"), allocator(limit("20/s"), 1, false));
+        let (mut own, mut allocator) = ([limit("10/s")], allocator(limit("20/s"), 1, false));
         starts(&mut allocator, &mut own);
-        own.next_at = None;
+        own[0].next_at = None;
         allocator.account.next_at = None;
         allocator.keep_next(&mut own, 1);
         assert!(allocator.account.next_at.is_some());
-        assert_eq!(own.next_at, None);
+        assert_eq!(own[0].next_at, None);
     }
 
     #[test]
     fn request_costs_its_messages_or_its_segments() {
         for (by_segments, expected) in [(false, 2), (true, 3)] {
-            let mut own = limit("");
+            let mut own = [limit("")];
             let mut allocator = allocator(limit("10/s"), i64::MAX, by_segments);
             let end = allocator.terms.until;
             allocator.allocate(&mut own, cost(2, 3), end);
@@ -260,22 +278,26 @@ mod tests {
     }
 
     #[test]
-    fn unused_permit_is_given_back_to_both_limits() {
-        let (mut own, mut allocator) = (limit("10/s"), allocator(limit("10/s"), SPACE, true));
-        let before = (allocator.account.limit.clone(), own.limit.clone());
+    fn unused_permit_is_given_back_to_all_limits() {
+        let (mut own, mut allocator) = ([limit("10/s")], allocator(limit("10/s"), SPACE, true));
+        let before = (allocator.account.limit.clone(), own[0].limit.clone());
         allocator.allocate(&mut own, cost(1, 1), at(SPACE));
-        own.is_changed = false;
+        own[0].is_changed = false;
         allocator.account.is_changed = false;
         allocator.give_back(&mut own, cost(1, 1), at(0));
-        assert!(own.is_changed && allocator.account.is_changed);
-        for (limit, before) in [(&allocator.account.limit, before.0), (&own.limit, before.1)] {
+        assert!(own[0].is_changed && allocator.account.is_changed);
+        for (limit, before) in [
+            (&allocator.account.limit, before.0),
+            (&own[0].limit, before.1),
+        ] {
             assert_eq!(limit.earliest(1, at(0)), before.earliest(1, at(0)));
         }
     }
 
     #[test]
-    fn request_costs_at_most_what_both_limits_allow() {
-        let most = |account, own| allocator(limit(account), 1, false).max_request_cost(&limit(own));
+    fn request_costs_at_most_what_all_limits_allow() {
+        let most =
+            |account, own| allocator(limit(account), 1, false).max_request_cost(&[limit(own)]);
         assert_eq!(most("4000/s", "400/s"), 10);
         assert_eq!(most("400/s", "4000/s"), 10);
         assert_eq!(most("", ""), i32::MAX);
@@ -290,7 +312,7 @@ mod tests {
             ("10/s", "10/s", 1),
             ("10/s", "10/s", 0),
         ] {
-            let mut own = limit(own);
+            let mut own = [limit(own)];
             let mut allocator = allocator(limit(account), until, false);
             let estimate = allocator.available(&own, 1_000, 1);
             assert_eq!(starts(&mut allocator, &mut own).len(), estimate as usize);
@@ -300,7 +322,7 @@ mod tests {
     #[test]
     fn estimate_is_at_most_what_is_wanted() {
         let available = |account, own, wanted, max_batch| {
-            allocator(account, SPACE, false).available(&own, wanted, max_batch)
+            allocator(account, SPACE, false).available(&[own], wanted, max_batch)
         };
         assert_eq!(available(limit(""), limit(""), 7, 1), 7);
         assert_eq!(available(limit("100/s"), limit(""), 3, 1), 3);
@@ -315,7 +337,7 @@ mod tests {
 
     #[test]
     fn estimate_in_segments_is_by_their_usual_number() {
-        let mut own = limit("");
+        let mut own = [limit("")];
         let mut allocator = allocator(limit("10/s"), i64::MAX, true);
         allocator.allocate(&mut own, cost(1, 3), at(i64::MAX));
         for (by_segments, max_batch, expected) in

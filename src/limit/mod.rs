@@ -8,13 +8,16 @@ mod long_window;
 mod shared;
 mod state;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::instant::DbMicros;
 use crate::rate::Rate;
+use crate::senders::PoolSender;
+use crate::sms::LaneId;
 
 pub use allocator::{ClaimLimit, ClaimTerms, PermitAllocator};
-pub use declared::DeclaredLimits;
+pub use declared::{DeclaredLimits, UnreadableLimits};
 pub use local::LocalLimiter;
 pub use shared::SharedLimit;
 
@@ -91,9 +94,11 @@ impl PermitCost {
 }
 
 /// A claimed request that has not started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Reservation {
-    pub campaign_id: i64,
+    pub lane: LaneId,
+    /// Its sender, if that has limits or pauses of its own.
+    pub sender: Option<Arc<PoolSender>>,
     pub cost: PermitCost,
     /// The start of its unused permit, which is given back.
     pub unused: Option<DbMicros>,
@@ -106,6 +111,12 @@ pub fn max_request_cost(limits: &[Rate]) -> i32 {
     i32::try_from(smallest).unwrap_or(i32::MAX)
 }
 
+/// How many messages a second the limits allow, as far as they are kept by spacing.
+pub fn per_second(limits: &[Rate]) -> Option<f64> {
+    let short = limits.iter().filter(|rate| rate.window < LONG_WINDOW);
+    short.map(|rate| rate.per_second()).reduce(f64::min)
+}
+
 /// The scope of a provider's account in table `rate_limit`.
 pub fn provider_scope(provider: &str) -> String {
     format!("provider/{provider}")
@@ -114,6 +125,16 @@ pub fn provider_scope(provider: &str) -> String {
 /// The provider of such a scope.
 pub fn provider_of(scope: &str) -> &str {
     scope.strip_prefix("provider/").unwrap_or(scope)
+}
+
+/// The scope of a provider's sender in table `rate_limit`.
+pub fn sender_scope(provider: &str, sender: &str) -> String {
+    format!("sender/{provider}/{sender}")
+}
+
+/// The provider and the sender of such a scope.
+pub fn sender_of(scope: &str) -> Option<(&str, &str)> {
+    scope.strip_prefix("sender/")?.split_once('/')
 }
 
 /// The scope of a campaign in table `rate_limit`.
@@ -134,10 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn scopes_name_their_provider_or_campaign() {
+    fn scopes_name_their_provider_sender_or_campaign() {
         assert_eq!(provider_scope("world"), "provider/world");
         assert_eq!(provider_of("provider/world"), "world");
         assert_eq!(campaign_scope(7), "campaign/7");
         assert_eq!(provider_of("campaign/7"), "campaign/7");
+        let scope = sender_scope("world", "A/B");
+        assert_eq!(sender_of(&scope), Some(("world", "A/B")));
+        assert_eq!(sender_of("provider/world"), None);
     }
 }

@@ -15,6 +15,7 @@ use crate::import::{
     Summary, Target, When,
 };
 use crate::prices::Prices;
+use crate::senders::Division;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, WindowChange};
 use crate::text::{Hinted, counted, did_you_mean, duration};
@@ -229,6 +230,21 @@ impl ListOptions {
             .transpose()
     }
 
+    /// The lanes of the senders that the messages of the campaign are divided among; `None`: they are not divided.
+    pub async fn division(
+        &self,
+        store: &Store,
+        campaign: &Campaign,
+    ) -> Result<Option<Division>, OperationError> {
+        let requirements = self.requirements(Some(campaign))?;
+        let Some(pool) = requirements.and_then(|needed| needed.pool) else {
+            return Ok(None);
+        };
+        let numbers = store.open_lanes(campaign.id, &pool).await?;
+        let off = store.senders_off().await?;
+        Ok(Division::new(pool, &numbers, &off))
+    }
+
     /// Fails if the provider needs a sender and none is set: it would reject every message.
     pub fn check_sender(&self, campaign: Option<&Campaign>) -> Result<(), Hinted> {
         if self.sender_in(campaign).is_some() {
@@ -413,10 +429,12 @@ impl ListOptions {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
         let prices = self.prices(Some(&campaign));
+        let division = self.division(store, &campaign).await?;
         let target = Target {
             store,
             campaign: &campaign,
             schedule: &|_| schedule,
+            division: division.as_ref(),
             posted_by: self.posted_by.as_deref(),
         };
         let price = |phone: &str| prices?.of(phone);

@@ -20,7 +20,7 @@ pub use lists::{
     Imported, ListOptions, ListSettings, Requirements, local_now, sender_needed, unknown_provider,
 };
 pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
-pub use provider::resume_provider;
+pub use provider::{resume_provider, switch_sender};
 pub use purge::{apply_retention, purge, purge_person};
 pub use suppression::{Suppressing, suppress, unsuppress};
 pub use window::{HoursChoice, WindowRequest, ZoneChoice};

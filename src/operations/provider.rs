@@ -14,3 +14,18 @@ pub async fn resume_provider(
     let now = store.now().await?;
     Ok(store.end_provider_pause(provider, now, audited).await?)
 }
+
+/// Switches a sender of a provider's pool on or off, for all workers and imports; false if it was already.
+pub async fn switch_sender(
+    store: &Store,
+    (provider, sender): (&str, &str),
+    on: bool,
+    actor: &Actor,
+) -> Result<bool, OperationError> {
+    let state = if on { "on" } else { "off" };
+    let detail = format!("switched sender `{sender}` of provider `{provider}` {state}");
+    let audited = actor.audited("set", None, move |_| detail.clone());
+    let now = store.now().await?;
+    let switched = store.switch_sender(provider, sender, on, now, audited);
+    Ok(switched.await?)
+}

@@ -30,6 +30,8 @@ pub(super) struct Meaning {
     advice: Option<String>,
     /// How long to wait where the answer does not say it.
     wait: Option<Wait>,
+    /// It is about the sender: of a pool only this one waits.
+    is_of_sender: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,8 @@ struct CodeSettings {
     #[serde(default, deserialize_with = "units::span")]
     wait: Option<Duration>,
     until: Option<String>,
+    #[serde(default)]
+    sender: bool,
 }
 
 impl TryFrom<CodeSettings> for Meaning {
@@ -80,7 +84,11 @@ impl TryFrom<CodeSettings> for Meaning {
             let problem = units::unknown(format!("unknown class `{word}`"), word, &known);
             return Err(problem.joined());
         }
+        if settings.sender && !matches!(word, "throttle" | "account") {
+            return Err(format!("class `{word}` has no `sender`"));
+        }
         Ok(Self {
+            is_of_sender: settings.sender,
             class: class.copied(),
             wait: Wait::read(&settings)?,
             reason: settings.reason,
@@ -99,6 +107,12 @@ impl Codes {
         })
     }
 
+    /// Whether the code is about the sender.
+    pub(super) fn blames_sender(&self, code: &str) -> bool {
+        self.meaning(code)
+            .is_some_and(|meaning| meaning.is_of_sender)
+    }
+
     /// Whether the table has the code itself. A pattern like `isv.*` also matches codes that were never looked at.
     pub(super) fn names(&self, code: &str) -> bool {
         self.0.contains_key(code) || self.0.contains_key(&format!("{code}*"))
@@ -111,6 +125,7 @@ impl Codes {
             reason: None,
             advice: None,
             wait: None,
+            is_of_sender: false,
         };
         self.0.entry(format!("http {status}")).or_insert(meaning);
     }
@@ -183,7 +198,8 @@ impl Meaning {
 
 impl Wait {
     fn read(settings: &CodeSettings) -> Result<Option<Self>, String> {
-        let waits = matches!(settings.class.as_str(), "throttle" | "cap" | "unavailable");
+        let waits = matches!(settings.class.as_str(), "throttle" | "cap" | "unavailable")
+            || settings.sender;
         match (&settings.wait, &settings.until) {
             (None, None) => Ok(None),
             _ if !waits => Err(format!(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use super::template_params::TemplateParams;
 use super::units::{rates, span};
 use super::{Message, account_error};
 use crate::rate::Rates;
+use crate::senders::{PoolSender, SenderPool};
 use crate::sms::Outcome;
 
 /// The settings that every provider has.
@@ -26,6 +28,8 @@ pub(super) struct ProviderConfig {
     pub(super) url: Url,
     /// The sender of campaigns that name none.
     pub(super) from: Option<String>,
+    /// The senders that its messages are divided among, instead of `from`.
+    pub(super) senders: Option<Arc<SenderPool>>,
     pub(super) secrets: Secrets,
     pub(super) codes: Codes,
     pub(super) capabilities: Capabilities,
@@ -83,6 +87,8 @@ pub(super) struct SharedSettings {
     pub(super) url: Option<String>,
     pub(super) from: Option<String>,
     #[serde(default)]
+    senders: Vec<SenderSettings>,
+    #[serde(default)]
     secrets: BTreeMap<String, SecretSource>,
     #[serde(default)]
     secret_formats: BTreeMap<String, SecretFormat>,
@@ -102,6 +108,47 @@ pub(super) struct SharedSettings {
     rate_counts: Counted,
     #[serde(default)]
     required: Vec<String>,
+}
+
+/// One of `senders`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SenderSettings {
+    from: String,
+    #[serde(default, deserialize_with = "rates")]
+    rate: Rates,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
+    prefix: Vec<String>,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// The pool of `senders`; `None` if there are none.
+fn pool(
+    section: &Section<'_>,
+    senders: Vec<SenderSettings>,
+    from: Option<&String>,
+) -> Result<Option<Arc<SenderPool>>, ProviderError> {
+    if senders.is_empty() {
+        return Ok(None);
+    }
+    if from.is_some() {
+        let problem = "`from` and `senders` are both set\nhint: add the sender `from` to `senders`, or remove one of the keys";
+        return Err(section.error(problem.to_owned()));
+    }
+    let senders = senders.into_iter().map(|sender| PoolSender {
+        from: sender.from.into(),
+        rate: sender.rate,
+        weight: sender.weight,
+        prefixes: sender.prefix,
+    });
+    let pool = SenderPool::new(section.provider, senders.collect());
+    pool.map(|pool| Some(Arc::new(pool)))
+        .map_err(|error| section.error(error.to_string()))
 }
 
 /// Where a secret comes from.
@@ -182,6 +229,7 @@ impl SharedSettings {
             codes.add_certain_status(status);
         }
         Ok(ProviderConfig {
+            senders: pool(section, self.senders, self.from.as_ref())?,
             name: section.provider.to_owned(),
             kind: section.kind,
             url,

@@ -29,6 +29,7 @@ mod webhook;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,6 +38,7 @@ use url::Host;
 
 use crate::phone::Phone;
 use crate::rate::Rates;
+use crate::senders::SenderPool;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 pub use capabilities::{
     AttemptSpan, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
@@ -233,7 +235,18 @@ impl Provider {
 
     /// Whether every campaign must name a sender.
     pub fn needs_sender(&self) -> bool {
-        self.config().from.is_none() && self.config().requires_sender
+        let config = self.config();
+        config.from.is_none() && config.senders.is_none() && config.requires_sender
+    }
+
+    /// The senders that the messages of campaigns without a sender are divided among.
+    pub fn senders(&self) -> Option<&Arc<SenderPool>> {
+        self.config().senders.as_ref()
+    }
+
+    /// Whether `code` is about the sender, not about the account.
+    pub fn blames_sender(&self, code: &str) -> bool {
+        self.config().codes.blames_sender(code)
     }
 
     /// Warnings about the settings and the format of the secrets; nothing is sent.

@@ -1,12 +1,14 @@
 //! Whether a claimed message can be sent, and when.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Admission;
 use super::resend::ResendRule;
 use super::transition::BEFORE_WINDOW;
 use crate::phone::{Phone, Region};
+use crate::senders::Division;
 use crate::sms::{Class, Failure, Sms, Timestamp};
 use crate::text::{content, segments};
 use crate::window::{Recipient, SendWindow, Span};
@@ -23,6 +25,8 @@ pub struct AdmissionRules {
     pub windows: HashMap<i64, SendWindow>,
     /// By campaign. Without a rule, no message in doubt is sent again.
     pub resends: HashMap<i64, ResendRule>,
+    /// By campaign: the lanes of its senders.
+    pub divisions: HashMap<i64, Arc<Division>>,
     /// Campaigns whose recipients get a template of the provider instead of the text of the message.
     pub by_template: HashSet<i64>,
 }

@@ -1,10 +1,10 @@
-//! Puts the messages of one campaign's claim together into requests. A request has one permit with the cost of all
+//! Puts the messages of one lane's claim together into requests. A request has one permit with the cost of all
 //! its messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{CampaignClaim, ClaimedSms, ProviderClaim};
+use super::{ClaimedSms, LaneClaim, ProviderClaim};
 use crate::instant::DbMicros;
 use crate::limit::{ClaimLimit, PermitAllocator, PermitCost};
 use crate::phone::Phone;
@@ -32,7 +32,7 @@ struct Request<K> {
     items: Vec<BatchItem<K>>,
 }
 
-/// The requests of one campaign's claim.
+/// The requests of one lane's claim.
 pub struct Batches<K> {
     max_requests: usize,
     max_batch: usize,
@@ -47,15 +47,10 @@ pub struct Batches<K> {
 
 impl<K> Batches<K> {
     /// `left`: how many more requests this claim may have.
-    pub fn new(
-        provider: &ProviderClaim,
-        campaign: CampaignClaim,
-        left: u32,
-        max_cost: i32,
-    ) -> Self {
-        let max_batch = campaign.max_batch.max(1);
+    pub fn new(provider: &ProviderClaim, lane: &LaneClaim, left: u32, max_cost: i32) -> Self {
+        let max_batch = lane.max_batch.max(1);
         Self {
-            max_requests: left.min(campaign.max_messages.div_ceil(max_batch)) as usize,
+            max_requests: left.min(lane.max_messages.div_ceil(max_batch)) as usize,
             max_batch: max_batch as usize,
             max_cost,
             by_segments: provider.by_segments,
@@ -121,12 +116,12 @@ impl<K> Batches<K> {
     }
 
     /// Gives each request a permit and calls `note` for each of its messages; returns the messages with a permit and
-    /// those without. `begun`: the number of requests of earlier campaigns in this claim.
+    /// those without. `begun`: the number of requests of earlier lanes in this claim.
     pub fn permit(
         self,
         begun: u32,
         allocator: &mut PermitAllocator,
-        own: &mut ClaimLimit,
+        own: &mut [ClaimLimit],
         mut note: impl FnMut(&K, &Sms, &Phone),
     ) -> (Vec<ClaimedSms>, Vec<BatchItem<K>>) {
         let (mut claimed, mut left) = (Vec::new(), Vec::new());
@@ -188,14 +183,14 @@ mod tests {
                 held: Vec::new(),
                 max_messages: 100,
                 max_requests,
-                campaigns: Vec::new(),
+                lanes: Vec::new(),
+                pool: None,
             };
-            let campaign = CampaignClaim {
-                campaign_id: 1,
-                max_messages: 100,
+            let lane = LaneClaim {
                 max_batch,
+                ..LaneClaim::undivided(1, 100)
             };
-            Self(Batches::new(&provider, campaign, max_requests, max_cost))
+            Self(Batches::new(&provider, &lane, max_requests, max_cost))
         }
 
         /// The number of the message's request.
@@ -309,12 +304,11 @@ mod tests {
         let account = &mut allocator.account.limit;
         account.begin(&limits, 1, DbMicros::new(0), Tolerance::MIN);
         let mut noted = Vec::new();
-        let (claimed, left) = placed.0.permit(
-            begun,
-            &mut allocator,
-            &mut ClaimLimit::default(),
-            |(), sms, _| noted.push(sms.id),
-        );
+        let (claimed, left) = placed
+            .0
+            .permit(begun, &mut allocator, &mut [], |(), sms, _| {
+                noted.push(sms.id)
+            });
         let requests: Vec<(i64, u32)> = claimed
             .iter()
             .map(|message| (message.sms.id, message.request))

@@ -13,13 +13,16 @@ pub mod schedule;
 mod testing;
 pub mod transition;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::instant::DbMicros;
 use crate::limit::{ClaimTerms, Permit, Reservation};
 use crate::phone::Phone;
 use crate::rate::Rate;
-use crate::sms::{Acceptance, Class, Failure, Sms, Timestamp};
+use crate::senders::{PoolSender, SenderPool};
+use crate::sms::{Acceptance, Class, Failure, LaneId, Sms, Timestamp};
 
 /// Whether a claimed message can be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,13 +168,28 @@ pub struct ProviderClaim {
     /// In at most this many requests.
     pub max_requests: u32,
     /// In the order in which they are claimed from.
-    pub campaigns: Vec<CampaignClaim>,
+    pub lanes: Vec<LaneClaim>,
+    /// The provider's senders, if they have limits of their own.
+    pub pool: Option<Arc<SenderPool>>,
 }
 
 impl ProviderClaim {
     /// Whether this provider sends a campaign that has `provider`.
     pub fn serves(&self, provider: Option<&str>) -> bool {
         provider.map_or(self.is_default, |name| name == self.provider)
+    }
+
+    /// The claimed requests that have not started.
+    pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
+        self.held.iter().chain(&self.released)
+    }
+
+    /// The lanes that it claims from, and of its requests that have not started, with their senders.
+    pub fn lanes(&self) -> impl Iterator<Item = (LaneId, Option<&Arc<PoolSender>>)> {
+        let claimed = self.lanes.iter();
+        let claimed = claimed.map(|lane| (lane.id, lane.sender.as_ref()));
+        let reserved = self.reservations();
+        claimed.chain(reserved.map(|reserved| (reserved.lane, reserved.sender.as_ref())))
     }
 
     pub fn terms(&self) -> ClaimTerms {
@@ -183,23 +201,40 @@ impl ProviderClaim {
     }
 
     /// The unused permits and their starts, the latest first, so that each one is the last when it is given back.
-    pub fn unused(&self) -> Vec<(DbMicros, Reservation)> {
-        let all = self.held.iter().chain(&self.released);
-        let mut unused: Vec<(DbMicros, Reservation)> = all
-            .filter_map(|reservation| Some((reservation.unused?, *reservation)))
+    pub fn unused(&self) -> Vec<(DbMicros, &Reservation)> {
+        let mut unused: Vec<(DbMicros, &Reservation)> = self
+            .reservations()
+            .filter_map(|reservation| Some((reservation.unused?, reservation)))
             .collect();
         unused.sort_unstable_by_key(|(start_at, _)| std::cmp::Reverse(*start_at));
         unused
     }
 }
 
-/// How many messages of one campaign a worker wants.
-#[derive(Clone, Copy, Debug)]
-pub struct CampaignClaim {
-    pub campaign_id: i64,
+/// How many messages of one lane a worker wants.
+#[derive(Clone, Debug)]
+pub struct LaneClaim {
+    pub id: LaneId,
     pub max_messages: u32,
     /// At most this many of them in one request.
     pub max_batch: u32,
+    /// Who sends them, if that sender has limits or pauses of its own.
+    pub sender: Option<Arc<PoolSender>>,
+    /// Its messages are not sent, but moved to the lanes of their senders.
+    pub is_divided: bool,
+}
+
+impl LaneClaim {
+    /// A claim of single messages from the part of a campaign's queue that is not divided.
+    pub const fn undivided(campaign_id: i64, max_messages: u32) -> Self {
+        Self {
+            id: LaneId::undivided(campaign_id),
+            max_messages,
+            max_batch: 1,
+            sender: None,
+            is_divided: false,
+        }
+    }
 }
 
 /// A claimed message.
@@ -263,7 +298,8 @@ mod tests {
             held: Vec::new(),
             max_messages: 1,
             max_requests: 1,
-            campaigns: Vec::new(),
+            lanes: Vec::new(),
+            pool: None,
         }
     }
 
@@ -279,7 +315,8 @@ mod tests {
     #[test]
     fn unused_permits_are_listed_from_the_latest() {
         let reserved = |unused: Option<i64>| Reservation {
-            campaign_id: 1,
+            lane: LaneId::default(),
+            sender: None,
             cost: PermitCost::of_message(1),
             unused: unused.map(DbMicros::new),
         };

@@ -7,6 +7,7 @@ pub(super) fn sms() -> Sms {
     Sms {
         id: 1,
         campaign_id: 1,
+        lane: 0,
         phone: "+12025550123".to_owned(),
         content: "hello".to_owned(),
         params: "{}".to_owned(),

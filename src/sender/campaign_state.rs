@@ -1,14 +1,17 @@
 //! One campaign in a running worker: when messages are claimed from it, how many go in one request, and whether it has
 //! to pause or stop. Only campaigns with messages have a state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::auto_pause::{self, AutoPause};
 use super::request::InFlight;
 use super::window::WindowState;
+use crate::limit::per_second;
 use crate::provider::Provider;
-use crate::sms::{Class, Failure, Outcome, Timestamp};
-use crate::store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign};
+use crate::senders::{Division, PoolSender, SenderPool, SendersOff};
+use crate::sms::{Class, Failure, LaneId, Outcome, Timestamp};
+use crate::store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign, QueuedLane};
 
 /// Requests in flight before the first acceptance. Where everything is rejected, the automatic pause
 /// comes at most this much too late.
@@ -19,9 +22,11 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 pub(super) struct CampaignState {
     campaign: Campaign,
     auto_pause: AutoPause,
-    /// When its next message is due, as far as is known; `None`: it has no ready message.
-    due_at: Option<Timestamp>,
-    /// Its window or its limit allows nothing before this.
+    /// The parts of its queue: at least one.
+    lanes: Vec<LaneState>,
+    /// Where its messages are divided among the senders of its provider.
+    division: Option<Arc<Division>>,
+    /// Its window allows nothing before this.
     not_before: Timestamp,
     /// When it had messages last.
     seen_at: Timestamp,
@@ -37,15 +42,105 @@ pub(super) struct CampaignState {
     claimed: u32,
 }
 
+/// A part of the queue of a campaign.
+pub(super) struct LaneState {
+    number: i32,
+    /// Whom its messages are sent by; `None`: the provider's own sender.
+    from: Option<String>,
+    /// The same, if it has limits or pauses of its own.
+    pub(super) sender: Option<Arc<PoolSender>>,
+    /// Its messages are to be moved to the lanes of their senders.
+    pub(super) is_divided: bool,
+    /// When its next message is due, as far as is known; `None`: it has no ready message.
+    due_at: Option<Timestamp>,
+    /// The limits of its campaign or its sender allow nothing before this.
+    not_before: Timestamp,
+}
+
+impl LaneState {
+    fn next_at(&self) -> Option<Timestamp> {
+        self.due_at.map(|due_at| due_at.max(self.not_before))
+    }
+
+    /// How many messages a second its sender may send at most; `None`: any number.
+    fn per_second(&self) -> Option<f64> {
+        per_second(&self.sender.as_ref()?.rate.0)
+    }
+}
+
+/// How the messages of a campaign are divided among the senders of its provider.
+#[derive(Clone, Copy)]
+pub(super) struct SenderChoice<'a> {
+    pub(super) senders: Option<&'a Arc<SenderPool>>,
+    pub(super) off: &'a SendersOff,
+}
+
+impl SenderChoice<'_> {
+    /// The lanes of a campaign, and its division if its messages have no sender of their own.
+    fn lanes_of(self, queued: &QueuedCampaign) -> (Vec<LaneState>, Option<Arc<Division>>) {
+        let from = queued.campaign.sender.as_deref();
+        let own = |lane: Option<&QueuedLane>| LaneState {
+            number: lane.map_or(0, |lane| lane.number),
+            from: from.map(str::to_owned),
+            sender: from.and_then(|from| self.senders?.sender(from).cloned()),
+            is_divided: false,
+            due_at: lane.map_or(queued.ready_at, |lane| lane.ready_at),
+            not_before: Timestamp::default(),
+        };
+        let pool = self.senders.filter(|_| from.is_none());
+        let undivided = [None].into_iter().chain(queued.lanes.iter().map(Some));
+        let Some(pool) = pool else {
+            return (undivided.map(own).collect(), None);
+        };
+        let of_pool = queued
+            .lanes
+            .iter()
+            .filter(|lane| lane.provider == pool.provider());
+        let numbers = of_pool
+            .map(|lane| (lane.sender.clone(), lane.number))
+            .collect();
+        let division = Division::new(Arc::clone(pool), &numbers, self.off).map(Arc::new);
+        let sender = |lane: &QueuedLane| {
+            let is_on = lane.provider == pool.provider()
+                && !self.off.contains(&lane.provider, &lane.sender);
+            pool.sender(&lane.sender).filter(|_| is_on)
+        };
+        let lanes = undivided.map(|lane| {
+            let sender = lane.and_then(sender);
+            LaneState {
+                from: sender.map(|sender| sender.from.to_string()),
+                sender: sender.cloned(),
+                is_divided: sender.is_none(),
+                ..own(lane)
+            }
+        });
+        // Lanes that cannot be divided yet wait for the next reading.
+        let can_divide = division.is_some();
+        (
+            lanes
+                .filter(|lane| can_divide || !lane.is_divided)
+                .collect(),
+            division,
+        )
+    }
+}
+
 /// The status that a campaign gets, and why.
 pub(super) type Halt = (CampaignStatus, String);
 
 impl CampaignState {
-    pub(super) fn new(queued: QueuedCampaign, config: auto_pause::Config, now: Timestamp) -> Self {
+    pub(super) fn new(
+        queued: QueuedCampaign,
+        pool: SenderChoice<'_>,
+        config: auto_pause::Config,
+        now: Timestamp,
+    ) -> Self {
+        let (lanes, division) = pool.lanes_of(&queued);
         Self {
             campaign: queued.campaign,
             auto_pause: AutoPause::new(config),
-            due_at: queued.ready_at,
+            lanes,
+            division,
             not_before: Timestamp::default(),
             seen_at: now,
             window: WindowState::default(),
@@ -62,6 +157,74 @@ impl CampaignState {
 
     pub(super) fn id(&self) -> i64 {
         self.campaign.id
+    }
+
+    pub(super) fn division(&self) -> Option<&Arc<Division>> {
+        self.division.as_ref()
+    }
+
+    /// Its lanes, and whom their messages are sent by.
+    pub(super) fn lanes(&self) -> impl Iterator<Item = (LaneId, Option<&String>)> {
+        let lanes = self.lanes.iter();
+        lanes.map(|lane| (self.lane_id(lane), lane.from.as_ref()))
+    }
+
+    pub(super) fn lane_id(&self, lane: &LaneState) -> LaneId {
+        LaneId {
+            campaign_id: self.campaign.id,
+            lane: lane.number,
+        }
+    }
+
+    /// The lanes with something to send now, from the one after the last turn.
+    pub(super) fn due_lanes(&self, turn: usize, now: Timestamp) -> Vec<&LaneState> {
+        let is_due = |lane: &&LaneState| lane.next_at().is_some_and(|at| at <= now);
+        let mut due: Vec<&LaneState> = self.lanes.iter().filter(is_due).collect();
+        let count = due.len().max(1);
+        due.rotate_left(turn % count);
+        due
+    }
+
+    fn lane_mut(&mut self, number: i32) -> Option<&mut LaneState> {
+        self.lanes.iter_mut().find(|lane| lane.number == number)
+    }
+
+    /// Whom the messages of a lane are sent by.
+    pub(super) fn from_of(&self, number: i32) -> Option<&String> {
+        let lane = self.lanes.iter().find(|lane| lane.number == number)?;
+        lane.from.as_ref()
+    }
+
+    /// The sender of a lane, if it has limits or pauses of its own.
+    pub(super) fn sender_of(&self, number: i32) -> Option<&Arc<PoolSender>> {
+        let lane = self.lanes.iter().find(|lane| lane.number == number)?;
+        lane.sender.as_ref()
+    }
+
+    /// Whether it has a limit of its own, or one of its senders.
+    pub(super) fn is_limited(&self) -> bool {
+        !self.campaign.rate.0.is_empty() || self.has_limited_senders()
+    }
+
+    /// Whether a limit of one of its senders delays its messages.
+    pub(super) fn has_limited_senders(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.per_second().is_some())
+    }
+
+    /// How many messages a second its own limit and those of its senders allow; `None`: any number.
+    pub(super) fn per_second(&self) -> Option<f64> {
+        let sending = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.due_at.is_some() && !lane.is_divided);
+        let by_senders = sending
+            .map(LaneState::per_second)
+            .reduce(|sum, rate| Some(sum? + rate?))
+            .flatten();
+        per_second(&self.campaign.rate.0)
+            .into_iter()
+            .chain(by_senders)
+            .reduce(f64::min)
     }
 
     /// A request is claimed, or got another permit.
@@ -99,30 +262,38 @@ impl CampaignState {
 
     /// When to claim messages from it; `None`: not before a request has ended or messages are added.
     pub(super) fn next_at(&self) -> Option<Timestamp> {
-        let due_at = self
-            .due_at
-            .filter(|_| self.is_active() && self.room() > 0)?;
-        Some(due_at.max(self.not_before))
+        let next_at = self.lanes.iter().filter_map(LaneState::next_at).min();
+        let next_at = next_at.filter(|_| self.is_active() && self.room() > 0)?;
+        Some(next_at.max(self.not_before))
+    }
+
+    /// When its next message is due, whatever its limits; `None`: it has no ready message.
+    fn due_at(&self) -> Option<Timestamp> {
+        self.lanes.iter().filter_map(|lane| lane.due_at).min()
     }
 
     /// Whether it has ready messages.
     pub(super) fn has_work(&self) -> bool {
-        self.is_active() && self.due_at.is_some()
+        self.is_active() && self.due_at().is_some()
     }
 
-    /// A message goes back into its queue in the next commit.
-    pub(super) fn expect_message(&mut self, due_at: Timestamp) {
-        self.due_at = Some(self.due_at.map_or(due_at, |known| known.min(due_at)));
+    /// A message goes back into this lane in the next commit, or was moved into it.
+    pub(super) fn expect_message(&mut self, number: i32, due_at: Timestamp) {
+        if let Some(lane) = self.lane_mut(number) {
+            lane.due_at = Some(lane.due_at.map_or(due_at, |known| known.min(due_at)));
+        }
     }
 
-    /// No message of it is due.
-    pub(super) fn exhaust(&mut self) {
-        self.due_at = None;
+    /// No message of this lane is due.
+    pub(super) fn exhaust(&mut self, number: i32) {
+        if let Some(lane) = self.lane_mut(number) {
+            lane.due_at = None;
+        }
     }
 
     /// It has no messages. Whether to remember it.
     pub(super) fn is_remembered(&mut self, now: Timestamp) -> bool {
-        self.due_at = None;
+        self.lanes.iter_mut().for_each(|lane| lane.due_at = None);
         self.claimed > 0 || now.since(self.seen_at) < REMEMBERED
     }
 
@@ -142,35 +313,49 @@ impl CampaignState {
     }
 
     /// Takes over what the database says of the campaign now.
-    pub(super) fn refresh(&mut self, queued: QueuedCampaign, now: Timestamp) {
-        let QueuedCampaign {
-            campaign, ready_at, ..
-        } = queued;
+    pub(super) fn refresh(
+        &mut self,
+        queued: QueuedCampaign,
+        pool: SenderChoice<'_>,
+        now: Timestamp,
+    ) {
+        let (mut lanes, division) = pool.lanes_of(&queued);
+        for lane in &mut lanes {
+            let known = self.lanes.iter().find(|known| known.number == lane.number);
+            if let Some(known) = known.filter(|known| known.sender == lane.sender) {
+                lane.not_before = known.not_before;
+            }
+        }
+        let campaign = queued.campaign;
         let is_active_again = campaign.state == CampaignStatus::Active && !self.is_active();
-        if is_active_again || campaign.window != self.campaign.window {
+        let is_changed = is_active_again || campaign.window != self.campaign.window;
+        (self.campaign, self.lanes, self.division) = (campaign, lanes, division);
+        self.seen_at = now;
+        if is_changed {
             self.forget_times();
         }
-        self.campaign = campaign;
-        self.due_at = ready_at;
-        self.seen_at = now;
     }
 
     /// Checks everything again that depends on the time.
     pub(super) fn forget_times(&mut self) {
         self.not_before = Timestamp::default();
+        let lanes = self.lanes.iter_mut();
+        lanes.for_each(|lane| lane.not_before = Timestamp::default());
         self.window = WindowState::default();
     }
 
     pub(super) fn check_window(&mut self, now: Timestamp, tolerance: Duration) {
         let window = self.campaign.window.as_ref();
         if let Some(until) = self.window.check(window, now, tolerance) {
-            self.wait_until(until);
+            self.not_before = self.not_before.max(until);
         }
     }
 
-    /// Claims nothing from it before this instant.
-    pub(super) fn wait_until(&mut self, until: Timestamp) {
-        self.not_before = self.not_before.max(until);
+    /// Claims nothing from this lane before this instant.
+    pub(super) fn wait_until(&mut self, number: i32, until: Timestamp) {
+        if let Some(lane) = self.lane_mut(number) {
+            lane.not_before = lane.not_before.max(until);
+        }
     }
 
     /// Whether its window is closed.
@@ -182,7 +367,7 @@ impl CampaignState {
     /// or all its messages are due later.
     pub(super) fn idle_until(&self, now: Timestamp, patience: Duration) -> Option<Timestamp> {
         let closed_until = self.window.closed_until(now);
-        closed_until.or(self.due_at.filter(|due_at| *due_at > now.plus(patience)))
+        closed_until.or(self.due_at().filter(|due_at| *due_at > now.plus(patience)))
     }
 
     /// An instant in the time zone of its window.

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::campaign_state::CampaignState;
 use super::context::WorkerContext;
 use super::provider_state::ProviderState;
 use super::request::Transport;
@@ -20,7 +21,7 @@ use crate::provider::{
     AttemptSpan, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
 };
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
+use crate::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
 use crate::store::{Due, ResendReason, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.
@@ -186,7 +187,7 @@ impl StatusLookups {
                 continue;
             }
             let active = state.campaigns().iter().filter(|state| state.is_active());
-            let campaigns = active.map(|state| (state.id(), state.campaign().sender.clone()));
+            let lanes = active.flat_map(CampaignState::lanes);
             let series = Series {
                 context: Arc::clone(&self.context),
                 own: Arc::clone(&self.own),
@@ -194,7 +195,7 @@ impl StatusLookups {
                 index,
                 provider: Arc::clone(state.provider()),
                 transport: state.transport().clone(),
-                campaigns: campaigns.collect(),
+                lanes: lanes.map(|(id, from)| (id, from.cloned())).collect(),
                 next_at: free_at.max(now),
                 spacing: spacing(&lookup),
                 lookup,
@@ -238,9 +239,10 @@ impl StatusLookups {
             if now >= until {
                 continue;
             }
-            for campaign in state.campaigns().iter().filter(|state| state.is_active()) {
+            let active = state.campaigns().iter().filter(|state| state.is_active());
+            for (lane, _) in active.flat_map(CampaignState::lanes) {
                 let filter = Due {
-                    campaign_id: campaign.id(),
+                    lane,
                     provider: state.provider().name(),
                     by: until,
                     claimed_by: until.minus(lookup.after),
@@ -318,8 +320,8 @@ struct Series {
     provider: Arc<Provider>,
     lookup: Lookup,
     transport: Transport,
-    /// The ids of the active campaigns, and their senders.
-    campaigns: Vec<(i64, Option<String>)>,
+    /// The lanes of the active campaigns, and their senders.
+    lanes: Vec<(LaneId, Option<String>)>,
     /// When the next request may be made, and the time between two.
     next_at: Instant,
     spacing: Duration,
@@ -395,9 +397,9 @@ impl Series {
         let fitting = SERIES.as_millis() / self.spacing.as_millis().max(1);
         let max = usize::try_from(fitting).map_or(MAX_SERIES, |max| max.clamp(1, MAX_SERIES));
         let mut due_lookups = Vec::new();
-        for (campaign_id, from) in &self.campaigns {
+        for (lane, from) in &self.lanes {
             let filter = Due {
-                campaign_id: *campaign_id,
+                lane: *lane,
                 provider: provider.name(),
                 by: now,
                 claimed_by: now.minus(lookup.after),
@@ -416,7 +418,7 @@ impl Series {
                 let since = locked(&self.own).since.get(&unknown.id).copied();
                 due_lookups.push(DueLookup {
                     message: self.message(&unknown, from.as_ref()),
-                    campaign_id: *campaign_id,
+                    campaign_id: lane.campaign_id,
                     attempt,
                     known_at: ended_at.plus(settling_time(lookup)),
                     waited: since.map(|since| since.elapsed()),

@@ -18,9 +18,11 @@ use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
+use crate::senders::{SenderPool, SendersOff};
 use crate::sms::Timestamp;
 use crate::store::{
-    CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
+    Campaign, CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError,
+    StoreErrorKind,
 };
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
@@ -79,6 +81,7 @@ pub(super) struct DatabaseSnapshot {
     /// The campaigns with messages that this run is to send.
     pub(super) queued: Vec<QueuedCampaign>,
     pub(super) pauses: Vec<ProviderPause>,
+    pub(super) senders_off: SendersOff,
     /// There are more messages to fail that expire.
     pub(super) is_expiring: bool,
 }
@@ -187,23 +190,54 @@ impl Maintenance {
         }
         let store = context.database.reach().await?;
         let pauses = store.provider_pauses(context.clock.now()).await?;
+        let senders_off = store.senders_off().await?;
         let is_expiring = self.expire(&queued).await?;
         Ok(DatabaseSnapshot {
             read_at,
             queued,
             pauses,
+            senders_off,
             is_expiring,
         })
     }
 
-    /// The campaigns with messages that this run is to send.
+    /// The campaigns with messages that this run is to send. Campaigns whose messages are divided among senders have
+    /// all their lanes.
     async fn queued(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
         let store = self.context.database.reach().await?;
         let mut queued = store.queued_campaigns().await?;
+        let mut are_opened = false;
+        for QueuedCampaign {
+            campaign, lanes, ..
+        } in &queued
+        {
+            if let Some(pool) = self.pool_of(campaign) {
+                let mut senders = pool.senders().iter().map(|sender| &*sender.from);
+                let is_open = |from: &str| {
+                    let mut lanes = lanes.iter();
+                    lanes.any(|lane| lane.provider == pool.provider() && lane.sender == from)
+                };
+                if !senders.all(is_open) {
+                    store.open_lanes(campaign.id, pool).await?;
+                    are_opened = true;
+                }
+            }
+        }
+        if are_opened {
+            queued = store.queued_campaigns().await?;
+        }
         if let Some(name) = &self.context.settings.campaign {
             queued.retain(|queued| queued.campaign.name == *name);
         }
         Ok(queued)
+    }
+
+    /// The senders that the messages of a campaign are divided among.
+    fn pool_of(&self, campaign: &Campaign) -> Option<&SenderPool> {
+        let name = self.context.settings.provider_of(campaign)?;
+        let provider = self.providers.iter().find(|known| known.name() == name);
+        let pool = provider?.senders().map(AsRef::as_ref);
+        pool.filter(|_| campaign.sender.is_none())
     }
 
     /// Fails messages that expire before their window opens again. Returns whether there may be more.

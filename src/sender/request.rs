@@ -20,7 +20,8 @@ use crate::phone::Phone;
 use crate::provider::client::{Client, OpenConnection, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
 use crate::queue::{Settlement, Transition, retry};
-use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
+use crate::senders::PoolSender;
+use crate::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
 use crate::window::{Recipient, SendWindow};
 
 /// A response from this size in bytes is parsed on a thread that other tasks do not wait for.
@@ -117,6 +118,10 @@ pub(super) struct InFlight {
     /// The same messages, in the same order.
     pub(super) messages: Vec<Message>,
     pub(super) campaign_id: i64,
+    /// The number of their lane.
+    pub(super) lane: i32,
+    /// Their sender, if it has limits or pauses of its own.
+    pub(super) sender: Option<Arc<PoolSender>>,
     pub(super) permit: Permit,
     /// The campaign's.
     pub(super) window: Option<SendWindow>,
@@ -170,7 +175,11 @@ impl InFlight {
     /// What it has reserved of the limits, while it has not started.
     pub(super) fn reservation(&self) -> Reservation {
         Reservation {
-            campaign_id: self.campaign_id,
+            lane: LaneId {
+                campaign_id: self.campaign_id,
+                lane: self.lane,
+            },
+            sender: self.sender.clone(),
             cost: self.cost(),
             unused: self.permit.start_at,
         }

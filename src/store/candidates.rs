@@ -1,7 +1,9 @@
 //! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or
 //! wait.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use diesel::QueryResult;
 
@@ -12,24 +14,31 @@ use super::limits::PermitEstimate;
 use super::recipients::Recipients;
 use super::suppression;
 use crate::queue::batch::BatchItem;
-use crate::queue::{Admission, CampaignClaim, ProviderClaim, Settlement, Transition};
-use crate::sms::{Class, Failure, Sms};
+use crate::queue::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
+use crate::senders::Placement;
+use crate::sms::{Class, Failure, LaneId, Sms};
 
 /// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
 const MAX_NOT_SENT: usize = 1_000;
+/// The most messages that one transaction moves from a lane that is divided.
+const MAX_DIVIDED: u32 = 1_000;
+/// When a message is looked at again whose senders are all switched off.
+const SWITCHED_OFF: Duration = Duration::from_secs(60);
 
-/// The candidates of one provider, in the order of its campaigns.
+/// The candidates of one provider, in the order of its lanes.
 #[derive(Default)]
 pub(super) struct Candidates {
-    pub(super) of_campaigns: Vec<CampaignCandidates>,
-    /// Campaigns that are not active, or that another provider sends.
-    pub(super) exhausted: Vec<i64>,
+    pub(super) of_lanes: Vec<LaneCandidates>,
+    /// Lanes of campaigns that are not active, or that another provider sends; and divided lanes without messages.
+    pub(super) exhausted: Vec<LaneId>,
+    /// Lanes that got messages of divided lanes.
+    pub(super) divided: BTreeSet<LaneId>,
     pub(super) refused: u64,
 }
 
-/// The candidates of one campaign: at most as many as the estimate of permits.
-pub(super) struct CampaignCandidates {
-    pub(super) campaign: CampaignClaim,
+/// The candidates of one lane: at most as many as the estimate of permits.
+pub(super) struct LaneCandidates {
+    pub(super) lane: LaneClaim,
     pub(super) wanted: u32,
     pub(super) items: Vec<BatchItem<ClaimKey>>,
     /// There are no other candidates.
@@ -43,8 +52,8 @@ pub(super) struct Search<'a> {
     pub(super) cursors: &'a ClaimCursors,
     /// Whether the suppression list has any phone.
     pub(super) has_suppressed: bool,
-    /// The last key locked of each campaign.
-    pub(super) locked: HashMap<i64, ClaimKey>,
+    /// The last key locked of each lane.
+    pub(super) locked: HashMap<LaneId, ClaimKey>,
     pub(super) writes: ClaimWrites,
     pub(super) recipients: Recipients,
 }
@@ -54,63 +63,136 @@ impl Search<'_> {
         &mut self,
         connection: &mut Connection,
         claim: &ProviderClaim,
-        estimate: &mut PermitEstimate,
+        estimate: &mut PermitEstimate<'_>,
     ) -> QueryResult<Candidates> {
         let mut found = Candidates::default();
         let mut left = claim.max_messages;
-        for campaign in &claim.campaigns {
+        for lane in &claim.lanes {
             if left == 0 {
                 break;
             }
-            let Some(row) = self.campaigns.get(&campaign.campaign_id) else {
+            let Some(row) = self.campaigns.get(&lane.id.campaign_id) else {
                 continue;
             };
             if !row.is_active() || !claim.serves(row.provider.as_deref()) {
-                found.exhausted.push(campaign.campaign_id);
+                found.exhausted.push(lane.id);
                 continue;
             }
-            let mut of_campaign = CampaignCandidates {
-                campaign: *campaign,
-                wanted: left.min(campaign.max_messages),
+            if lane.is_divided {
+                self.divide(connection, lane.id, &claim.provider, &mut found)
+                    .await?;
+                continue;
+            }
+            let mut of_lane = LaneCandidates {
+                lane: lane.clone(),
+                wanted: left.min(lane.max_messages),
                 items: Vec::new(),
                 is_short: false,
             };
-            // Messages without a permit must not take the place of messages of other campaigns.
-            let permits = estimate.available(*campaign, of_campaign.wanted);
+            // Messages without a permit must not take the place of messages of other lanes.
+            let permits = estimate.available(lane, of_lane.wanted);
             let wanted = (claim.provider.as_str(), permits);
-            self.find(connection, &mut of_campaign, wanted, &mut found.refused)
+            self.find(connection, &mut of_lane, wanted, &mut found.refused)
                 .await?;
-            for item in &of_campaign.items {
-                estimate.take(campaign.campaign_id, item.segments);
+            for item in &of_lane.items {
+                estimate.take(lane, item.segments);
             }
-            let count = u32::try_from(of_campaign.items.len()).unwrap_or(left);
+            let count = u32::try_from(of_lane.items.len()).unwrap_or(left);
             left = left.saturating_sub(count);
-            found.of_campaigns.push(of_campaign);
+            found.of_lanes.push(of_lane);
         }
         Ok(found)
+    }
+
+    /// Moves the next messages of a lane to the lanes of their senders. Messages that no sender sends fail.
+    async fn divide(
+        &mut self,
+        connection: &mut Connection,
+        id: LaneId,
+        provider: &str,
+        found: &mut Candidates,
+    ) -> QueryResult<()> {
+        let divisions = &self.batch.admission.divisions;
+        let Some(division) = divisions.get(&id.campaign_id).map(Arc::clone) else {
+            return Ok(());
+        };
+        let wanted = claim::Wanted {
+            lane: id,
+            now: self.batch.now,
+            after: self.locked.get(&id).copied(),
+            count: MAX_DIVIDED,
+        };
+        let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
+        if rows.len() < MAX_DIVIDED as usize {
+            found.exhausted.push(id);
+        }
+        if let Some(key) = rows.iter().map(Candidate::key).max() {
+            self.locked.insert(id, key);
+        }
+        for row in rows {
+            let (_, sms, admission) = self.admit(row, provider);
+            let phone = match admission {
+                Admission::Send { phone, .. } | Admission::Wait { phone, .. } => phone,
+                Admission::Fail(failure) => {
+                    found.refused += 1;
+                    self.not_sent(&sms, Transition::NotAdmitted(failure));
+                    continue;
+                }
+            };
+            self.writes.rewrite_phone(&sms, &phone);
+            let placement = division.lane_of(phone.as_str());
+            if let Some(lane) = placement
+                .map(Placement::lane)
+                .filter(|lane| *lane != id.lane)
+            {
+                self.writes.move_to(lane, sms.id);
+                found.divided.insert(LaneId { lane, ..id });
+            } else if placement.is_some() {
+                // All its senders are switched off.
+                let until = self.batch.now.plus(SWITCHED_OFF);
+                self.not_sent(&sms, Transition::wait_until(until));
+            } else {
+                found.refused += 1;
+                let why = division.no_sender(phone.as_str());
+                let failure = Failure::new(Class::Recipient, why);
+                self.not_sent(&sms, Transition::NotAdmitted(failure));
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims a message, and settles it without a request.
+    fn not_sent(&mut self, sms: &Sms, transition: Transition) {
+        self.writes.claim(sms.id, None);
+        self.writes.not_sent.push(Settlement {
+            id: sms.id,
+            claim: sms.claim,
+            provider: String::new(),
+            transition,
+        });
     }
 
     async fn find(
         &mut self,
         connection: &mut Connection,
-        found: &mut CampaignCandidates,
+        found: &mut LaneCandidates,
         (provider, permits): (&str, u32),
         refused: &mut u64,
     ) -> QueryResult<()> {
-        let campaign_id = found.campaign.campaign_id;
+        let id = found.lane.id;
         let mut not_sent = 0;
         while found.items.len() < permits as usize && not_sent < MAX_NOT_SENT && !found.is_short {
             let missing = permits - u32::try_from(found.items.len()).unwrap_or(permits);
             let wanted = claim::Wanted {
-                campaign_id,
+                lane: id,
                 now: self.batch.now,
-                after: self.locked.get(&campaign_id).copied(),
+                after: self.locked.get(&id).copied(),
                 count: missing,
             };
             let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
             found.is_short = rows.len() < missing as usize;
             if let Some(key) = rows.iter().map(Candidate::key).max() {
-                self.locked.insert(campaign_id, key);
+                self.locked.insert(id, key);
             }
             let admitted: Vec<_> = rows
                 .into_iter()
@@ -149,13 +231,7 @@ impl Search<'_> {
                     }
                 };
                 not_sent += 1;
-                self.writes.claim(sms.id, None);
-                self.writes.not_sent.push(Settlement {
-                    id: sms.id,
-                    claim: sms.claim,
-                    provider: String::new(),
-                    transition,
-                });
+                self.not_sent(&sms, transition);
             }
         }
         Ok(())

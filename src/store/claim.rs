@@ -19,7 +19,7 @@ use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;
 use crate::queue::Settlement;
-use crate::sms::{Sms, State, StoredColumns, Timestamp};
+use crate::sms::{LaneId, Sms, State, StoredColumns, Timestamp};
 
 /// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are
 /// found when no rows are left after it.
@@ -51,10 +51,10 @@ pub(super) fn id_in_reference(reference: &str) -> Option<i64> {
 /// A message's position in the order of claims: when it is due, and its id.
 pub(super) type ClaimKey = (i64, i64);
 
-/// The last claimed key of each campaign. Rows before it are deleted, but the index of a server may still have them. A
+/// The last claimed key of each lane. Rows before it are deleted, but the index of a server may still have them. A
 /// claim that starts at the cursor does not read them.
 #[derive(Default)]
-pub(super) struct ClaimCursors(Mutex<HashMap<i64, Cursor>>);
+pub(super) struct ClaimCursors(Mutex<HashMap<LaneId, Cursor>>);
 
 #[derive(Clone, Copy)]
 struct Cursor {
@@ -63,19 +63,17 @@ struct Cursor {
 }
 
 impl ClaimCursors {
-    fn of(&self, campaign_id: i64) -> Option<ClaimKey> {
+    fn of(&self, lane: LaneId) -> Option<ClaimKey> {
         let cursors = self.0.lock().ok()?;
-        let cursor = cursors.get(&campaign_id)?;
+        let cursor = cursors.get(&lane)?;
         (Instant::now() < cursor.rescan_at).then_some(cursor.key)
     }
 
     /// Moves a cursor to the last key of a committed claim.
-    pub(super) fn advance(&self, campaign_id: i64, key: ClaimKey) {
+    pub(super) fn advance(&self, lane: LaneId, key: ClaimKey) {
         if let Ok(mut cursors) = self.0.lock() {
             let rescan_at = Instant::now() + RESCAN;
-            let cursor = cursors
-                .entry(campaign_id)
-                .or_insert(Cursor { key, rescan_at });
+            let cursor = cursors.entry(lane).or_insert(Cursor { key, rescan_at });
             if cursor.rescan_at <= Instant::now() {
                 cursor.rescan_at = rescan_at;
             }
@@ -90,6 +88,7 @@ impl ClaimCursors {
 pub(super) struct Candidate {
     pub(super) id: i64,
     campaign_id: i64,
+    lane: i32,
     import_id: Option<i64>,
     phone: LossyText,
     content: LossyText,
@@ -127,6 +126,7 @@ impl Candidate {
         Sms {
             id: self.id,
             campaign_id: self.campaign_id,
+            lane: self.lane,
             phone: self.phone.text,
             content: self.content.text,
             params: self.params.text,
@@ -153,10 +153,10 @@ impl Candidate {
     }
 }
 
-/// Selects due messages of a campaign.
+/// Selects due messages of a lane.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    pub(super) campaign_id: i64,
+    pub(super) lane: LaneId,
     pub(super) now: Timestamp,
     /// Only after this key, because this transaction has locked the rows before it.
     pub(super) after: Option<ClaimKey>,
@@ -164,12 +164,13 @@ pub(super) struct Wanted {
     pub(super) count: u32,
 }
 
-/// A campaign's ready messages in the order of claims, at most `$count`.
+/// A lane's ready messages in the order of claims, at most `$count`.
 macro_rules! ready {
-    ($campaign_id:expr, $count:expr) => {
+    ($lane:expr, $count:expr) => {
         sms::table
-            .filter(sms::campaign_id.eq($campaign_id))
+            .filter(sms::campaign_id.eq($lane.campaign_id))
             .filter(in_state(State::Ready.code()))
+            .filter(sms::lane.eq($lane.lane))
             .order((sms::due_at, sms::id))
             .limit($count)
             .select(Candidate::as_select())
@@ -183,7 +184,7 @@ pub(super) async fn next_candidates(
     cursors: &ClaimCursors,
     wanted: Wanted,
 ) -> QueryResult<Vec<Candidate>> {
-    let cursor = cursors.of(wanted.campaign_id);
+    let cursor = cursors.of(wanted.lane);
     // The index of SQLite has no deleted rows.
     if let Some(cursor) = cursor.filter(|cursor| {
         !connection.is_sqlite() && wanted.after.is_none_or(|after| *cursor > after)
@@ -198,8 +199,7 @@ pub(super) async fn next_candidates(
         None => {
             load_skipping_locked!(
                 connection,
-                ready!(wanted.campaign_id, i64::from(wanted.count))
-                    .filter(sms::due_at.le(wanted.now))
+                ready!(wanted.lane, i64::from(wanted.count)).filter(sms::due_at.le(wanted.now))
             )
         }
     }
@@ -212,24 +212,25 @@ async fn candidates_after(
     (due_at, id): ClaimKey,
 ) -> QueryResult<Vec<Candidate>> {
     let count = i64::from(wanted.count);
+    let (campaign_id, lane) = (wanted.lane.campaign_id, i64::from(wanted.lane.lane));
     let same: QueryResult<Vec<Candidate>> = load_skipping_locked!(
         connection,
-        ready!(wanted.campaign_id, count)
+        ready!(wanted.lane, count)
             .filter(sms::due_at.eq(due_at))
             .filter(sms::id.gt(id)),
         by "sms_due",
-        [wanted.campaign_id, due_at, id, count]
+        [campaign_id, lane, due_at, id, count]
     );
     let mut rows = same?;
     let missing = count - i64::try_from(rows.len()).unwrap_or(count);
     if missing > 0 {
         let later: QueryResult<Vec<Candidate>> = load_skipping_locked!(
             connection,
-            ready!(wanted.campaign_id, missing)
+            ready!(wanted.lane, missing)
                 .filter(sms::due_at.gt(due_at))
                 .filter(sms::due_at.le(wanted.now)),
             by "sms_due",
-            [wanted.campaign_id, due_at, wanted.now.as_millis(), missing]
+            [campaign_id, lane, due_at, wanted.now.as_millis(), missing]
         );
         rows.extend(later?);
     }
@@ -246,6 +247,8 @@ pub(super) struct ClaimWrites {
     pub(super) not_sent: Vec<Settlement>,
     /// Messages with a normalised phone, or with text that was not UTF-8.
     rewritten: Vec<Sms>,
+    /// Messages that are moved to another lane, by its number.
+    moved: BTreeMap<i32, Vec<i64>>,
 }
 
 impl ClaimWrites {
@@ -255,6 +258,7 @@ impl ClaimWrites {
             ids: BTreeMap::new(),
             not_sent: Vec::new(),
             rewritten: Vec::new(),
+            moved: BTreeMap::new(),
         }
     }
 
@@ -262,6 +266,11 @@ impl ClaimWrites {
     pub(super) fn claim(&mut self, id: i64, provider: Option<&str>) {
         let ids = self.ids.entry(provider.map(str::to_owned)).or_default();
         ids.push(id);
+    }
+
+    /// Moves a message that is locked to another lane of its campaign.
+    pub(super) fn move_to(&mut self, lane: i32, id: i64) {
+        self.moved.entry(lane).or_default().push(id);
     }
 
     /// Stores the normalised phone.
@@ -298,6 +307,15 @@ impl ClaimWrites {
                     sms::params.eq(&row.params),
                 ))
                 .execute(conn))?;
+        }
+        for (lane, ids) in &self.moved {
+            for ids in ids.chunks(ROWS) {
+                let ids = in_list(ids.iter().copied());
+                with_conn!(connection, |conn| Prepared(
+                    update(sms::table.filter(sms::id.eq_any(&ids))).set(sms::lane.eq(*lane))
+                )
+                .execute(conn))?;
+            }
         }
         settle::settle_all(connection, &self.not_sent, &HashMap::new(), batch.now).await?;
         Ok(())
@@ -350,16 +368,4 @@ impl ClaimWrites {
             Err(conflict("another worker claimed the same row"))
         }
     }
-}
-
-/// When the campaign's next message is due; `None` if none is ready.
-pub(super) async fn next_due(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<Option<Timestamp>> {
-    with_conn!(connection, |conn| sms::table
-        .filter(sms::campaign_id.eq(campaign_id))
-        .filter(sms::state.eq(State::Ready.code()))
-        .select(diesel::dsl::min(sms::due_at))
-        .get_result(conn))
 }

@@ -19,18 +19,19 @@ use super::commit_batch::{
 };
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
-use super::limits::{self, LockedLimits, PermitEstimate};
+use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
 use super::{CampaignStatus, Store, StoreError, settle, suppression, workers};
-use crate::limit::{DeclaredLimits, PermitAllocator, provider_scope};
+use crate::instant::DbMicros;
+use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits, provider_scope};
 use crate::queue::batch::{self, Batches};
 use crate::queue::{ProviderClaim, Settled, Settlement, Transition};
 use crate::rate::Rate;
-use crate::sms::{Sms, Timestamp};
+use crate::sms::{LaneId, Sms, Timestamp};
 
-/// A result, and the last claimed key of each campaign.
-type Committed = (CommitResult, HashMap<i64, ClaimKey>);
+/// A result, and the last claimed key of each lane.
+type Committed = (CommitResult, HashMap<LaneId, ClaimKey>);
 
 impl Store {
     /// Does all of the batch in one transaction.
@@ -50,8 +51,8 @@ impl Store {
             claimed(),
             &self.cursors
         ))?;
-        for (campaign_id, key) in reached {
-            self.cursors.advance(campaign_id, key);
+        for (lane, key) in reached {
+            self.cursors.advance(lane, key);
         }
         Ok(result)
     }
@@ -86,10 +87,14 @@ async fn commit(
         return Ok((result, HashMap::new()));
     };
     let mut reached = HashMap::new();
-    let mut locked =
-        LockedLimits::lock(connection, batch, &found.campaigns, &found.declared).await?;
+    let (own, unreadable) = match found.own {
+        Ok(own) => (own, None),
+        Err(error) => (OwnRates::default(), Some(error)),
+    };
+    let mut locked = LockedLimits::lock(connection, batch, &own, &found.declared).await?;
     for (claim, candidates) in batch.claims.iter().zip(found.candidates) {
-        let limits = match found.declared.agreed(&claim.provider, &claim.limits) {
+        let agreed = found.declared.agreed(&claim.provider, &claim.limits);
+        let limits = match unreadable.clone().map_or(agreed, Err) {
             Ok(limits) => limits,
             Err(error) => {
                 result.claims.push(ProviderClaimed {
@@ -157,6 +162,7 @@ fn is_independent(batch: &CommitBatch) -> bool {
 struct Found {
     declared: DeclaredLimits,
     campaigns: HashMap<i64, ClaimedCampaign>,
+    own: Result<OwnRates, UnreadableLimits>,
     candidates: Vec<Candidates>,
     writes: ClaimWrites,
 }
@@ -190,8 +196,10 @@ impl Found {
             writes: ClaimWrites::new(),
             recipients: Recipients::lock(connection, batch).await?,
         };
-        let mut estimates = PermitEstimate::of_all(connection, batch, &campaigns).await?;
-        let mut candidates = Vec::new();
+        let own = limits::own_rates(batch, &campaigns, &declared);
+        let (mut candidates, none) = (Vec::new(), OwnRates::default());
+        let rates = own.as_ref().unwrap_or(&none);
+        let mut estimates = PermitEstimate::of_all(connection, batch, rates).await?;
         for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
             candidates.push(search.run(connection, claim, estimate).await?);
         }
@@ -199,6 +207,7 @@ impl Found {
         Ok(Some(Self {
             declared,
             campaigns,
+            own,
             candidates,
             writes,
         }))
@@ -243,10 +252,15 @@ async fn declared_limits(
         .select((worker::id, worker::limits))
         .load(conn))?;
     let mut declared = DeclaredLimits::of(workers, batch.worker_id);
-    let own = batch
+    let senders: Vec<_> = limits::senders_of(batch).collect();
+    let senders = senders
+        .iter()
+        .map(|(scope, sender)| (scope.as_str(), sender.rate.0.as_slice()));
+    let accounts = batch
         .claims
         .iter()
         .map(|claim| (claim.provider.as_str(), claim.limits.as_slice()));
+    let own = accounts.chain(senders);
     let changed = declared.as_mut().and_then(|all| all.declare(own));
     if let Some(limits) = changed {
         with_conn!(connection, |conn| update(
@@ -265,9 +279,7 @@ async fn campaigns(
     type Row = (i64, CampaignStatus, String, Option<String>);
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
-        let held = claim.held.iter().chain(&claim.released);
-        ids.extend(held.map(|held| held.campaign_id));
-        ids.extend(claim.campaigns.iter().map(|campaign| campaign.campaign_id));
+        ids.extend(claim.lanes().map(|(lane, _)| lane.campaign_id));
     }
     if batch.fill_limits {
         let limited: Vec<i64> = with_conn!(connection, |conn| campaign::table
@@ -307,9 +319,9 @@ fn permit(
     (batch, claim): (&CommitBatch, &ProviderClaim),
     (declared, campaigns): (&[Rate], &HashMap<i64, ClaimedCampaign>),
     candidates: Candidates,
-    locked: &mut LockedLimits,
+    locked: &mut LockedLimits<'_>,
     writes: &mut ClaimWrites,
-    reached: &mut HashMap<i64, ClaimKey>,
+    reached: &mut HashMap<LaneId, ClaimKey>,
 ) -> ProviderClaimed {
     let scope = provider_scope(&claim.provider);
     let mut account = locked.accounts.remove(&scope).unwrap_or_default();
@@ -320,76 +332,89 @@ fn permit(
     };
     let mut claimed = ProviderClaimed {
         exhausted: candidates.exhausted,
+        divided: candidates.divided.into_iter().collect(),
         refused: candidates.refused,
         ..ProviderClaimed::default()
     };
     for (start_at, unused) in claim.unused() {
-        let own = locked.campaigns.entry(unused.campaign_id).or_default();
-        allocator.give_back(own, unused.cost, start_at);
+        let sender = unused.sender.as_ref();
+        locked.with_own(&claim.provider, unused.lane, sender, |own| {
+            allocator.give_back(own, unused.cost, start_at);
+        });
     }
     for held in &claim.held {
-        let campaign = campaigns.get(&held.campaign_id);
+        let campaign = campaigns.get(&held.lane.campaign_id);
         if campaign.is_none_or(|campaign| campaign.limits.is_err()) {
             claimed.held.push(None);
             continue;
         }
-        let own = locked.campaigns.entry(held.campaign_id).or_default();
-        let permit = allocator.allocate(own, held.cost, claim.until);
-        claimed.held.push(permit);
-        let next_at = own.next_at.take();
-        claimed
-            .limited
-            .extend(next_at.map(|next_at| (held.campaign_id, next_at)));
+        locked.with_own(&claim.provider, held.lane, held.sender.as_ref(), |own| {
+            let permit = allocator.allocate(own, held.cost, claim.until);
+            claimed.held.push(permit);
+            claimed
+                .limited
+                .extend(take_next(own).map(|next_at| (held.lane, next_at)));
+        });
     }
     let mut unclaimed = HashSet::new();
-    for found in candidates.of_campaigns {
-        let campaign_id = found.campaign.campaign_id;
-        let own = locked.campaigns.entry(campaign_id).or_default();
-        let max_batch = found.campaign.max_batch;
-        let available = allocator.available(own, found.wanted, max_batch);
-        let begun = batch::count(&claimed.rows);
-        let left = claim.max_requests.saturating_sub(begun);
-        let max_cost = allocator.max_request_cost(own);
-        let mut batches = Batches::new(claim, found.campaign, left, max_cost);
-        let candidates = found.items.len();
-        let mut not_claimed = Vec::new();
-        for item in found.items.into_iter().take(available as usize) {
-            not_claimed.extend(batches.place(item, &batch.batch_keys));
-        }
-        let mut keys = Vec::new();
-        let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {
-            keys.push(*key);
-            writes.claim(sms.id, Some(&claim.provider));
-            writes.rewrite_phone(sms, phone);
+    for found in candidates.of_lanes {
+        let id = found.lane.id;
+        let sender = found.lane.sender.clone();
+        locked.with_own(&claim.provider, id, sender.as_ref(), |own| {
+            let max_batch = found.lane.max_batch;
+            let available = allocator.available(own, found.wanted, max_batch);
+            let begun = batch::count(&claimed.rows);
+            let left = claim.max_requests.saturating_sub(begun);
+            let max_cost = allocator.max_request_cost(own);
+            let mut batches = Batches::new(claim, &found.lane, left, max_cost);
+            let candidates = found.items.len();
+            let mut not_claimed = Vec::new();
+            for item in found.items.into_iter().take(available as usize) {
+                not_claimed.extend(batches.place(item, &batch.batch_keys));
+            }
+            let mut keys = Vec::new();
+            let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {
+                keys.push(*key);
+                writes.claim(sms.id, Some(&claim.provider));
+                writes.rewrite_phone(sms, phone);
+            });
+            claimed.rows.extend(rows);
+            let claims = keys.len();
+            // Candidates that are not claimed must be found again, so the cursor stays before them.
+            let first_left = not_claimed
+                .iter()
+                .chain(&without)
+                .map(|item| item.key)
+                .min();
+            let before = |key: &ClaimKey| first_left.is_none_or(|first| *key < first);
+            if let Some(key) = keys.into_iter().filter(before).max() {
+                reached.insert(id, key);
+            }
+            if available < found.wanted {
+                allocator.keep_next(own, max_batch);
+            }
+            claimed
+                .limited
+                .extend(take_next(own).map(|next_at| (id, next_at)));
+            // It may be asked twice, and what is left the first time is not found again.
+            if claims < candidates {
+                unclaimed.insert(id);
+            }
+            if found.is_short && !unclaimed.contains(&id) {
+                claimed.exhausted.push(id);
+            }
         });
-        claimed.rows.extend(rows);
-        let claims = keys.len();
-        // Candidates that are not claimed must be found again, so the cursor stays before them.
-        let first_left = not_claimed
-            .iter()
-            .chain(&without)
-            .map(|item| item.key)
-            .min();
-        let before = |key: &ClaimKey| first_left.is_none_or(|first| *key < first);
-        if let Some(key) = keys.into_iter().filter(before).max() {
-            reached.insert(campaign_id, key);
-        }
-        if available < found.wanted {
-            allocator.keep_next(own, max_batch);
-        }
-        let next_at = own.next_at.take().map(|next_at| (campaign_id, next_at));
-        claimed.limited.extend(next_at);
-        // It may be asked twice, and what is left the first time is not found again.
-        if claims < candidates {
-            unclaimed.insert(campaign_id);
-        }
-        if found.is_short && !unclaimed.contains(&campaign_id) {
-            claimed.exhausted.push(campaign_id);
-        }
     }
     claimed.next_at = allocator.account.next_at.take();
     locked.accounts.insert(scope, allocator.account);
     claimed
+}
+
+/// When the first of these limits gives the next permit, if one ended the claim.
+fn take_next(own: &mut [ClaimLimit]) -> Option<DbMicros> {
+    own.iter_mut()
+        .filter_map(|limit| limit.next_at.take())
+        .min()
 }
 
 #[cfg(test)]

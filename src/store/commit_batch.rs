@@ -10,7 +10,7 @@ use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;
 use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
 use crate::rate::{RateError, Rates};
-use crate::sms::{Sms, Timestamp};
+use crate::sms::{LaneId, Sms, Timestamp};
 
 /// The work of one transaction of a worker.
 ///
@@ -71,10 +71,11 @@ pub struct Orphans {
     pub campaigns: Vec<i64>,
 }
 
-/// A pause that a provider asked for: no worker calls it before `until`.
+/// A pause that a provider asked for: no worker calls it before `until`, for any message or for those of one sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderPause {
     pub provider: String,
+    pub sender: Option<String>,
     pub until: Timestamp,
     /// The provider's reason.
     pub reason: String,
@@ -93,13 +94,15 @@ pub struct ProviderClaimed {
     /// The new permit of each held request; `None` if there is none before its end.
     pub held: Vec<Option<Permit>>,
     pub rows: Vec<ClaimedSms>,
-    /// The campaigns that have no more messages for this provider now: none is due, they are not active, or another
-    /// provider sends them.
-    pub exhausted: Vec<i64>,
+    /// The lanes that have no more messages for this provider now: none is due, their campaigns are not active, or
+    /// another provider sends them.
+    pub exhausted: Vec<LaneId>,
     /// When the limits of the account give the next permit, if they ended the claim.
     pub next_at: Option<DbMicros>,
-    /// The campaigns whose own limit ended their claim, and when it gives the next permit.
-    pub limited: Vec<(i64, DbMicros)>,
+    /// The lanes whose claim was ended by the limit of their campaign or sender, and when it gives the next permit.
+    pub limited: Vec<(LaneId, DbMicros)>,
+    /// The lanes that got messages of lanes that are divided.
+    pub divided: Vec<LaneId>,
     /// The number of messages that failed without a request.
     pub refused: u64,
     /// Why nothing may start at this provider.

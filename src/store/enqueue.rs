@@ -232,6 +232,7 @@ async fn insert(
                 sms::content.eq(&row.content),
                 sms::params.eq(&row.params),
                 sms::segments.eq(row.segments),
+                sms::lane.eq(batch.lane_of(&row.phone)),
                 sms::due_at.eq(schedule::due_at(row, batch.window.as_ref(), batch.due_at)),
                 sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
                 sms::dedupe_key.eq(&row.dedupe_key),

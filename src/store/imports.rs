@@ -4,6 +4,7 @@ use super::connection::prelude::*;
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{ImportStore, StoreError, StoreErrorKind, positive, settle, signed};
+use crate::senders::{Division, Placement};
 use crate::sms::{NewSms, Timestamp};
 use crate::window::SendWindow;
 
@@ -29,12 +30,23 @@ pub struct ImportBatch {
     pub expires_at: Option<Timestamp>,
     /// The campaign's window. If it differs by recipient, a message is due when the window of its recipient opens.
     pub window: Option<SendWindow>,
+    /// The lanes of the campaign's senders; `None`: workers divide its messages.
+    pub division: Option<Division>,
     pub rows: Vec<NewSms>,
     /// Rows of the file since the last batch, including rejected ones.
     pub row_count: u64,
     pub rejected: u64,
     /// The last line of the file that this batch covers.
     pub last_line: u64,
+}
+
+impl ImportBatch {
+    /// The lane that a message to this phone waits in. Without a sender it waits for a worker, which fails it.
+    pub(super) fn lane_of(&self, phone: &str) -> i32 {
+        let division = self.division.as_ref();
+        let placement = division.and_then(|division| division.lane_of(phone));
+        placement.map_or(0, Placement::lane)
+    }
 }
 
 impl ImportStore<'_> {

@@ -1,6 +1,7 @@
 //! Table `rate_limit`: read to estimate permits, locked while permits are allocated, and stored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use diesel::{QueryResult, update};
 
@@ -13,12 +14,13 @@ use super::schema::rate_limit;
 use super::{Audited, Store, StoreError};
 use crate::instant::DbMicros;
 use crate::limit::{
-    ClaimLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, campaign_scope,
-    provider_of, provider_scope,
+    ClaimLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, UnreadableLimits,
+    campaign_scope, provider_of, provider_scope, sender_of, sender_scope,
 };
-use crate::queue::{CampaignClaim, ProviderClaim};
-use crate::rate::{Rate, Rates};
-use crate::sms::Timestamp;
+use crate::queue::{LaneClaim, ProviderClaim};
+use crate::rate::Rate;
+use crate::senders::PoolSender;
+use crate::sms::{LaneId, Timestamp};
 
 /// The columns of table `rate_limit`.
 type LimitRow = (String, i64, i32, String, i64, Option<String>);
@@ -27,7 +29,7 @@ type LimitRow = (String, i64, i32, String, i64, Option<String>);
 type Limits = BTreeMap<String, ClaimLimit>;
 
 impl Store {
-    /// The current pauses of providers.
+    /// The current pauses of providers and of their senders.
     pub async fn provider_pauses(&self, now: Timestamp) -> Result<Vec<ProviderPause>, StoreError> {
         type Row = (String, Timestamp, Option<String>);
         let rows: Vec<Row> = reading!(self, |conn| rate_limit::table
@@ -39,25 +41,33 @@ impl Store {
                 rate_limit::stop_reason,
             ))
             .load(conn))?;
-        let pause = |(scope, until, reason): Row| ProviderPause {
-            provider: provider_of(&scope).to_owned(),
-            until,
-            reason: reason.unwrap_or_default(),
+        let pause = |(scope, until, reason): Row| {
+            let sender = sender_of(&scope);
+            let provider = sender.map_or_else(|| provider_of(&scope), |(provider, _)| provider);
+            ProviderPause {
+                provider: provider.to_owned(),
+                sender: sender.map(|(_, sender)| sender.to_owned()),
+                until,
+                reason: reason.unwrap_or_default(),
+            }
         };
         Ok(rows.into_iter().map(pause).collect())
     }
 
-    /// Ends a provider's pause; false if it had none.
+    /// Ends the pauses of a provider and of its senders; false if there was none.
     pub async fn end_provider_pause(
         &self,
         provider: &str,
         now: Timestamp,
         mut audited: Audited,
     ) -> Result<bool, StoreError> {
+        let pauses = self.provider_pauses(now).await?;
+        let own = pauses.iter().filter(|pause| pause.provider == provider);
+        let scopes: Vec<String> = own.map(scope_of).collect();
         let ended: u64 = audited!(self, audited, now, |connection| async {
             let ended = with_conn!(connection, |conn| update(
                 rate_limit::table
-                    .find(provider_scope(provider))
+                    .filter(rate_limit::scope.eq_any(&scopes))
                     .filter(rate_limit::stopped_until.gt(now))
             )
             .set((
@@ -149,12 +159,12 @@ async fn store(connection: &mut Connection, scope: &str, limit: &ClaimLimit) -> 
     Ok(())
 }
 
-/// Stores the pauses of providers if nothing is claimed.
+/// Stores pauses if nothing is claimed.
 pub(super) async fn pause(
     connection: &mut Connection,
     pauses: &[ProviderPause],
 ) -> QueryResult<()> {
-    let scopes = pauses.iter().map(|pause| provider_scope(&pause.provider));
+    let scopes = pauses.iter().map(scope_of);
     let mut limits = lock(connection, &scopes.collect()).await?;
     apply_pauses(&mut limits, pauses);
     for (scope, limit) in &limits {
@@ -163,21 +173,72 @@ pub(super) async fn pause(
     Ok(())
 }
 
+/// The scope of the limit that a pause stops.
+fn scope_of(pause: &ProviderPause) -> String {
+    match &pause.sender {
+        Some(sender) => sender_scope(&pause.provider, sender),
+        None => provider_scope(&pause.provider),
+    }
+}
+
 fn apply_pauses(limits: &mut Limits, pauses: &[ProviderPause]) {
     for pause in pauses {
-        let account = limits.entry(provider_scope(&pause.provider)).or_default();
+        let account = limits.entry(scope_of(pause)).or_default();
         account.limit.pause(pause.until, &pause.reason);
         account.is_changed = true;
     }
 }
 
-/// The campaigns with their own limit.
-fn limited(campaigns: &HashMap<i64, ClaimedCampaign>) -> BTreeMap<i64, &Rates> {
-    campaigns
+/// The limits that requests have in addition to those of their account, by scope: those of campaigns, and of senders,
+/// which may have none and be paused.
+pub(super) type OwnRates = BTreeMap<String, Vec<Rate>>;
+
+/// The limits of all requests of a batch.
+pub(super) fn own_rates(
+    batch: &CommitBatch,
+    campaigns: &HashMap<i64, ClaimedCampaign>,
+    declared: &DeclaredLimits,
+) -> Result<OwnRates, UnreadableLimits> {
+    let of_campaigns = campaigns
         .iter()
-        .filter_map(|(id, campaign)| Some((*id, campaign.limits.as_ref().ok()?)))
+        .filter_map(|(id, campaign)| Some((campaign_scope(*id), campaign.limits.as_ref().ok()?)))
         .filter(|(_, limits)| !limits.0.is_empty())
-        .collect()
+        .map(|(scope, limits)| (scope, limits.0.clone()));
+    let mut own: OwnRates = of_campaigns.collect();
+    for (scope, sender) in senders_of(batch) {
+        if !own.contains_key(&scope) {
+            let agreed = declared.agreed(&scope, &sender.rate.0)?;
+            own.insert(scope, agreed);
+        }
+    }
+    Ok(own)
+}
+
+/// The senders of the claims of a batch with limits or pauses of their own, by scope. After the clock was set, of all
+/// providers.
+pub(super) fn senders_of(batch: &CommitBatch) -> impl Iterator<Item = (String, &Arc<PoolSender>)> {
+    batch.claims.iter().flat_map(|claim| {
+        let pool = claim.pool.iter().filter(|_| batch.fill_limits);
+        let claimed = claim.lanes().filter_map(|(_, sender)| sender);
+        let all = pool.flat_map(|pool| pool.senders()).chain(claimed);
+        all.map(|sender| (sender_scope(&claim.provider, &sender.from), sender))
+    })
+}
+
+/// The scopes of the limits in `own` that a request of this lane has.
+fn own_scopes(
+    own: &OwnRates,
+    provider: &str,
+    lane: LaneId,
+    sender: Option<&Arc<PoolSender>>,
+) -> Vec<String> {
+    if own.is_empty() {
+        return Vec::new();
+    }
+    let campaign = [campaign_scope(lane.campaign_id)].into_iter();
+    let sender = sender.map(|sender| sender_scope(provider, &sender.from));
+    let scopes = campaign.chain(sender);
+    scopes.filter(|scope| own.contains_key(scope)).collect()
 }
 
 /// Applies limits to a shared limit in a claim from `from` on.
@@ -199,46 +260,59 @@ pub(super) fn begin(
     }
 }
 
-/// Takes the campaigns' own limits out of `read`.
-fn campaign_limits(
-    batch: &CommitBatch,
-    limited: &BTreeMap<i64, &Rates>,
-    read: &mut Limits,
-) -> HashMap<i64, ClaimLimit> {
+/// Takes the own limits of requests out of `read`, and applies their rates.
+fn begin_own(batch: &CommitBatch, own: &OwnRates, read: &mut Limits) -> Limits {
     let from = batch.claims.iter().map(|claim| claim.from).min();
-    let own = limited.iter().map(|(id, limits)| {
-        let mut own = read.remove(&campaign_scope(*id)).unwrap_or_default();
-        begin(&mut own, &limits.0, from.unwrap_or_default(), batch);
-        (*id, own)
+    let begun = own.iter().map(|(scope, rates)| {
+        let mut limit = read.remove(scope).unwrap_or_default();
+        begin(&mut limit, rates, from.unwrap_or_default(), batch);
+        (scope.clone(), limit)
     });
-    own.collect()
+    begun.collect()
 }
 
-/// An estimate of the permits that the campaigns' own limits allow for one claim. Limits are read without a lock, so
+/// Calls `work` with the limits of these scopes.
+fn with_own<T>(
+    limits: &mut Limits,
+    scopes: Vec<String>,
+    work: impl FnOnce(&mut [ClaimLimit]) -> T,
+) -> T {
+    let mut own: Vec<ClaimLimit> = scopes
+        .iter()
+        .map(|scope| limits.remove(scope).unwrap_or_default())
+        .collect();
+    let done = work(&mut own);
+    limits.extend(scopes.into_iter().zip(own));
+    done
+}
+
+/// An estimate of the permits that the own limits of requests allow for one claim. Limits are read without a lock, so
 /// other workers may take the permits first.
-pub(super) struct PermitEstimate {
+pub(super) struct PermitEstimate<'a> {
     allocator: PermitAllocator,
-    campaigns: HashMap<i64, ClaimLimit>,
+    provider: &'a str,
+    rates: &'a OwnRates,
+    limits: Limits,
 }
 
-impl PermitEstimate {
+impl<'a> PermitEstimate<'a> {
     /// Makes one estimate for each claim of the batch.
     pub(super) async fn of_all(
         connection: &mut Connection,
-        batch: &CommitBatch,
-        campaigns: &HashMap<i64, ClaimedCampaign>,
+        batch: &'a CommitBatch,
+        own: &'a OwnRates,
     ) -> QueryResult<Vec<Self>> {
-        let limited = limited(campaigns);
-        let scopes = limited.keys().map(|id| campaign_scope(*id));
-        let mut read = read(connection, &scopes.collect(), false).await?;
-        let campaigns = campaign_limits(batch, &limited, &mut read);
+        let mut read = read(connection, &own.keys().cloned().collect(), false).await?;
+        let limits = begin_own(batch, own, &mut read);
         let estimates = batch.claims.iter().map(|claim| {
             let mut estimate = Self {
                 allocator: PermitAllocator {
                     terms: claim.terms(),
                     account: ClaimLimit::default(),
                 },
-                campaigns: campaigns.clone(),
+                provider: &claim.provider,
+                rates: own,
+                limits: limits.clone(),
             };
             estimate.take_held(claim);
             estimate
@@ -249,82 +323,107 @@ impl PermitEstimate {
     /// Allocates permits to held requests first.
     fn take_held(&mut self, claim: &ProviderClaim) {
         for (start_at, unused) in claim.unused() {
-            if let Some(own) = self.campaigns.get_mut(&unused.campaign_id) {
+            let scopes = self.scopes(unused.lane, unused.sender.as_ref());
+            with_own(&mut self.limits, scopes, |own| {
                 self.allocator.give_back(own, unused.cost, start_at);
-            }
+            });
         }
         for held in &claim.held {
-            if let Some(own) = self.campaigns.get_mut(&held.campaign_id) {
+            let scopes = self.scopes(held.lane, held.sender.as_ref());
+            with_own(&mut self.limits, scopes, |own| {
                 self.allocator.allocate(own, held.cost, claim.until);
-            }
+            });
         }
+    }
+
+    fn scopes(&self, lane: LaneId, sender: Option<&Arc<PoolSender>>) -> Vec<String> {
+        own_scopes(self.rates, self.provider, lane, sender)
     }
 
     /// How many of `wanted` messages there are permits for.
-    pub(super) fn available(&self, campaign: CampaignClaim, wanted: u32) -> u32 {
-        match self.campaigns.get(&campaign.campaign_id) {
-            Some(own) => self.allocator.available(own, wanted, campaign.max_batch),
-            None => wanted,
+    pub(super) fn available(&mut self, lane: &LaneClaim, wanted: u32) -> u32 {
+        let scopes = self.scopes(lane.id, lane.sender.as_ref());
+        if scopes.is_empty() {
+            return wanted;
         }
+        with_own(&mut self.limits, scopes, |own| {
+            self.allocator.available(own, wanted, lane.max_batch)
+        })
     }
 
     /// Takes one of them.
-    pub(super) fn take(&mut self, campaign_id: i64, segments: i32) {
-        if let Some(own) = self.campaigns.get_mut(&campaign_id) {
-            self.allocator
-                .allocate(own, PermitCost::of_message(segments), DbMicros::MAX);
+    pub(super) fn take(&mut self, lane: &LaneClaim, segments: i32) {
+        let scopes = self.scopes(lane.id, lane.sender.as_ref());
+        if !scopes.is_empty() {
+            with_own(&mut self.limits, scopes, |own| {
+                let cost = PermitCost::of_message(segments);
+                self.allocator.allocate(own, cost, DbMicros::MAX);
+            });
         }
     }
 }
 
 /// The shared limits of a batch, locked.
-pub(super) struct LockedLimits {
+pub(super) struct LockedLimits<'a> {
     pub(super) accounts: Limits,
-    pub(super) campaigns: HashMap<i64, ClaimLimit>,
+    rates: &'a OwnRates,
+    own: Limits,
 }
 
-impl LockedLimits {
+impl<'a> LockedLimits<'a> {
     pub(super) async fn lock(
         connection: &mut Connection,
         batch: &CommitBatch,
-        campaigns: &HashMap<i64, ClaimedCampaign>,
+        own: &'a OwnRates,
         declared: &DeclaredLimits,
     ) -> QueryResult<Self> {
-        let limited = limited(campaigns);
-        let mut scopes: BTreeSet<String> = limited.keys().map(|id| campaign_scope(*id)).collect();
-        let paused = batch.pauses.iter();
-        scopes.extend(paused.map(|pause| provider_scope(&pause.provider)));
-        let mut unlimited = BTreeSet::new();
+        let has_rates = |(_, rates): &(&String, &Vec<Rate>)| !rates.is_empty();
+        let (limited, unlimited): (OwnScopes<'_>, OwnScopes<'_>) = own.iter().partition(has_rates);
+        let mut scopes: BTreeSet<String> = limited.into_keys().cloned().collect();
+        let mut unlimited: BTreeSet<String> = unlimited.into_keys().cloned().collect();
+        let has_own = !scopes.is_empty();
+        scopes.extend(batch.pauses.iter().map(scope_of));
         for claim in &batch.claims {
             let scope = provider_scope(&claim.provider);
             let agreed = declared.agreed(&claim.provider, &claim.limits);
-            if limited.is_empty() && agreed.is_ok_and(|limits| limits.is_empty()) {
+            if !has_own && agreed.is_ok_and(|limits| limits.is_empty()) {
                 unlimited.insert(scope);
             } else {
                 scopes.insert(scope);
             }
         }
-        // An account has a row if it had a limit or a pause.
+        // Accounts and senders have a row if they had a limit or a pause.
         scopes.extend(read(connection, &unlimited, false).await?.into_keys());
         let mut accounts = lock(connection, &scopes).await?;
-        let campaigns = campaign_limits(batch, &limited, &mut accounts);
         apply_pauses(&mut accounts, &batch.pauses);
+        let own_limits = begin_own(batch, own, &mut accounts);
         Ok(Self {
             accounts,
-            campaigns,
+            rates: own,
+            own: own_limits,
         })
+    }
+
+    /// Calls `work` with the own limits of a request of this lane.
+    pub(super) fn with_own<T>(
+        &mut self,
+        provider: &str,
+        lane: LaneId,
+        sender: Option<&Arc<PoolSender>>,
+        work: impl FnOnce(&mut [ClaimLimit]) -> T,
+    ) -> T {
+        let scopes = own_scopes(self.rates, provider, lane, sender);
+        with_own(&mut self.own, scopes, work)
     }
 
     /// Stores what has changed.
     pub(super) async fn store(&self, connection: &mut Connection) -> QueryResult<()> {
-        for (scope, account) in &self.accounts {
-            store(connection, scope, account).await?;
-        }
-        for (id, own) in &self.campaigns {
-            if own.limit.is_limited() {
-                store(connection, &campaign_scope(*id), own).await?;
-            }
+        for (scope, limit) in self.accounts.iter().chain(&self.own) {
+            store(connection, scope, limit).await?;
         }
         Ok(())
     }
 }
+
+/// Own limits of requests, by reference.
+type OwnScopes<'a> = BTreeMap<&'a String, &'a Vec<Rate>>;

@@ -6,7 +6,7 @@ use diesel::QueryResult;
 use diesel::result::{DatabaseErrorKind, Error};
 
 use super::connection::prelude::*;
-use super::connection::{Connection, Lane, PooledConnection, insert_all, run_inline, with_conn};
+use super::connection::{Connection, PooledConnection, Purpose, insert_all, run_inline, with_conn};
 use super::{Access, Store, StoreError, StoreErrorKind, reading};
 
 /// A version, and the SQL that creates it from the version before.
@@ -33,6 +33,7 @@ macro_rules! migrations {
             ("0011", sql!("0011_doubt_span.sql")),
             ("0012", sql!("0012_receipt_inbox.sql")),
             ("0013", sql!("0013_receipt_writes.sql")),
+            ("0014", sql!("0014_lanes.sql")),
         ];
         MIGRATIONS
     }};
@@ -93,7 +94,7 @@ impl Store {
 
     /// An error has a flag: whether another process may be creating the tables now.
     async fn try_migrate(&self, access: Access) -> Result<(), (StoreError, bool)> {
-        let pooled = self.pool.take(Lane::Write).await;
+        let pooled = self.pool.take(Purpose::Write).await;
         // A process that creates a SQLite file locks it for connections that open it.
         let is_busy = |error: &StoreError| error.kind() == StoreErrorKind::Busy;
         let mut pooled = pooled.map_err(|error| (error.clone(), is_busy(&error)))?;

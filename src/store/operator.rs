@@ -14,7 +14,9 @@ use super::connection::{
 use super::schema::{campaign, sms, sms_failed};
 use super::transitions::Resend;
 use super::unknown::{UnknownFilter, lock_unknown};
-use super::{Audited, CHUNK, CampaignStatus, Store, StoreError, positive, settle, transitions};
+use super::{
+    Audited, CHUNK, CampaignStatus, Store, StoreError, lanes, positive, settle, transitions,
+};
 use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
@@ -33,8 +35,8 @@ pub struct RetryFilter {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A position in a campaign's queue: when a message is due, and its id.
-pub type QueuePosition = (i64, i64);
+/// A position in a campaign's queue: the lane of a message, when it is due, and its id.
+pub type QueuePosition = (i32, i64, i64);
 
 /// The result of [`Store::expire_rows`] for one chunk of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,7 +192,7 @@ impl Store {
                 sms::table
                     .filter(sms::campaign_id.eq(campaign_id))
                     .filter(sms::state.eq(State::Ready.code()))
-                    .order((sms::due_at, sms::id))
+                    .order((sms::lane, sms::due_at, sms::id))
                     .limit(CHUNK)
                     .select((sms::id, sms::in_doubt))
             )?;
@@ -200,7 +202,7 @@ impl Store {
     }
 
     /// Fails ready messages of a campaign that expire by an instant, if none may be sent before; those in doubt become
-    /// unknown. Looks at the chunk of the queue after a position.
+    /// unknown. Looks at the chunk of the queue after a position, lane by lane.
     pub async fn expire_rows(
         &self,
         campaign_id: i64,
@@ -209,13 +211,14 @@ impl Store {
         now: Timestamp,
     ) -> Result<Expired, StoreError> {
         type Row = (i64, i64, Option<Timestamp>, bool);
-        let (due_at, id) = after.unwrap_or((i64::MIN, i64::MIN));
+        let (lane, due_at, id) = after.unwrap_or((0, i64::MIN, i64::MIN));
         transaction!(self, |connection| async {
             let rows: Vec<Row> = load_locked!(
                 connection,
                 sms::table
                     .filter(sms::campaign_id.eq(campaign_id))
                     .filter(sms::state.eq(State::Ready.code()))
+                    .filter(sms::lane.eq(lane))
                     .filter(sms::due_at.ge(due_at))
                     .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
                     .order((sms::due_at, sms::id))
@@ -227,10 +230,17 @@ impl Store {
                 .filter(|row| row.2.is_some_and(|at| at <= by))
                 .map(|&(_, id, _, in_doubt)| (id, in_doubt));
             let ended = end(connection, expiring, &expired(), now).await?;
-            let last = rows.last().filter(|_| rows.len() >= ROWS);
+            let reached = match rows.last().filter(|_| rows.len() >= ROWS) {
+                Some(last) => Some((lane, last.0, last.1)),
+                None => {
+                    let lanes = lanes::of(connection, campaign_id).await?;
+                    let next = lanes.into_iter().find(|next| next.lane > lane);
+                    next.map(|next| (next.lane, i64::MIN, i64::MIN))
+                }
+            };
             Ok(Expired {
                 rows: ended,
-                reached: last.map(|row| (row.0, row.1)),
+                reached,
             })
         })
     }

@@ -1,23 +1,25 @@
 //! What waits in the queue, and in which campaigns: the cost of the question depends on the number of campaigns with
 //! messages, not on the number of messages, and hardly on the number of other campaigns.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use diesel::QueryableByName;
-use diesel::sql_types::{BigInt, Nullable};
+use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
 use super::connection::prelude::*;
 use super::connection::{ROWS, querying, reading, with_conn};
 use super::schema::{campaign, message, sms};
-use super::{Campaign, Store, StoreError, campaigns, claim};
+use super::{Campaign, Store, StoreError, campaigns};
 use crate::sms::{State, Timestamp};
 
 /// A campaign with messages in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedCampaign {
     pub campaign: Campaign,
-    /// When its first ready message is due; `None`: none is ready.
+    /// When its first ready message is due that is in no lane; `None`: none is ready.
     pub ready_at: Option<Timestamp>,
+    /// By their numbers; also those without messages.
+    pub lanes: Vec<QueuedLane>,
     /// A worker is sending some of its messages.
     pub is_sending: bool,
     /// Some of its messages are unknown.
@@ -27,8 +29,19 @@ pub struct QueuedCampaign {
 impl QueuedCampaign {
     /// Whether any message is not settled yet.
     pub fn is_unfinished(&self) -> bool {
-        self.ready_at.is_some() || self.is_sending
+        let mut lanes = self.lanes.iter();
+        self.ready_at.is_some() || self.is_sending || lanes.any(|lane| lane.ready_at.is_some())
     }
+}
+
+/// A part of a campaign's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedLane {
+    pub number: i32,
+    pub provider: String,
+    pub sender: String,
+    /// When its first ready message is due; `None`: none is ready.
+    pub ready_at: Option<Timestamp>,
 }
 
 #[derive(QueryableByName)]
@@ -42,6 +55,25 @@ struct QueueRow {
     sending: Option<i64>,
     #[diesel(sql_type = Nullable<BigInt>)]
     unknown: Option<i64>,
+    #[diesel(sql_type = Nullable<Integer>)]
+    lane: Option<i32>,
+    #[diesel(sql_type = Nullable<Text>)]
+    provider: Option<String>,
+    #[diesel(sql_type = Nullable<Text>)]
+    sender: Option<String>,
+    #[diesel(sql_type = Nullable<BigInt>)]
+    lane_ready_at: Option<i64>,
+}
+
+impl QueueRow {
+    fn lane(self) -> Option<QueuedLane> {
+        Some(QueuedLane {
+            number: self.lane?,
+            provider: self.provider?,
+            sender: self.sender?,
+            ready_at: self.lane_ready_at.map(Timestamp::from_millis),
+        })
+    }
 }
 
 impl Store {
@@ -71,14 +103,6 @@ impl Store {
         Ok(later)
     }
 
-    /// When the next message of the campaign becomes due; `None` if none is ready.
-    pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
-        querying!(self, Read, |connection| claim::next_due(
-            connection,
-            campaign_id
-        ))
-    }
-
     /// Whether any ready message of the campaign expires after an instant or never.
     pub async fn has_unexpired_after(
         &self,
@@ -101,36 +125,45 @@ impl Store {
     pub async fn queued_campaigns(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
         querying!(self, Read, |connection| async {
             // In the order of the whole index: MySQL 9 sorts all messages of a campaign for their time alone.
-            let first = |state: State| {
+            let first = |state: State, lane: &str| {
                 format!(
-                    "(SELECT sms.due_at FROM sms WHERE sms.campaign_id = queue.campaign_id AND sms.state = {} \
-                     ORDER BY sms.campaign_id, sms.state, sms.due_at LIMIT 1)",
+                    "(SELECT sms.due_at FROM sms WHERE sms.campaign_id = queue.campaign_id AND sms.state = {} {lane} \
+                     ORDER BY sms.campaign_id, sms.state, sms.lane, sms.due_at LIMIT 1)",
                     state.code()
                 )
             };
             let sql = format!(
-                "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown FROM {}",
-                first(State::Ready),
-                first(State::Sending),
-                first(State::Unknown),
+                "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown, \
+                 lane.lane AS lane, lane.provider AS provider, lane.sender AS sender, {} AS lane_ready_at \
+                 FROM {} LEFT JOIN lane ON lane.campaign_id = queue.campaign_id",
+                first(State::Ready, "AND sms.lane = 0"),
+                first(State::Sending, ""),
+                first(State::Unknown, ""),
+                first(State::Ready, "AND sms.lane = lane.lane"),
                 connection.campaigns_in_queue()
             );
             let rows: Vec<QueueRow> =
                 with_conn!(connection, |conn| diesel::sql_query(sql).load(conn))?;
             let ids: Vec<i64> = rows.iter().map(|row| row.campaign_id).collect();
-            let mut campaigns = campaigns::by_id(connection, &ids).await?;
-            let mut queued: Vec<QueuedCampaign> = rows
-                .into_iter()
-                .filter_map(|row| {
-                    Some(QueuedCampaign {
-                        campaign: campaigns.remove(&row.campaign_id)?,
-                        ready_at: row.ready_at.map(Timestamp::from_millis),
-                        is_sending: row.sending.is_some(),
-                        has_unknown: row.unknown.is_some(),
-                    })
-                })
-                .collect();
-            queued.sort_unstable_by_key(|queued| queued.campaign.id);
+            let campaigns = campaigns::by_id(connection, &ids).await?;
+            let mut queued: BTreeMap<i64, QueuedCampaign> = BTreeMap::new();
+            for row in rows {
+                let Some(campaign) = campaigns.get(&row.campaign_id) else {
+                    continue;
+                };
+                let of_campaign = queued.entry(campaign.id).or_insert_with(|| QueuedCampaign {
+                    campaign: campaign.clone(),
+                    ready_at: row.ready_at.map(Timestamp::from_millis),
+                    lanes: Vec::new(),
+                    is_sending: row.sending.is_some(),
+                    has_unknown: row.unknown.is_some(),
+                });
+                of_campaign.lanes.extend(row.lane());
+            }
+            let mut queued: Vec<QueuedCampaign> = queued.into_values().collect();
+            for of_campaign in &mut queued {
+                of_campaign.lanes.sort_unstable_by_key(|lane| lane.number);
+            }
             Ok(queued)
         })
     }

@@ -10,7 +10,7 @@ use super::connection::{Connection, load_locked, reading, with_conn};
 use super::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
-use super::{CampaignStatus, POSTED, Store, StoreError};
+use super::{CampaignStatus, POSTED, Store, StoreError, lanes};
 use crate::limit::campaign_scope;
 use crate::sms::Timestamp;
 
@@ -205,6 +205,7 @@ async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -
     with_conn!(connection, |conn| delete(intake_key::table)
         .filter(intake_key::scope.eq(&scope))
         .execute(conn))?;
+    lanes::delete_of(connection, id).await?;
     with_conn!(connection, |conn| delete(campaign::table.find(id))
         .execute(conn))?;
     Ok(())

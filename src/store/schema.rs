@@ -68,11 +68,38 @@ diesel::table! {
         late_message_id -> Nullable<Text>,
         late_claims -> Nullable<Text>,
         late_provider -> Nullable<Text>,
-        late_awaits_receipt -> Nullable<Bool>,
         refunded_claim -> Nullable<BigInt>,
         created_at -> BigInt,
         doubt_since -> Nullable<BigInt>,
         resend_approved -> Bool,
+        lane -> Integer,
+    }
+}
+
+// The rest of `sms`: tables of diesel have at most 32 columns.
+diesel::table! {
+    #[sql_name = "sms"]
+    sms_rest (id) {
+        id -> BigInt,
+        late_awaits_receipt -> Nullable<Bool>,
+    }
+}
+
+diesel::table! {
+    lane (campaign_id, number) {
+        campaign_id -> BigInt,
+        #[sql_name = "lane"]
+        number -> Integer,
+        provider -> Text,
+        sender -> Text,
+    }
+}
+
+diesel::table! {
+    sender_off (provider, sender) {
+        provider -> Text,
+        sender -> Text,
+        since -> BigInt,
     }
 }
 
@@ -278,6 +305,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     import,
     message,
     sms,
+    lane,
     sms_sent,
     sms_failed,
     sms_key,

@@ -8,7 +8,7 @@ use super::attempts::{self, NewAttempt};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, all_removed, in_list, load_locked, load_shared, with_conn};
-use super::schema::{campaign, sms, sms_failed, sms_sent};
+use super::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
 use super::transitions::{self, QueuedSms, SentRow, Version, is_version};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{
@@ -255,11 +255,13 @@ impl Changes {
                 sms::late_accepted.eq(sms::late_accepted + 1),
                 sms::late_provider.eq(&provider),
                 sms::late_message_id.eq(&acceptance.message_id),
-                sms::late_awaits_receipt.eq(acceptance.awaits_receipt),
                 sms::late_claims.eq(&claims),
             ))
             .execute(conn))?;
             all_removed(noted, 1)?;
+            with_conn!(connection, |conn| update(sms_rest::table.find(id))
+                .set(sms_rest::late_awaits_receipt.eq(acceptance.awaits_receipt))
+                .execute(conn))?;
         }
         for (RowChange { to, counted }, ids) in self.others {
             match to {

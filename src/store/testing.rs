@@ -4,7 +4,7 @@ use std::env;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Store;
-use super::connection::{Lane, Location, Pool, ServerKind, ServerUrl, transaction};
+use super::connection::{Location, Pool, Purpose, ServerKind, ServerUrl, transaction};
 
 impl Store {
     /// Executes a statement.
@@ -35,7 +35,7 @@ pub(crate) async fn server_databases() -> Vec<String> {
         let name = format!("smsq_crate_{}_{number}", std::process::id());
         let url = ServerUrl::parse(kind, &format!("{server}/{system}")).expect("a url");
         let pool = Pool::new(Location::Server(url));
-        let mut pooled = pool.take(Lane::Write).await.expect("a connection");
+        let mut pooled = pool.take(Purpose::Write).await.expect("a connection");
         let sql = format!("CREATE DATABASE {name}");
         let created = pooled.connection().run(&sql).await;
         created.expect("a database");

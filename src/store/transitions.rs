@@ -47,6 +47,8 @@ pub(super) struct QueuedSms {
     late_message_id: Option<LossyText>,
     late_claims: Option<LossyText>,
     late_provider: Option<String>,
+    #[diesel(select_expression = sql::<Nullable<Bool>>("sms.late_awaits_receipt"))]
+    #[diesel(select_expression_type = SqlLiteral<Nullable<Bool>>)]
     late_awaits_receipt: Option<bool>,
     unknown_at: Option<i64>,
     doubt_claim: Option<i64>,

@@ -15,7 +15,7 @@ use super::transitions::{self, Resend};
 use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, settle};
 use crate::queue::transition::{NOT_ADMITTED, NOT_STORED, is_only_attempt};
 use crate::queue::{Settlement, Transition};
-use crate::sms::{State, Timestamp};
+use crate::sms::{LaneId, State, Timestamp};
 use ResendReason::{Absent, MayBeSentTwice, NotAccepted};
 
 /// The longest reason that is stored for a message that cannot be settled, in characters.
@@ -65,7 +65,7 @@ pub enum ResendReason {
 /// Selects unknown messages by their next lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Due<'a> {
-    pub campaign_id: i64,
+    pub lane: LaneId,
     /// They were sent through this provider only, as far as that is known.
     pub provider: &'a str,
     /// Their lookup is due by then.
@@ -78,8 +78,9 @@ impl Store {
     /// The first `limit` messages, in the order of their lookups.
     pub async fn unknown_due(&self, due: Due<'_>, limit: i64) -> Result<Vec<Unknown>, StoreError> {
         reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(due.campaign_id))
+            .filter(sms::campaign_id.eq(due.lane.campaign_id))
             .filter(sms::state.eq(State::Unknown.code()))
+            .filter(sms::lane.eq(due.lane.lane))
             .filter(sms::due_at.le(due.by))
             .filter(sms::claimed_at.le(due.claimed_by))
             .filter(was_sent_through(due.provider.to_owned()).assume_not_null())

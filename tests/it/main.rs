@@ -37,6 +37,7 @@ mod redis;
 mod reimport;
 mod reports;
 mod schedule;
+mod senders;
 mod serve;
 mod servers;
 mod service;

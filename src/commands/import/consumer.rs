@@ -101,10 +101,12 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         .open_campaign(&store, name, unique, &actor, tell)
         .await?;
     let schedule = |now: Timestamp| options.unchecked_schedule(now);
+    let division = options.division(&store, &campaign).await?;
     let target = Target {
         store: &store,
         campaign: &campaign,
         schedule: &schedule,
+        division: division.as_ref(),
         posted_by: None,
     };
     let (stop, stopped) = watch::channel(false);

@@ -101,6 +101,7 @@ impl PreparedLists<'_> {
         let preview = plan
             .preview(seen, SAMPLES, known, &price, |rows| progress.set(rows))
             .await?;
+        let requirements = options.requirements(campaign)?;
         Ok(ListEstimate {
             interpretation: plan.interpretation(),
             rejects: preview.rejects,
@@ -108,7 +109,8 @@ impl PreparedLists<'_> {
                 messages: preview.summary.accepted,
                 stats: preview.stats,
                 currency: currency.clone(),
-                limits: limits(options.requirements(campaign)?, campaign),
+                pool: requirements.as_ref().and_then(|needed| needed.pool.clone()),
+                limits: limits(requirements, campaign),
                 open_for,
                 window,
                 starts_at,

@@ -1,5 +1,6 @@
 //! The result of an import or of a dry run: text, JSON, and warnings.
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 
 use indicatif::HumanCount;
@@ -15,6 +16,7 @@ use crate::import::{
 use crate::operations::Imported;
 use crate::rate::Rate;
 use crate::report::shell_word;
+use crate::senders::SenderPool;
 use crate::store::Store;
 use crate::text::segments::Alphabet;
 use crate::text::{counted, duration, is_printable, messages, printable_line, smart};
@@ -357,12 +359,35 @@ fn sending(estimate: &Estimate) -> String {
     let Some(span) = estimate.duration() else {
         return format!("without a rate limit{window}");
     };
-    let limits: Vec<String> = estimate.limits.iter().map(Rate::to_string).collect();
-    let (span, limits) = (duration(span), limits.join(", "));
+    let mut limits: Vec<String> = estimate.limits.iter().map(Rate::to_string).collect();
+    limits.extend(estimate.pool.as_ref().map(|pool| describe(pool)));
+    let alone = estimate.with_one_sender().map(duration);
+    let alone = alone.map(|alone| format!("; with one sender {alone}"));
+    let (span, limits) = (
+        duration(span),
+        limits.join(", ") + &alone.unwrap_or_default(),
+    );
     let late = estimate.too_late().map(messages);
     let late = late.map(|late| format!("; about {late} would expire before they are sent"));
     let late = late.unwrap_or_default();
     format!("about {span} at {limits}{window}{late}")
+}
+
+/// `50 senders at 2/s`, or `50 senders` if their limits differ.
+fn describe(pool: &SenderPool) -> String {
+    let senders = pool.senders();
+    let rates: BTreeSet<String> = senders
+        .iter()
+        .map(|sender| sender.rate.to_string())
+        .collect();
+    let count = counted(senders.len() as u64, "sender");
+    match rates
+        .first()
+        .filter(|rate| rates.len() == 1 && !rate.is_empty())
+    {
+        Some(rate) => format!("{count} at {rate}"),
+        None => count,
+    }
 }
 
 fn alphabet(sample: &Sample) -> &'static str {

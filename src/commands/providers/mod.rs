@@ -98,6 +98,7 @@ pub(super) fn requirements(
         Ok(ProviderRequirements {
             provider: name.to_owned(),
             needs_sender: provider.needs_sender(),
+            pool: provider.senders().filter(|_| sender.is_none()).cloned(),
             rates: provider.rates().clone(),
             columns: columns.map(str::to_owned).collect(),
             template: template.map(str::to_owned),
@@ -108,11 +109,19 @@ pub(super) fn requirements(
 
 fn row_check(provider: Arc<Provider>, sender: Option<String>) -> RowCheck {
     Arc::new(move |row| {
+        let phone = Phone::parse(&row.phone, None).map_err(|error| error.to_string())?;
+        let pool = provider.senders().filter(|_| sender.is_none());
+        let of_pool = pool.and_then(|pool| {
+            pool.choose(phone.as_str(), |_| true)
+                .map(|index| &pool.senders()[index])
+        });
         let message = Message {
-            phone: Phone::parse(&row.phone, None).map_err(|error| error.to_string())?,
+            phone,
             content: row.content.clone(),
             reference: REFERENCE.to_owned(),
-            from: sender.clone(),
+            from: sender
+                .clone()
+                .or_else(|| of_pool.map(|chosen| chosen.from.to_string())),
             params: serde_json::from_str(&row.params).unwrap_or_default(),
         };
         provider

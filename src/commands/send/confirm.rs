@@ -9,7 +9,7 @@ use crate::import::{Estimate, MessageStats, Sample, Schedule};
 use crate::phone::Phone;
 use crate::sms::NewSms;
 use crate::store::Campaign;
-use crate::store::report::{Pages, Queued};
+use crate::store::report::Queued;
 use crate::text::{messages, segments};
 
 /// How many messages of a campaign are read for the estimate.
@@ -50,10 +50,12 @@ async fn describe(
     let check = requirements
         .as_ref()
         .and_then(|needed| needed.check.as_ref());
+    let pool = requirements.as_ref().and_then(|needed| needed.pool.clone());
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
-    let mut stats = MessageStats::new(SAMPLES);
-    let (mut queue, mut read, mut suppressed) = (Pages::of(campaign.id), 0, 0);
+    let mut stats = MessageStats::new(SAMPLES).with_pool(pool.clone());
+    let mut queue = store.report().queue(campaign.id).await?;
+    let (mut read, mut suppressed) = (0, 0);
     while read < to_read {
         let page = PAGE.min(usize::try_from(to_read - read).unwrap_or(PAGE));
         let queued = store.report().next_queued(&mut queue, page).await?;
@@ -114,6 +116,7 @@ async fn describe(
         stats,
         currency: prices.map(|prices| prices.currency.clone()),
         limits,
+        pool,
         open_for: None,
         window: campaign.window.clone(),
         starts_at: now,

@@ -35,9 +35,14 @@ impl Dispatcher {
         };
         for (state, served) in self.providers.iter_mut().zip(served) {
             let ids: Vec<i64> = served.iter().map(|queued| queued.campaign.id).collect();
-            state.refresh_campaigns(served, &all, self.context.settings.auto_pause, now);
+            let (off, auto_pause) = (&snapshot.senders_off, self.context.settings.auto_pause);
+            state.refresh_campaigns(served, &all, off, auto_pause, now);
             for campaign in state.campaigns_mut() {
                 campaign.check_window(now, tolerance);
+                if let Some(division) = campaign.division() {
+                    let division = Arc::clone(division);
+                    admission.divisions.insert(campaign.id(), division);
+                }
                 if let Some(window) = &campaign.campaign().window {
                     admission.windows.insert(campaign.id(), window.clone());
                 }
@@ -50,7 +55,11 @@ impl Dispatcher {
                 admission.by_template.extend(ids);
             }
             let name = state.provider().name();
-            let pause = snapshot.pauses.iter().find(|pause| pause.provider == name);
+            let mut own = snapshot
+                .pauses
+                .iter()
+                .filter(|pause| pause.provider == name);
+            let pause = own.find(|pause| pause.sender.is_none());
             state.take_pause(pause, now);
         }
         self.admission = Arc::new(admission);

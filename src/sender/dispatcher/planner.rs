@@ -17,6 +17,7 @@ use crate::sender::campaign_state::CampaignState;
 use crate::sender::context::WorkerContext;
 use crate::sender::provider_state::{ClaimRoom, PlanTime, ProviderState};
 use crate::sender::request::{self, InFlight, take_message};
+use crate::sms::LaneId;
 use crate::store::{CommitBatch, CommitResult, Orphans};
 
 /// Upper bound of [`Dispatcher::horizon`]. With the longest expected commit it stays below the longest look-ahead that
@@ -161,24 +162,24 @@ impl Dispatcher {
         let batched: HashSet<i64> = batch
             .claims
             .iter()
-            .flat_map(|claim| &claim.campaigns)
-            .filter(|claim| claim.max_batch > 1)
-            .map(|claim| claim.campaign_id)
+            .flat_map(|claim| &claim.lanes)
+            .filter(|lane| lane.max_batch > 1)
+            .map(|lane| lane.id.campaign_id)
             .collect();
         let mut senders = HashMap::new();
         for state in &self.providers {
-            for campaign in state.campaigns().iter().map(CampaignState::campaign) {
-                if batched.contains(&campaign.id) {
-                    let sender = (Arc::clone(state.provider()), campaign.sender.clone());
-                    senders.insert(campaign.id, sender);
-                }
+            let campaigns = state.campaigns().iter();
+            let campaigns = campaigns.filter(|campaign| batched.contains(&campaign.id()));
+            for (lane, from) in campaigns.flat_map(CampaignState::lanes) {
+                senders.insert(lane, (Arc::clone(state.provider()), from.cloned()));
             }
         }
         if senders.is_empty() {
             return;
         }
         batch.batch_keys = Arc::new(move |sms, phone| {
-            let (provider, from) = senders.get(&sms.campaign_id)?;
+            let (campaign_id, lane) = (sms.campaign_id, sms.lane);
+            let (provider, from) = senders.get(&LaneId { campaign_id, lane })?;
             let message = take_message(&mut sms.clone(), phone.clone(), from.clone());
             provider.batch_key(&message).map(|key| key.0)
         });

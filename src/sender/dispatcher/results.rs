@@ -43,12 +43,14 @@ impl Dispatcher {
                 outcomes
             }
         };
+        state.handle_sender(&request, &mut outcomes);
         self.check_campaign(&request, &mut outcomes);
         let attempt = attempt(&request, started_at, is_reached, &outcomes);
         let state = &mut self.providers[request.index];
         let answered = is_reached.then_some((ended_at.since(started_at), ended_at));
         let telemetry = state.telemetry();
         telemetry.record(&request.rows, &outcomes, answered, now);
+        let attempt = (attempt, request.sender.as_ref());
         let is_outage = state.learn(&self.context, attempt, &outcomes, &mut self.results);
         let provider = &request.provider;
         let resends = self.context.resend_rule(provider);
@@ -77,7 +79,7 @@ impl Dispatcher {
                         .progress
                         .retried
                         .fetch_add(1, Ordering::Relaxed);
-                    self.expect_message(request.index, request.campaign_id, due_at);
+                    self.expect_message(&request, due_at);
                 }
                 Transition::Refunded => {}
                 _ => {
@@ -119,7 +121,7 @@ impl Dispatcher {
     /// Puts the messages of a request that was not started back into the queue.
     fn requeue(&mut self, request: &InFlight) {
         let now = self.results.now;
-        self.expect_message(request.index, request.campaign_id, now);
+        self.expect_message(request, now);
         let transition = Transition::wait_until(now);
         let settlements = request
             .rows
@@ -128,9 +130,9 @@ impl Dispatcher {
         self.results.settlements.extend(settlements);
     }
 
-    fn expect_message(&mut self, index: usize, campaign_id: i64, due_at: Timestamp) {
-        if let Some(campaign) = self.providers[index].campaign(campaign_id) {
-            campaign.expect_message(due_at);
+    fn expect_message(&mut self, request: &InFlight, due_at: Timestamp) {
+        if let Some(campaign) = self.providers[request.index].campaign(request.campaign_id) {
+            campaign.expect_message(request.lane, due_at);
         }
     }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use super::ProviderState;
 use crate::instant::{DbMicros, SteadyMicros};
-use crate::limit::{LONG_WINDOW, Permit, PermitCost, max_request_cost};
-use crate::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
-use crate::rate::Rate;
+use crate::limit::{Permit, PermitCost, max_request_cost, per_second};
+use crate::queue::{ClaimedSms, LaneClaim, ProviderClaim};
 use crate::sender::breaker::Allowed;
-use crate::sender::campaign_state::CampaignState;
+use crate::sender::campaign_state::{CampaignState, LaneState};
 use crate::sender::clock::Clock;
 use crate::sender::maintenance::TICK;
 use crate::sender::request::{InFlight, take_message};
@@ -21,6 +20,8 @@ use crate::store::{CommitBatch, ProviderClaimed};
 const MAX_CLAIM: u32 = 1_000;
 /// How often a provider without an open connection looks for one.
 const CONNECTING: Duration = Duration::from_millis(5);
+/// From how many lanes of a campaign one commit claims where their senders have no limits: each costs a statement.
+const LANES_AT_ONCE: usize = 8;
 /// A limit delays requests whose permits start later than this after their claim.
 const DELAYED: Duration = Duration::from_millis(20);
 
@@ -77,11 +78,10 @@ impl ProviderState {
         }
         let due = || self.campaigns.iter().filter(|state| state.is_due(now));
         let own = due()
-            .map(|state| per_second(&state.campaign().rate.0))
+            .map(CampaignState::per_second)
             .reduce(|sum, rate| Some(sum? + rate?))
             .flatten();
-        let is_limited = |state: &CampaignState| !state.campaign().rate.0.is_empty();
-        if self.limits.is_empty() && !due().any(is_limited) {
+        if self.limits.is_empty() && !due().any(CampaignState::is_limited) {
             return usable;
         }
         let rates = per_second(&self.limits).into_iter().chain(own);
@@ -136,7 +136,7 @@ impl ProviderState {
                 .collect(),
             max_messages: messages,
             max_requests: requests,
-            campaigns: self.take_turn(requests, now),
+            lanes: self.take_turn(requests, now),
             ..self.empty_claim(room.from)
         })
     }
@@ -165,7 +165,8 @@ impl ProviderState {
             held: Vec::new(),
             max_messages: 0,
             max_requests: 0,
-            campaigns: Vec::new(),
+            lanes: Vec::new(),
+            pool: self.provider.senders().cloned(),
         }
     }
 
@@ -212,9 +213,14 @@ impl ProviderState {
             .fold(PermitCost::default(), PermitCost::plus);
         self.limiter.record_started(cost, instant);
         self.set_sizes(&requests);
-        for campaign_id in claimed.exhausted {
-            if let Some(campaign) = self.campaign(campaign_id) {
-                campaign.exhaust();
+        for id in claimed.exhausted {
+            if let Some(campaign) = self.campaign(id.campaign_id) {
+                campaign.exhaust(id.lane);
+            }
+        }
+        for id in claimed.divided {
+            if let Some(campaign) = self.campaign(id.campaign_id) {
+                campaign.expect_message(id.lane, batch.now);
             }
         }
         let is_delayed = requests
@@ -223,17 +229,17 @@ impl ProviderState {
         if claimed.next_at.is_some() || !claimed.limited.is_empty() || is_delayed {
             self.limiter.set_bound(instant);
         }
-        let by_campaigns = claimed.limited.iter().map(|(_, next_at)| *next_at);
-        if let Some(next_at) = claimed.next_at.into_iter().chain(by_campaigns).min() {
+        let by_lanes = claimed.limited.iter().map(|(_, next_at)| *next_at);
+        if let Some(next_at) = claimed.next_at.into_iter().chain(by_lanes).min() {
             self.next_permit_at = ask_at(next_at);
         }
         if let Some(next_at) = claimed.next_at {
             self.next_at = ask_at(next_at);
         }
-        for (campaign_id, next_at) in claimed.limited {
-            if let Some(campaign) = self.campaign(campaign_id) {
+        for (id, next_at) in claimed.limited {
+            if let Some(campaign) = self.campaign(id.campaign_id) {
                 let until = ask_at(next_at).plus(Duration::from_micros(999));
-                campaign.wait_until(until.timestamp());
+                campaign.wait_until(id.lane, until.timestamp());
             }
         }
         requests
@@ -269,10 +275,11 @@ impl ProviderState {
         claimed: Vec<ClaimedSms>,
     ) -> Option<InFlight> {
         let first = claimed.first()?;
-        let (campaign_id, permit) = (first.sms.campaign_id, first.permit);
-        let (mut from, mut window) = (None, None);
+        let (campaign_id, lane, permit) = (first.sms.campaign_id, first.sms.lane, first.permit);
+        let (mut from, mut sender, mut window) = (None, None, None);
         if let Some(state) = self.campaign(campaign_id) {
-            from.clone_from(&state.campaign().sender);
+            from = state.from_of(lane).cloned();
+            sender = state.sender_of(lane).cloned();
             window.clone_from(&state.campaign().window);
         }
         let (messages, rows) = claimed
@@ -283,6 +290,8 @@ impl ProviderState {
             rows,
             messages,
             campaign_id,
+            lane,
+            sender,
             permit,
             window,
             tolerance: batch.tolerance,
@@ -320,9 +329,9 @@ impl ProviderState {
         }
     }
 
-    /// Which campaigns to ask for messages, for this many requests: by priority, and in turns among
+    /// Which lanes to ask for messages, for this many requests: by the priority of their campaigns, and in turns among
     /// equals.
-    fn take_turn(&mut self, requests: u32, now: Timestamp) -> Vec<CampaignClaim> {
+    fn take_turn(&mut self, requests: u32, now: Timestamp) -> Vec<LaneClaim> {
         let mut due: Vec<&CampaignState> = self
             .campaigns
             .iter()
@@ -335,41 +344,67 @@ impl ProviderState {
         due.sort_unstable_by_key(|state| (-i64::from(state.campaign().priority), state.id()));
         let is_probing = self.breaker.is_open();
         due.chunk_by(|one, other| one.campaign().priority == other.campaign().priority)
-            .flat_map(|equals| share(equals, self.turn, requests, is_probing))
+            .flat_map(|equals| share(equals, (self.turn, now), requests, is_probing))
             .collect()
     }
-}
-
-/// How many messages a second the limits allow, as far as they are kept by spacing.
-pub(super) fn per_second(limits: &[Rate]) -> Option<f64> {
-    let short = limits.iter().filter(|rate| rate.window < LONG_WINDOW);
-    short.map(|rate| rate.per_second()).reduce(f64::min)
 }
 
 /// Gives every campaign an equal share of the requests first, then the rest to those that have more.
 fn share(
     equals: &[&CampaignState],
-    turn: usize,
+    (turn, now): (usize, Timestamp),
     requests: u32,
     is_probing: bool,
-) -> Vec<CampaignClaim> {
+) -> Vec<LaneClaim> {
     let count = equals.len();
     let equal = requests
         .div_ceil(u32::try_from(count).unwrap_or(u32::MAX))
         .max(1);
     let order = (0..count).map(|index| equals[(turn + index) % count]);
-    let claim = |state: &CampaignState, requests: u32| {
+    let claims = |state: &CampaignState, requests: u32| {
         let max_batch = if is_probing { 1 } else { state.max_batch() };
-        CampaignClaim {
-            campaign_id: state.id(),
-            max_messages: requests.min(state.room()).saturating_mul(max_batch),
-            max_batch,
-        }
+        let requests = requests.min(state.room());
+        share_lanes(state, state.due_lanes(turn, now), requests, max_batch)
     };
-    let mut claims: Vec<CampaignClaim> = order.clone().map(|state| claim(state, equal)).collect();
+    let mut all: Vec<LaneClaim> = order
+        .clone()
+        .flat_map(|state| claims(state, equal))
+        .collect();
     if count > 1 {
         let unbounded = order.filter(|state| state.room() == u32::MAX);
-        claims.extend(unbounded.map(|state| claim(state, requests)));
+        all.extend(unbounded.flat_map(|state| claims(state, requests)));
     }
-    claims
+    all
+}
+
+/// Gives the first lanes of a campaign equal shares of its requests: as many as may have a permit, where limits of
+/// senders delay them. Lanes that are divided need no request.
+fn share_lanes(
+    state: &CampaignState,
+    due: Vec<&LaneState>,
+    requests: u32,
+    max_batch: u32,
+) -> Vec<LaneClaim> {
+    let sending = due.iter().filter(|lane| !lane.is_divided).count();
+    let most = if state.has_limited_senders() {
+        usize::MAX
+    } else {
+        LANES_AT_ONCE
+    };
+    let count = u32::try_from(sending.min(most)).unwrap_or(u32::MAX);
+    let each = requests.div_ceil(count.max(1));
+    let mut left = requests;
+    let claim = |lane: &LaneState| {
+        let requests = if lane.is_divided { 0 } else { each.min(left) };
+        left -= requests;
+        let is_asked = lane.is_divided || requests > 0;
+        is_asked.then(|| LaneClaim {
+            id: state.lane_id(lane),
+            max_messages: requests.saturating_mul(max_batch),
+            max_batch,
+            sender: lane.sender.clone(),
+            is_divided: lane.is_divided,
+        })
+    };
+    due.into_iter().filter_map(claim).collect()
 }

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
-use super::campaign_state::CampaignState;
+use super::campaign_state::{self, CampaignState};
 use super::clock::Clock;
 use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
@@ -19,16 +19,16 @@ use super::telemetry::ProviderTelemetry;
 use super::{Settings, auto_pause};
 use crate::activity::ProviderActivity;
 use crate::instant::{DbMicros, SteadyMicros};
-use crate::limit::{LocalLimiter, Permit, Reservation};
+use crate::limit::{LocalLimiter, Permit, Reservation, per_second};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::{Rate, Rates};
+use crate::senders::{PoolSender, SendersOff};
 use crate::sms::{Failure, Outcome, Timestamp};
 use crate::store::{CampaignStatus, ProviderPause, QueuedCampaign};
 use crate::text::duration;
 
-use claims::per_second;
 pub(super) use claims::{ClaimRoom, PlanTime};
 
 /// How many times the requests that may be in flight are claimed ahead at most. A fast gateway answers all of them before
@@ -39,6 +39,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(1);
 /// The pause after "too fast" where the provider names none; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long a sender of a pool waits that the provider refuses.
+const REFUSED_SENDER: Duration = Duration::from_secs(600);
 
 /// Everything that a worker knows of one provider.
 ///
@@ -155,14 +157,21 @@ impl ProviderState {
         &mut self,
         queued: Vec<QueuedCampaign>,
         elsewhere: &HashSet<i64>,
+        off: &SendersOff,
         config: auto_pause::Config,
         now: Timestamp,
     ) {
         let served: HashSet<i64> = queued.iter().map(|queued| queued.campaign.id).collect();
+        let provider = Arc::clone(&self.provider);
+        let senders = provider.senders();
+        let pool = campaign_state::SenderChoice { senders, off };
         for queued in queued {
             match self.campaign(queued.campaign.id) {
-                Some(known) => known.refresh(queued, now),
-                None => self.campaigns.push(CampaignState::new(queued, config, now)),
+                Some(known) => known.refresh(queued, pool, now),
+                None => {
+                    let new = CampaignState::new(queued, pool, config, now);
+                    self.campaigns.push(new);
+                }
             }
         }
         self.campaigns.retain_mut(|state| {
@@ -215,10 +224,13 @@ impl ProviderState {
     }
 
     /// Whether its limits and those of its campaigns allow far more than is started; `None` without a
-    /// limit.
+    /// limit. Those of senders never do.
     pub(super) fn has_slack(&self) -> Option<bool> {
-        let working = self.campaigns.iter().filter(|state| state.has_work());
-        let own = working.filter_map(|state| per_second(&state.campaign().rate.0));
+        let working = || self.campaigns.iter().filter(|state| state.has_work());
+        if working().any(CampaignState::has_limited_senders) {
+            return Some(false);
+        }
+        let own = working().filter_map(CampaignState::per_second);
         let limits = per_second(&self.limits).into_iter().chain(own);
         self.limiter.has_slack(limits.reduce(f64::min))
     }
@@ -463,12 +475,34 @@ impl ProviderState {
         }
     }
 
+    /// Makes of an answer that is about a sender of the pool one for which only this sender waits.
+    pub(super) fn handle_sender(&self, request: &InFlight, outcomes: &mut [Outcome]) {
+        if request.sender.is_none() {
+            return;
+        }
+        for outcome in outcomes {
+            if let Outcome::AccountError { failure, .. } = outcome
+                && self.blames_sender(failure)
+            {
+                *outcome = Outcome::Throttled {
+                    failure: failure.clone(),
+                    retry_after: Some(REFUSED_SENDER),
+                };
+            }
+        }
+    }
+
+    fn blames_sender(&self, failure: &Failure) -> bool {
+        let code = failure.code.as_deref();
+        code.is_some_and(|code| self.provider.blames_sender(code))
+    }
+
     /// Updates breaker, pause and refunds. A request counts once, whatever its number of messages. Returns whether its
     /// failure was part of an outage.
     pub(super) fn learn(
         &mut self,
         context: &WorkerContext,
-        attempt: FailedRequest,
+        (attempt, sender): (FailedRequest, Option<&Arc<PoolSender>>),
         outcomes: &[Outcome],
         results: &mut Results,
     ) -> bool {
@@ -492,11 +526,24 @@ impl ProviderState {
         });
         if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
             let wait = retry_after.map(|wait| wait.min(context.settings.retry.max_retry_after));
+            if let Some(sender) = sender.filter(|_| self.blames_sender(failure)) {
+                let (sender, reason) = (sender.from.to_string(), failure.reason.clone());
+                tracing::warn!(provider = name, sender, reason, "a sender waits");
+                results.pauses.push(ProviderPause {
+                    provider: name,
+                    sender: Some(sender),
+                    until: now.plus(wait.unwrap_or(LONGEST_PAUSE)),
+                    reason,
+                });
+                self.breaker.answered(started_at);
+                return false;
+            }
             if let Some(until) = self.throttled(wait, now, context.clock.instant()) {
                 let reason = failure.reason.clone();
                 self.pause_reason = Some(reason.clone());
                 results.pauses.push(ProviderPause {
                     provider: name,
+                    sender: None,
                     until,
                     reason,
                 });

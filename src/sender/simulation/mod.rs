@@ -154,6 +154,7 @@ impl Simulation {
             due_at,
             expires_at,
             window: None,
+            division: None,
             rows: numbers.map(row).collect(),
             row_count: count,
             rejected: 0,

@@ -239,6 +239,7 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         due_at: START,
         expires_at: None,
         window: window.map(|window| window.parse().expect("a window")),
+        division: None,
         rows,
         row_count: count,
         rejected: 0,

@@ -198,6 +198,7 @@ impl WriterTask {
                         due_at: new.due_at.unwrap_or(now),
                         expires_at: new.expires_at,
                         window: campaign.window.clone(),
+                        division: None,
                         rows: Vec::new(),
                         row_count: 0,
                         rejected: 0,

@@ -9,10 +9,10 @@ use diesel::sql_types::Text;
 
 use super::*;
 use crate::instant::DbMicros;
-use crate::queue::{CampaignClaim, Settlement, Transition};
+use crate::queue::{LaneClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, NewSms, Timestamp};
-use crate::store::connection::Lane;
+use crate::store::connection::Purpose;
 use crate::store::{Access, ImportBatch, NewWorker};
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
@@ -37,11 +37,8 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
             held: Vec::new(),
             max_messages: want,
             max_requests: want,
-            campaigns: vec![CampaignClaim {
-                campaign_id: 1,
-                max_messages: want,
-                max_batch: 1,
-            }],
+            lanes: vec![LaneClaim::undivided(1, want)],
+            pool: None,
         }],
         ..CommitBatch::new(worker_id, NOW)
     }
@@ -61,7 +58,7 @@ type Observed = Arc<Mutex<Statements>>;
 async fn observe(store: &Store) -> Observed {
     let observed = Observed::default();
     let seen = Arc::clone(&observed);
-    let mut pooled = store.pool.take(Lane::Write).await.expect("a connection");
+    let mut pooled = store.pool.take(Purpose::Write).await.expect("a connection");
     if let Connection::Sqlite(conn) = pooled.connection() {
         conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
             let mut seen = seen.lock().expect("one thread");
@@ -116,6 +113,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         due_at: NOW,
         expires_at: None,
         window: None,
+        division: None,
         rows: (0..count).map(row).collect(),
         row_count: count,
         rejected: 0,
@@ -144,7 +142,7 @@ async fn claim_and_settle(store: &Store, worker_id: i64, wanted: &[u32]) {
 }
 
 async fn plan(store: &Store, sql: &str) -> Vec<String> {
-    let mut pooled = store.pool.take(Lane::Read).await.expect("a connection");
+    let mut pooled = store.pool.take(Purpose::Read).await.expect("a connection");
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
     let plan: QueryResult<Vec<QueryPlanRow>> =
         with_conn!(pooled.connection(), |conn| diesel::sql_query(sql)
@@ -165,7 +163,7 @@ async fn sqlite_finds_next_messages_by_index_without_sorting() {
         .iter()
         .find(|sql| sql.contains("ORDER BY `sms`.`due_at`"));
     let text = plan(&store, next.expect("a claim")).await.join("\n");
-    let index = "USING INDEX sms_due (campaign_id=? AND state=? AND due_at<?)";
+    let index = "USING INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at<?)";
     assert!(text.contains(index), "{text}");
     assert!(!text.contains("TEMP B-TREE"), "{text}");
     assert!(!text.contains("SCAN"), "{text}");

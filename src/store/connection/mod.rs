@@ -30,7 +30,7 @@ use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnectio
 use super::{StoreError, StoreErrorKind};
 pub(super) use mysql::by_index;
 pub use pool::all_closed;
-pub(super) use pool::{Lane, Location, Pool, PooledConnection};
+pub(super) use pool::{Location, Pool, PooledConnection, Purpose};
 pub use probe::Probe;
 pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};
 pub(super) use transaction::{

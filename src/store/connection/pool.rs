@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Lane {
+pub(in crate::store) enum Purpose {
     Read,
     Write,
 }
@@ -46,12 +46,12 @@ pub(in crate::store) struct Pool {
     /// The database as errors and reports name it.
     name: String,
     /// For writing, and if there is a second one, for reading.
-    lanes: Vec<LaneConnections>,
+    connections: Vec<IdleConnections>,
     /// The host that was used last. All connections use the same host while it works.
     current: AtomicUsize,
 }
 
-struct LaneConnections {
+struct IdleConnections {
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
@@ -59,7 +59,7 @@ struct LaneConnections {
 /// A connection in use. Dropped without `give_back`, it is closed.
 pub(in crate::store) struct PooledConnection<'a> {
     pool: &'a Pool,
-    lane: &'a LaneConnections,
+    kept: &'a IdleConnections,
     connection: Connection,
     _permit: SemaphorePermit<'a>,
     #[cfg(test)]
@@ -81,7 +81,7 @@ impl StillTime {
     }
 }
 
-impl LaneConnections {
+impl IdleConnections {
     fn new(most: usize) -> Self {
         Self {
             idle: Mutex::default(),
@@ -99,7 +99,7 @@ impl Drop for Pool {
 impl Pool {
     pub(in crate::store) fn new(location: Location) -> Self {
         OPEN.send_modify(|open| *open += 1);
-        let (name, lanes) = match &location {
+        let (name, limits) = match &location {
             Location::File(file) if file.is_only_read() => (file.path().to_owned(), vec![1]),
             Location::File(file) => (file.path().to_owned(), vec![1, 1]),
             Location::Server(url) => (url.to_string(), vec![SERVER_CONNECTIONS]),
@@ -107,7 +107,7 @@ impl Pool {
         Self {
             location,
             name,
-            lanes: lanes.into_iter().map(LaneConnections::new).collect(),
+            connections: limits.into_iter().map(IdleConnections::new).collect(),
             current: AtomicUsize::new(0),
         }
     }
@@ -139,11 +139,11 @@ impl Pool {
 
     pub(in crate::store) async fn take(
         &self,
-        lane: Lane,
+        purpose: Purpose,
     ) -> Result<PooledConnection<'_>, StoreError> {
-        let connections = match lane {
-            Lane::Write => &self.lanes[0],
-            Lane::Read => self.lanes.last().unwrap_or(&self.lanes[0]),
+        let connections = match purpose {
+            Purpose::Write => &self.connections[0],
+            Purpose::Read => self.connections.last().unwrap_or(&self.connections[0]),
         };
         let permit = connections
             .permits
@@ -157,13 +157,13 @@ impl Pool {
             (Some(connection), _) => connection,
             (None, Location::Server(url)) => self.connect(url).await?,
             (None, Location::File(file)) => {
-                let connected = sqlite::in_place(|| file.connect(lane == Lane::Read))?;
+                let connected = sqlite::in_place(|| file.connect(purpose == Purpose::Read))?;
                 Connection::Sqlite(Box::new(connected))
             }
         };
         Ok(PooledConnection {
             pool: self,
-            lane: connections,
+            kept: connections,
             connection,
             _permit: permit,
             #[cfg(test)]
@@ -173,8 +173,8 @@ impl Pool {
 
     /// Closes the connections that are not in use.
     pub(super) fn close_idle(&self) {
-        for lane in &self.lanes {
-            if let Ok(mut idle) = lane.idle.lock() {
+        for kept in &self.connections {
+            if let Ok(mut idle) = kept.idle.lock() {
                 idle.clear();
             }
         }
@@ -243,7 +243,7 @@ impl PooledConnection<'_> {
 
     /// Keeps the connection for the next query.
     pub(in crate::store) fn give_back(self) {
-        if let Ok(mut idle) = self.lane.idle.lock() {
+        if let Ok(mut idle) = self.kept.idle.lock() {
             idle.push(self.connection);
         }
     }

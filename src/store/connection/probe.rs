@@ -4,7 +4,7 @@ use diesel::QueryResult;
 
 use super::prelude::*;
 use super::{
-    ConnectError, Connection, Lane, PooledConnection, ServerKind, TextValue, mysql, postgres,
+    ConnectError, Connection, PooledConnection, Purpose, ServerKind, TextValue, mysql, postgres,
     reading, with_conn,
 };
 use crate::store::{Store, StoreError, StoreErrorKind};
@@ -116,11 +116,11 @@ impl Store {
             let reason = "is reached by a pooler that keeps no prepared statements of its clients";
             StoreError::new(self.location(), StoreErrorKind::Pooler, reason)
         };
-        let mut first = self.pool.take(Lane::Write).await?;
+        let mut first = self.pool.take(Purpose::Write).await?;
         let prepared_first = prepared(first.connection()).await;
         prepared_first.map_err(|error| pooler_error(&first, error))?;
         // A pooler gives this client the session in which the statement was prepared, and the first client another.
-        let mut other = self.pool.take(Lane::Write).await?;
+        let mut other = self.pool.take(Purpose::Write).await?;
         let begun = other.connection().run("BEGIN").await;
         begun.map_err(|error| other.store_error(&error))?;
         let again = prepared(first.connection()).await;

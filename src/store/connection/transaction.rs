@@ -20,17 +20,17 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for another program's lock on a SQLite file, without blocking other tasks.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs `$run` on a connection of a lane, and again while [`Attempts`] allows it. The value of `$run` is a result,
+/// Runs `$run` on a connection for a purpose, and again while [`Attempts`] allows it. The value of `$run` is a result,
 /// and whether a commit was asked for. A store with a limit ends all of it then, wherever it waits.
 macro_rules! with_retries {
-    ($store:expr, $lane:ident, |$connection:ident| $run:expr) => {{
-        use $crate::store::connection::{Attempts, Lane, within};
+    ($store:expr, $purpose:ident, |$connection:ident| $run:expr) => {{
+        use $crate::store::connection::{Attempts, Purpose, within};
         let pool = &*$store.pool;
         let mut attempts = Attempts::default();
         // In a box, because what calls it would have a copy for each of its two ways.
         let work = Box::pin(async {
             loop {
-                let mut pooled = match pool.take(Lane::$lane).await {
+                let mut pooled = match pool.take(Purpose::$purpose).await {
                     Ok(pooled) => pooled,
                     Err(error) => break Err(error),
                 };
@@ -47,11 +47,11 @@ macro_rules! with_retries {
     }};
 }
 
-/// Runs a future of queries on a connection of a lane, without a transaction.
+/// Runs a future of queries on a connection for a purpose, without a transaction.
 macro_rules! querying {
-    ($store:expr, $lane:ident, |$connection:ident| $work:expr) => {{
+    ($store:expr, $purpose:ident, |$connection:ident| $work:expr) => {{
         use $crate::store::connection::{run_query, with_retries};
-        with_retries!($store, $lane, |$connection| {
+        with_retries!($store, $purpose, |$connection| {
             run_query($connection.is_sqlite(), $work).await
         })
     }};

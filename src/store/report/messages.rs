@@ -69,26 +69,31 @@ impl ReportStore<'_> {
         now: Timestamp,
         most: u64,
     ) -> Result<u64, StoreError> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let due: Vec<i64> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .filter(sms::due_at.le(now))
-            .order(sms::due_at)
-            .offset((most - 1).max(0))
-            .limit(1)
-            .select(sms::due_at)
-            .load(conn))?;
-        if !due.is_empty() {
-            return Ok(positive(most));
+        let mut count = 0;
+        for id in self.0.lanes_of(campaign_id).await? {
+            let left = i64::try_from(most - count).unwrap_or(i64::MAX);
+            let due = || {
+                sms::table
+                    .filter(sms::campaign_id.eq(id.campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .filter(sms::lane.eq(id.lane))
+                    .filter(sms::due_at.le(now))
+            };
+            let last: Vec<i64> = reading!(self, |conn| due()
+                .order(sms::due_at)
+                .offset((left - 1).max(0))
+                .limit(1)
+                .select(sms::due_at)
+                .load(conn))?;
+            if !last.is_empty() {
+                return Ok(most);
+            }
+            let of_lane: i64 = reading!(self, |conn| due()
+                .select(diesel::dsl::count_star())
+                .first(conn))?;
+            count += positive(of_lane);
         }
-        let count: i64 = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .filter(sms::due_at.le(now))
-            .select(diesel::dsl::count_star())
-            .first(conn))?;
-        Ok(positive(count))
+        Ok(count)
     }
 
     /// The newest messages that the filter selects, at most `most`, the newest last. With `posted_by` only those that

@@ -100,19 +100,26 @@ impl ReportStore<'_> {
         let Some(campaign) = self.campaign(campaign).await? else {
             return Ok(None);
         };
-        let latest: Vec<(Option<String>, Option<String>)> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign.id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .order((sms::due_at.desc(), sms::id.desc()))
-            .limit(LATEST)
-            .select((sms::last_class, sms::last_reason))
-            .load(conn))?;
         let was_attempted = |class: Option<String>| {
             class.is_none_or(|class| !WITHOUT_ATTEMPT.contains(&class.as_str()))
         };
-        Ok(latest
-            .into_iter()
-            .find_map(|(class, reason)| reason.filter(|_| was_attempted(class))))
+        let mut latest: Option<(i64, String)> = None;
+        for id in self.0.lanes_of(campaign.id).await? {
+            let of_lane: Vec<(i64, Option<String>, Option<String>)> =
+                reading!(self, |conn| sms::table
+                    .filter(sms::campaign_id.eq(id.campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .filter(sms::lane.eq(id.lane))
+                    .order((sms::due_at.desc(), sms::id.desc()))
+                    .limit(LATEST)
+                    .select((sms::due_at, sms::last_class, sms::last_reason))
+                    .load(conn))?;
+            let attempted = of_lane.into_iter().find_map(|(due_at, class, reason)| {
+                Some((due_at, reason.filter(|_| was_attempted(class))?))
+            });
+            latest = latest.max(attempted);
+        }
+        Ok(latest.map(|(_, reason)| reason))
     }
 }
 

@@ -6,7 +6,7 @@ use diesel::dsl::sql;
 use diesel::sql_types::{Bool, Nullable, Text};
 use serde::Serialize;
 
-use crate::sms::{Class, State, Timestamp};
+use crate::sms::{Class, LaneId, State, Timestamp};
 use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
@@ -35,38 +35,32 @@ const START: Position = (Timestamp::from_millis(i64::MIN), i64::MIN);
 /// same.
 #[derive(Debug)]
 pub struct Pages<R> {
-    /// The range that is being read, and those after it.
-    ranges: VecDeque<R>,
-    /// The last row of this range that was read.
-    after: Position,
-}
-
-impl Pages<i64> {
-    /// The messages of this campaign.
-    #[must_use]
-    pub fn of(campaign_id: i64) -> Self {
-        Self::new(VecDeque::from([campaign_id]))
-    }
+    /// The range that is being read, and those after it, with the last row of each that was read.
+    ranges: VecDeque<(R, Position)>,
 }
 
 impl<R> Default for Pages<R> {
     /// No messages.
     fn default() -> Self {
-        Self::new(VecDeque::new())
+        Self::new([])
     }
 }
 
 impl<R> Pages<R> {
-    fn new(ranges: VecDeque<R>) -> Self {
-        let after = START;
-        Self { ranges, after }
+    fn new(ranges: impl IntoIterator<Item = R>) -> Self {
+        let ranges = ranges.into_iter().map(|range| (range, START));
+        Self {
+            ranges: ranges.collect(),
+        }
     }
 
     /// Moves after the last row of a page. If the page is empty, moves to the next range and returns false.
     fn advance(&mut self, last: Option<Position>) -> bool {
-        self.after = last.unwrap_or(START);
-        if last.is_none() {
-            self.ranges.pop_front();
+        match (last, self.ranges.front_mut()) {
+            (Some(last), Some((_, after))) => *after = last,
+            _ => {
+                self.ranges.pop_front();
+            }
         }
         last.is_some()
     }
@@ -204,8 +198,8 @@ impl FailureRow {
     }
 }
 
-/// The failures of some campaigns: by campaign, then by class, the unknown ones (without a class) last.
-pub type Failures = Pages<(i64, Option<String>)>;
+/// The failures of some campaigns: by campaign, then by class, the unknown ones (without a class) last, by lane.
+pub type Failures = Pages<(LaneId, Option<String>)>;
 
 impl ReportStore<'_> {
     pub async fn failures(self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
@@ -214,27 +208,28 @@ impl ReportStore<'_> {
             .select((sms_failed::campaign_id, sms_failed::class))
             .distinct()
             .load(conn))?;
-        let unknown: Vec<i64> = reading!(self, |conn| sms::table
+        let unknown: Vec<(i64, i32)> = reading!(self, |conn| sms::table
             .filter(campaigns.on(sms::campaign_id))
             .filter(sms::state.eq(State::Unknown.code()))
-            .select(sms::campaign_id)
+            .select((sms::campaign_id, sms::lane))
             .distinct()
             .load(conn))?;
-        let mut ranges: Vec<(i64, Option<String>)> = failed
+        let lane = |(campaign_id, lane)| LaneId { campaign_id, lane };
+        let mut ranges: Vec<(LaneId, Option<String>)> = failed
             .into_iter()
-            .map(|(id, class)| (id, Some(class)))
-            .chain(unknown.into_iter().map(|id| (id, None)))
+            .map(|(campaign_id, class)| (lane((campaign_id, 0)), Some(class)))
+            .chain(unknown.into_iter().map(|unknown| (lane(unknown), None)))
             .collect();
-        ranges.sort_by_cached_key(|(campaign_id, class)| {
+        ranges.sort_by_cached_key(|(id, class)| {
             let mut known = Class::ALL.iter();
             let known = class
                 .as_ref()
                 .map(|name| known.position(|class| class.as_str() == name));
             // A class that a newer smsq wrote comes after the known ones.
             let order = known.map_or(usize::MAX, |known| known.unwrap_or(Class::ALL.len()));
-            (*campaign_id, order)
+            (id.campaign_id, order, id.lane)
         });
-        Ok(Pages::new(ranges.into()))
+        Ok(Pages::new(ranges))
     }
 
     /// The next page of at most `limit` failures; an empty one is the end.
@@ -244,12 +239,12 @@ impl ReportStore<'_> {
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
         let limit = row_limit(limit);
-        while let Some((campaign_id, class)) = failures.ranges.front() {
+        while let Some(((id, class), after)) = failures.ranges.front() {
             let rows: Vec<FailureRow> = if let Some(class) = class {
                 reading!(self, |conn| sms_failed::table
-                    .filter(sms_failed::campaign_id.eq(campaign_id))
+                    .filter(sms_failed::campaign_id.eq(id.campaign_id))
                     .filter(sms_failed::class.eq(class))
-                    .filter(sms_failed::id.gt(failures.after.1))
+                    .filter(sms_failed::id.gt(after.1))
                     .order(sms_failed::id)
                     .limit(limit)
                     .select(failure_row!(
@@ -265,8 +260,9 @@ impl ReportStore<'_> {
                 rows_after!(
                     self,
                     sms::table
-                        .filter(sms::campaign_id.eq(campaign_id))
+                        .filter(sms::campaign_id.eq(id.campaign_id))
                         .filter(sms::state.eq(State::Unknown.code()))
+                        .filter(sms::lane.eq(id.lane))
                         .select(failure_row!(
                             sms,
                             None::<String>.into_sql::<Nullable<Text>>(),
@@ -276,7 +272,7 @@ impl ReportStore<'_> {
                             sms::due_at
                         )),
                     (sms::due_at, sms::id),
-                    failures.after,
+                    *after,
                     limit
                 )
             };
@@ -306,7 +302,7 @@ impl ReportStore<'_> {
         }
         // Of one campaign, in the order of the states.
         ranges.sort_by_key(|(campaign_id, _)| *campaign_id);
-        Ok(Pages::new(ranges.into()))
+        Ok(Pages::new(ranges))
     }
 
     /// The next page of at most `limit` messages that were not delivered and have not been fixed by an import; an empty
@@ -317,11 +313,11 @@ impl ReportStore<'_> {
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
         let limit = row_limit(limit);
-        while let Some((campaign_id, state)) = undelivered.ranges.front() {
+        while let Some(((campaign_id, state), after)) = undelivered.ranges.front() {
             let rows: Vec<FailureRow> = reading!(self, |conn| sms_sent::table
                 .filter(sms_sent::campaign_id.eq(campaign_id))
                 .filter(sql::<Bool>(state))
-                .filter(sms_sent::id.gt(undelivered.after.1))
+                .filter(sms_sent::id.gt(after.1))
                 .filter(sms_sent::resent_at.is_null())
                 .order(sms_sent::id)
                 .limit(limit)
@@ -373,7 +369,7 @@ impl ReportStore<'_> {
             .distinct()
             .load(conn))?;
         found.sort_unstable();
-        Ok(Pages::new(found.into()))
+        Ok(Pages::new(found))
     }
 
     /// The next page of at most `limit` sent messages, by campaign and by the time at which they were sent; an empty
@@ -384,14 +380,14 @@ impl ReportStore<'_> {
         limit: usize,
     ) -> Result<Vec<SentMessage>, StoreError> {
         let limit = row_limit(limit);
-        while let Some(campaign_id) = sent.ranges.front() {
+        while let Some((campaign_id, after)) = sent.ranges.front() {
             let rows: Vec<SentMessage> = rows_after!(
                 self,
                 sms_sent::table
                     .filter(sms_sent::campaign_id.eq(campaign_id))
                     .select(SentMessage::as_select()),
                 (sms_sent::sent_at, sms_sent::id),
-                sent.after,
+                *after,
                 limit
             );
             if sent.advance(rows.last().map(|last| (last.sent_at, last.id))) {
@@ -430,34 +426,48 @@ pub struct FirstDue {
 impl ReportStore<'_> {
     /// The waiting message of a campaign that is due first.
     pub async fn first_due(self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
-        reading!(self, |conn| optional sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .order(sms::due_at)
-            .select(FirstDue::as_select())
-            .first(conn))
+        let mut first: Option<FirstDue> = None;
+        for id in self.0.lanes_of(campaign_id).await? {
+            let of_lane: Option<FirstDue> = reading!(self, |conn| optional sms::table
+                .filter(sms::campaign_id.eq(id.campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(sms::lane.eq(id.lane))
+                .order(sms::due_at)
+                .select(FirstDue::as_select())
+                .first(conn))?;
+            let all = first.into_iter().chain(of_lane);
+            first = all.min_by_key(|first| first.due_at);
+        }
+        Ok(first)
     }
 
-    /// The next page of at most `limit` waiting messages, by campaign and in the order in which they will be sent; an
-    /// empty one is the end.
+    /// The waiting messages of a campaign.
+    pub async fn queue(self, campaign_id: i64) -> Result<Pages<LaneId>, StoreError> {
+        Ok(Pages::new(self.0.lanes_of(campaign_id).await?))
+    }
+
+    /// The next page of at most `limit` waiting messages, in turns of the lanes, of each in the order in which they will be
+    /// sent; an empty one is the end.
     pub async fn next_queued(
         self,
-        queue: &mut Pages<i64>,
+        queue: &mut Pages<LaneId>,
         limit: usize,
     ) -> Result<Vec<Queued>, StoreError> {
         let limit = row_limit(limit);
-        while let Some(campaign_id) = queue.ranges.front() {
+        while let Some((id, after)) = queue.ranges.front() {
             let rows: Vec<Queued> = rows_after!(
                 self,
                 sms::table
-                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::campaign_id.eq(id.campaign_id))
                     .filter(sms::state.eq(State::Ready.code()))
+                    .filter(sms::lane.eq(id.lane))
                     .select(Queued::as_select()),
                 (sms::due_at, sms::id),
-                queue.after,
+                *after,
                 limit
             );
             if queue.advance(rows.last().map(|last| (last.due_at, last.id))) {
+                queue.ranges.rotate_left(1);
                 return Ok(rows);
             }
         }

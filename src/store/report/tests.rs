@@ -50,6 +50,7 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         due_at: NOW,
         expires_at: None,
         window: None,
+        division: None,
         rows,
         row_count: count,
         rejected: 0,
@@ -246,12 +247,12 @@ async fn pages_are_read_by_index() {
             "INDEX sms_failed_class (campaign_id=? AND class=? AND rowid>?)",
         ),
         (
-            "SELECT * FROM sms WHERE campaign_id = 2 AND state = 2 AND due_at = 3 AND id > 5 ORDER BY id LIMIT 10",
-            "INDEX sms_due (campaign_id=? AND state=? AND due_at=? AND rowid>?)",
+            "SELECT * FROM sms WHERE campaign_id = 2 AND state = 2 AND lane = 1 AND due_at = 3 AND id > 5 ORDER BY id LIMIT 10",
+            "INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at=? AND rowid>?)",
         ),
         (
-            "SELECT * FROM sms WHERE campaign_id = 2 AND state = 2 AND due_at > 3 ORDER BY due_at, id LIMIT 10",
-            "INDEX sms_due (campaign_id=? AND state=? AND due_at>?)",
+            "SELECT * FROM sms WHERE campaign_id = 2 AND state = 2 AND lane = 1 AND due_at > 3 ORDER BY due_at, id LIMIT 10",
+            "INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at>?)",
         ),
     ] {
         let plan: Vec<QueryPlanRow> = reading!(&store, |conn| diesel::sql_query(format!(

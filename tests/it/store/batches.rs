@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smsq::limit::Permit;
-use smsq::queue::{CampaignClaim, ClaimedSms, ProviderClaim};
+use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim};
 use smsq::rate::Rates;
 use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed};
 
@@ -21,10 +21,9 @@ fn claim_in(
         limits: limits.0,
         max_messages: want,
         max_requests: calls,
-        campaigns: vec![CampaignClaim {
-            campaign_id,
-            max_messages: want,
+        lanes: vec![LaneClaim {
             max_batch,
+            ..LaneClaim::undivided(campaign_id, want)
         }],
         ..claim_of(&[])
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smsq::instant::DbMicros;
 use smsq::limit::{Permit, PermitCost, Reservation};
 use smsq::queue::ProviderClaim;
-use smsq::sms::{Class, Timestamp};
+use smsq::sms::{Class, LaneId, Timestamp};
 use smsq::store::{
     Access, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ImportBatch, ProviderPause,
     Store,
@@ -83,11 +83,11 @@ async fn message_is_not_claimed_before_it_is_due() {
         let claim = || claim_of(&[(spring, 5)]);
         let early = queue.claim_with(worker.id, after(59), claim()).await;
         assert!(early.rows.is_empty());
-        assert_eq!(early.exhausted, [spring]);
+        assert_eq!(early.exhausted, [LaneId::undivided(spring)]);
         assert_eq!(queue.ready_at(spring).await, Some(after(60)));
         let due = queue.claim_with(worker.id, after(60), claim()).await;
         assert_eq!(due.rows.len(), 1);
-        assert_eq!(due.exhausted, [spring]);
+        assert_eq!(due.exhausted, [LaneId::undivided(spring)]);
         assert_eq!(queue.ready_at(spring).await, None);
     })
     .await;
@@ -202,7 +202,7 @@ async fn inactive_campaign_is_not_claimed() {
                 .claim_with(worker.id, NOW, claim_of(&[(spring, 2)]))
                 .await;
             assert!(claimed.rows.is_empty());
-            assert_eq!(claimed.exhausted, [spring]);
+            assert_eq!(claimed.exhausted, [LaneId::undivided(spring)]);
         }
     })
     .await;
@@ -272,7 +272,8 @@ async fn rate_limit_gives_each_message_its_own_permit() {
         let nothing = queue.claim_with(worker.id, NOW, claim.clone()).await;
         assert!(nothing.rows.is_empty(), "another claim of the same permits");
         let held = vec![Reservation {
-            campaign_id: spring,
+            lane: LaneId::undivided(spring),
+            sender: None,
             cost: PermitCost::of_message(1),
             unused: None,
         }];
@@ -321,6 +322,7 @@ async fn paused_provider_gives_no_permits() {
         let stop = CommitBatch {
             pauses: vec![ProviderPause {
                 provider: super::test_queue::PROVIDER.to_owned(),
+                sender: None,
                 until: after(30),
                 reason: "429".to_owned(),
             }],

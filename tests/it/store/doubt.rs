@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smsq::queue::resend::ResendRule;
 use smsq::queue::{ProviderClaim, Settled, Transition};
-use smsq::sms::{Class, Sms, Timestamp};
+use smsq::sms::{Class, LaneId, Sms, Timestamp};
 use smsq::store::{Audited, CampaignStatus, Due, ResendReason, RetryFilter, Unknown};
 
 use super::test_queue::{
@@ -193,7 +193,7 @@ async fn end_of_doubt_clears_its_beginning() {
 /// What a lookup is asked for, long after.
 async fn to_look_up(queue: &TestQueue, campaign_id: i64, provider: &str) -> Vec<Unknown> {
     let due = Due {
-        campaign_id,
+        lane: LaneId::undivided(campaign_id),
         provider,
         by: after(1_000),
         claimed_by: after(1_000),

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
-use smsq::store::report::Pages;
 use smsq::store::{Audited, Decision, Enqueued, ImportBatch};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
@@ -16,7 +15,7 @@ async fn queued_messages_are_read_in_pages_in_order() {
         queue.import(other, rows(7..9)).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 1).await;
-        let mut walk = Pages::of(spring);
+        let mut walk = queue.store.report().queue(spring).await.expect("read");
         let mut pages = Vec::new();
         loop {
             let page = queue

@@ -6,7 +6,7 @@ use smsq::instant::DbMicros;
 use smsq::limit::{PermitCost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
-use smsq::sms::Timestamp;
+use smsq::sms::{LaneId, Timestamp};
 use smsq::store::{CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, ProviderPause};
 
 use super::test_queue::{
@@ -132,6 +132,7 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
             }],
             pauses: vec![ProviderPause {
                 provider: PROVIDER.to_owned(),
+                sender: None,
                 until: after(30),
                 reason: "429".to_owned(),
             }],
@@ -182,7 +183,7 @@ async fn exhausted_campaign_limit_leaves_the_claim_to_others() {
         assert_eq!(second.next_at, None);
         let next_at = DbMicros::from(after(1));
         let mut waits = second.limited.iter();
-        assert!(waits.len() > 0 && waits.all(|(id, at)| *id == slow && *at > next_at));
+        assert!(waits.len() > 0 && waits.all(|(id, at)| id.campaign_id == slow && *at > next_at));
         assert_eq!(queue.count("sending"), 16);
     })
     .await;
@@ -197,7 +198,8 @@ async fn held_request_takes_its_permit_before_new_messages() {
             max_messages: 8,
             max_requests: 8,
             held: vec![Reservation {
-                campaign_id: slow,
+                lane: LaneId::undivided(slow),
+                sender: None,
                 cost: PermitCost::of_message(1),
                 unused: None,
             }],
@@ -259,7 +261,7 @@ async fn campaign_of_another_provider_is_not_claimed() {
             let claimed = queue.claim_with(worker.id, NOW, claim).await;
             (claimed.rows.len(), claimed.exhausted)
         };
-        let moved = || (0, vec![spring]);
+        let moved = || (0, vec![LaneId::undivided(spring)]);
         assert_eq!(claimed("cellar", false).await, moved());
         let provider = Some("attic".to_owned());
         let changes = CampaignChange {
@@ -288,7 +290,8 @@ async fn campaign_with_unreadable_limit_sends_nothing() {
         // Nor does a request that was claimed before get a new permit.
         let claim = ProviderClaim {
             held: vec![Reservation {
-                campaign_id: spring,
+                lane: LaneId::undivided(spring),
+                sender: None,
                 cost: PermitCost::of_message(1),
                 unused: None,
             }],
@@ -296,7 +299,7 @@ async fn campaign_with_unreadable_limit_sends_nothing() {
         };
         let claimed = queue.claim_with(worker.id, after(60), claim).await;
         assert_eq!((claimed.rows.len(), claimed.held), (0, vec![None]));
-        assert_eq!(claimed.exhausted, [spring]);
+        assert_eq!(claimed.exhausted, [LaneId::undivided(spring)]);
         let campaign = queue.store.campaign("spring").await.expect("read");
         let campaign = campaign.expect("the campaign");
         assert_eq!(campaign.state, CampaignStatus::Paused);
@@ -349,7 +352,7 @@ async fn clock_jump_fills_limits_of_campaigns_without_messages_too() {
         let worker = queue.worker().await;
         // The worker claims nothing from it.
         let of_nothing = ProviderClaim {
-            campaigns: Vec::new(),
+            lanes: Vec::new(),
             ..claim_at(NOW, spring, 0, "")
         };
         let jumped = CommitBatch {

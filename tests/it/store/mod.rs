@@ -10,6 +10,7 @@ mod concurrency;
 mod doubt;
 mod import;
 mod intake;
+mod lanes;
 mod late_results;
 mod limits;
 mod lost_commits;

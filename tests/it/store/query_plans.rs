@@ -22,8 +22,8 @@ use crate::support::client::Client;
 use crate::support::databases::Kind;
 
 const WANTED: i64 = 50;
-/// Campaign, now, due time and id of the last key, and limit.
-const VALUES: [i64; 5] = [1, 1_000_000, 50, 10_000, WANTED];
+/// Campaign, now, due time and id of the last key, limit, and lane.
+const VALUES: [i64; 6] = [1, 1_000_000, 50, 10_000, WANTED, 0];
 
 /// On MySQL and MariaDB, with all columns of the index.
 const HINT: &str = " FORCE INDEX (sms_due)";
@@ -31,23 +31,23 @@ const HINT: &str = " FORCE INDEX (sms_due)";
 /// The statements of `src/store/claim.rs` that find messages, and the most rows that each may read.
 const STATEMENTS: [(&str, i64); 3] = [
     (
-        "SELECT id, campaign_id, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
+        "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
          reference, dedupe_key, created_at, due_at, doubt_since, claimed_provider, resend_approved FROM sms
-         WHERE campaign_id = $1 AND state = 0 AND due_at <= $2
+         WHERE campaign_id = $1 AND state = 0 AND lane = $6 AND due_at <= $2
          ORDER BY due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
-        "SELECT id, campaign_id, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
+        "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
          reference, dedupe_key, created_at, due_at, doubt_since, claimed_provider, resend_approved FROM sms FORCE INDEX (sms_due)
-         WHERE campaign_id = $1 AND state = 0 AND due_at = $3 AND id > $4
+         WHERE campaign_id = $1 AND state = 0 AND lane = $6 AND due_at = $3 AND id > $4
          ORDER BY due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
-        "SELECT id, campaign_id, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
+        "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
          reference, dedupe_key, created_at, due_at, doubt_since, claimed_provider, resend_approved FROM sms FORCE INDEX (sms_due)
-         WHERE campaign_id = $1 AND state = 0 AND due_at > $3 AND due_at <= $2
+         WHERE campaign_id = $1 AND state = 0 AND lane = $6 AND due_at > $3 AND due_at <= $2
          ORDER BY due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
@@ -85,7 +85,7 @@ fn look_at_postgres(client: &mut Client, said: &str) {
             let values = VALUES.map(|value| value.to_string()).join(", ");
             let plan = client.run(&format!(
                 "SET plan_cache_mode = {mode};
-                 PREPARE due (bigint, bigint, bigint, bigint, bigint) AS {statement};
+                 PREPARE due (bigint, bigint, bigint, bigint, bigint, integer) AS {statement};
                  EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF)
                  EXECUTE due ({values});
                  DEALLOCATE due"

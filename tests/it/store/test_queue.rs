@@ -8,7 +8,7 @@ use std::time::Duration;
 use smsq::instant::DbMicros;
 use smsq::queue::admission::AdmissionRules;
 use smsq::queue::resend::ResendRule;
-use smsq::queue::{CampaignClaim, ProviderClaim, Settled, Settlement, Transition};
+use smsq::queue::{LaneClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
     CampaignStatus, CommitBatch, Enqueued, ImportBatch, NewCampaign, NewWorker, Orphans,
@@ -165,14 +165,11 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
         held: Vec::new(),
         max_messages: asks.iter().map(|(_, max_messages)| max_messages).sum(),
         max_requests: asks.iter().map(|(_, max_messages)| max_messages).sum(),
-        campaigns: asks
+        lanes: asks
             .iter()
-            .map(|&(campaign_id, max_messages)| CampaignClaim {
-                campaign_id,
-                max_messages,
-                max_batch: 1,
-            })
+            .map(|&(campaign_id, max_messages)| LaneClaim::undivided(campaign_id, max_messages))
             .collect(),
+        pool: None,
     }
 }
 
@@ -212,6 +209,7 @@ impl TestQueue {
             due_at: NOW,
             expires_at: None,
             window: None,
+            division: None,
             row_count: rows.len() as u64,
             rejected: 0,
             last_line: rows.last().map_or(0, |row| row.line),
@@ -331,9 +329,9 @@ impl TestQueue {
         claim: ProviderClaim,
         resends: ResendRule,
     ) -> ProviderClaimed {
-        let campaigns = claim.campaigns.iter();
+        let campaigns = claim.lanes.iter().map(|lane| lane.id.campaign_id);
         let rules = AdmissionRules {
-            resends: campaigns.map(|one| (one.campaign_id, resends)).collect(),
+            resends: campaigns.map(|id| (id, resends)).collect(),
             ..AdmissionRules::default()
         };
         let commit = CommitBatch {

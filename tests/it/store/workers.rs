@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use smsq::queue::Settlement;
+use smsq::sms::LaneId;
 use smsq::store::{CampaignStatus, CommitBatch, Due, QueuedCampaign, ResendReason, SendingMessage};
 
 use super::test_queue::{
@@ -220,7 +221,7 @@ async fn unknown_message_is_looked_up_by_one_worker() {
         queue.settle(&sms, unknown()).await;
         let store = &queue.store;
         let due = |by, claimed_by| Due {
-            campaign_id: spring,
+            lane: LaneId::undivided(spring),
             provider: PROVIDER,
             by,
             claimed_by,

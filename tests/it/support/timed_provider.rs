@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 use jiff::fmt::rfc2822::DateTimePrinter;
 
@@ -20,9 +21,11 @@ pub(crate) enum Reply {
     AfterLookups(usize, String),
 }
 
-/// The first line of a request.
+/// The first line of a request, and when it was read.
+#[derive(Clone)]
 pub(crate) struct Received {
     pub(crate) line: String,
+    pub(crate) at: Instant,
 }
 
 impl Received {
@@ -104,8 +107,13 @@ impl TimedProvider {
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        let all = self.received.lock().expect("not poisoned");
-        all.iter().map(|received| received.line.clone()).collect()
+        let all = self.received();
+        all.into_iter().map(|received| received.line).collect()
+    }
+
+    /// All requests so far.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        self.received.lock().expect("not poisoned").clone()
     }
 }
 
@@ -136,6 +144,7 @@ fn read(stream: &TcpStream) -> Option<Received> {
     reader.read_exact(&mut vec![0; length]).ok()?;
     Some(Received {
         line: line.trim().to_owned(),
+        at: Instant::now(),
     })
 }
 

@@ -1,0 +1,153 @@
+//! The parts of campaigns' queues: each is sent by one sender of a provider. And the senders that an operator switched
+//! off.
+
+use std::collections::BTreeMap;
+
+use diesel::{QueryResult, delete};
+
+use super::connection::prelude::*;
+use super::connection::{
+    Connection, audited, insert_new, querying, reading, transaction, with_conn,
+};
+use super::schema::{lane, sender_off, sms};
+use super::{Audited, Store, StoreError};
+use crate::senders::{SenderPool, SendersOff};
+use crate::sms::{LaneId, State, Timestamp};
+
+/// The lanes of a campaign, with the part that is not divided first.
+pub(super) async fn of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Vec<LaneId>> {
+    let numbers: Vec<i32> = with_conn!(connection, |conn| lane::table
+        .filter(lane::campaign_id.eq(campaign_id))
+        .order(lane::number)
+        .select(lane::number)
+        .load(conn))?;
+    let all = [0].into_iter().chain(numbers);
+    Ok(all.map(|lane| LaneId { campaign_id, lane }).collect())
+}
+
+/// Deletes the lanes of a campaign without messages.
+pub(super) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
+    with_conn!(connection, |conn| delete(lane::table)
+        .filter(lane::campaign_id.eq(campaign_id))
+        .execute(conn))?;
+    Ok(())
+}
+
+impl Store {
+    /// The lanes of a campaign, with the part that is not divided first.
+    pub(super) async fn lanes_of(&self, campaign_id: i64) -> Result<Vec<LaneId>, StoreError> {
+        querying!(self, Read, |connection| of(connection, campaign_id))
+    }
+
+    /// When the next message of the campaign becomes due; `None` if none is ready.
+    pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
+        let mut next_due = None;
+        for id in self.lanes_of(campaign_id).await? {
+            let due_at: Option<Timestamp> = reading!(self, |conn| optional sms::table
+                .filter(sms::campaign_id.eq(id.campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(sms::lane.eq(id.lane))
+                .order(sms::due_at)
+                .select(sms::due_at)
+                .first(conn))?;
+            next_due = next_due.into_iter().chain(due_at).min();
+        }
+        Ok(next_due)
+    }
+
+    /// The numbers of the lanes of a pool's senders in a campaign, by sender. Creates those that do not exist.
+    pub async fn open_lanes(
+        &self,
+        campaign_id: i64,
+        pool: &SenderPool,
+    ) -> Result<BTreeMap<String, i32>, StoreError> {
+        let senders: Vec<&str> = pool.senders().iter().map(|sender| &*sender.from).collect();
+        transaction!(self, |connection| async {
+            let known = numbers(connection, campaign_id).await?;
+            let of_provider = |known: Vec<(i32, String, String)>| -> BTreeMap<String, i32> {
+                let own = known
+                    .into_iter()
+                    .filter(|(_, name, _)| name == pool.provider());
+                own.map(|(number, _, sender)| (sender, number)).collect()
+            };
+            let next = known
+                .iter()
+                .map(|(number, ..)| number + 1)
+                .max()
+                .unwrap_or(1);
+            let existing = of_provider(known);
+            let missing = senders
+                .iter()
+                .filter(|sender| !existing.contains_key(**sender));
+            let rows: Vec<_> = (next..)
+                .zip(missing)
+                .map(|(number, sender)| {
+                    (
+                        lane::campaign_id.eq(campaign_id),
+                        lane::number.eq(number),
+                        lane::provider.eq(pool.provider().to_owned()),
+                        lane::sender.eq((*sender).to_owned()),
+                    )
+                })
+                .collect();
+            if rows.is_empty() {
+                return Ok(existing);
+            }
+            // Another process may add lanes with the same numbers: whoever is second finds out below.
+            insert_new!(connection, lane::table, &rows)?;
+            let all = of_provider(numbers(connection, campaign_id).await?);
+            if senders.iter().all(|sender| all.contains_key(*sender)) {
+                Ok(all)
+            } else {
+                Err(super::connection::conflict("another process added lanes"))
+            }
+        })
+    }
+
+    /// The senders that are switched off, with their providers.
+    pub async fn senders_off(&self) -> Result<SendersOff, StoreError> {
+        let rows: Vec<(String, String)> = reading!(self, |conn| sender_off::table
+            .select((sender_off::provider, sender_off::sender))
+            .load(conn))?;
+        Ok(SendersOff(rows.into_iter().collect()))
+    }
+
+    /// Switches a sender off or on; false if it was already.
+    pub async fn switch_sender(
+        &self,
+        provider: &str,
+        sender: &str,
+        on: bool,
+        now: Timestamp,
+        mut audited: Audited,
+    ) -> Result<bool, StoreError> {
+        let changed: u64 = audited!(self, audited, now, |connection| async {
+            let changed = if on {
+                with_conn!(connection, |conn| delete(
+                    sender_off::table.find((provider, sender))
+                )
+                .execute(conn))?
+            } else {
+                let row = [(
+                    sender_off::provider.eq(provider.to_owned()),
+                    sender_off::sender.eq(sender.to_owned()),
+                    sender_off::since.eq(now.as_millis()),
+                )];
+                insert_new!(connection, sender_off::table, &row)?
+            };
+            QueryResult::Ok(changed as u64)
+        })?;
+        Ok(changed > 0)
+    }
+}
+
+/// Number, provider and sender of the lanes of a campaign.
+async fn numbers(
+    connection: &mut Connection,
+    campaign_id: i64,
+) -> QueryResult<Vec<(i32, String, String)>> {
+    with_conn!(connection, |conn| lane::table
+        .filter(lane::campaign_id.eq(campaign_id))
+        .select((lane::number, lane::provider, lane::sender))
+        .load(conn))
+}

@@ -1,0 +1,252 @@
+//! Lanes: the parts of a campaign's queue, each of which one sender sends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use smsq::queue::admission::AdmissionRules;
+use smsq::queue::{LaneClaim, ProviderClaim};
+use smsq::rate::Rates;
+use smsq::senders::{Division, PoolSender, SenderPool, SendersOff};
+use smsq::sms::LaneId;
+use smsq::store::{CommitBatch, ImportBatch, ProviderClaimed};
+
+use super::test_queue::{
+    NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, on_every_engine, rows,
+};
+
+/// `A` sends to China, `B` to the rest of its neighbours: the list has only Chinese phones.
+fn pool(senders: &[(&str, &str, &str)]) -> Arc<SenderPool> {
+    let senders = senders.iter().map(|(from, rate, prefix)| PoolSender {
+        from: (*from).into(),
+        rate: rate.parse().unwrap_or_else(|_| Rates::default()),
+        weight: 1,
+        prefixes: prefix
+            .split(',')
+            .filter(|prefix| !prefix.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    });
+    Arc::new(SenderPool::new(PROVIDER, senders.collect()).expect("a pool"))
+}
+
+async fn numbers(queue: &TestQueue, campaign_id: i64, pool: &SenderPool) -> BTreeMap<String, i32> {
+    queue
+        .store
+        .open_lanes(campaign_id, pool)
+        .await
+        .expect("lanes")
+}
+
+fn divided(pool: &Arc<SenderPool>, numbers: &BTreeMap<String, i32>, off: &[&str]) -> Division {
+    let off = off
+        .iter()
+        .map(|sender| (PROVIDER.to_owned(), (*sender).to_owned()));
+    let off = SendersOff(off.collect::<BTreeSet<_>>());
+    Division::new(Arc::clone(pool), numbers, &off).expect("all have lanes")
+}
+
+/// Claims from these lanes; those that are divided by `division`.
+async fn claim(
+    queue: &TestQueue,
+    worker_id: i64,
+    lanes: Vec<LaneClaim>,
+    division: Option<Division>,
+) -> ProviderClaimed {
+    let campaign = lanes.first().map_or(0, |lane| lane.id.campaign_id);
+    let divisions: HashMap<i64, Arc<Division>> = division
+        .map(|division| (campaign, Arc::new(division)))
+        .into_iter()
+        .collect();
+    let commit = CommitBatch {
+        claims: vec![ProviderClaim {
+            max_messages: 100,
+            max_requests: 100,
+            lanes,
+            ..claim_of(&[])
+        }],
+        admission: Arc::new(AdmissionRules {
+            divisions,
+            ..AdmissionRules::default()
+        }),
+        ..commit_batch(worker_id, NOW)
+    };
+    let done = queue.store.commit(&commit).await.expect("a commit");
+    done.claims.into_iter().next().expect("one claim")
+}
+
+fn lane(pool: &SenderPool, campaign_id: i64, number: i32, from: &str) -> LaneClaim {
+    LaneClaim {
+        id: LaneId {
+            campaign_id,
+            lane: number,
+        },
+        sender: pool.sender(from).cloned(),
+        ..LaneClaim::undivided(campaign_id, 50)
+    }
+}
+
+fn undivided(campaign_id: i64) -> LaneClaim {
+    LaneClaim {
+        is_divided: true,
+        ..LaneClaim::undivided(campaign_id, 0)
+    }
+}
+
+#[tokio::test]
+async fn imported_messages_are_in_the_lanes_of_their_senders() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let pool = pool(&[("A", "", ""), ("B", "", "")]);
+        let known = numbers(queue, spring, &pool).await;
+        assert_eq!(known, numbers(queue, spring, &pool).await);
+        let import_id = queue.begin(spring).await;
+        let batch = ImportBatch {
+            division: Some(divided(&pool, &known, &[])),
+            ..TestQueue::batch(import_id, spring, rows(0..40))
+        };
+        queue.store.imports().enqueue(&batch).await.expect("queued");
+        let queued = queue.queued_campaign(spring).await.expect("queued");
+        assert!(queued.is_unfinished() && queued.ready_at.is_none());
+        assert!(
+            queued.lanes.iter().all(|lane| lane.ready_at == Some(NOW)),
+            "{queued:?}"
+        );
+        let worker = queue.worker().await;
+        let mut all = BTreeSet::new();
+        for from in ["A", "B"] {
+            let lanes = vec![lane(&pool, spring, known[from], from)];
+            let claimed = claim(queue, worker.id, lanes, None).await;
+            assert!(
+                (8..=32).contains(&claimed.rows.len()),
+                "{}",
+                claimed.rows.len()
+            );
+            for row in claimed.rows {
+                let chosen = pool.choose(&row.sms.phone, |_| true).expect("a sender");
+                assert_eq!(&*pool.senders()[chosen].from, from);
+                all.insert(row.sms.id);
+            }
+        }
+        assert_eq!(all.len(), 40);
+        queue
+            .store
+            .imports()
+            .finish(import_id, NOW)
+            .await
+            .expect("finished");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn undivided_messages_are_moved_to_the_lanes_of_their_senders() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(30).await;
+        let pool = pool(&[("A", "", "86"), ("B", "", "86")]);
+        let known = numbers(queue, spring, &pool).await;
+        let worker = queue.worker().await;
+        let moved = claim(
+            queue,
+            worker.id,
+            vec![undivided(spring)],
+            Some(divided(&pool, &known, &[])),
+        )
+        .await;
+        assert!(moved.rows.is_empty() && moved.held.is_empty());
+        assert_eq!(moved.exhausted, [LaneId::undivided(spring)]);
+        assert_eq!(moved.divided.len(), 2);
+        let lanes = ["A", "B"].map(|from| lane(&pool, spring, known[from], from));
+        let claimed = claim(queue, worker.id, lanes.to_vec(), None).await;
+        assert_eq!(claimed.rows.len(), 30);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn message_without_a_sender_fails_and_of_one_that_is_off_waits() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(3).await;
+        let pool = pool(&[("A", "", "86"), ("B", "", "44")]);
+        let known = numbers(queue, spring, &pool).await;
+        let worker = queue.worker().await;
+        let off = divided(&pool, &known, &["A"]);
+        let moved = claim(queue, worker.id, vec![undivided(spring)], Some(off.clone())).await;
+        // They wait in the lane of their sender, which is divided, too.
+        let in_a = LaneId {
+            campaign_id: spring,
+            lane: known["A"],
+        };
+        assert_eq!(moved.divided, [in_a]);
+        let stays = LaneClaim {
+            id: in_a,
+            ..undivided(spring)
+        };
+        let waits = claim(queue, worker.id, vec![stays.clone()], Some(off)).await;
+        assert!(waits.divided.is_empty() && waits.rows.is_empty());
+        let queued = queue.queued_campaign(spring).await.expect("queued");
+        let of_a = queued
+            .lanes
+            .iter()
+            .find(|lane| lane.sender == "A")
+            .expect("its lane");
+        assert_eq!(of_a.ready_at, Some(after(60)));
+
+        // Without any sender for these phones they fail.
+        queue.import(spring, rows(10..12)).await;
+        let britain = self::pool(&[("B", "", "44")]);
+        let known = numbers(queue, spring, &britain).await;
+        let none = divided(&britain, &known, &[]);
+        let failed = claim(queue, worker.id, vec![undivided(spring)], Some(none)).await;
+        assert_eq!(failed.refused, 2);
+        assert_eq!(queue.count("recipient"), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn limit_of_a_sender_delays_only_its_lane() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let pool = pool(&[("A", "1/s", ""), ("B", "", "")]);
+        let known = numbers(queue, spring, &pool).await;
+        let import_id = queue.begin(spring).await;
+        let batch = ImportBatch {
+            division: Some(divided(&pool, &known, &[])),
+            ..TestQueue::batch(import_id, spring, rows(0..40))
+        };
+        queue.store.imports().enqueue(&batch).await.expect("queued");
+        queue
+            .store
+            .imports()
+            .finish(import_id, NOW)
+            .await
+            .expect("finished");
+        let (one, other) = (queue.worker().await, queue.worker().await);
+        let lanes = || {
+            ["A", "B"]
+                .map(|from| lane(&pool, spring, known[from], from))
+                .to_vec()
+        };
+        let first = claim(queue, one.id, lanes(), None).await;
+        let of = |claimed: &ProviderClaimed, from: &str| {
+            let rows = claimed.rows.iter();
+            rows.filter(|row| row.sms.lane == known[from]).count()
+        };
+        assert_eq!(of(&first, "A"), 1);
+        assert!(of(&first, "B") >= 8);
+        let in_a = LaneId {
+            campaign_id: spring,
+            lane: known["A"],
+        };
+        let second = claim(queue, other.id, lanes(), None).await;
+        assert_eq!((of(&second, "A"), of(&second, "B")), (0, 0));
+        let next_at = second.limited.iter().find(|(id, _)| *id == in_a);
+        assert!(
+            next_at.is_some_and(|(_, at)| *at > after(1).into()),
+            "{:?}",
+            second.limited
+        );
+        assert_eq!(second.next_at, None);
+    })
+    .await;
+}
