@@ -190,14 +190,11 @@ impl Division {
     /// The lane of a phone in E.164 with `+`. Where all its senders are switched off, that of one of them, in which its
     /// messages wait. `None`: no sender sends to it.
     pub fn lane_of(&self, phone: &str) -> Option<Placement> {
-        let on = self.pool.choose(phone, |index| self.lanes[index].1);
-        match on {
-            Some(index) => Some(Placement::Sent(self.lanes[index].0)),
-            None => {
-                let index = self.pool.choose(phone, |_| true)?;
-                Some(Placement::Waiting(self.lanes[index].0))
-            }
+        if let Some(index) = self.pool.choose(phone, |index| self.lanes[index].1) {
+            return Some(Placement::Sent(self.lanes[index].0));
         }
+        let index = self.pool.choose(phone, |_| true)?;
+        Some(Placement::Waiting(self.lanes[index].0))
     }
 
     /// Why a message to this phone cannot be sent.

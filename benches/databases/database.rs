@@ -43,7 +43,6 @@ impl Database {
             priority: 0,
             unique_by: None,
             window: None,
-            division: None,
         };
         let campaign_id = store.open_campaign(&campaign, now).await?.id;
         let worker = NewWorker {

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::ProveError;
 use super::child::Process;
-use super::operators::{import, words};
+use super::operators::{SWITCHED, import, words};
 use super::proxy::Cut;
 use super::round::{LEASE, World, now_micros};
 use crate::store::StoreError;
@@ -121,6 +121,12 @@ impl<'a> Chaos<'a> {
             }
             for list in 0..2 {
                 let line = import(&self.world.campaigns, index, list);
+                self.must_succeed(&line).await?;
+            }
+        }
+        if self.world.operators.has_pool {
+            for sender in SWITCHED {
+                let line = format!("set --sender {sender} on");
                 self.must_succeed(&line).await?;
             }
         }

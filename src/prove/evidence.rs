@@ -26,6 +26,8 @@ pub(super) struct GatewayEvent {
     pub(super) at: u64,
     pub(super) phone: String,
     pub(super) reference: Option<String>,
+    /// The sender, of an arrival.
+    pub(super) from: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -35,6 +37,7 @@ enum LoggedEvent {
         at: u64,
         to: String,
         reference: Option<String>,
+        from: Option<String>,
     },
     Accepted {
         at: u64,
@@ -50,17 +53,23 @@ enum LoggedEvent {
 impl GatewayLog {
     /// Adds a line of JSON; the error says what is wrong with it.
     fn add(&mut self, line: &str) -> Result<(), serde_json::Error> {
-        let entry = |at, to: String, reference| GatewayEvent {
+        let entry = |at, to: String, reference, from| GatewayEvent {
             at,
             phone: to,
             reference,
+            from,
         };
         match serde_json::from_str(line)? {
-            LoggedEvent::Arrived { at, to, reference } => {
-                self.arrivals.push(entry(at, to, reference));
+            LoggedEvent::Arrived {
+                at,
+                to,
+                reference,
+                from,
+            } => {
+                self.arrivals.push(entry(at, to, reference, from));
             }
             LoggedEvent::Accepted { at, to, reference } => {
-                self.accepted.push(entry(at, to, reference));
+                self.accepted.push(entry(at, to, reference, None));
             }
             LoggedEvent::Stalled { at, micros } => self.stalls.push((at, micros)),
         }

@@ -43,6 +43,8 @@ pub(super) struct Evidence {
     pub(super) campaigns: Vec<JudgedCampaign>,
     /// The limit of the provider, in messages a second.
     pub(super) limit: u64,
+    /// The limit of each sender of the pool, in messages a second.
+    pub(super) sender_limit: Option<u64>,
     /// The phones that the failure report lists as unknown.
     pub(super) listed: BTreeSet<String>,
     /// When stopped workers continued, in microseconds since the Unix epoch.
@@ -302,7 +304,7 @@ fn judge_sums(tables: &Tables, verdict: &mut Verdict) {
     }
 }
 
-/// No second has more arrivals than a limit allows, of all messages and of each campaign's.
+/// No second has more arrivals than a limit allows, of all messages, of each campaign's and of each sender's.
 fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
     let arrivals: Vec<&GatewayEvent> = evidence.log.arrivals.iter().collect();
     let instants = |entries: &[&GatewayEvent]| -> Vec<u64> {
@@ -337,6 +339,17 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
             .copied()
             .collect();
         check(&campaign.name, &instants(&own), campaign.limit);
+    }
+    let Some(limit) = evidence.sender_limit else {
+        return;
+    };
+    let mut by_sender: BTreeMap<&str, Vec<&GatewayEvent>> = BTreeMap::new();
+    for entry in arrivals {
+        let from = entry.from.as_deref().unwrap_or("no sender");
+        by_sender.entry(from).or_default().push(entry);
+    }
+    for (from, own) in by_sender {
+        check(&format!("sender {from}"), &instants(&own), limit);
     }
 }
 

@@ -16,6 +16,7 @@ fn entry(at: u64, phone: &str) -> GatewayEvent {
     GatewayEvent {
         at,
         phone: phone.to_owned(),
+        from: None,
         reference: None,
     }
 }
@@ -62,6 +63,7 @@ fn good() -> Evidence {
             limit: LIMIT,
         }],
         limit: LIMIT + 5,
+        sender_limit: None,
         listed: BTreeSet::from([UNKNOWN, UNHEARD].map(str::to_owned)),
         thaws: Vec::new(),
         threads: 2,
@@ -103,7 +105,7 @@ fn round_without_faults_has_no_findings() {
 /// A bad history: its name, what breaks a good one, and the promise that is broken.
 type BadHistory = (&'static str, fn(&mut Evidence), Promise);
 
-const BAD: [BadHistory; 18] = [
+const BAD: [BadHistory; 19] = [
     (
         "a message is in no table",
         |evidence| evidence.tables.rows.retain(|row| row.phone != SENT),
@@ -197,6 +199,14 @@ const BAD: [BadHistory; 18] = [
         |evidence| {
             evidence.campaigns[0].limit = 100;
             arrive(evidence, SENT, LIMIT + 6, SECOND * 9 / 10);
+        },
+        Promise::LimitsHold,
+    ),
+    (
+        "a sender of the pool is too fast",
+        |evidence| {
+            evidence.sender_limit = Some(2);
+            arrive(evidence, SENT, 3, SECOND * 9 / 10);
         },
         Promise::LimitsHold,
     ),

@@ -11,7 +11,11 @@ pub(super) struct Operators {
     pub(super) asked: Asked,
     /// Which campaigns were cancelled.
     pub(super) cancelled: Vec<bool>,
+    pub(super) has_pool: bool,
 }
+
+/// The senders of a pool that operators switch off and on; others stay on.
+pub(super) const SWITCHED: [&str; 2] = ["0", "1"];
 
 /// The words of a command line.
 pub(super) fn words(line: &str) -> Vec<String> {
@@ -30,10 +34,11 @@ pub(super) fn import(campaigns: &[JudgedCampaign], campaign: usize, list: usize)
 }
 
 impl Operators {
-    pub(super) fn new(campaigns: usize) -> Self {
+    pub(super) fn new(campaigns: usize, has_pool: bool) -> Self {
         Self {
             asked: Asked::default(),
             cancelled: vec![false; campaigns],
+            has_pool,
         }
     }
 
@@ -59,7 +64,8 @@ impl Operators {
             .map_or((name, &any), |(owner, phone)| (owner, phone));
         let pick: u32 = random.random_range(0..3);
         let asked = &mut self.asked;
-        match random.random_range(0..34) {
+        let switches = if self.has_pool { 4 } else { 0 };
+        match random.random_range(0..34 + switches) {
             0..3 => format!("pause {name}"),
             3..9 => format!("resume {name}"),
             9 => {
@@ -100,6 +106,11 @@ impl Operators {
             29..31 => import(campaigns, index, 1),
             31 => import(campaigns, index, 0),
             32 => "receipts".to_owned(),
+            34.. => {
+                let sender = SWITCHED.choose(random).unwrap_or(&SWITCHED[0]);
+                let state = ["off", "on"].choose(random).unwrap_or(&"on");
+                format!("set --sender {sender} {state}")
+            }
             _ => ["check --offline", "status", "report --failed"]
                 .choose(random)
                 .unwrap_or(&"status")

@@ -39,6 +39,9 @@ const ABSENT_AFTER: Duration = Duration::from_secs(4);
 /// The limit of the provider, in messages a second, and of each campaign.
 pub(super) const LIMIT: u64 = 100;
 const CAMPAIGN_LIMITS: [u64; 2] = [80, 60];
+/// Of each sender of a pool.
+const SENDER_LIMIT: u64 = 20;
+const SENDERS: usize = 6;
 /// One of this many recipients is a number that the practice gateway rejects.
 const REJECTED_EVERY: u64 = 30;
 
@@ -81,6 +84,8 @@ pub(super) struct World {
     pub(super) patience: Duration,
     offer: Offer,
     has_receipts: bool,
+    /// The provider divides its messages among senders.
+    has_pool: bool,
     /// Ends with the round.
     _gateway: Option<Process>,
 }
@@ -137,6 +142,7 @@ impl World {
             None => OFFERS[random.random_range(0..OFFERS.len())],
         };
         let has_receipts = config.gateway.is_none() && random.random_bool(0.3);
+        let has_pool = config.gateway.is_none() && random.random_bool(0.4);
         let database = match &config.database {
             Some(url) => url.clone(),
             None => format!("sqlite://{}", plan.folder.join("smsq.db").display()),
@@ -155,7 +161,7 @@ impl World {
             let log = LogFile::from_end(plan.folder.join(GATEWAY_LOG), None);
             (Some(gateway), url, log)
         };
-        let toml = settings(&url, offer, has_receipts);
+        let toml = settings(&url, offer, has_receipts, has_pool);
         fs::write(plan.folder.join("smsq.toml"), toml)?;
         // Others may crash the server.
         let store = patiently(PATIENCE, || config.open(&environment.database)).await?;
@@ -164,7 +170,7 @@ impl World {
             proxy: config.start_proxy()?,
             store,
             log,
-            operators: Operators::new(campaigns.len()),
+            operators: Operators::new(campaigns.len(), has_pool),
             campaigns,
             history: Vec::new(),
             errors: Vec::new(),
@@ -173,6 +179,7 @@ impl World {
             patience: PATIENCE + FOR_A_MESSAGE * u32::try_from(config.messages).unwrap_or(u32::MAX),
             offer,
             has_receipts,
+            has_pool,
             environment,
             _gateway: gateway,
         };
@@ -260,6 +267,7 @@ impl World {
             asked: self.operators.asked.clone(),
             campaigns: self.campaigns.clone(),
             limit: LIMIT,
+            sender_limit: self.has_pool.then_some(SENDER_LIMIT),
             listed,
             thaws: self.thaws.clone(),
             threads: threads(),
@@ -361,7 +369,8 @@ impl World {
     /// A short description of the provider.
     pub(super) fn offers(&self) -> String {
         let receipts = if self.has_receipts { " + receipts" } else { "" };
-        format!("{:?}{receipts}", self.offer).to_lowercase()
+        let pool = if self.has_pool { " + senders" } else { "" };
+        format!("{:?}{receipts}{pool}", self.offer).to_lowercase()
     }
 }
 
@@ -456,7 +465,7 @@ async fn start_gateway(
 }
 
 /// The configuration of the workers.
-fn settings(url: &str, offer: Offer, has_receipts: bool) -> String {
+fn settings(url: &str, offer: Offer, has_receipts: bool, has_pool: bool) -> String {
     let lease = LEASE.as_secs();
     let timeout = TIMEOUT.as_millis();
     let honours = match offer {
@@ -467,6 +476,9 @@ fn settings(url: &str, offer: Offer, has_receipts: bool) -> String {
         }
         Offer::Lookups | Offer::Nothing => "honours_reference = false".to_owned(),
     };
+    let sender = |number| format!("{{ from = \"{number}\", rate = \"{SENDER_LIMIT}/s\" }}");
+    let senders: Vec<String> = (0..SENDERS).filter(|_| has_pool).map(sender).collect();
+    let senders = format!("senders = [{}]\n", senders.join(", "));
     let absent_after = ABSENT_AFTER.as_millis();
     let lookup = format!(
         r#"
@@ -510,7 +522,7 @@ url = "{url}"
 {honours}
 timeout = "{timeout}ms"
 rate = "{LIMIT}/s"
-{lookup}{receipts}"#
+{senders}{lookup}{receipts}"#
     )
 }
 

@@ -307,7 +307,7 @@ mod tests {
         let (claimed, left) = placed
             .0
             .permit(begun, &mut allocator, &mut [], |(), sms, _| {
-                noted.push(sms.id)
+                noted.push(sms.id);
             });
         let requests: Vec<(i64, u32)> = claimed
             .iter()

@@ -21,6 +21,8 @@ struct SendRequest<'a> {
     text: Cow<'a, str>,
     #[serde(borrow, default)]
     reference: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    from: Option<Cow<'a, str>>,
 }
 
 impl SendRequest<'_> {
@@ -100,8 +102,12 @@ pub(super) fn log_arrival(state: &Shared, body: &[u8]) {
     let Some(log) = &state.log else { return };
     let now = Instant::now();
     for message in parse_body(body).0.iter().flatten() {
-        let (to, reference) = (&*message.to, message.reference.as_deref());
-        log.write(now, LogEvent::Arrived { to, reference });
+        let arrived = LogEvent::Arrived {
+            to: &message.to,
+            reference: message.reference.as_deref(),
+            from: message.from.as_deref(),
+        };
+        log.write(now, arrived);
     }
 }
 

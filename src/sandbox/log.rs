@@ -25,6 +25,8 @@ pub(super) enum LogEvent<'a> {
     Arrived {
         to: &'a str,
         reference: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<&'a str>,
     },
     /// A real gateway would text the phone now.
     Accepted {

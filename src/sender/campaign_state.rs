@@ -190,13 +190,13 @@ impl CampaignState {
     }
 
     /// Whom the messages of a lane are sent by.
-    pub(super) fn from_of(&self, number: i32) -> Option<&String> {
+    pub(super) fn sender_name(&self, number: i32) -> Option<&String> {
         let lane = self.lanes.iter().find(|lane| lane.number == number)?;
         lane.from.as_ref()
     }
 
     /// The sender of a lane, if it has limits or pauses of its own.
-    pub(super) fn sender_of(&self, number: i32) -> Option<&Arc<PoolSender>> {
+    pub(super) fn pool_sender(&self, number: i32) -> Option<&Arc<PoolSender>> {
         let lane = self.lanes.iter().find(|lane| lane.number == number)?;
         lane.sender.as_ref()
     }

@@ -206,10 +206,8 @@ pub(super) fn own_rates(
         .map(|(scope, limits)| (scope, limits.0.clone()));
     let mut own: OwnRates = of_campaigns.collect();
     for (scope, sender) in senders_of(batch) {
-        if !own.contains_key(&scope) {
-            let agreed = declared.agreed(&scope, &sender.rate.0)?;
-            own.insert(scope, agreed);
-        }
+        let agreed = declared.agreed(&scope, &sender.rate.0)?;
+        own.insert(scope, agreed);
     }
     Ok(own)
 }

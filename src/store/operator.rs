@@ -230,13 +230,12 @@ impl Store {
                 .filter(|row| row.2.is_some_and(|at| at <= by))
                 .map(|&(_, id, _, in_doubt)| (id, in_doubt));
             let ended = end(connection, expiring, &expired(), now).await?;
-            let reached = match rows.last().filter(|_| rows.len() >= ROWS) {
-                Some(last) => Some((lane, last.0, last.1)),
-                None => {
-                    let lanes = lanes::of(connection, campaign_id).await?;
-                    let next = lanes.into_iter().find(|next| next.lane > lane);
-                    next.map(|next| (next.lane, i64::MIN, i64::MIN))
-                }
+            let reached = if let Some(last) = rows.last().filter(|_| rows.len() >= ROWS) {
+                Some((lane, last.0, last.1))
+            } else {
+                let lanes = lanes::of(connection, campaign_id).await?;
+                let next = lanes.into_iter().find(|next| next.lane > lane);
+                next.map(|next| (next.lane, i64::MIN, i64::MIN))
             };
             Ok(Expired {
                 rows: ended,

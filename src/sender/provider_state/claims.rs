@@ -278,8 +278,8 @@ impl ProviderState {
         let (campaign_id, lane, permit) = (first.sms.campaign_id, first.sms.lane, first.permit);
         let (mut from, mut sender, mut window) = (None, None, None);
         if let Some(state) = self.campaign(campaign_id) {
-            from = state.from_of(lane).cloned();
-            sender = state.sender_of(lane).cloned();
+            from = state.sender_name(lane).cloned();
+            sender = state.pool_sender(lane).cloned();
             window.clone_from(&state.campaign().window);
         }
         let (messages, rows) = claimed

@@ -166,12 +166,11 @@ impl ProviderState {
         let senders = provider.senders();
         let pool = campaign_state::SenderChoice { senders, off };
         for queued in queued {
-            match self.campaign(queued.campaign.id) {
-                Some(known) => known.refresh(queued, pool, now),
-                None => {
-                    let new = CampaignState::new(queued, pool, config, now);
-                    self.campaigns.push(new);
-                }
+            if let Some(known) = self.campaign(queued.campaign.id) {
+                known.refresh(queued, pool, now);
+            } else {
+                let new = CampaignState::new(queued, pool, config, now);
+                self.campaigns.push(new);
             }
         }
         self.campaigns.retain_mut(|state| {
