@@ -195,6 +195,7 @@ async fn serve(context: Context) -> anyhow::Result<Exit> {
         store,
         providers: webhook_providers(&context),
         default_region: config.default_region,
+        dialling: config.dialling(),
         default_provider: config.default_provider.clone(),
         metrics: config.metrics,
         prices: config.prices.clone(),

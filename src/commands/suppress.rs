@@ -12,7 +12,7 @@ use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::{Options, ParsedBatch, PhoneList, formats};
 use crate::operations::{Suppressing, unsuppress};
-use crate::phone::{Phone, Region};
+use crate::phone::{Countries, Dialling, Phone, Region};
 use crate::store::Access;
 use crate::text::{counted, printable_line};
 
@@ -146,7 +146,11 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
     let options = args.format.applied_to(Options {
         file: args.file.clone(),
         columns: args.column.iter().cloned().collect(),
-        dialling: args.numbers.dialling(&context.config),
+        // Phones of all countries can be suppressed.
+        dialling: Dialling {
+            countries: Countries::default(),
+            ..args.numbers.dialling(&context.config)
+        },
         rejects: args.rejects.clone(),
         ..Options::default()
     });

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
-use crate::phone::Region;
+use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::{import, logging, metrics, queue, receipts, sender, serve, store};
 
@@ -52,6 +52,7 @@ pub struct Config {
     #[serde(deserialize_with = "region")]
     pub default_region: Option<Region>,
     pub database: store::Config,
+    pub limits: Limits,
     pub sender: sender::Config,
     pub retry: queue::retry::Config,
     pub circuit_breaker: sender::breaker::Config,
@@ -77,7 +78,22 @@ pub struct Config {
     pub prices: BTreeMap<String, Prices>,
 }
 
+/// Section `[limits]`: what no message may exceed, whatever is imported.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    pub countries: Countries,
+}
+
 impl Config {
+    /// How the number of a single message is read, and to which countries it may be sent.
+    pub fn dialling(&self) -> Dialling {
+        Dialling {
+            countries: self.limits.countries,
+            ..Dialling::from(self.default_region)
+        }
+    }
+
     /// Reads and checks all layers.
     pub fn load(flags: &Flags, environment: &Environment) -> Result<Self, ConfigError> {
         let file = config_file(flags, environment);

@@ -167,6 +167,7 @@ impl From<PhoneError> for Rejection {
                 "of two countries without `+`"
             }
             PhoneError::OtherCountry(..) => "of another country without `+`",
+            PhoneError::Excluded(..) => "not one of your countries",
         };
         Self::new(kind, error.to_string())
     }

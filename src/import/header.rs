@@ -268,7 +268,8 @@ fn phone_columns(rows: &[Row], dialling: Dialling) -> Vec<(usize, usize)> {
             PhoneError::NoRegion(_)
             | PhoneError::Ambiguous(..)
             | PhoneError::AmbiguousMobile(..)
-            | PhoneError::OtherCountry(..),
+            | PhoneError::OtherCountry(..)
+            | PhoneError::Excluded(..),
         ) => cell.bytes().filter(u8::is_ascii_digit).count() >= 9,
         Err(_) => false,
     };

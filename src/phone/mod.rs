@@ -100,6 +100,8 @@ pub struct Dialling {
     /// The country of numbers without a country code.
     pub region: Option<Region>,
     pub numbers: Numbers,
+    /// Numbers of other countries are errors.
+    pub countries: Countries,
 }
 
 impl Dialling {
@@ -117,8 +119,44 @@ impl Dialling {
 /// A single number, as in a command or a posted message, is national.
 impl From<Option<Region>> for Dialling {
     fn from(region: Option<Region>) -> Self {
-        let numbers = Numbers::National;
-        Self { region, numbers }
+        Self {
+            region,
+            numbers: Numbers::National,
+            countries: Countries::default(),
+        }
+    }
+}
+
+/// The countries whose numbers get messages; empty: all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Countries([u64; 5]);
+
+impl Countries {
+    /// The word of 64 countries, and the bit in it.
+    fn place(region: Region) -> (usize, u64) {
+        let number = region.0 as usize;
+        (number / 64, 1 << (number % 64))
+    }
+
+    fn add(&mut self, region: Region) {
+        let (word, bit) = Self::place(region);
+        self.0[word] |= bit;
+    }
+
+    /// Whether numbers of this country get messages.
+    fn include(self, region: Region) -> bool {
+        let (word, bit) = Self::place(region);
+        self == Self::default() || self.0[word] & bit != 0
+    }
+}
+
+impl<'de> Deserialize<'de> for Countries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut countries = Self::default();
+        for region in Vec::<Region>::deserialize(deserializer)? {
+            countries.add(region);
+        }
+        Ok(countries)
     }
 }
 
@@ -222,6 +260,9 @@ pub enum PhoneError {
     OtherCountry(String, String),
     #[error("`{0}` does not begin with the country code of a valid number")]
     NoCountryCode(String),
+    /// Also the country.
+    #[error("`{0}` is a number of {1}, which is not one of `limits.countries`")]
+    Excluded(String, String),
 }
 
 impl PhoneError {

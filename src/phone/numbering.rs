@@ -3,7 +3,7 @@
 
 use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumber, PhoneNumberFormat, PhoneNumberType};
 
-use super::Region;
+use super::{Countries, Region};
 
 /// The longest number in E.164, in digits with the country code; some numbering plans allow longer ones.
 const LONGEST: usize = 15;
@@ -64,6 +64,14 @@ impl ValidNumber {
     /// Whether the number has the calling code of `region`.
     pub(super) fn is_of(&self, region: Region) -> bool {
         region.calling_code() == Some(self.number.country_code)
+    }
+
+    /// Whether its country is one of these.
+    pub(super) fn is_in(&self, countries: Countries) -> bool {
+        countries == Countries::default() || {
+            let region = self.number.get_region_code();
+            region.is_some_and(|region| countries.include(Region(region)))
+        }
     }
 
     /// The country and calling code: `GB +44`.

@@ -28,7 +28,11 @@ pub(super) fn parse(raw: &str, dialling: Dialling) -> Result<String, PhoneError>
     } else {
         read_without_plus(raw, digits, dialling)
     };
-    found.map(|found| format!("+{}", found.digits))
+    let found = found?;
+    if !found.is_in(dialling.countries) {
+        return Err(PhoneError::Excluded(shown(raw), found.country()));
+    }
+    Ok(format!("+{}", found.digits))
 }
 
 /// Reads a number as dialled inside the region, or as an international one without its `+`. Fails if it can be both.

@@ -2,12 +2,16 @@
 
 use proptest::prelude::*;
 
+use super::super::Countries;
 use super::*;
 
 fn region(code: &str) -> Dialling {
     let region = (!code.is_empty()).then(|| code.parse().expect("a region of the test"));
     let numbers = Numbers::Detect;
-    Dialling { region, numbers }
+    Dialling {
+        numbers,
+        ..Dialling::from(region)
+    }
 }
 
 #[test]
@@ -191,4 +195,33 @@ proptest! {
             prop_assert_eq!(parse(&format!("+86{spread}"), region("")), Ok(format!("+86{national}")));
         }
     }
+}
+
+#[test]
+fn number_of_another_country_than_those_allowed_is_excluded() {
+    let mut countries = Countries::default();
+    for code in ["GB", "IE"] {
+        countries.add(code.parse().expect("a country"));
+    }
+    let dialling = Dialling {
+        countries,
+        ..Dialling::from("GB".parse().ok())
+    };
+    let read = |raw| parse(raw, dialling);
+    assert_eq!(read("07400 123456").as_deref(), Ok("+447400123456"));
+    assert_eq!(read("+353851234567").as_deref(), Ok("+353851234567"));
+    // Jersey has the calling code of Great Britain.
+    for (raw, country) in [
+        ("+447797712345", "JE +44"),
+        ("+12025550123", "US +1"),
+        ("+79161234567", "RU +7"),
+        // Satellite phones belong to no country.
+        ("+881621234567", "001 +881"),
+    ] {
+        match read(raw) {
+            Err(PhoneError::Excluded(_, found)) => assert_eq!(found, country),
+            other => panic!("{raw}: {other:?}"),
+        }
+    }
+    assert!(parse("+12025550123", Dialling::default()).is_ok());
 }

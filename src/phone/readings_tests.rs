@@ -93,7 +93,13 @@ fn read(list: &[(String, String)], region: Region) -> Counts {
         Numbers::Detect
     };
     let region = Some(region);
-    read_with(list, Dialling { region, numbers })
+    read_with(
+        list,
+        Dialling {
+            numbers,
+            ..Dialling::from(region)
+        },
+    )
 }
 
 fn read_with(list: &[(String, String)], dialling: Dialling) -> Counts {
@@ -131,10 +137,9 @@ fn foreign_mobiles_without_plus_are_never_misread() {
         for list in &by_country {
             assert_eq!(read(list, region).wrong, 0, "{} in {name}", list[0].0);
         }
-        let numbers = Numbers::International;
         let dialling = Dialling {
-            region: Some(region),
-            numbers,
+            numbers: Numbers::International,
+            ..Dialling::from(Some(region))
         };
         let expected = Counts {
             right: all.len(),

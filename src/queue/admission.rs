@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Admission;
 use super::resend::ResendRule;
 use super::transition::BEFORE_WINDOW;
-use crate::phone::{Phone, Region};
+use crate::phone::{Dialling, Phone};
 use crate::senders::Division;
 use crate::sms::{Class, Failure, Sms, Timestamp};
 use crate::text::{content, segments};
@@ -19,8 +19,8 @@ pub const CLOSING: Duration = Duration::from_millis(250);
 /// The rules that claimed messages are checked against.
 #[derive(Clone, Debug, Default)]
 pub struct AdmissionRules {
-    /// The region of phones without a country code.
-    pub region: Option<Region>,
+    /// How phones are read that another program wrote, and to which countries messages are sent.
+    pub dialling: Dialling,
     /// By campaign. A campaign without a window may send at any time.
     pub windows: HashMap<i64, SendWindow>,
     /// By campaign. Without a rule, no message in doubt is sent again.
@@ -52,7 +52,7 @@ impl AdmissionRules {
             return Admission::Fail(resends.refusal(sms));
         }
         let stored = is_imported.then(|| Phone::stored(&sms.phone)).flatten();
-        let phone = match stored.map_or_else(|| Phone::parse(&sms.phone, self.region), Ok) {
+        let phone = match stored.map_or_else(|| Phone::parse(&sms.phone, self.dialling), Ok) {
             Ok(phone) => phone,
             Err(error) => return fail(Class::Recipient, error.to_string()),
         };
@@ -195,7 +195,7 @@ mod tests {
             ..sms()
         };
         let rules = AdmissionRules {
-            region: "GB".parse().ok(),
+            dialling: Dialling::from("GB".parse().ok()),
             ..AdmissionRules::default()
         };
         let Admission::Send { phone, .. } = admit(&rules, &sms, 0) else {

@@ -36,7 +36,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::metrics::Metrics;
-use crate::phone::Region;
+use crate::phone::{Countries, Region};
 use crate::process;
 use crate::provider::Provider;
 use crate::provider::client::{Client, ClientError};
@@ -95,6 +95,8 @@ pub struct Settings {
     pub default_provider: Option<String>,
     /// The region of phones without a country code, in rows that other programs inserted.
     pub default_region: Option<Region>,
+    /// Rows that other programs inserted get no message in other countries.
+    pub countries: Countries,
     /// Only this campaign.
     pub campaign: Option<String>,
     /// A limit of this run, in addition to every provider's own.

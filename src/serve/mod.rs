@@ -36,7 +36,7 @@ use tower_http::trace::TraceLayer;
 
 use crate::metrics;
 use crate::operations::ListOptions;
-use crate::phone::Region;
+use crate::phone::{Dialling, Region};
 use crate::provider::Provider;
 use crate::report::PriceTables;
 use crate::store::Store;
@@ -60,6 +60,8 @@ pub struct ServerParts {
     /// Providers whose receipts are taken.
     pub providers: BTreeMap<String, Arc<Provider>>,
     pub default_region: Option<Region>,
+    /// How the numbers of posted messages are read, and to which countries they may be sent.
+    pub dialling: Dialling,
     pub default_provider: Option<String>,
     pub metrics: metrics::Config,
     pub prices: PriceTables,
@@ -108,7 +110,7 @@ impl Server {
         let uploads = Arc::new(uploads);
         let intake = Intake::new(
             store.clone(),
-            parts.default_region,
+            parts.dialling,
             IntakeLimits {
                 max_waiting: config.max_waiting,
                 max_campaigns: config.max_campaigns,

@@ -236,3 +236,55 @@ fn removed_worker_registers_again_at_once() {
         scratch.checked_status(Some("c"));
     });
 }
+
+#[test]
+fn number_of_another_country_gets_no_message() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_with_references(&scratch, "");
+        let toml = scratch.read("smsq.toml");
+        let limits = "[limits]\ncountries = [\"GB\", \"IE\"]\n";
+        scratch.write("smsq.toml", &format!("{limits}{toml}"));
+        let list = "phone\n+447400123456\n+12025550123\n+353851234567\n+79161234567\n";
+        scratch.write("list.csv", list);
+        let arguments = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
+        let ran = scratch.run(
+            arguments
+                .into_iter()
+                .chain(["--dry-run", "--format", "json"]),
+        );
+        let reasons = &ran.json()["by_reason"];
+        assert_eq!(
+            reasons[0]["reason"], "not one of your countries",
+            "{reasons}"
+        );
+        assert_eq!(reasons[0]["count"], 2, "{reasons}");
+        let ran = scratch.run(arguments);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let why = "is a number of US +1, which is not one of `limits.countries`";
+        assert!(scratch.read("list.rejects.csv").contains(why));
+
+        // Nor does a row that another program inserted.
+        db.run("INSERT INTO sms (phone, content) VALUES ('+12025550124', 'Hi'), ('+447400123457', 'Hi')");
+        let ran = scratch.run(["send", "--quiet"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        let phones: Vec<String> = gateway.phones().into_iter().collect();
+        assert_eq!(phones, ["+353851234567", "+447400123456", "+447400123457"]);
+        assert_eq!(gateway.requests(), 3);
+        let failures = scratch.failures("default");
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        let reason = failures[0]["reason"].as_str().expect("a reason");
+        assert!(reason.contains("US +1"), "{reason}");
+
+        // Phones of all countries can be suppressed.
+        scratch.write("stop.csv", "phone\n+12025550123\n");
+        let ran = scratch.run(["suppress", "import", "stop.csv"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    });
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "[limits]\ncountries = [\"UK\"]\n");
+    let ran = scratch.run(["status"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().contains("limits.countries"), "{ran}");
+}

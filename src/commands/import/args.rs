@@ -65,6 +65,7 @@ impl NumberFlags {
                 (_, true) => Numbers::National,
                 _ => config.import.numbers,
             },
+            countries: config.limits.countries,
         }
     }
 }

@@ -613,6 +613,7 @@ fn sender(
         auto_pause: config.auto_pause,
         default_provider: config.default_provider.clone(),
         default_region: config.default_region,
+        countries: config.limits.countries,
         campaign: options.campaign.map(str::to_owned),
         rate: options.flags.rate.clone(),
         limit: options.flags.limit,

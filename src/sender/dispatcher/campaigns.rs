@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Dispatcher, changes_campaigns};
+use crate::phone::Dialling;
 use crate::provider::ContentMode;
 use crate::queue::admission::AdmissionRules;
 use crate::sender::maintenance::DatabaseSnapshot;
@@ -30,7 +31,10 @@ impl Dispatcher {
             .collect();
         self.take_unserved(unserved);
         let mut admission = AdmissionRules {
-            region: self.context.settings.default_region,
+            dialling: Dialling {
+                countries: self.context.settings.countries,
+                ..Dialling::from(self.context.settings.default_region)
+            },
             ..AdmissionRules::default()
         };
         for (state, served) in self.providers.iter_mut().zip(served) {

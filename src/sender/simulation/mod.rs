@@ -29,6 +29,7 @@ use super::{
     AutoPauseConfig, Config, OnUnknown, Progress, RunSummary, SendError, Sender, Settings,
 };
 use super::{breaker, retry};
+use crate::phone::Countries;
 use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
@@ -372,6 +373,7 @@ fn settings() -> Settings {
         },
         default_provider: Some("world".to_owned()),
         default_region: None,
+        countries: Countries::default(),
         campaign: None,
         rate: None,
         limit: None,

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::message::{PostedMessage, digest};
 use crate::import::own_key;
-use crate::phone::{Dialling, Phone, PhoneError, Region};
+#[cfg(feature = "fuzz")]
+use crate::phone::Region;
+use crate::phone::{Dialling, Phone, PhoneError};
 use crate::sms::{NewSms, Timestamp};
 use crate::store::IntakeKey;
 use crate::text::template::Template;
@@ -45,7 +47,8 @@ impl MappedMessage {
 
 /// Makes messages of posted ones.
 pub(super) struct MessageMapper {
-    region: Option<Region>,
+    /// How numbers without `+` are read.
+    dialling: Dialling,
     /// Makes messages without a key different from all others.
     token: String,
     count: AtomicU64,
@@ -54,9 +57,9 @@ pub(super) struct MessageMapper {
 }
 
 impl MessageMapper {
-    pub(super) fn new(region: Option<Region>) -> Self {
+    pub(super) fn new(dialling: Dialling) -> Self {
         Self {
-            region,
+            dialling,
             token: format!("{:016x}", rand::random::<u64>()),
             count: AtomicU64::new(0),
             templates: Mutex::default(),
@@ -65,7 +68,7 @@ impl MessageMapper {
 
     /// Maps a message. One without a `dedupe_key` is never a duplicate.
     pub(super) fn map(&self, posted: &PostedMessage) -> Result<MappedMessage, String> {
-        let phone = Phone::parse(&posted.phone, Dialling::from(self.region))
+        let phone = Phone::parse(&posted.phone, self.dialling)
             .map_err(|error| invalid_phone(&posted.phone, &error))?;
         let (name, content) = match (&posted.text, &posted.template) {
             (None, Some(source)) => ("template", posted.render(&*self.template(source)?)?),
@@ -122,7 +125,7 @@ impl MessageMapper {
 #[cfg(feature = "fuzz")]
 pub fn fuzz_posted(json: &[u8], region: Option<Region>) -> Result<(NewSms, String), String> {
     let mapper = MessageMapper {
-        region,
+        dialling: region.into(),
         token: "token".to_owned(),
         count: AtomicU64::new(0),
         templates: Mutex::default(),
@@ -155,6 +158,9 @@ pub(in crate::serve) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
         PhoneError::NoRegion(_) | PhoneError::OtherCountry(..) | PhoneError::NoCountryCode(_) => {
             "has no `+`: write it with `+` and its country code".to_owned()
         }
+        PhoneError::Excluded(_, country) => {
+            format!("is a number of {country}, to which this server sends no messages")
+        }
     };
     format!("invalid `phone`: `{shown}` {problem}")
 }
@@ -166,7 +172,7 @@ mod tests {
     use super::*;
 
     fn map(json: &str) -> Result<MappedMessage, String> {
-        let mapper = MessageMapper::new("GB".parse().ok());
+        let mapper = MessageMapper::new(Dialling::from("GB".parse().ok()));
         mapper.map(&PostedMessage::parse(json.as_bytes())?)
     }
 
@@ -327,7 +333,7 @@ mod tests {
 
     #[test]
     fn messages_without_a_key_are_different() {
-        let mapper = MessageMapper::new(None);
+        let mapper = MessageMapper::new(Dialling::from(None));
         let json = r#"{"phone":"+447400123456","text":"a"}"#;
         let posted = PostedMessage::parse(json.as_bytes()).expect("a message");
         let key = || mapper.map(&posted).expect("a message").sms.dedupe_key;

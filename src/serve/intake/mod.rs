@@ -15,7 +15,7 @@ use http::StatusCode;
 use super::problem::Problem;
 use super::server_metrics::ServerMetrics;
 use crate::operations::{OperationError, Refused};
-use crate::phone::Region;
+use crate::phone::Dialling;
 use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
 use mapper::MessageMapper;
@@ -43,13 +43,13 @@ pub(super) struct Intake {
 impl Intake {
     pub(super) fn new(
         store: Store,
-        region: Option<Region>,
+        dialling: Dialling,
         limits: IntakeLimits,
         metrics: Arc<ServerMetrics>,
         uploads: Arc<Uploads>,
     ) -> Self {
         Self {
-            mapper: MessageMapper::new(region),
+            mapper: MessageMapper::new(dialling),
             campaigns: Campaigns::new(store.clone(), limits),
             writer: IntakeWriter::start(store),
             metrics,
