@@ -11,18 +11,20 @@ use super::config::SharedSettings;
 use super::generic::{Receipts, WebhookReader};
 pub use super::section::with_overrides;
 use super::section::{ProviderError, ReadVariable, Section};
-use super::vendors::{aliyun, aws, huawei, tencent, twilio, yunpian};
+use super::vendors::{aliyun, aws, huawei, signed, tencent, twilio, yunpian};
 use super::{Adapter, NewAdapter, generic, units};
 use crate::text::closest;
 
 type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
 
-const ADAPTERS: [(&str, New); 8] = [
+const ADAPTERS: [(&str, New); 10] = [
     ("generic", generic::new),
     ("aliyun", aliyun::new),
     ("aws-sms", aws::new_sms),
     ("aws-sns", aws::new_sns),
     ("huawei", huawei::new),
+    ("ovh", signed::new_ovh),
+    ("smsglobal", signed::new_smsglobal),
     ("tencent", tencent::new),
     ("twilio", twilio::new),
     ("yunpian", yunpian::new),

@@ -4,6 +4,7 @@
 pub(super) mod aliyun;
 pub(super) mod aws;
 pub(super) mod huawei;
+pub(super) mod signed;
 pub(super) mod tencent;
 pub(super) mod twilio;
 pub(super) mod yunpian;
