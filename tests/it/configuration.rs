@@ -349,27 +349,35 @@ fn provider_list_includes_built_in_ones() {
     snapshot!(scratch.run(["providers", "list"]), @r"
     exit 0
     ----- stdout
-    provider         kind     sends     batch  reference  lookup  receipts       address
-    46elks           generic  text      -      none       yes     sweep, posted  https://api.46elks.com                       built in
-    aliyun           aliyun   template  100    echoed     yes     ask, posted    https://dysmsapi.aliyuncs.com                built in
-    aws-sms          aws-sms  text      -      echoed     -       posted         https://sms-voice.us-east-1.amazonaws.com    built in
-    aws-sns          aws-sns  text      -      none       -       -              https://sns.us-east-1.amazonaws.com          built in
-    clicksend        generic  text      100    echoed     yes     posted         https://rest.clicksend.com                   built in
-    huawei           huawei   template  100    echoed     -       posted         https://smsapi.cn-north-4.myhuaweicloud.com  built in
-    infobip          generic  text      100    honoured   yes     drain, posted  https://account.api.infobip.com              built in
-    jasmin           generic  text      -      echoed     -       posted         http://127.0.0.1:[PORT]                        built in
-    kannel           generic  text      -      none       -       posted         http://127.0.0.1:[PORT]                       built in
-    messagebird      generic  text      50     echoed     yes     sweep, posted  https://rest.messagebird.com                 built in
-    plivo            generic  text      -      none       yes     sweep, posted  https://api.plivo.com                        built in
-    sandbox          generic  text      -      honoured   -       posted         http://127.0.0.1:[PORT]                        built in
-    sinch            generic  text      -      echoed     yes     sweep, posted  https://eu.sms.api.sinch.com                 built in
-    sms-gate         generic  text      -      echoed     yes     sweep, posted  https://api.sms-gate.app                     built in
-    telnyx           generic  text      -      honoured   -       sweep, posted  https://api.telnyx.com                       built in
-    tencent          tencent  template  200    echoed     yes     posted         https://sms.tencentcloudapi.com              built in
-    twilio           twilio   text      -      none       yes     sweep, posted  https://api.twilio.com                       built in
-    vonage           generic  text      -      echoed     -       posted         https://rest.nexmo.com                       built in
-    vonage-messages  generic  text      -      echoed     -       posted         https://api.nexmo.com                        built in
-    yunpian          yunpian  text      100    echoed     yes     posted         https://sms.yunpian.com                      built in
+    provider         kind       sends     batch  reference  lookup  receipts       address
+    46elks           generic    text      -      none       yes     sweep, posted  https://api.46elks.com                       built in
+    africas-talking  generic    text      100    none       -       posted         https://api.africastalking.com               built in
+    aliyun           aliyun     template  100    echoed     yes     ask, posted    https://dysmsapi.aliyuncs.com                built in
+    aws-sms          aws-sms    text      -      echoed     -       posted         https://sms-voice.us-east-1.amazonaws.com    built in
+    aws-sns          aws-sns    text      -      none       -       -              https://sns.us-east-1.amazonaws.com          built in
+    bulksms          generic    text      100    echoed     yes     ask, posted    https://api.bulksms.com                      built in
+    chuanglan        generic    text      -      echoed     -       posted         https://smssh1.253.com                       built in
+    clicksend        generic    text      100    echoed     yes     posted         https://rest.clicksend.com                   built in
+    esendex          generic    text      -      none       -       -              https://api.esendex.com                      built in
+    huawei           huawei     template  100    echoed     -       posted         https://smsapi.cn-north-4.myhuaweicloud.com  built in
+    infobip          generic    text      100    honoured   yes     drain, posted  https://account.api.infobip.com              built in
+    jasmin           generic    text      -      echoed     -       posted         http://127.0.0.1:[PORT]                        built in
+    kannel           generic    text      -      none       -       posted         http://127.0.0.1:[PORT]                       built in
+    messagebird      generic    text      50     echoed     yes     sweep, posted  https://rest.messagebird.com                 built in
+    ovh              ovh        text      -      none       -       ask            https://eu.api.ovh.com                       built in
+    plivo            generic    text      -      none       yes     sweep, posted  https://api.plivo.com                        built in
+    sandbox          generic    text      -      honoured   -       posted         http://127.0.0.1:[PORT]                        built in
+    sinch            generic    text      -      echoed     yes     sweep, posted  https://eu.sms.api.sinch.com                 built in
+    sms-gate         generic    text      -      echoed     yes     sweep, posted  https://api.sms-gate.app                     built in
+    smsglobal        smsglobal  text      -      none       yes     ask, posted    https://api.smsglobal.com                    built in
+    submail          generic    text      -      echoed     -       sweep, posted  https://api-v4.mysubmail.com                 built in
+    telnyx           generic    text      -      honoured   -       sweep, posted  https://api.telnyx.com                       built in
+    tencent          tencent    template  200    echoed     yes     posted         https://sms.tencentcloudapi.com              built in
+    textmagic        generic    text      -      none       yes     ask, posted    https://rest.textmagic.com                   built in
+    twilio           twilio     text      -      none       yes     sweep, posted  https://api.twilio.com                       built in
+    vonage           generic    text      -      echoed     -       posted         https://rest.nexmo.com                       built in
+    vonage-messages  generic    text      -      echoed     -       posted         https://api.nexmo.com                        built in
+    yunpian          yunpian    text      100    echoed     yes     posted         https://sms.yunpian.com                      built in
     ");
     scratch.write_cellar("http://127.0.0.1:9");
     let listed = scratch.run(["providers", "list"]).stdout();

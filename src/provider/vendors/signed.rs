@@ -31,7 +31,7 @@ struct Signed {
     judge: Judge,
 }
 
-/// SMSGlobal: a MAC of the method, the path and the host.
+/// The kind `smsglobal`: a MAC of the method, the path and the host.
 /// <https://www.smsglobal.com/rest-api/>
 pub(in crate::provider) fn new_smsglobal(
     section: Section<'_>,
@@ -44,7 +44,7 @@ pub(in crate::provider) fn new_smsglobal(
     }))
 }
 
-/// OVHcloud: a hash of the method, the URL, the body and the time.
+/// The kind `ovh`: a hash of the method, the URL, the body and the time.
 /// <https://help.ovhcloud.com/csm/en-gb-api-getting-started-ovhcloud-api?id=kb_article_view&sysparm_article=KB0042777>
 pub(in crate::provider) fn new_ovh(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Signed {
