@@ -87,6 +87,18 @@ pub struct Rates(pub Vec<Rate>);
 impl Rates {
     /// The most limits of one list. The column of the database has room for them.
     const MAX: usize = 16;
+
+    /// How many messages a second the lowest limit allows; `None` without a limit.
+    pub fn per_second(&self) -> Option<f64> {
+        let limits = self.0.iter().map(|rate| rate.per_second());
+        limits.reduce(f64::min)
+    }
+
+    /// How long this many messages take at the lowest limit, in whole seconds; `None` without a limit.
+    pub fn span_of(&self, messages: u64) -> Option<Duration> {
+        let messages = u32::try_from(messages).map_or(f64::MAX, f64::from);
+        Duration::try_from_secs_f64((messages / self.per_second()?).ceil()).ok()
+    }
 }
 
 impl fmt::Display for Rates {

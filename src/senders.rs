@@ -119,8 +119,8 @@ impl SenderPool {
     }
 }
 
-/// The longest name of a sender in bytes, as its columns have it.
-const MAX_SENDER: usize = 255;
+/// The longest name of a sender in bytes: it is part of the scope of its limit.
+const MAX_SENDER: usize = 100;
 
 /// The same on all machines and in all versions: phones must keep their senders.
 fn hash(parts: &[&str]) -> u64 {
@@ -357,7 +357,7 @@ mod tests {
             ),
             (
                 vec![sender(" ")],
-                "senders[0]: invalid `from`: must have 1 to 255 bytes",
+                "senders[0]: invalid `from`: must have 1 to 100 bytes",
             ),
             (
                 vec![bound("a", &["44", "+1"])],

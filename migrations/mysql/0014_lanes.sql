@@ -11,6 +11,9 @@ PREPARE smsq_add FROM @smsq_add;
 EXECUTE smsq_add;
 DEALLOCATE PREPARE smsq_add;
 
+-- Also its limits of thousands of senders.
+ALTER TABLE worker MODIFY limits MEDIUMTEXT NOT NULL DEFAULT ('{}');
+
 -- The parts of the queues of campaigns: who sends their messages.
 CREATE TABLE IF NOT EXISTS lane (
     campaign_id BIGINT       NOT NULL,

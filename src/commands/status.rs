@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use super::Context;
 use super::values::campaign_name;
 use crate::exit::Exit;
+use crate::rate::Rates;
 use crate::report::{
     self, CampaignSummary, Summaries, plain_reason, shell_word, worker_json, workers_text,
 };
 use crate::senders::SendersOff;
-use crate::sms::Timestamp;
+use crate::sms::{Timestamp, millis};
 use crate::store::report::Totals;
-use crate::store::{ProviderPause, Store, Worker};
+use crate::store::{ProviderPause, SenderQueue, Store, Worker};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;
 
@@ -81,6 +82,9 @@ struct Status {
     /// Providers that asked not to be called for a while.
     pauses: Vec<ProviderPause>,
     senders_off: SendersOff,
+    /// For each campaign that is divided among senders, the one that needs the longest: for how many messages, at which
+    /// limit, and for how long.
+    slowest: Vec<(String, SenderQueue, Rates, Duration)>,
     /// For each campaign, the last failure of a message that is tried again.
     failures: Vec<(String, String)>,
 }
@@ -101,6 +105,7 @@ impl Status {
             pauses: store.provider_pauses(now).await?,
             senders_off: store.senders_off().await?,
             failures: Vec::new(),
+            slowest: Vec::new(),
         };
         if let Some(campaign) = context.optional_campaign(store, campaign).await? {
             status.summaries = Summaries::of(store, &campaign).await?;
@@ -108,8 +113,21 @@ impl Status {
             status.summaries = Summaries::all(store).await?;
             status.without_campaign = store.report().without_campaign().await?;
         }
+        let requirements = context.list_settings().requirements;
         let campaigns = status.summaries.campaigns.iter();
         for campaign in campaigns.filter(|campaign| campaign.totals.queued > 0) {
+            if let Some(known) = store.campaign(&campaign.campaign).await? {
+                let queues = store.waiting_by_sender(known.id).await?;
+                let slowest = queues.into_iter().filter_map(|queue| {
+                    let pool = requirements(&queue.provider, None).ok()?.pool?;
+                    let rate = pool.sender(&queue.sender)?.rate.clone();
+                    let span = rate.span_of(queue.waiting)?;
+                    Some((campaign.campaign.clone(), queue, rate, span))
+                });
+                status
+                    .slowest
+                    .extend(slowest.max_by_key(|slowest| slowest.3));
+            }
             if let Some(reason) = store.report().last_failure(&campaign.campaign).await? {
                 status.failures.push((campaign.campaign.clone(), reason));
             }
@@ -146,6 +164,17 @@ impl Status {
         });
         object["stops"] = pauses.collect();
         let senders_off = self.senders_off.0.iter();
+        let slowest = self.slowest.iter().map(|(campaign, queue, rate, span)| {
+            json!({
+                "campaign": campaign,
+                "provider": queue.provider,
+                "sender": queue.sender,
+                "queued": queue.waiting,
+                "rate": rate.to_string(),
+                "takes_ms": millis(*span),
+            })
+        });
+        object["slowest_senders"] = slowest.collect();
         object["senders_off"] = senders_off
             .map(|(provider, sender)| json!({ "provider": provider, "sender": sender }))
             .collect();
@@ -171,8 +200,8 @@ impl Status {
         if !self.workers.is_empty() {
             let _ = write!(text, "\n{}", workers_text(&self.workers, self.now));
         }
-        let are_off = !self.senders_off.0.is_empty();
-        if !self.failures.is_empty() || !self.pauses.is_empty() || are_off {
+        let has_senders = !self.senders_off.0.is_empty() || !self.slowest.is_empty();
+        if !self.failures.is_empty() || !self.pauses.is_empty() || has_senders {
             text.push('\n');
         }
         for (campaign, reason) in &self.failures {
@@ -194,6 +223,14 @@ impl Status {
             let _ = writeln!(
                 text,
                 "`{provider}` asked to slow down ({reason}): next attempt in {left}, {until}; `smsq providers resume {provider}` ends the wait"
+            );
+        }
+        for (campaign, queue, rate, span) in &self.slowest {
+            let (sender, waiting) = (&queue.sender, messages(queue.waiting));
+            let span = duration(*span);
+            let _ = writeln!(
+                text,
+                "`{campaign}`: the slowest sender is `{sender}`: {waiting} at {rate}, about {span}"
             );
         }
         for (provider, sender) in &self.senders_off.0 {

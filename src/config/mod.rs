@@ -52,7 +52,7 @@ pub struct Config {
     #[serde(deserialize_with = "region")]
     pub default_region: Option<Region>,
     pub database: store::Config,
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     pub sender: sender::Config,
     pub retry: queue::retry::Config,
     pub circuit_breaker: sender::breaker::Config,
@@ -81,7 +81,7 @@ pub struct Config {
 /// Section `[limits]`: what no message may exceed, whatever is imported.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct LimitsConfig {
     pub countries: Countries,
 }
 

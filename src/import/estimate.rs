@@ -43,7 +43,7 @@ impl Estimate {
     /// limit.
     pub fn with_one_sender(&self) -> Option<Duration> {
         let senders = self.pool.iter().flat_map(|pool| pool.senders());
-        let rates: Option<Vec<f64>> = senders.map(|sender| per_second(&sender.rate.0)).collect();
+        let rates: Option<Vec<f64>> = senders.map(|sender| sender.rate.per_second()).collect();
         let fastest = rates?.into_iter().reduce(f64::max)?;
         longest([as_f64(self.messages) / fastest])
     }
@@ -55,7 +55,7 @@ impl Estimate {
         let senders = self.pool.iter().flat_map(|pool| pool.senders());
         let shares = senders.zip(&self.stats.by_sender);
         shares.filter_map(move |(sender, count)| {
-            Some(as_f64(*count) * more / per_second(&sender.rate.0)?)
+            Some(as_f64(*count) * more / sender.rate.per_second()?)
         })
     }
 
@@ -105,12 +105,6 @@ impl Estimate {
 fn longest(seconds: impl IntoIterator<Item = f64>) -> Option<Duration> {
     let longest = seconds.into_iter().reduce(f64::max)?.ceil();
     Duration::try_from_secs_f64(longest).ok()
-}
-
-/// How many messages a second these limits allow; `None` without a limit.
-fn per_second(limits: &[Rate]) -> Option<f64> {
-    let limits = limits.iter().map(|limit| limit.per_second());
-    limits.reduce(f64::min)
 }
 
 fn as_f64(count: u64) -> f64 {

@@ -129,24 +129,30 @@ impl From<Option<Region>> for Dialling {
 
 /// The countries whose numbers get messages; empty: all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Countries([u64; 5]);
+pub struct Countries([u64; 11]);
 
 impl Countries {
-    /// The word of 64 countries, and the bit in it.
-    fn place(region: Region) -> (usize, u64) {
-        let number = region.0 as usize;
-        (number / 64, 1 << (number % 64))
+    /// The word of 64 codes, and the bit in it; `None` for what is not a country, such as satellite phones.
+    fn place(region: Region) -> Option<(usize, u64)> {
+        let code = region.to_string();
+        let letter = |byte: u8| byte.is_ascii_uppercase().then(|| usize::from(byte - b'A'));
+        let [first, second] = code.as_bytes() else {
+            return None;
+        };
+        let number = letter(*first)? * 26 + letter(*second)?;
+        Some((number / 64, 1 << (number % 64)))
     }
 
     fn add(&mut self, region: Region) {
-        let (word, bit) = Self::place(region);
-        self.0[word] |= bit;
+        if let Some((word, bit)) = Self::place(region) {
+            self.0[word] |= bit;
+        }
     }
 
     /// Whether numbers of this country get messages.
     fn include(self, region: Region) -> bool {
-        let (word, bit) = Self::place(region);
-        self == Self::default() || self.0[word] & bit != 0
+        let place = Self::place(region);
+        self == Self::default() || place.is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 }
 

@@ -244,6 +244,13 @@ impl Provider {
         self.config().senders.as_ref()
     }
 
+    /// The sender of its pool for a phone, whether or not that is switched off.
+    pub fn pool_sender(&self, phone: &Phone) -> Option<String> {
+        let pool = self.senders()?;
+        let chosen = pool.choose(phone.as_str(), |_| true)?;
+        Some(pool.senders()[chosen].from.to_string())
+    }
+
     /// Whether `code` is about the sender, not about the account.
     pub fn blames_sender(&self, code: &str) -> bool {
         self.config().codes.blames_sender(code)

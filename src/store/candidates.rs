@@ -33,6 +33,8 @@ pub(super) struct Candidates {
     pub(super) exhausted: Vec<LaneId>,
     /// Lanes that got messages of divided lanes.
     pub(super) divided: BTreeSet<LaneId>,
+    /// The last key of each divided lane that was read.
+    pub(super) read: HashMap<LaneId, ClaimKey>,
     pub(super) refused: u64,
 }
 
@@ -128,6 +130,7 @@ impl Search<'_> {
         }
         if let Some(key) = rows.iter().map(Candidate::key).max() {
             self.locked.insert(id, key);
+            found.read.insert(id, key);
         }
         for row in rows {
             let (_, sms, admission) = self.admit(row, provider);

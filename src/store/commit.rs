@@ -330,6 +330,7 @@ fn permit(
         terms: claim.terms(),
         account,
     };
+    reached.extend(candidates.read);
     let mut claimed = ProviderClaimed {
         exhausted: candidates.exhausted,
         divided: candidates.divided.into_iter().collect(),

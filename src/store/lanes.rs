@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use diesel::dsl::count_star;
 use diesel::{QueryResult, delete};
 
 use super::connection::prelude::*;
@@ -10,7 +11,7 @@ use super::connection::{
     Connection, audited, insert_new, querying, reading, transaction, with_conn,
 };
 use super::schema::{lane, sender_off, sms};
-use super::{Audited, Store, StoreError};
+use super::{Audited, Store, StoreError, positive};
 use crate::senders::{SenderPool, SendersOff};
 use crate::sms::{LaneId, State, Timestamp};
 
@@ -33,6 +34,14 @@ pub(super) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> 
     Ok(())
 }
 
+/// The messages of a campaign that wait for one sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SenderQueue {
+    pub provider: String,
+    pub sender: String,
+    pub waiting: u64,
+}
+
 impl Store {
     /// The lanes of a campaign, with the part that is not divided first.
     pub(super) async fn lanes_of(&self, campaign_id: i64) -> Result<Vec<LaneId>, StoreError> {
@@ -53,6 +62,31 @@ impl Store {
             next_due = next_due.into_iter().chain(due_at).min();
         }
         Ok(next_due)
+    }
+
+    /// How many messages wait for each sender of a campaign.
+    pub async fn waiting_by_sender(
+        &self,
+        campaign_id: i64,
+    ) -> Result<Vec<SenderQueue>, StoreError> {
+        let joined = lane::table.inner_join(
+            sms::table.on(sms::campaign_id
+                .eq(lane::campaign_id)
+                .and(sms::lane.eq(lane::number))),
+        );
+        let rows: Vec<(String, String, i64)> = reading!(self, |conn| joined
+            .filter(lane::campaign_id.eq(campaign_id))
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .group_by((lane::provider, lane::sender))
+            .select((lane::provider, lane::sender, count_star()))
+            .load(conn))?;
+        let queue = |(provider, sender, waiting)| SenderQueue {
+            provider,
+            sender,
+            waiting: positive(waiting),
+        };
+        Ok(rows.into_iter().map(queue).collect())
     }
 
     /// The numbers of the lanes of a pool's senders in a campaign, by sender. Creates those that do not exist.

@@ -491,6 +491,7 @@ fn every_setting_has_a_default() {
     assert_eq!(names(&defaults), fields("src/config/mod.rs", "Config"));
     let owners = [
         ("database", "src/store/mod.rs", "Config"),
+        ("limits", "src/config/mod.rs", "LimitsConfig"),
         ("sender", "src/sender/mod.rs", "Config"),
         ("retry", "src/queue/retry.rs", "Config"),
         ("circuit_breaker", "src/sender/breaker.rs", "Config"),

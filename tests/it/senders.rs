@@ -133,6 +133,12 @@ fn senders_keep_their_limits_over_workers_that_are_killed() {
         configure(&scratch, &gateway, &senders(20, "2/s"));
         let ran = import(&scratch, "c", &list(400));
         assert_eq!(ran.code(), Some(0), "{ran}");
+        let said = scratch.run(["status"]).stdout();
+        let slowest = said
+            .lines()
+            .find(|line| line.contains("`c`: the slowest sender is `+1202555"));
+        let slowest = slowest.unwrap_or_else(|| panic!("{said}"));
+        assert!(slowest.contains(" messages at 2/s, about "), "{slowest}");
         let mut workers: Vec<Running> = (0..4).map(|_| scratch.start(SEND)).collect();
         eventually("two seconds' worth", || gateway.sends() >= 80);
         for killed in workers.drain(..2) {

@@ -110,18 +110,12 @@ pub(super) fn requirements(
 fn row_check(provider: Arc<Provider>, sender: Option<String>) -> RowCheck {
     Arc::new(move |row| {
         let phone = Phone::parse(&row.phone, None).map_err(|error| error.to_string())?;
-        let pool = provider.senders().filter(|_| sender.is_none());
-        let of_pool = pool.and_then(|pool| {
-            pool.choose(phone.as_str(), |_| true)
-                .map(|index| &pool.senders()[index])
-        });
+        let from = sender.clone().or_else(|| provider.pool_sender(&phone));
         let message = Message {
             phone,
             content: row.content.clone(),
             reference: REFERENCE.to_owned(),
-            from: sender
-                .clone()
-                .or_else(|| of_pool.map(|chosen| chosen.from.to_string())),
+            from,
             params: serde_json::from_str(&row.params).unwrap_or_default(),
         };
         provider

@@ -71,11 +71,12 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     }
     let shown = super::to_show(context, name);
     let params = args.params.iter();
+    let phone = context.phone(&args.to, args.region)?;
     let message = [Message {
-        phone: context.phone(&args.to, args.region)?,
+        from: args.from.clone().or_else(|| provider.pool_sender(&phone)),
+        phone,
         content: args.text.clone(),
         reference: format!("test-{:032x}", rand::random::<u128>() >> 16),
-        from: args.from.clone(),
         params: params
             .map(|(column, value)| (column.clone(), value.as_str().into()))
             .collect(),

@@ -250,3 +250,29 @@ async fn limit_of_a_sender_delays_only_its_lane() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn lanes_that_are_opened_at_once_are_the_same() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let names: Vec<String> = (0..40)
+            .map(|number| format!("+1202555{number:04}"))
+            .collect();
+        let some = |range: std::ops::Range<usize>| {
+            let senders = names[range].iter().map(|name| (name.as_str(), "", ""));
+            pool(&senders.collect::<Vec<_>>())
+        };
+        let (first, last, all) = (some(0..30), some(10..40), some(0..40));
+        let (one, other) = tokio::join!(
+            numbers(queue, spring, &first),
+            numbers(queue, spring, &last)
+        );
+        let known = numbers(queue, spring, &all).await;
+        let distinct: BTreeSet<i32> = known.values().copied().collect();
+        assert_eq!((known.len(), distinct.len()), (40, 40));
+        for (sender, number) in one.iter().chain(&other) {
+            assert_eq!(known[sender], *number, "{sender}");
+        }
+    })
+    .await;
+}
