@@ -68,8 +68,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let [sender, state] = args.sender.as_slice() {
         return switch(sender, state, args.provider.as_deref(), context).await;
     }
-    let name = args.name.as_ref().or(args.campaign.as_ref());
-    let name = name.expect("one of the two is required without `--sender`");
+    let name = args
+        .name
+        .as_ref()
+        .or(args.campaign.as_ref())
+        .expect("one of the two is required without `--sender`");
     let (store, campaign) = context.store_and_campaign(name).await?;
     let change = CampaignChange {
         rate: args.rate.clone(),

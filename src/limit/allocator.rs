@@ -64,8 +64,9 @@ impl PermitAllocator {
     /// The most that one request may cost.
     pub fn max_request_cost(&self, own: &[ClaimLimit]) -> i32 {
         let account = self.account.limit.max_request_cost();
-        let own = own.iter().map(|own| own.limit.max_request_cost());
-        own.fold(account, i32::min)
+        own.iter()
+            .map(|own| own.limit.max_request_cost())
+            .fold(account, i32::min)
     }
 
     /// Estimates how many of `wanted` messages get a permit before the end of the claim.
@@ -126,8 +127,10 @@ impl PermitAllocator {
         if cost > 1 {
             return (cost, cost.unsigned_abs());
         }
-        let own = own.iter().map(|own| own.limit.usual_cost());
-        let usual = own.fold(self.account.limit.usual_cost(), i32::max);
+        let usual = own
+            .iter()
+            .map(|own| own.limit.usual_cost())
+            .fold(self.account.limit.usual_cost(), i32::max);
         (if self.terms.by_segments { usual } else { 1 }, 1)
     }
 

@@ -140,13 +140,13 @@ fn pool(
         let problem = "`from` and `senders` are both set\nhint: add the sender `from` to `senders`, or remove one of the keys";
         return Err(section.error(problem.to_owned()));
     }
-    let senders = senders.into_iter().map(|sender| PoolSender {
+    let of_pool = senders.into_iter().map(|sender| PoolSender {
         from: sender.from.into(),
         rate: sender.rate,
         weight: sender.weight,
         prefixes: sender.prefix,
     });
-    let pool = SenderPool::new(section.provider, senders.collect());
+    let pool = SenderPool::new(section.provider, of_pool.collect());
     pool.map(|pool| Some(Arc::new(pool)))
         .map_err(|error| section.error(error.to_string()))
 }

@@ -186,10 +186,13 @@ impl ProviderClaim {
 
     /// The lanes that it claims from, and of its requests that have not started, with their senders.
     pub fn lanes(&self) -> impl Iterator<Item = (LaneId, Option<&Arc<PoolSender>>)> {
-        let claimed = self.lanes.iter();
-        let claimed = claimed.map(|lane| (lane.id, lane.sender.as_ref()));
-        let reserved = self.reservations();
-        claimed.chain(reserved.map(|reserved| (reserved.lane, reserved.sender.as_ref())))
+        let reserved = self
+            .reservations()
+            .map(|reserved| (reserved.lane, reserved.sender.as_ref()));
+        self.lanes
+            .iter()
+            .map(|lane| (lane.id, lane.sender.as_ref()))
+            .chain(reserved)
     }
 
     pub fn terms(&self) -> ClaimTerms {

@@ -262,9 +262,9 @@ impl CampaignState {
 
     /// When to claim messages from it; `None`: not before a request has ended or messages are added.
     pub(super) fn next_at(&self) -> Option<Timestamp> {
-        let next_at = self.lanes.iter().filter_map(LaneState::next_at).min();
-        let next_at = next_at.filter(|_| self.is_active() && self.room() > 0)?;
-        Some(next_at.max(self.not_before))
+        let of_lanes = self.lanes.iter().filter_map(LaneState::next_at).min();
+        let may_send = self.is_active() && self.room() > 0;
+        Some(of_lanes.filter(|_| may_send)?.max(self.not_before))
     }
 
     /// When its next message is due, whatever its limits; `None`: it has no ready message.

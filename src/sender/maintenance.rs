@@ -214,8 +214,8 @@ impl Maintenance {
             if let Some(pool) = self.pool_of(campaign) {
                 let mut senders = pool.senders().iter().map(|sender| &*sender.from);
                 let is_open = |from: &str| {
-                    let mut lanes = lanes.iter();
-                    lanes.any(|lane| lane.provider == pool.provider() && lane.sender == from)
+                    let mut opened = lanes.iter();
+                    opened.any(|lane| lane.provider == pool.provider() && lane.sender == from)
                 };
                 if !senders.all(is_open) {
                     store.open_lanes(campaign.id, pool).await?;

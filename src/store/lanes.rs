@@ -127,7 +127,7 @@ impl Store {
             if rows.is_empty() {
                 return Ok(existing);
             }
-            // Another process may add lanes with the same numbers: whoever is second finds out below.
+            // Another process may add lanes with the same numbers at the same time: then its own are missing below.
             insert_new!(connection, lane::table, &rows)?;
             let all = of_provider(numbers(connection, campaign_id).await?);
             if senders.iter().all(|sender| all.contains_key(*sender)) {

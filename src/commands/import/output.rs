@@ -361,8 +361,9 @@ fn sending(estimate: &Estimate) -> String {
     };
     let mut limits: Vec<String> = estimate.limits.iter().map(Rate::to_string).collect();
     limits.extend(estimate.pool.as_ref().map(|pool| describe(pool)));
-    let alone = estimate.with_one_sender().map(duration);
-    let alone = alone.map(|alone| format!("; with one sender {alone}"));
+    let alone = estimate
+        .with_one_sender()
+        .map(|alone| format!("; with one sender {}", duration(alone)));
     let (span, limits) = (
         duration(span),
         limits.join(", ") + &alone.unwrap_or_default(),

@@ -168,8 +168,10 @@ impl Dispatcher {
             .collect();
         let mut senders = HashMap::new();
         for state in &self.providers {
-            let campaigns = state.campaigns().iter();
-            let campaigns = campaigns.filter(|campaign| batched.contains(&campaign.id()));
+            let campaigns = state
+                .campaigns()
+                .iter()
+                .filter(|campaign| batched.contains(&campaign.id()));
             for (lane, from) in campaigns.flat_map(CampaignState::lanes) {
                 senders.insert(lane, (Arc::clone(state.provider()), from.cloned()));
             }

@@ -361,9 +361,9 @@ fn share(
         .div_ceil(u32::try_from(count).unwrap_or(u32::MAX))
         .max(1);
     let order = (0..count).map(|index| equals[(turn + index) % count]);
-    let claims = |state: &CampaignState, requests: u32| {
+    let claims = |state: &CampaignState, most: u32| {
         let max_batch = if is_probing { 1 } else { state.max_batch() };
-        let requests = requests.min(state.room());
+        let requests = most.min(state.room());
         share_lanes(state, state.due_lanes(turn, now), requests, max_batch)
     };
     let mut all: Vec<LaneClaim> = order
