@@ -17,11 +17,12 @@ use crate::text::closest;
 
 type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
 
-const ADAPTERS: [(&str, New); 10] = [
+const ADAPTERS: [(&str, New); 11] = [
     ("generic", generic::new),
     ("aliyun", aliyun::new),
     ("aws-sms", aws::new_sms),
     ("aws-sns", aws::new_sns),
+    ("azure", signed::new_azure),
     ("huawei", huawei::new),
     ("ovh", signed::new_ovh),
     ("smsglobal", signed::new_smsglobal),

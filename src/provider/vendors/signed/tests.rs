@@ -1,9 +1,12 @@
 //! Signatures, requests and answers.
 
-use super::{ovh_signature, smsglobal_mac};
+use super::{azure_signature, ovh_signature, smsglobal_mac};
+use crate::provider::signing::sha256;
 use crate::provider::testing::{
     assert_contains, assert_outcomes, assert_request, lookup_request, message, vendor,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::Request;
 
@@ -116,6 +119,81 @@ fn ovh_names_invalid_numbers_in_its_answer() {
             (200, r#"{"invalidReceivers":["+8613812345678"]}"#, "unknown"),
             (403, r#"{"errorCode":"INVALID_CREDENTIAL"}"#, "account"),
             (500, &answer("[]", "[]", phone), "unknown"),
+        ],
+    );
+}
+
+/// From the vendor's Python client, with a fixed time.
+#[test]
+fn azure_signature_is_that_of_the_vendors_client() {
+    let request =
+        Request::post("https://example.communication.azure.com/sms?api-version=2021-03-07")
+            .body(Bytes::from_static(br#"{"message":"Hello"}"#))
+            .expect("a request");
+    let (date, hash) = (
+        "Tue, 14 Nov 2023 22:13:20 GMT",
+        "vQ1idAbORUOasXueJu1W3mZlF+AHBdTqhXVO9iS+KOQ=",
+    );
+    let signature = azure_signature("c2VjcmV0LWtleS1vZi1hLXRlc3Q=", &request, date, hash);
+    assert_eq!(signature, "V6k6cOsZ39AwA1gB4x5+ZBPGC611u1el88J6SAihiXg=");
+    assert_eq!(STANDARD.encode(sha256(request.body())), hash);
+}
+
+#[test]
+fn azure_requests_are_signed() {
+    assert_request(
+        &vendor(
+            "azure",
+            "url = 'https://example.communication.azure.com'\nfrom = '+18005550100'",
+        ),
+        &[message()],
+        &[
+            "POST https://example.communication.azure.com/sms?api-version=2021-03-07\n",
+            "authorization: HMAC-SHA256 SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature=",
+            "x-ms-content-sha256: ",
+            "x-ms-date: Tue, 14 Nov 2023 22:13:20 GMT\n",
+            r#""from":"+18005550100""#,
+            r#""smsRecipients":[{"to":"+8613812345678"}]"#,
+            r#""smsSendOptions":{"enableDeliveryReport":true,"tag":"ref-1"}"#,
+        ],
+    );
+}
+
+#[test]
+fn azure_message_is_accepted_by_the_status_of_its_result() {
+    let answer = |result: &str| format!(r#"{{"value":[{{"to":"+8613812345678",{result}}}]}}"#);
+    let azure = vendor("azure", "url = 'https://example.communication.azure.com'");
+    assert_outcomes(
+        &azure,
+        &[
+            (
+                202,
+                &answer(r#""messageId":"m","httpStatusCode":202,"successful":true"#),
+                "accepted m",
+            ),
+            (
+                202,
+                &answer(
+                    r#""httpStatusCode":400,"errorMessage":"Invalid To phone number format.","successful":false"#,
+                ),
+                "recipient",
+            ),
+            (
+                202,
+                &answer(r#""httpStatusCode":500,"successful":false"#),
+                "unknown",
+            ),
+            (
+                202,
+                &answer(r#""messageId":"m","httpStatusCode":429,"successful":false"#),
+                "unknown",
+            ),
+            (202, &answer(r#""httpStatusCode":202"#), "unknown"),
+            (202, r#"{"value":[]}"#, "unknown"),
+            (401, r#"{"error":{"code":"Denied"}}"#, "account"),
+            (404, "{}", "account"),
+            (429, "{}", "throttle"),
+            (500, "{}", "unknown"),
         ],
     );
 }
