@@ -355,6 +355,8 @@ fn provider_list_includes_built_in_ones() {
     aliyun           aliyun     template  100    echoed     yes     ask, posted    https://dysmsapi.aliyuncs.com                built in
     aws-sms          aws-sms    text      -      echoed     -       posted         https://sms-voice.us-east-1.amazonaws.com    built in
     aws-sns          aws-sns    text      -      none       -       -              https://sns.us-east-1.amazonaws.com          built in
+    azure            azure      text      -      echoed     -       posted         https://resource.communication.azure.com     built in
+    bandwidth        generic    text      -      echoed     -       ask, posted    https://messaging.bandwidth.com              built in
     bulksms          generic    text      100    echoed     yes     ask, posted    https://api.bulksms.com                      built in
     chuanglan        generic    text      -      echoed     -       posted         https://smssh1.253.com                       built in
     clicksend        generic    text      100    echoed     yes     posted         https://rest.clicksend.com                   built in
@@ -367,6 +369,7 @@ fn provider_list_includes_built_in_ones() {
     ovh              ovh        text      -      none       -       ask            https://eu.api.ovh.com                       built in
     plivo            generic    text      -      none       yes     sweep, posted  https://api.plivo.com                        built in
     sandbox          generic    text      -      honoured   -       posted         http://127.0.0.1:[PORT]                        built in
+    signalwire       generic    text      -      none       yes     ask, posted    https://space.signalwire.com                 built in
     sinch            generic    text      -      echoed     yes     sweep, posted  https://eu.sms.api.sinch.com                 built in
     sms-gate         generic    text      -      echoed     yes     sweep, posted  https://api.sms-gate.app                     built in
     smsglobal        smsglobal  text      -      none       yes     ask, posted    https://api.smsglobal.com                    built in
@@ -378,6 +381,7 @@ fn provider_list_includes_built_in_ones() {
     vonage           generic    text      -      echoed     -       posted         https://rest.nexmo.com                       built in
     vonage-messages  generic    text      -      echoed     -       posted         https://api.nexmo.com                        built in
     yunpian          yunpian    text      100    echoed     yes     posted         https://sms.yunpian.com                      built in
+    zenvia           generic    text      -      none       -       posted         https://api.zenvia.com                       built in
     ");
     scratch.write_cellar("http://127.0.0.1:9");
     let listed = scratch.run(["providers", "list"]).stdout();
