@@ -8,8 +8,8 @@ use http::HeaderMap;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::commands::Context;
 use crate::commands::values::span;
+use crate::commands::{Context, with_hint};
 use crate::exit::Exit;
 use crate::phone::Region;
 use crate::provider::client::Client;
@@ -18,6 +18,7 @@ use crate::provider::{
     RequestContext,
 };
 use crate::receipt::{Receipt, ReceiptState};
+use crate::senders::no_sender;
 use crate::sms::{Outcome, Timestamp};
 use crate::store::Access;
 use crate::text::duration;
@@ -72,8 +73,16 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let shown = super::to_show(context, name);
     let params = args.params.iter();
     let phone = context.phone(&args.to, args.region)?;
+    let from = args.from.clone().or_else(|| provider.pool_sender(&phone));
+    if from.is_none() && provider.senders().is_some() {
+        let problem = no_sender(name, phone.as_str());
+        return Err(with_hint(
+            problem,
+            "add one to `senders`, or name one with `--from`",
+        ));
+    }
     let message = [Message {
-        from: args.from.clone().or_else(|| provider.pool_sender(&phone)),
+        from,
         phone,
         content: args.text.clone(),
         reference: format!("test-{:032x}", rand::random::<u128>() >> 16),
