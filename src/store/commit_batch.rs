@@ -81,6 +81,13 @@ pub struct ProviderPause {
     pub reason: String,
 }
 
+impl ProviderPause {
+    /// Whether it is one of the whole provider.
+    pub fn is_of(&self, provider: &str) -> bool {
+        self.provider == provider && self.sender.is_none()
+    }
+}
+
 /// An active campaign that is paused or stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CampaignStop {

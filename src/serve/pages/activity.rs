@@ -93,7 +93,7 @@ fn providers<'a>(snapshot: &'a Snapshot) -> Vec<ProviderRow<'a>> {
     let local = LocalTime::system();
     let now = snapshot.counted_at;
     let row = |(name, seen): (&'a str, Vec<&'a ProviderActivity>)| {
-        let pause = snapshot.pauses.iter().find(|pause| pause.provider == name);
+        let pause = snapshot.pauses.iter().find(|pause| pause.is_of(name));
         let error = seen
             .iter()
             .filter_map(|activity| activity.last_error.as_ref())

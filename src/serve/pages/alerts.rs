@@ -176,7 +176,24 @@ fn providers_of<'a>(
         .collect()
 }
 
-/// Providers that are unavailable or asked to wait. `used`: only these.
+/// Senders of the provider that wait.
+fn waiting_senders<'a>(snapshot: &'a Snapshot, provider: &'a str) -> impl Iterator<Item = Alert> {
+    let own = snapshot
+        .pauses
+        .iter()
+        .filter(move |pause| pause.provider == provider);
+    own.filter_map(move |pause| {
+        let sender = pause.sender.as_ref()?;
+        let until = LocalTime::system().short(pause.until);
+        let reason = reason_text(Some(&pause.reason));
+        Some(Alert {
+            text: format!("Sender `{sender}` of `{provider}` waits until {until}{reason}"),
+            since: None,
+        })
+    })
+}
+
+/// Providers that are unavailable or asked to wait, and senders that wait. `used`: only these.
 fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
     let is_used = |name: &str| used.is_none_or(|used| used.contains(name));
     let mut alerts = Vec::new();
@@ -184,7 +201,8 @@ fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
         if !is_used(name) {
             continue;
         }
-        if let Some(pause) = snapshot.pauses.iter().find(|pause| pause.provider == name) {
+        alerts.extend(waiting_senders(snapshot, name));
+        if let Some(pause) = snapshot.pauses.iter().find(|pause| pause.is_of(name)) {
             let until = LocalTime::system().short(pause.until);
             let reason = reason_text(Some(&pause.reason));
             alerts.push(Alert {
@@ -256,7 +274,7 @@ fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert>
 mod tests {
     use super::*;
     use crate::activity::{ActivityCounts, ActivityRow};
-    use crate::store::AuditEntry;
+    use crate::store::{AuditEntry, ProviderPause};
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -296,6 +314,30 @@ mod tests {
             next: crate::report::NextDue::default(),
             totals: crate::store::report::Totals::default(),
         }
+    }
+
+    #[test]
+    fn sender_that_waits_is_shown_and_its_provider_is_not() {
+        let mut snapshot = Snapshot::empty();
+        snapshot.counted_at = NOW;
+        snapshot.pauses = vec![ProviderPause {
+            provider: "cellar".to_owned(),
+            sender: Some("SHOP".to_owned()),
+            until: before(0),
+            reason: "its queue is full".to_owned(),
+        }];
+        let texts: Vec<String> = providers(&snapshot, None)
+            .into_iter()
+            .map(|alert| alert.text)
+            .collect();
+        let [text] = &texts[..] else {
+            panic!("{texts:?}");
+        };
+        assert!(
+            text.starts_with("Sender `SHOP` of `cellar` waits until "),
+            "{text}"
+        );
+        assert!(text.contains("its queue is full"), "{text}");
     }
 
     #[test]
