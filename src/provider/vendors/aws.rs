@@ -24,6 +24,9 @@ use crate::sms::{Outcome, Timestamp};
 const SMS: &str = "sms-voice";
 const SNS: &str = "sns";
 
+/// The country code of India, whose numbers need more parameters.
+const INDIA: &str = "+91";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SmsSettings {
@@ -31,6 +34,9 @@ struct SmsSettings {
     message_type: Option<String>,
     configuration_set: Option<String>,
     max_price: Option<String>,
+    /// The ids of the entity and of the template at DLT, which India demands.
+    dlt_entity_id: Option<String>,
+    dlt_template_id: Option<String>,
 }
 
 type AwsSms = Vendor<SmsSettings>;
@@ -62,6 +68,16 @@ impl Adapter for AwsSms {
         ] {
             if let Some(value) = value {
                 body[key] = value.into();
+            }
+        }
+        if message.phone.as_str().starts_with(INDIA) {
+            for (key, value) in [
+                ("IN_ENTITY_ID", &settings.dlt_entity_id),
+                ("IN_TEMPLATE_ID", &settings.dlt_template_id),
+            ] {
+                if let Some(value) = value {
+                    body["DestinationCountryParameters"][key] = value.as_str().into();
+                }
             }
         }
         let headers = [

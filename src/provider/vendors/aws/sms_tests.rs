@@ -1,5 +1,7 @@
 //! Requests and answers.
 
+use crate::phone::Phone;
+use crate::provider::Message;
 use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
@@ -16,6 +18,29 @@ fn message_is_signed_json_with_target() {
             r#""Context":{"reference":"ref-1"},"OriginationIdentity":"+12065550100","MessageType":"PROMOTIONAL"}"#,
         ],
     );
+}
+
+#[test]
+fn dlt_ids_are_sent_to_indian_numbers_only() {
+    let both = "dlt_entity_id = '1001'\ndlt_template_id = '2002'";
+    let phone = Phone::parse("+919900000001", None).expect("a phone");
+    let indian = [Message { phone, ..message() }];
+    for (settings, messages, expected) in [
+        (
+            both,
+            &indian,
+            r#","DestinationCountryParameters":{"IN_ENTITY_ID":"1001","IN_TEMPLATE_ID":"2002"}}"#,
+        ),
+        (
+            "dlt_entity_id = '1001'",
+            &indian,
+            r#","DestinationCountryParameters":{"IN_ENTITY_ID":"1001"}}"#,
+        ),
+        ("", &indian, r#","MessageType":"PROMOTIONAL"}"#),
+        (both, &[message()], r#","MessageType":"PROMOTIONAL"}"#),
+    ] {
+        assert_request(&vendor("aws-sms", settings), messages, &[expected]);
+    }
 }
 
 #[test]
