@@ -361,17 +361,22 @@ fn provider_list_includes_built_in_ones() {
     chuanglan        generic    text      -      echoed     -       posted         https://smssh1.253.com                       built in
     clicksend        generic    text      100    echoed     yes     posted         https://rest.clicksend.com                   built in
     esendex          generic    text      -      none       -       -              https://api.esendex.com                      built in
+    exotel           generic    text      -      echoed     -       ask, posted    https://api.exotel.com                       built in
+    gupshup          generic    text      -      none       -       posted         https://enterprise.smsgupshup.com            built in
     huawei           huawei     template  100    echoed     -       posted         https://smsapi.cn-north-4.myhuaweicloud.com  built in
     infobip          generic    text      100    honoured   yes     drain, posted  https://account.api.infobip.com              built in
     jasmin           generic    text      -      echoed     -       posted         http://127.0.0.1:[PORT]                        built in
     kannel           generic    text      -      none       -       posted         http://127.0.0.1:[PORT]                       built in
     messagebird      generic    text      50     echoed     yes     sweep, posted  https://rest.messagebird.com                 built in
+    msg91            generic    text      -      echoed     -       posted         https://api.msg91.com                        built in
+    netgsm           generic    text      -      echoed     -       ask            https://api.netgsm.com.tr                    built in
     ovh              ovh        text      -      none       -       ask            https://eu.api.ovh.com                       built in
     plivo            generic    text      -      none       yes     sweep, posted  https://api.plivo.com                        built in
     sandbox          generic    text      -      honoured   -       posted         http://127.0.0.1:[PORT]                        built in
     signalwire       generic    text      -      none       yes     ask, posted    https://space.signalwire.com                 built in
     sinch            generic    text      -      echoed     yes     sweep, posted  https://eu.sms.api.sinch.com                 built in
     sms-gate         generic    text      -      echoed     yes     sweep, posted  https://api.sms-gate.app                     built in
+    smsc-ru          generic    text      -      echoed     yes     ask, posted    https://smsc.ru                              built in
     smsglobal        smsglobal  text      -      none       yes     ask, posted    https://api.smsglobal.com                    built in
     submail          generic    text      -      echoed     -       sweep, posted  https://api-v4.mysubmail.com                 built in
     telnyx           generic    text      -      honoured   -       sweep, posted  https://api.telnyx.com                       built in
