@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::process;
 
 /// `timeout`, a shell or a supervisor may send a signal to the process and to its group: the same signal within
-/// this time counts once.
+/// this time counts once, whether a command listens or has just ended.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
 /// A signal ended the process while no command listened to it.
@@ -38,8 +38,14 @@ impl SignalWatch {
         let watch = Self::default();
         let listener = watch.clone();
         tokio::spawn(async move {
+            let mut last = None;
             loop {
                 let exit = received.next().await;
+                let counted = (exit, Instant::now());
+                if is_same(counted, last) {
+                    continue;
+                }
+                last = Some(counted);
                 let is_heard = listener
                     .lock()
                     .as_ref()
@@ -60,7 +66,6 @@ impl SignalWatch {
         Signals {
             watch: self.clone(),
             received,
-            last: None,
         }
     }
 
@@ -100,7 +105,6 @@ impl Received {
 pub(crate) struct Signals {
     watch: SignalWatch,
     received: mpsc::UnboundedReceiver<Exit>,
-    last: Option<(Exit, Instant)>,
 }
 
 impl Drop for Signals {
@@ -112,16 +116,10 @@ impl Drop for Signals {
 impl Signals {
     /// Waits for the next signal; returns the exit status of a command that it stops.
     pub(crate) async fn next(&mut self) -> Exit {
-        loop {
-            let Some(exit) = self.received.recv().await else {
-                // Another listener has replaced this one.
-                return std::future::pending().await;
-            };
-            let received = (exit, Instant::now());
-            if !is_same(received, self.last) {
-                self.last = Some(received);
-                return exit;
-            }
+        match self.received.recv().await {
+            Some(exit) => exit,
+            // Another listener has replaced this one.
+            None => std::future::pending().await,
         }
     }
 }
