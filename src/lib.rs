@@ -52,6 +52,7 @@ pub mod rate;
 pub mod receipt;
 pub mod receipts;
 pub mod report;
+pub mod route;
 pub mod sandbox;
 pub mod secret;
 pub mod sender;

@@ -62,12 +62,22 @@ impl Prices {
     /// Millionths per segment to a number in E.164, or to all numbers with these first digits: the price of the
     /// longest prefix that fits.
     pub fn of(&self, phone: &str) -> Option<u64> {
-        let digits = phone.strip_prefix('+').unwrap_or(phone);
-        (1..=digits.len())
-            .rev()
-            .find_map(|length| self.prefixes.get(digits.get(..length)?))
+        self.prefixes
+            .get(self.prefix_of(phone))
             .copied()
             .or(self.other)
+    }
+
+    /// The longest of its prefixes that a number in E.164 begins with; empty: none.
+    pub fn prefix_of<'a>(&self, phone: &'a str) -> &'a str {
+        let digits = phone.strip_prefix('+').unwrap_or(phone);
+        let mut lengths = (1..=digits.len()).rev();
+        let fits = |length: usize| {
+            digits
+                .get(..length)
+                .filter(|known| self.prefixes.contains_key(*known))
+        };
+        lengths.find_map(fits).unwrap_or_default()
     }
 
     /// The number of digits of the longest prefix.

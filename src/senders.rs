@@ -2,7 +2,7 @@
 //! and a sender that is added or removed moves only its own share of the phones.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -26,6 +26,8 @@ pub struct PoolSender {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SenderPool {
     provider: String,
+    /// The provider has a list of senders, each with limits and pauses of its own.
+    is_listed: bool,
     senders: Vec<Arc<PoolSender>>,
     /// What a phone's hash is combined with for each sender.
     seeds: Vec<u64>,
@@ -56,21 +58,48 @@ impl SenderPool {
             if sender.weight == 0 {
                 return Err(invalid("invalid `weight`: must be at least 1".to_owned()));
             }
-            let is_digits = |prefix: &&String| {
-                !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit())
-            };
-            if let Some(prefix) = sender.prefixes.iter().find(|prefix| !is_digits(prefix)) {
+            if let Some(prefix) = sender.prefixes.iter().find(|prefix| !is_prefix(prefix)) {
                 return Err(invalid(format!(
                     "invalid `prefix` \"{prefix}\": write the first digits of numbers, without `+`, like \"44\""
                 )));
             }
         }
+        let senders = senders.into_iter().map(Arc::new).collect();
+        Ok(Self::of(provider, true, senders))
+    }
+
+    fn of(provider: &str, is_listed: bool, senders: Vec<Arc<PoolSender>>) -> Self {
         let seeds = senders.iter().map(|sender| hash(&[provider, &sender.from]));
-        Ok(Self {
+        Self {
             provider: provider.to_owned(),
+            is_listed,
             seeds: seeds.collect(),
-            senders: senders.into_iter().map(Arc::new).collect(),
-        })
+            senders,
+        }
+    }
+
+    /// The pool of a provider without a list of senders: one that sends to all numbers. `from` is empty where that is
+    /// the provider's own sender.
+    pub fn unlisted(provider: &str, from: &str) -> Self {
+        let sender = PoolSender {
+            from: from.into(),
+            rate: Rates::default(),
+            weight: 1,
+            prefixes: Vec::new(),
+        };
+        Self::of(provider, false, vec![Arc::new(sender)])
+    }
+
+    /// Only this sender of the pool; none if it is not listed.
+    #[must_use]
+    pub fn only(&self, from: &str) -> Self {
+        let sender = self.sender(from).cloned();
+        Self::of(&self.provider, true, sender.into_iter().collect())
+    }
+
+    /// Whether its senders have limits and pauses of their own.
+    pub fn is_listed(&self) -> bool {
+        self.is_listed
     }
 
     pub fn provider(&self) -> &str {
@@ -93,37 +122,61 @@ impl SenderPool {
     /// The index of the sender for a phone in E.164 with `+`, among those that `is_usable`: of those with the longest
     /// prefix of the phone the one that the phone's hash selects. `None`: none sends to this phone.
     pub fn choose(&self, phone: &str, is_usable: impl Fn(usize) -> bool) -> Option<usize> {
-        let digits = phone.strip_prefix('+').unwrap_or(phone);
-        let phone_hash = hash(&[digits]);
-        let rank = |index: usize| {
-            let sender = &self.senders[index];
-            let fitting = sender
-                .prefixes
-                .iter()
-                .filter(|prefix| digits.starts_with(*prefix));
-            let longest = fitting.map(String::len).max();
-            (sender.prefixes.is_empty() || longest.is_some()).then(|| longest.unwrap_or(0))
-        };
         let usable = (0..self.senders.len()).filter(|index| is_usable(*index));
-        let ranked = usable.filter_map(|index| Some((rank(index)?, index)));
-        let best = ranked.min_by(|(rank, index), (other_rank, other)| {
-            let score = |index: usize| {
-                let weight = f64::from(self.senders[index].weight);
-                -unit(mixed(phone_hash ^ self.seeds[index])).ln() / weight
-            };
-            Reverse(rank)
-                .cmp(&Reverse(other_rank))
-                .then_with(|| score(*index).total_cmp(&score(*other)))
+        let shares = usable.map(|index| Share {
+            index,
+            prefixes: &self.senders[index].prefixes,
+            weight: self.senders[index].weight,
+            seed: self.seeds[index],
         });
-        best.map(|(_, index)| index)
+        select(phone, shares)
     }
+}
+
+/// One of several that share phones.
+pub(crate) struct Share<'a> {
+    pub(crate) index: usize,
+    /// The first digits of its phones; empty: all that no other has a prefix of.
+    pub(crate) prefixes: &'a [String],
+    /// Its share, relative to those of the others with the same prefix.
+    pub(crate) weight: u32,
+    /// What the hash of a phone is combined with.
+    pub(crate) seed: u64,
+}
+
+/// Selects by rendezvous hashing one of those with the longest prefix of a phone in E.164 with `+`; `None`: there is
+/// none for it. <https://en.wikipedia.org/wiki/Rendezvous_hashing>
+pub(crate) fn select<'a>(phone: &str, shares: impl Iterator<Item = Share<'a>>) -> Option<usize> {
+    let digits = phone.strip_prefix('+').unwrap_or(phone);
+    let phone_hash = hash(&[digits]);
+    let ranked = shares.filter_map(|share| {
+        let longest = share
+            .prefixes
+            .iter()
+            .filter(|prefix| digits.starts_with(*prefix))
+            .map(String::len)
+            .max();
+        let rank = longest.or(share.prefixes.is_empty().then_some(0))?;
+        let score = -unit(mixed(phone_hash ^ share.seed)).ln() / f64::from(share.weight);
+        Some((Reverse(rank), score, share.index))
+    });
+    let best = ranked.min_by(|(rank, score, _), (other_rank, other_score, _)| {
+        rank.cmp(other_rank)
+            .then_with(|| score.total_cmp(other_score))
+    });
+    best.map(|(.., index)| index)
+}
+
+/// Whether this is a list of first digits of numbers.
+pub(crate) fn is_prefix(prefix: &str) -> bool {
+    !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The longest name of a sender in bytes: it is part of the scope of its limit.
 const MAX_SENDER: usize = 100;
 
 /// The same on all machines and in all versions: phones must keep their senders.
-fn hash(parts: &[&str]) -> u64 {
+pub(crate) fn hash(parts: &[&str]) -> u64 {
     let digest = Sha256::digest(parts.join("\n"));
     let first = digest.first_chunk::<8>().expect("a digest has 32 bytes");
     u64::from_be_bytes(*first)
@@ -143,72 +196,6 @@ fn unit(hash: u64) -> f64 {
     (f64::from(upper) + 0.5) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// The lanes of a pool's senders in one campaign: decides in which of them a message waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Division {
-    pool: Arc<SenderPool>,
-    /// By the index of the sender: its lane, and whether it is switched on.
-    lanes: Vec<(i32, bool)>,
-}
-
-/// The lane that a message waits in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    Sent(i32),
-    /// Its sender is switched off.
-    Waiting(i32),
-}
-
-impl Placement {
-    pub const fn lane(self) -> i32 {
-        match self {
-            Self::Sent(lane) | Self::Waiting(lane) => lane,
-        }
-    }
-}
-
-impl Division {
-    /// `numbers` are the lanes by sender; `None` if a sender has none yet.
-    pub fn new(
-        pool: Arc<SenderPool>,
-        numbers: &BTreeMap<String, i32>,
-        off: &SendersOff,
-    ) -> Option<Self> {
-        let lane = |sender: &Arc<PoolSender>| {
-            let number = numbers.get(&*sender.from)?;
-            let is_off = off.contains(pool.provider(), &sender.from);
-            Some((*number, !is_off))
-        };
-        let lanes = pool
-            .senders()
-            .iter()
-            .map(lane)
-            .collect::<Option<Vec<_>>>()?;
-        Some(Self { pool, lanes })
-    }
-
-    /// The lane of a phone in E.164 with `+`. Where all its senders are switched off, that of one of them, in which its
-    /// messages wait. `None`: no sender sends to it.
-    pub fn lane_of(&self, phone: &str) -> Option<Placement> {
-        if let Some(index) = self.pool.choose(phone, |index| self.lanes[index].1) {
-            return Some(Placement::Sent(self.lanes[index].0));
-        }
-        let index = self.pool.choose(phone, |_| true)?;
-        Some(Placement::Waiting(self.lanes[index].0))
-    }
-
-    /// Why a message to this phone cannot be sent.
-    pub fn no_sender(&self, phone: &str) -> String {
-        no_sender(self.pool.provider(), phone)
-    }
-}
-
-/// Why a message to this phone cannot be sent through the provider.
-pub fn no_sender(provider: &str, phone: &str) -> String {
-    let prefix: String = phone.chars().take(4).collect();
-    format!("no sender of `{provider}` sends to numbers that begin with {prefix}")
-}
-
 /// The senders that an operator switched off, with their providers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendersOff(pub BTreeSet<(String, String)>);
@@ -222,6 +209,8 @@ impl SendersOff {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn sender(from: &str) -> PoolSender {
@@ -318,26 +307,6 @@ mod tests {
         }
         let without = |off: usize| pool.choose("+447797123456", |index| index != off);
         assert_eq!((without(2), without(1)), (Some(1), Some(2)));
-    }
-
-    #[test]
-    fn phone_without_a_sender_has_no_lane() {
-        let pool = Arc::new(pool(vec![bound("GB", &["44"]), bound("IE", &["353"])]));
-        let numbers = BTreeMap::from([("GB".to_owned(), 7), ("IE".to_owned(), 3)]);
-        let off = SendersOff(BTreeSet::from([("cellar".to_owned(), "IE".to_owned())]));
-        let all = Division::new(Arc::clone(&pool), &numbers, &SendersOff::default());
-        let all = all.expect("all have lanes");
-        assert_eq!(all.lane_of("+447400123456"), Some(Placement::Sent(7)));
-        assert_eq!(all.lane_of("+353851234567"), Some(Placement::Sent(3)));
-        assert_eq!(all.lane_of("+12025550123"), None);
-        let some = Division::new(Arc::clone(&pool), &numbers, &off).expect("all have lanes");
-        assert_eq!(some.lane_of("+353851234567"), Some(Placement::Waiting(3)));
-        assert_eq!(
-            some.no_sender("+353851234567"),
-            "no sender of `cellar` sends to numbers that begin with +353"
-        );
-        let missing = BTreeMap::from([("GB".to_owned(), 7)]);
-        assert_eq!(Division::new(pool, &missing, &off), None);
     }
 
     #[test]

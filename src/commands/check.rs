@@ -71,14 +71,15 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             campaign.state != CampaignStatus::Cancelled && totals.queued + totals.sending > 0
         });
     }
-    let own = config.own_providers.iter().chain(&config.default_provider);
-    let mut names: BTreeSet<&String> = own.collect();
-    let mut used: BTreeSet<&String> = config.default_provider.iter().collect();
+    let default = config.default_provider.iter();
+    let mut used: BTreeSet<&str> = default.flat_map(|name| config.providers_of(name)).collect();
+    let own = config.own_providers.iter().map(String::as_str);
+    let mut names: BTreeSet<&str> = own.chain(used.iter().copied()).collect();
     for (campaign, totals) in &campaigns {
         findings.check_campaign(campaign, totals.queued);
         if let Some(name) = context.provider_of(campaign) {
-            names.insert(name);
-            used.insert(name);
+            names.extend(config.providers_of(name));
+            used.extend(config.providers_of(name));
         } else {
             let queued = messages(totals.queued);
             let finding = format!("campaign `{}` has {queued} and no provider", campaign.name);
@@ -114,9 +115,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         users.retain(|campaign| {
             context
                 .provider_of(campaign)
-                .is_some_and(|provider| provider == name)
+                .is_some_and(|provider| config.providers_of(provider).contains(name))
         });
-        let is_used = used.iter().any(|used| *used == name);
+        let is_used = used.contains(name);
         findings.check_provider(provider, &users, connection, is_used);
         if let Some(doubt) = serve::unchecked_receipts(context, provider) {
             findings.note("receipts", &doubt);

@@ -353,11 +353,15 @@ impl Context {
 
     /// The settings of imports.
     fn list_settings(&self) -> ListSettings {
-        let (sections, environment) = (self.config.providers.clone(), self.environment.clone());
+        let (sections, routes) = (self.config.providers.clone(), self.config.routes.clone());
         ListSettings {
             default_provider: self.config.default_provider.clone(),
-            providers: sections.keys().cloned().collect(),
-            requirements: providers::requirements(sections, environment),
+            providers: sections.keys().chain(routes.keys()).cloned().collect(),
+            requirements: providers::requirements(
+                sections,
+                (routes, self.config.prices.clone()),
+                self.environment.clone(),
+            ),
             prices: self.config.prices.clone(),
         }
     }

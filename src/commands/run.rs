@@ -85,8 +85,10 @@ async fn import_and_send(
     }
     let default = context.config.default_provider.as_ref();
     if let Some(name) = list.provider.as_ref().or(default) {
-        // Fails before anything is written if the provider cannot send.
-        context.provider(name)?;
+        // Fails before anything is written if a provider cannot send.
+        for provider in context.config.providers_of(name) {
+            context.provider(provider)?;
+        }
     }
     lists.check_rejects().await?;
     if !args.yes && !is_practice && !lists.confirm().await? {

@@ -1,6 +1,6 @@
 //! `smsq serve`: runs the server; and makes tokens and URLs for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -159,8 +159,13 @@ pub(super) fn unchecked_receipts(context: &Context, provider: &Provider) -> Opti
 /// The configured providers whose receipts can be posted.
 fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
     let config = &context.config;
-    let mut names = config.own_providers.clone();
-    names.extend(config.default_provider.clone());
+    let mut names: BTreeSet<String> = config.own_providers.iter().cloned().collect();
+    let default = config.default_provider.iter();
+    names.extend(
+        default
+            .flat_map(|name| config.providers_of(name))
+            .map(str::to_owned),
+    );
     let mut providers = BTreeMap::new();
     for name in names {
         // One that is misconfigured must not stop the others.

@@ -51,7 +51,7 @@ pub struct Args {
         group = "change"
     )]
     priority: Option<i32>,
-    /// The provider that sends it from now on; with `--sender` the one that has the sender
+    /// The provider or route that sends it from now on; with `--sender` the provider that has the sender
     #[arg(long, value_name = "NAME", group = "change")]
     provider: Option<String>,
     /// The sender that recipients see
@@ -63,7 +63,7 @@ pub struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     if let Some(provider) = &args.provider {
-        context.provider_section(provider)?;
+        (context.list_settings().requirements)(provider, None)?;
     }
     if let [sender, state] = args.sender.as_slice() {
         return switch(sender, state, args.provider.as_deref(), context).await;
@@ -142,8 +142,10 @@ async fn switch(
         requirements(provider, None)?;
     }
     let has_sender = |name: &&String| {
-        let pool = requirements(name, None).ok().and_then(|needed| needed.pool);
-        pool.is_some_and(|pool| pool.sender(sender).is_some())
+        let route = requirements(name, None)
+            .ok()
+            .and_then(|needed| needed.route);
+        route.is_some_and(|route| route.senders().any(|(_, known)| *known.from == *sender))
     };
     let is_asked = |name: &&String| provider.is_none_or(|provider| provider == *name);
     let names = context.config.providers.keys().filter(is_asked);

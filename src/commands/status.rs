@@ -1,6 +1,6 @@
 //! `smsq status`: the state of the campaigns and workers, once or every second.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ use super::values::campaign_name;
 use crate::exit::Exit;
 use crate::rate::Rates;
 use crate::report::{
-    self, CampaignSummary, Summaries, plain_reason, shell_word, worker_json, workers_text,
+    self, CampaignSummary, LocalTime, MovedMessages, Summaries, plain_reason, shell_word,
+    worker_json, workers_text,
 };
 use crate::senders::SendersOff;
 use crate::sms::{Timestamp, millis};
 use crate::store::report::Totals;
-use crate::store::{ProviderPause, SenderQueue, Store, Worker};
+use crate::store::{CampaignFilter, ProviderPause, SenderQueue, Store, Worker};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;
 
@@ -82,6 +83,10 @@ struct Status {
     /// Providers that asked not to be called for a while.
     pauses: Vec<ProviderPause>,
     senders_off: SendersOff,
+    /// For each campaign of several providers: how many messages wait for each of them.
+    waiting: Vec<(String, BTreeMap<String, u64>)>,
+    /// For each campaign: what went to another provider than its own.
+    failovers: Vec<(String, MovedMessages)>,
     /// For each campaign that is divided among senders, the one that needs the longest: for how many messages, at which
     /// limit, and for how long.
     slowest: Vec<(String, SenderQueue, Rates, Duration)>,
@@ -106,8 +111,12 @@ impl Status {
             senders_off: store.senders_off().await?,
             failures: Vec::new(),
             slowest: Vec::new(),
+            waiting: Vec::new(),
+            failovers: Vec::new(),
         };
-        if let Some(campaign) = context.optional_campaign(store, campaign).await? {
+        let campaign = context.optional_campaign(store, campaign).await?;
+        let filter = CampaignFilter::from(campaign.as_ref().map(|campaign| campaign.id));
+        if let Some(campaign) = campaign {
             status.summaries = Summaries::of(store, &campaign).await?;
         } else {
             status.summaries = Summaries::all(store).await?;
@@ -118,9 +127,18 @@ impl Status {
         for campaign in campaigns.filter(|campaign| campaign.totals.queued > 0) {
             if let Some(known) = store.campaign(&campaign.campaign).await? {
                 let queues = store.waiting_by_sender(known.id).await?;
+                let mut waiting: BTreeMap<String, u64> = BTreeMap::new();
+                for queue in &queues {
+                    *waiting.entry(queue.provider.clone()).or_default() += queue.waiting;
+                }
+                if waiting.len() > 1 {
+                    status.waiting.push((campaign.campaign.clone(), waiting));
+                }
                 let slowest = queues.into_iter().filter_map(|queue| {
-                    let pool = requirements(&queue.provider, None).ok()?.pool?;
-                    let rate = pool.sender(&queue.sender)?.rate.clone();
+                    let route = requirements(&queue.provider, None).ok()?.route?;
+                    let mut senders = route.senders();
+                    let (_, sender) = senders.find(|(_, known)| *known.from == *queue.sender)?;
+                    let rate = sender.rate.clone();
                     let span = rate.span_of(queue.waiting)?;
                     Some((campaign.campaign.clone(), queue, rate, span))
                 });
@@ -132,6 +150,14 @@ impl Status {
                 status.failures.push((campaign.campaign.clone(), reason));
             }
         }
+        let moved = MovedMessages::of(store.failovers(filter).await?);
+        let ids: Vec<i64> = moved.iter().map(|moved| moved.campaign_id).collect();
+        let names = store.campaign_names(&ids).await?;
+        let named = moved.into_iter().filter_map(|moved| {
+            let name = names.get(&moved.campaign_id)?;
+            Some((name.clone(), moved))
+        });
+        status.failovers = named.collect();
         Ok(status)
     }
 
@@ -174,6 +200,18 @@ impl Status {
                 "takes_ms": millis(*span),
             })
         });
+        let waiting = self.waiting.iter().flat_map(|(campaign, providers)| {
+            providers.iter().map(move |(provider, queued)| {
+                json!({ "campaign": campaign, "provider": provider, "queued": queued })
+            })
+        });
+        object["waiting_by_provider"] = waiting.collect();
+        let failovers = self.failovers.iter().map(|(campaign, moved)| {
+            let mut moved = json!(moved);
+            moved["campaign"] = json!(campaign);
+            moved
+        });
+        object["failovers"] = failovers.collect();
         object["slowest_senders"] = slowest.collect();
         object["senders_off"] = senders_off
             .map(|(provider, sender)| json!({ "provider": provider, "sender": sender }))
@@ -201,12 +239,25 @@ impl Status {
             let _ = write!(text, "\n{}", workers_text(&self.workers, self.now));
         }
         let has_senders = !self.senders_off.0.is_empty() || !self.slowest.is_empty();
-        if !self.failures.is_empty() || !self.pauses.is_empty() || has_senders {
+        let has_routes = !self.waiting.is_empty() || !self.failovers.is_empty();
+        if !self.failures.is_empty() || !self.pauses.is_empty() || has_senders || has_routes {
             text.push('\n');
         }
         for (campaign, reason) in &self.failures {
             let reason = plain_reason(reason);
             let _ = writeln!(text, "`{campaign}`: the last attempt failed: {reason}");
+        }
+        for (campaign, providers) in &self.waiting {
+            let counts: Vec<String> = providers
+                .iter()
+                .map(|(provider, queued)| format!("{} for `{provider}`", messages(*queued)))
+                .collect();
+            let _ = writeln!(text, "`{campaign}`: waiting: {}", counts.join(", "));
+        }
+        for (campaign, moved) in &self.failovers {
+            let (what, span) = moved.describe(&LocalTime::system());
+            let what = plain_reason(&what);
+            let _ = writeln!(text, "`{campaign}`: {what} ({span})");
         }
         for pause in &self.pauses {
             let (provider, until) = (&pause.provider, local_and_utc(pause.until));

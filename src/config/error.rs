@@ -50,6 +50,12 @@ pub enum ConfigError {
         value: Option<String>,
         expected: String,
     },
+    #[error("{origin}: invalid route `{name}`: {reason}")]
+    Route {
+        origin: Origin,
+        name: String,
+        reason: String,
+    },
 }
 
 fn value_of(value: Option<&str>) -> String {
@@ -62,7 +68,7 @@ impl ConfigError {
         match self {
             Self::Unreadable { .. } => Some("`smsq init` writes an example"),
             Self::UnknownKey { hint, .. } => Some(hint),
-            Self::Syntax { .. } | Self::Value { .. } => None,
+            Self::Syntax { .. } | Self::Value { .. } | Self::Route { .. } => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Merges the layers of a configuration (defaults, file, environment, flags) and remembers where each value was set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use super::error::{ConfigError, Origin};
 use super::{Config as Settings, DEFAULT, expected};
 use crate::prices::Prices;
 use crate::provider;
+use crate::route::RouteConfig;
 use crate::secret::secret_keys;
 use crate::text::did_you_mean;
 
@@ -19,6 +20,7 @@ use crate::text::did_you_mean;
 const PREFIX: &str = "SMSQ__";
 const PROVIDERS: &str = "providers";
 const PRICES: &str = "prices";
+const ROUTES: &str = "routes";
 
 pub(super) struct Layers {
     /// The settings of environment and flags by key, and where they were set.
@@ -76,7 +78,7 @@ impl Layers {
                 section => format!("{section}.{name}"),
             };
             match (key.as_str(), defaults.get(name), value) {
-                (PROVIDERS | PRICES, _, Value::Table(sections)) => {
+                (PROVIDERS | PRICES | ROUTES, _, Value::Table(sections)) => {
                     if let Some((name, _)) = sections.iter().find(|(_, value)| !value.is_table()) {
                         return Err(self.invalid(&format!("{key}.{name}"), None));
                     }
@@ -85,7 +87,7 @@ impl Layers {
                     self.check_keys(inner, defaults, &key)?;
                 }
                 (_, Some(default), value) if default.same_type(value) => {}
-                (PROVIDERS | PRICES, ..) | (_, Some(_), _) => {
+                (PROVIDERS | PRICES | ROUTES, ..) | (_, Some(_), _) => {
                     return Err(self.invalid(&key, None));
                 }
                 (_, None, _) => return Err(unknown(&key, self.origin(&key))),
@@ -194,6 +196,57 @@ impl Layers {
     /// The names of the providers in the file.
     pub(super) fn own_providers(&self) -> impl Iterator<Item = &String> {
         self.file_sections(PROVIDERS).map(|(name, _)| name)
+    }
+
+    /// The routes in the file.
+    pub(super) fn routes(
+        &self,
+        providers: &BTreeMap<String, Table>,
+        prices: &BTreeMap<String, Prices>,
+    ) -> Result<BTreeMap<String, RouteConfig>, ConfigError> {
+        let mut routes = BTreeMap::new();
+        for (name, section) in self.file_sections(ROUTES) {
+            let invalid = |reason: String| ConfigError::Route {
+                origin: self.origin(&format!("{ROUTES}.{name}")),
+                name: name.clone(),
+                reason,
+            };
+            if providers.contains_key(name) {
+                return Err(invalid(
+                    "a provider has this name: give the route another one".to_owned(),
+                ));
+            }
+            let route = RouteConfig::from_toml(section).map_err(invalid)?;
+            for provider in route.providers() {
+                if !providers.contains_key(provider) {
+                    let hint = did_you_mean(provider, providers.keys().map(String::as_str))
+                        .map_or_else(String::new, |hint| format!("; {hint}"));
+                    return Err(invalid(format!("unknown provider `{provider}`{hint}")));
+                }
+            }
+            if route.is_cheapest() {
+                let without = |provider: &&str| !prices.contains_key(*provider);
+                if let Some(provider) = route.providers().into_iter().find(without) {
+                    return Err(invalid(format!(
+                        "`choose = \"cheapest\"` needs a section `[prices.{provider}]`"
+                    )));
+                }
+                let currencies: BTreeSet<&str> = route
+                    .providers()
+                    .into_iter()
+                    .map(|provider| prices[provider].currency.as_str())
+                    .collect();
+                if currencies.len() > 1 {
+                    let currencies: Vec<&str> = currencies.into_iter().collect();
+                    return Err(invalid(format!(
+                        "prices in {} cannot be compared: write them in one currency",
+                        currencies.join(" and ")
+                    )));
+                }
+            }
+            routes.insert(name.clone(), route);
+        }
+        Ok(routes)
     }
 
     /// The price tables in the file.

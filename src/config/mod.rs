@@ -6,7 +6,7 @@ mod layers;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +17,7 @@ pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
+use crate::route::RouteConfig;
 use crate::{import, logging, metrics, queue, receipts, sender, serve, store};
 
 /// The reference manual: every setting, its default and its meaning.
@@ -76,6 +77,9 @@ pub struct Config {
     /// Price tables by provider.
     #[serde(skip)]
     pub prices: BTreeMap<String, Prices>,
+    /// By name, which no provider has.
+    #[serde(skip)]
+    pub routes: BTreeMap<String, RouteConfig>,
 }
 
 /// Section `[limits]`: what no message may exceed, whatever is imported.
@@ -91,6 +95,14 @@ impl Config {
         Dialling {
             countries: self.limits.countries,
             ..Dialling::from(self.default_region)
+        }
+    }
+
+    /// The names of the providers that send by this provider or route.
+    pub fn providers_of<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
+        match self.routes.get(name) {
+            Some(route) => route.providers(),
+            None => BTreeSet::from([name]),
         }
     }
 
@@ -119,6 +131,7 @@ impl Config {
         }
         config.providers = layers.providers()?;
         config.prices = layers.prices(&config.providers)?;
+        config.routes = layers.routes(&config.providers, &config.prices)?;
         Ok(config)
     }
 
@@ -204,8 +217,10 @@ fn expected(key: &str) -> &'static str {
     match key.split_once('.') {
         Some(("providers", _)) => "a section `[providers.NAME]`",
         Some(("prices", _)) => "a section `[prices.NAME]`",
+        Some(("routes", _)) => "a section `[routes.NAME]`",
         _ if key == "providers" => "sections `[providers.NAME]`",
         _ if key == "prices" => "sections `[prices.NAME]`",
+        _ if key == "routes" => "sections `[routes.NAME]`",
         _ => "a section of settings",
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::phone;
 use crate::rate::Rate;
-use crate::senders::SenderPool;
+use crate::route::Route;
 use crate::sms::Timestamp;
 use crate::text::segments::{self, Alphabet, Segments};
 use crate::text::smart;
@@ -23,8 +23,8 @@ pub struct Estimate {
     /// The currency of the costs; `None` without a price table.
     pub currency: Option<String>,
     pub limits: Vec<Rate>,
-    /// The senders that the messages are divided among.
-    pub pool: Option<Arc<SenderPool>>,
+    /// The providers and senders that the messages are divided among.
+    pub route: Option<Arc<Route>>,
     /// For how long messages are worth sending and may be sent; `None`: without end.
     pub open_for: Option<Duration>,
     pub window: Option<SendWindow>,
@@ -39,24 +39,29 @@ impl Estimate {
         longest(all.chain(self.by_senders()))
     }
 
-    /// How long sending would take with only one sender of the pool, the fastest; `None` without a pool or if it has no
-    /// limit.
+    /// How long sending would take with only one sender of the provider, the fastest; `None` if it has one or no limit.
     pub fn with_one_sender(&self) -> Option<Duration> {
-        let senders = self.pool.iter().flat_map(|pool| pool.senders());
-        let rates: Option<Vec<f64>> = senders.map(|sender| sender.rate.per_second()).collect();
+        let pool = self.route.iter().filter(|route| !route.is_shared());
+        let senders = pool.flat_map(|route| route.senders());
+        let rates: Option<Vec<f64>> = senders
+            .map(|(_, sender)| sender.rate.per_second())
+            .collect();
         let fastest = rates?.into_iter().reduce(f64::max)?;
         longest([as_f64(self.messages) / fastest])
     }
 
-    /// How many seconds each sender of the pool with a limit needs for its share of the messages.
+    /// How many seconds each provider and each sender with a limit needs for its share of the messages.
     fn by_senders(&self) -> impl Iterator<Item = f64> {
         let read = as_f64(self.stats.segments.messages.max(1));
         let more = as_f64(self.messages) / read;
-        let senders = self.pool.iter().flat_map(|pool| pool.senders());
-        let shares = senders.zip(&self.stats.by_sender);
-        shares.filter_map(move |(sender, count)| {
-            Some(as_f64(*count) * more / sender.rate.per_second()?)
-        })
+        let members = self.route.iter().flat_map(|route| route.members());
+        let shares = members.zip(&self.stats.by_sender);
+        let limits = shares.flat_map(|(member, counts)| {
+            let senders = member.pool.senders().iter().map(|sender| &sender.rate);
+            let of_senders = senders.zip(counts.iter().copied());
+            of_senders.chain([(&member.rates, counts.iter().sum())])
+        });
+        limits.filter_map(move |(rate, count)| Some(as_f64(count) * more / rate.per_second()?))
     }
 
     /// When the last message would be sent, within the limits and the sending window.
@@ -140,9 +145,9 @@ pub struct MessageStats {
     /// Segments that `--smart` would save.
     pub saving: u64,
     pub cost: EstimatedCost,
-    pool: Option<Arc<SenderPool>>,
-    /// How many messages each sender of the pool sends.
-    by_sender: Vec<u64>,
+    route: Option<Arc<Route>>,
+    /// How many messages each sender of each provider of the route sends.
+    by_sender: Vec<Vec<u64>>,
 }
 
 impl MessageStats {
@@ -154,13 +159,14 @@ impl MessageStats {
         }
     }
 
-    /// Counts the messages of each sender of a pool.
+    /// Counts the messages of each sender of a route.
     #[must_use]
-    pub fn with_pool(self, pool: Option<Arc<SenderPool>>) -> Self {
-        let count = pool.as_ref().map_or(0, |pool| pool.senders().len());
+    pub fn with_route(self, route: Option<Arc<Route>>) -> Self {
+        let members = route.iter().flat_map(|route| route.members());
+        let counts = members.map(|member| vec![0; member.pool.senders().len()]);
         Self {
-            pool,
-            by_sender: vec![0; count],
+            by_sender: counts.collect(),
+            route,
             ..self
         }
     }
@@ -170,9 +176,10 @@ impl MessageStats {
         let (content, segments) = (&sample.content, sample.segments);
         self.segments.add(&segments);
         self.cost.add(price, segments.count);
-        let pool = self.pool.as_ref();
-        if let Some(sender) = pool.and_then(|pool| pool.choose(&sample.phone, |_| true)) {
-            self.by_sender[sender] += 1;
+        let route = self.route.as_ref();
+        let chosen = route.and_then(|route| route.choose(&sample.phone, |_, _| true));
+        if let Some((provider, sender)) = chosen {
+            self.by_sender[provider][sender] += 1;
         }
         if segments.alphabet == Alphabet::Ucs2 {
             let cheaper = segments::count(&smart::cheaper(content)).count;

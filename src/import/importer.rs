@@ -6,7 +6,7 @@ use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
 use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
-use crate::senders::Division;
+use crate::route::Division;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, ImportBatch, ImportTexts, Store};
 

@@ -13,7 +13,7 @@ use super::options::{Options, campaign_name};
 use super::pipeline::{self, Task};
 use super::rejects_file::{self, RejectsFile};
 use super::row_mapper::{MappedRow, ProviderRequirements, RowMapper, Text};
-use crate::senders::SenderPool;
+use crate::route::Route;
 use crate::store::{Campaign, Store};
 use crate::text::{closest, did_you_mean, listed};
 use crate::window::TIMEZONE;
@@ -95,9 +95,9 @@ impl Plan {
         &self.list.hash
     }
 
-    /// Returns the senders that its messages are divided among.
-    pub(super) fn pool(&self) -> Option<Arc<SenderPool>> {
-        self.requirements.as_ref()?.pool.clone()
+    /// Returns the providers and senders that its messages are divided among.
+    pub(super) fn route(&self) -> Option<Arc<Route>> {
+        self.requirements.as_ref()?.route.clone()
     }
 
     /// Returns the text of all messages with its placeholders, `None` if the list has the texts.

@@ -51,7 +51,7 @@ impl Plan {
             _ => self.unique(),
         };
         let mut preview = Preview {
-            stats: MessageStats::new(max_samples).with_pool(self.pool()),
+            stats: MessageStats::new(max_samples).with_route(self.route()),
             ..Preview::default()
         };
         pipeline::stream::<_, ImportError>(self.task(&unique, false)?, async |mut parsed| {

@@ -12,7 +12,7 @@ use super::options::Options;
 use super::record::Record;
 use crate::phone::{Phone, PhoneError, non_mobile_kind};
 use crate::rate::Rates;
-use crate::senders::{SenderPool, no_sender};
+use crate::route::Route;
 use crate::sms::NewSms;
 use crate::text::content::{self, LONGEST};
 use crate::text::segments::{self, Segments};
@@ -43,8 +43,8 @@ pub struct ProviderRequirements {
     pub provider: String,
     /// Messages without a sender are rejected, unless the provider has one.
     pub needs_sender: bool,
-    /// The senders that the messages are divided among.
-    pub pool: Option<Arc<SenderPool>>,
+    /// The providers and senders that the messages are divided among.
+    pub route: Option<Arc<Route>>,
     pub rates: Rates,
     /// The columns that fill the provider's template; `content` is the text of the message.
     pub columns: Vec<String>,
@@ -188,18 +188,15 @@ impl RowMapper {
         }
     }
 
-    /// Fails if none of the provider's senders sends to this phone.
+    /// Fails if no sender sends to this phone.
     fn check_reached(&self, phone: &Phone) -> Result<(), Rejection> {
-        let pool = self
-            .requirements
-            .iter()
-            .filter_map(|needed| needed.pool.as_ref());
-        match pool.into_iter().find(|pool| !pool.reaches(phone.as_str())) {
-            None => Ok(()),
-            Some(pool) => {
-                let why = no_sender(pool.provider(), phone.as_str());
+        let needed = self.requirements.as_ref();
+        match needed.and_then(|needed| needed.route.as_ref()) {
+            Some(route) if !route.reaches(phone.as_str()) => {
+                let why = route.no_sender(phone.as_str());
                 Err(Rejection::new("no sender", why))
             }
+            _ => Ok(()),
         }
     }
 

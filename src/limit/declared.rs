@@ -10,6 +10,11 @@ use crate::rate::{Rate, RateError, Rates};
 /// The limits of one worker by provider, in the format of the configuration.
 type ByProvider = BTreeMap<String, String>;
 
+/// The key of a route among the limits. No provider has a slash in its name.
+fn route_key(name: &str) -> String {
+    format!("route/{name}")
+}
+
 /// The limits of all registered workers.
 pub struct DeclaredLimits {
     own: ByProvider,
@@ -60,6 +65,29 @@ impl DeclaredLimits {
         }
         let row = is_changed.then(|| serde_json::to_string(&self.own));
         row.and_then(Result::ok)
+    }
+
+    /// Declares the routes of this worker by their names, as [`Route::fingerprint`](crate::route::Route::fingerprint) has
+    /// them; returns the new value of its column.
+    pub fn declare_routes(&mut self, routes: &BTreeMap<String, String>) -> Option<String> {
+        let of_routes = routes
+            .iter()
+            .map(|(name, table)| (route_key(name), table.clone()));
+        self.own.extend(of_routes);
+        serde_json::to_string(&self.own).ok()
+    }
+
+    /// The first route that another worker declares differently: its name, and the worker.
+    pub fn other_route(&self, routes: &BTreeMap<String, String>) -> Option<(String, i64)> {
+        routes.iter().find_map(|(name, table)| {
+            let differs = |declared: &&(i64, Result<ByProvider, serde_json::Error>)| {
+                let declared = declared.1.as_ref().ok();
+                let other = declared.and_then(|declared| declared.get(&route_key(name)));
+                other.is_some_and(|other| other != table)
+            };
+            let (worker_id, _) = self.others.iter().find(differs)?;
+            Some((name.clone(), *worker_id))
+        })
     }
 
     /// The smallest limit of any worker for each length of window.
@@ -126,6 +154,26 @@ mod tests {
         let mut again = DeclaredLimits::of(workers(&row), 1).expect("listed");
         assert_eq!(again.declare(claims()), None);
         assert!(DeclaredLimits::of(workers("{}"), 9).is_none());
+    }
+
+    #[test]
+    fn route_that_another_worker_has_otherwise_is_found() {
+        let other = r#"{"cellar":"5/s","route/main":"x"}"#.to_owned();
+        let workers = || vec![(1, r#"{"cellar":"10/s"}"#.to_owned()), (2, other.clone())];
+        let mut declared = DeclaredLimits::of(workers(), 1).expect("listed");
+        let routes = |table: &str| BTreeMap::from([("main".to_owned(), table.to_owned())]);
+        assert_eq!(declared.other_route(&routes("x")), None);
+        let differing = declared.other_route(&routes("y"));
+        assert_eq!(differing, Some(("main".to_owned(), 2)));
+        let other_name = BTreeMap::from([("night".to_owned(), "y".to_owned())]);
+        assert_eq!(declared.other_route(&other_name), None);
+        let row = declared.declare_routes(&routes("x")).expect("a row");
+        assert_eq!(row, r#"{"cellar":"10/s","route/main":"x"}"#);
+        // Its limits are those that it had.
+        assert_eq!(
+            declared.declare([("cellar", rates("10/s").as_slice())]),
+            None
+        );
     }
 
     #[test]

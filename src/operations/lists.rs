@@ -15,14 +15,18 @@ use crate::import::{
     Summary, Target, When,
 };
 use crate::prices::Prices;
-use crate::senders::Division;
+use crate::route::{Division, Route};
 use crate::sms::Timestamp;
-use crate::store::{Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, WindowChange};
+use crate::store::{
+    Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreError, WindowChange,
+};
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
 
 /// `at` may be this far in the past: it then means now.
 const MAX_LATE: Duration = Duration::from_secs(60);
+/// Providers are compared by what became of the messages of this time.
+const COMPARED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a configured provider requires of the messages of a sender.
@@ -33,7 +37,7 @@ pub type Requirements =
 #[derive(Clone)]
 pub struct ListSettings {
     pub default_provider: Option<String>,
-    /// The names of all providers.
+    /// The names of all providers and routes.
     pub providers: Vec<String>,
     pub requirements: Requirements,
     pub prices: BTreeMap<String, Prices>,
@@ -73,6 +77,51 @@ pub struct Imported {
     pub summary: Summary,
     /// Imports the rejects file after it was fixed.
     pub rejects_command: String,
+}
+
+/// The prices of the providers that send a list.
+pub struct ListPrices<'a> {
+    all: &'a BTreeMap<String, Prices>,
+    provider: Option<String>,
+    route: Option<Arc<Route>>,
+}
+
+impl<'a> ListPrices<'a> {
+    pub fn new(
+        all: &'a BTreeMap<String, Prices>,
+        provider: Option<&str>,
+        route: Option<Arc<Route>>,
+    ) -> Self {
+        Self {
+            all,
+            provider: provider.map(str::to_owned),
+            route,
+        }
+    }
+
+    /// Millionths per segment to a phone in E.164 with `+`.
+    pub fn of(&self, phone: &str) -> Option<u64> {
+        let home = self.route.as_ref().map(|route| {
+            let (home, _) = route.choose(phone, |_, _| true)?;
+            route.providers().nth(home)
+        });
+        let provider = home.unwrap_or(self.provider.as_deref())?;
+        self.all.get(provider)?.of(phone)
+    }
+
+    /// That of all the providers; `None` without prices, or if they have several.
+    pub fn currency(&self) -> Option<String> {
+        let names: Vec<&str> = match &self.route {
+            Some(route) => route.providers().collect(),
+            None => self.provider.as_deref().into_iter().collect(),
+        };
+        let prices = names.into_iter().filter_map(|name| self.all.get(name));
+        let mut currencies = prices.map(|prices| &prices.currency);
+        let first = currencies.next()?;
+        currencies
+            .all(|currency| currency == first)
+            .then(|| first.clone())
+    }
 }
 
 /// The error for a provider that is not configured.
@@ -213,9 +262,11 @@ impl ListOptions {
         Ok(self.window.change(None)?.applied_to(current))
     }
 
-    /// The prices of the provider that sends the list.
-    pub fn prices(&self, campaign: Option<&Campaign>) -> Option<&Prices> {
-        self.settings.prices.get(self.provider_in(campaign)?)
+    /// What the list costs, by what is known of its provider or route.
+    pub fn prices(&self, campaign: Option<&Campaign>) -> Result<ListPrices<'_>, Hinted> {
+        let route = self.requirements(campaign)?.and_then(|needed| needed.route);
+        let provider = self.provider_in(campaign);
+        Ok(ListPrices::new(&self.settings.prices, provider, route))
     }
 
     /// What the provider of a list requires of its rows; `None` if it is not configured.
@@ -237,12 +288,13 @@ impl ListOptions {
         campaign: &Campaign,
     ) -> Result<Option<Division>, OperationError> {
         let requirements = self.requirements(Some(campaign))?;
-        let Some(pool) = requirements.and_then(|needed| needed.pool) else {
+        let Some(route) = requirements.and_then(|needed| needed.route) else {
             return Ok(None);
         };
-        let numbers = store.open_lanes(campaign.id, &pool).await?;
+        let route = informed(route, store).await?;
+        let numbers = store.open_lanes(campaign.id, &route).await?;
         let off = store.senders_off().await?;
-        Ok(Division::new(pool, &numbers, &off))
+        Ok(Division::new(route, &numbers, &off))
     }
 
     /// Fails if the provider needs a sender and none is set: it would reject every message.
@@ -428,7 +480,7 @@ impl ListOptions {
     ) -> Result<(Imported, Campaign), OperationError> {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
-        let prices = self.prices(Some(&campaign));
+        let prices = self.prices(Some(&campaign))?;
         let division = self.division(store, &campaign).await?;
         let target = Target {
             store,
@@ -437,18 +489,31 @@ impl ListOptions {
             division: division.as_ref(),
             posted_by: self.posted_by.as_deref(),
         };
-        let price = |phone: &str| prices?.of(phone);
+        let price = |phone: &str| prices.of(phone);
         let summary = import::run(plan, target, &price, progress).await?;
         let imported = Imported {
             file: plan.file().to_owned(),
             campaign: campaign.name.clone(),
-            currency: prices.map(|prices| prices.currency.clone()),
+            currency: prices.currency(),
             schedule,
             summary,
             rejects_command: String::new(),
         };
         Ok((imported, campaign))
     }
+}
+
+/// The route, with what became of the messages of its providers if that decides which of them sends.
+pub async fn informed(route: Arc<Route>, store: &Store) -> Result<Arc<Route>, StoreError> {
+    if !route.is_cheapest() {
+        return Ok(route);
+    }
+    let since = store.now().await?.minus(COMPARED);
+    let counts = store
+        .report()
+        .delivered(since, route.longest_prefix())
+        .await?;
+    Ok(Arc::new(route.with_delivered(&counts)))
 }
 
 /// Fails if the messages expire before the window opens.

@@ -17,7 +17,8 @@ pub use campaign::{
     CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
 };
 pub use lists::{
-    Imported, ListOptions, ListSettings, Requirements, local_now, sender_needed, unknown_provider,
+    Imported, ListOptions, ListPrices, ListSettings, Requirements, informed, local_now,
+    sender_needed, unknown_provider,
 };
 pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
 pub use provider::{resume_provider, switch_sender};

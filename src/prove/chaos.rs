@@ -11,7 +11,7 @@ use super::ProveError;
 use super::child::Process;
 use super::operators::{SWITCHED, import, words};
 use super::proxy::Cut;
-use super::round::{LEASE, World, now_micros};
+use super::round::{LEASE, PROVIDERS, World, now_micros};
 use crate::store::StoreError;
 
 /// The exit status of a command that ends in order.
@@ -32,8 +32,10 @@ pub(super) struct Chaos<'a> {
     workers: Vec<Process>,
     commands: Vec<Process>,
     most_workers: usize,
-    /// When connections are accepted again.
+    /// When connections to the database are accepted again.
     refused_until: Option<Instant>,
+    /// When each gateway accepts connections again.
+    closed_until: [Option<Instant>; 2],
     /// Killed workers whose messages are not reclaimed yet.
     kills: Vec<Kill>,
     /// Holds the lock of a SQLite file.
@@ -48,6 +50,7 @@ impl<'a> Chaos<'a> {
             workers: Vec::new(),
             commands: Vec::new(),
             refused_until: None,
+            closed_until: [None; 2],
             kills: Vec::new(),
             lock: None,
         }
@@ -75,17 +78,21 @@ impl<'a> Chaos<'a> {
         let usual = Duration::from_millis(messages as u64 * 10);
         let least = Instant::now() + usual / 4 + self.millis(200, 1_500);
         let latest = least + usual * 2 + self.millis(500, 5_000);
-        while Instant::now() < least
-            || Instant::now() < latest && self.world.log.log.arrivals.len() < enough
-        {
+        while Instant::now() < least || Instant::now() < latest && self.arrivals() < enough {
             tokio::time::sleep(self.millis(20, 160)).await;
-            self.world.log.update()?;
+            self.world.update_logs()?;
             self.look_for_takeovers().await;
             self.repair(false)?;
             self.happen().await?;
             self.reap().await?;
         }
         self.calm_down().await
+    }
+
+    /// How many messages have arrived at all gateways.
+    fn arrivals(&self) -> usize {
+        let logs = self.world.logs.iter();
+        logs.map(|file| file.log.arrivals.len()).sum()
     }
 
     fn millis(&mut self, least: u64, most: u64) -> Duration {
@@ -126,7 +133,8 @@ impl<'a> Chaos<'a> {
         }
         if self.world.operators.has_pool {
             for sender in SWITCHED {
-                let line = format!("set --sender {sender} on");
+                let provider = PROVIDERS[0];
+                let line = format!("set --sender {sender} on --provider {provider}");
                 self.must_succeed(&line).await?;
             }
         }
@@ -279,6 +287,7 @@ impl<'a> Chaos<'a> {
                 }
             }
             63..66 => self.refuse(),
+            66..71 if !self.world.doors.is_empty() => self.close_gateway(),
             71..90 if self.commands.len() < MAX_COMMANDS => {
                 let unknown = self.world.unknown().await;
                 let World {
@@ -312,6 +321,22 @@ impl<'a> Chaos<'a> {
             let what = format!("connections are refused for {span:?}");
             self.world.record(&what);
         }
+    }
+
+    /// Cuts the connections to a gateway, and refuses new ones for a while: the other one gets its messages.
+    fn close_gateway(&mut self) {
+        let (span, index) = (
+            self.millis(300, 3_000),
+            self.world.random.random_range(0..2),
+        );
+        let Some(door) = self.world.doors.get(index) else {
+            return;
+        };
+        door.refuse();
+        self.closed_until[index] = Some(Instant::now() + span);
+        self.world.tally.outages += 1;
+        let what = format!("`{}` is closed for {span:?}", PROVIDERS[index]);
+        self.world.record(&what);
     }
 
     /// Does something with a random worker that is not stopped.
@@ -423,6 +448,12 @@ impl<'a> Chaos<'a> {
             self.refused_until = None;
             if let Some((proxy, _)) = &self.world.proxy {
                 proxy.accept();
+            }
+        }
+        for (until, door) in self.closed_until.iter_mut().zip(&self.world.doors) {
+            if is_due(*until) {
+                *until = None;
+                door.accept();
             }
         }
         for worker in &mut self.workers {

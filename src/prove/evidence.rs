@@ -28,6 +28,8 @@ pub(super) struct GatewayEvent {
     pub(super) reference: Option<String>,
     /// The sender, of an arrival.
     pub(super) from: Option<String>,
+    /// Which gateway it is, by its index.
+    pub(super) gateway: usize,
 }
 
 #[derive(Deserialize)]
@@ -51,13 +53,26 @@ enum LoggedEvent {
 }
 
 impl GatewayLog {
+    /// What several gateways logged.
+    pub(super) fn of_all<'a>(logs: impl Iterator<Item = &'a Self>) -> Self {
+        let mut all = Self::default();
+        for log in logs {
+            all.arrivals.extend(log.arrivals.iter().cloned());
+            all.accepted.extend(log.accepted.iter().cloned());
+            all.stalls.extend(&log.stalls);
+        }
+        all.arrivals.sort_by_key(|entry| entry.at);
+        all
+    }
+
     /// Adds a line of JSON; the error says what is wrong with it.
-    fn add(&mut self, line: &str) -> Result<(), serde_json::Error> {
+    fn add(&mut self, line: &str, gateway: usize) -> Result<(), serde_json::Error> {
         let entry = |at, to: String, reference, from| GatewayEvent {
             at,
             phone: to,
             reference,
             from,
+            gateway,
         };
         match serde_json::from_str(line)? {
             LoggedEvent::Arrived {
@@ -79,6 +94,7 @@ impl GatewayLog {
 
 /// The log file of a gateway, which grows.
 pub(super) struct LogFile {
+    gateway: usize,
     path: PathBuf,
     read_to: u64,
     /// The start of a line that is not complete.
@@ -89,10 +105,15 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Reads what the file will get from now on, about these phones or about all.
-    pub(super) fn from_end(path: PathBuf, phones: Option<BTreeSet<String>>) -> Self {
+    /// Reads what the file of a gateway will get from now on, about these phones or about all.
+    pub(super) fn from_end(
+        gateway: usize,
+        path: PathBuf,
+        phones: Option<BTreeSet<String>>,
+    ) -> Self {
         let read_to = path.metadata().map_or(0, |metadata| metadata.len());
         Self {
+            gateway,
             path,
             read_to,
             rest: Vec::new(),
@@ -120,7 +141,7 @@ impl LogFile {
         let rest = self.rest.split_off(end + 1);
         let lines = String::from_utf8_lossy(&self.rest);
         for line in lines.lines() {
-            self.log.add(line).map_err(|error| {
+            self.log.add(line, self.gateway).map_err(|error| {
                 // The error may repeat the line.
                 let reason = error.to_string();
                 let problem = format!(
@@ -144,7 +165,7 @@ impl LogFile {
 /// Reads a gateway's log that arrives in two parts; returns its arrivals and acceptances.
 #[cfg(feature = "fuzz")]
 pub fn fuzz_gateway_log(parts: [&[u8]; 2]) -> io::Result<[Vec<(u64, String)>; 2]> {
-    let mut file = LogFile::from_end(PathBuf::new(), None);
+    let mut file = LogFile::from_end(0, PathBuf::new(), None);
     for part in parts {
         file.rest.extend_from_slice(part);
         file.add_lines()?;
@@ -277,7 +298,7 @@ mod tests {
 
     #[test]
     fn error_about_a_line_is_short_and_printable() {
-        let mut file = LogFile::from_end(PathBuf::new(), None);
+        let mut file = LogFile::from_end(0, PathBuf::new(), None);
         let long = "\u{1b}x".repeat(1_000);
         file.rest = format!("{{\"event\":\"{long}\"}}\n").into_bytes();
         let error = file.add_lines().expect_err("not an event").to_string();

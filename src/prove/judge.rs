@@ -41,7 +41,7 @@ pub(super) struct Evidence {
     pub(super) tables: Tables,
     pub(super) asked: Asked,
     pub(super) campaigns: Vec<JudgedCampaign>,
-    /// The limit of the provider, in messages a second.
+    /// The limit of each provider, in messages a second.
     pub(super) limit: u64,
     /// The limit of each sender of the pool, in messages a second.
     pub(super) sender_limit: Option<u64>,
@@ -330,7 +330,14 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
             verdict.find(Promise::LimitsHold, what);
         }
     };
-    check("the provider", &all, evidence.limit);
+    let mut by_gateway: BTreeMap<usize, Vec<&GatewayEvent>> = BTreeMap::new();
+    for entry in &arrivals {
+        by_gateway.entry(entry.gateway).or_default().push(entry);
+    }
+    for (gateway, own) in by_gateway {
+        let name = format!("provider {}", gateway + 1);
+        check(&name, &instants(&own), evidence.limit);
+    }
     for campaign in &evidence.campaigns {
         let phones: BTreeSet<&str> = campaign.phones.iter().map(String::as_str).collect();
         let own: Vec<&GatewayEvent> = arrivals
@@ -343,12 +350,13 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
     let Some(limit) = evidence.sender_limit else {
         return;
     };
-    let mut by_sender: BTreeMap<&str, Vec<&GatewayEvent>> = BTreeMap::new();
+    let mut by_sender: BTreeMap<(usize, &str), Vec<&GatewayEvent>> = BTreeMap::new();
     for entry in arrivals {
         let from = entry.from.as_deref().unwrap_or("no sender");
-        by_sender.entry(from).or_default().push(entry);
+        let owner = (entry.gateway, from);
+        by_sender.entry(owner).or_default().push(entry);
     }
-    for (from, own) in by_sender {
+    for ((_, from), own) in by_sender {
         check(&format!("sender {from}"), &instants(&own), limit);
     }
 }

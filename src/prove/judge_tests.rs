@@ -18,6 +18,7 @@ fn entry(at: u64, phone: &str) -> GatewayEvent {
         phone: phone.to_owned(),
         from: None,
         reference: None,
+        gateway: 0,
     }
 }
 
@@ -105,7 +106,7 @@ fn round_without_faults_has_no_findings() {
 /// A bad history: its name, what breaks a good one, and the promise that is broken.
 type BadHistory = (&'static str, fn(&mut Evidence), Promise);
 
-const BAD: [BadHistory; 19] = [
+const BAD: [BadHistory; 20] = [
     (
         "a message is in no table",
         |evidence| evidence.tables.rows.retain(|row| row.phone != SENT),
@@ -199,6 +200,16 @@ const BAD: [BadHistory; 19] = [
         |evidence| {
             evidence.campaigns[0].limit = 100;
             arrive(evidence, SENT, LIMIT + 6, SECOND * 9 / 10);
+        },
+        Promise::LimitsHold,
+    ),
+    (
+        "one of two providers is too fast",
+        |evidence| {
+            evidence.campaigns[0].limit = 2 * LIMIT;
+            arrive(evidence, SENT, LIMIT + 6, SECOND * 9 / 10);
+            let arrivals = evidence.log.arrivals.iter_mut();
+            arrivals.for_each(|entry| entry.gateway = 1);
         },
         Promise::LimitsHold,
     ),

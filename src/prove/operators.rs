@@ -5,6 +5,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
 use super::judge::{Asked, JudgedCampaign};
+use super::round::PROVIDERS;
 
 /// The commands on campaigns, with what the judge must know of them.
 pub(super) struct Operators {
@@ -109,7 +110,8 @@ impl Operators {
             34.. => {
                 let sender = SWITCHED.choose(random).unwrap_or(&SWITCHED[0]);
                 let state = ["off", "on"].choose(random).unwrap_or(&"on");
-                format!("set --sender {sender} {state}")
+                let provider = PROVIDERS[0];
+                format!("set --sender {sender} {state} --provider {provider}")
             }
             _ => ["check --offline", "status", "report --failed"]
                 .choose(random)

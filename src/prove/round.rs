@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::chaos::Chaos;
 use super::child::{ChildEnvironment, Ending, Process};
-use super::evidence::{LogFile, Tables};
+use super::evidence::{GatewayLog, LogFile, Tables};
 use super::judge::{Evidence, JudgedCampaign, Verdict, judge};
 use super::operators::{Operators, import, list_name, words};
 use super::proxy::Proxy;
@@ -71,7 +71,10 @@ pub(super) struct World {
     /// Used by some workers in place of the database's own address.
     pub(super) proxy: Option<(Proxy, String)>,
     pub(super) store: Store,
-    pub(super) log: LogFile,
+    /// Of each gateway.
+    pub(super) logs: Vec<LogFile>,
+    /// What workers connect to instead of the gateways, where a route has two of them.
+    pub(super) doors: Vec<Proxy>,
     pub(super) campaigns: Vec<JudgedCampaign>,
     pub(super) operators: Operators,
     /// What happened, as text.
@@ -86,8 +89,8 @@ pub(super) struct World {
     has_receipts: bool,
     /// The provider divides its messages among senders.
     has_pool: bool,
-    /// Ends with the round.
-    _gateway: Option<Process>,
+    /// They end with the round.
+    _gateways: Vec<Process>,
 }
 
 /// What was done to a round.
@@ -143,6 +146,7 @@ impl World {
         };
         let has_receipts = config.gateway.is_none() && random.random_bool(0.3);
         let has_pool = config.gateway.is_none() && random.random_bool(0.4);
+        let has_route = config.gateway.is_none() && random.random_bool(0.4);
         let database = match &config.database {
             Some(url) => url.clone(),
             None => format!("sqlite://{}", plan.folder.join("smsq.db").display()),
@@ -152,16 +156,31 @@ impl World {
             database,
         };
         let campaigns = campaigns(config, plan);
-        let (gateway, url, log) = if let Some((url, log)) = &config.gateway {
+        let (mut gateways, mut urls, mut logs, mut doors) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        if let Some((url, log)) = &config.gateway {
             let phones = campaigns.iter().flat_map(|campaign| &campaign.phones);
-            let log = LogFile::from_end(log.clone(), Some(phones.cloned().collect()));
-            (None, url.to_string(), log)
+            let phones = phones.cloned().collect();
+            logs.push(LogFile::from_end(0, log.clone(), Some(phones)));
+            urls.push(url.to_string());
         } else {
-            let (gateway, url) = start_gateway(&environment, offer, plan.seed, &mut random).await?;
-            let log = LogFile::from_end(plan.folder.join(GATEWAY_LOG), None);
-            (Some(gateway), url, log)
-        };
-        let toml = settings(&url, offer, has_receipts, has_pool);
+            for index in 0..1 + usize::from(has_route) {
+                let name = format!("gateway-{index}.jsonl");
+                let log = LogFile::from_end(index, plan.folder.join(&name), None);
+                let started = start_gateway(&environment, offer, (plan.seed, &name), &mut random);
+                let (gateway, url) = started.await?;
+                gateways.push(gateway);
+                logs.push(log);
+                if has_route {
+                    let door = Proxy::start(url.trim_start_matches("http://"))?;
+                    urls.push(format!("http://{}", door.address()));
+                    doors.push(door);
+                } else {
+                    urls.push(url);
+                }
+            }
+        }
+        let toml = settings(&urls, offer, has_receipts, has_pool);
         fs::write(plan.folder.join("smsq.toml"), toml)?;
         // Others may crash the server.
         let store = patiently(PATIENCE, || config.open(&environment.database)).await?;
@@ -169,7 +188,8 @@ impl World {
             random,
             proxy: config.start_proxy()?,
             store,
-            log,
+            logs,
+            doors,
             operators: Operators::new(campaigns.len(), has_pool),
             campaigns,
             history: Vec::new(),
@@ -181,7 +201,7 @@ impl World {
             has_receipts,
             has_pool,
             environment,
-            _gateway: gateway,
+            _gateways: gateways,
         };
         world.import_first_lists().await?;
         Ok(world)
@@ -262,7 +282,7 @@ impl World {
         let listed = self.listed().await?;
         self.read_whole_log().await?;
         let evidence = Evidence {
-            log: self.log.log.clone(),
+            log: GatewayLog::of_all(self.logs.iter().map(|file| &file.log)),
             tables: self.tables().await?,
             asked: self.operators.asked.clone(),
             campaigns: self.campaigns.clone(),
@@ -310,13 +330,20 @@ impl World {
     async fn read_whole_log(&mut self) -> Result<(), ProveError> {
         let patience = u64::try_from((ACCEPTED_LATE * 2).as_micros()).unwrap_or(u64::MAX);
         loop {
-            self.log.update()?;
-            let last = self.log.log.arrivals.last().map_or(0, |entry| entry.at);
+            self.update_logs()?;
+            let files = self.logs.iter();
+            let ends = files.filter_map(|file| Some(file.log.arrivals.last()?.at));
+            let last = ends.max().unwrap_or(0);
             if now_micros() > last.saturating_add(patience) {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Reads what the gateways have logged since the last time.
+    pub(super) fn update_logs(&mut self) -> io::Result<()> {
+        self.logs.iter_mut().try_for_each(LogFile::update)
     }
 
     /// Adds a line to the history.
@@ -370,7 +397,12 @@ impl World {
     pub(super) fn offers(&self) -> String {
         let receipts = if self.has_receipts { " + receipts" } else { "" };
         let pool = if self.has_pool { " + senders" } else { "" };
-        format!("{:?}{receipts}{pool}", self.offer).to_lowercase()
+        let route = if self.doors.is_empty() {
+            ""
+        } else {
+            " + route"
+        };
+        format!("{:?}{receipts}{pool}{route}", self.offer).to_lowercase()
     }
 }
 
@@ -389,8 +421,6 @@ where
         }
     }
 }
-
-const GATEWAY_LOG: &str = "gateway.jsonl";
 
 /// A worker's threads that start requests.
 fn threads() -> u64 {
@@ -429,7 +459,7 @@ fn campaigns(config: &ProveConfig, plan: &RoundPlan) -> Vec<JudgedCampaign> {
 async fn start_gateway(
     environment: &ChildEnvironment,
     offer: Offer,
-    seed: u64,
+    (seed, log): (u64, &str),
     random: &mut StdRng,
 ) -> Result<(Process, String), ProveError> {
     let late = ACCEPTED_LATE.as_millis();
@@ -450,7 +480,7 @@ async fn start_gateway(
     let is_slow = random.random_bool(0.3);
     let latency = random.random_range(if is_slow { 200..700 } else { 5..80 });
     let mut line = format!(
-        "sandbox --listen 127.0.0.1:0 --faults faults.toml --latency {latency}ms --log {GATEWAY_LOG}"
+        "sandbox --listen 127.0.0.1:0 --faults faults.toml --latency {latency}ms --log {log}"
     );
     if matches!(offer, Offer::Lookups | Offer::Nothing) {
         line += " --ignore-references";
@@ -464,9 +494,45 @@ async fn start_gateway(
     Ok((gateway, url))
 }
 
-/// The configuration of the workers.
-fn settings(url: &str, offer: Offer, has_receipts: bool, has_pool: bool) -> String {
+/// The configuration of the workers: a provider for each gateway, and a route where there are several.
+fn settings(urls: &[String], offer: Offer, has_receipts: bool, has_pool: bool) -> String {
     let lease = LEASE.as_secs();
+    let names = PROVIDERS.iter().zip(urls);
+    let providers: String = names
+        .map(|(name, url)| provider((name, url), offer, has_receipts, has_pool))
+        .collect();
+    let default = if urls.len() > 1 { "main" } else { PROVIDERS[0] };
+    let [one, other] = PROVIDERS;
+    let route = format!(
+        r#"
+[routes.main]
+first = [{{ prefix = ["44"], provider = "{one}" }}, {{ prefix = ["44"], provider = "{other}" }}]
+else = "{one}"
+fallback = ["{one}", "{other}"]
+fallback_after = "50ms"
+"#
+    );
+    let route = if urls.len() > 1 { &*route } else { "" };
+    format!(
+        r#"default_provider = "{default}"
+[sender]
+concurrency = 16
+lease = "{lease}s"
+[retry]
+first_wait = "20ms"
+max_wait = "200ms"
+[circuit_breaker]
+first_probe = "50ms"
+max_probe = "200ms"
+{providers}{route}"#
+    )
+}
+
+/// The names of the providers, by their gateways.
+pub(super) const PROVIDERS: [&str; 2] = ["gateway", "other"];
+
+/// The section of one provider.
+fn provider((name, url): (&str, &str), offer: Offer, has_receipts: bool, has_pool: bool) -> String {
     let timeout = TIMEOUT.as_millis();
     let honours = match offer {
         Offer::References => "honours_reference = true".to_owned(),
@@ -482,7 +548,7 @@ fn settings(url: &str, offer: Offer, has_receipts: bool, has_pool: bool) -> Stri
     let absent_after = ABSENT_AFTER.as_millis();
     let lookup = format!(
         r#"
-[providers.gateway.lookup]
+[providers.{name}.lookup]
 url = "{url}/messages"
 query = {{ reference = "{{{{ reference }}}}" }}
 list = ""
@@ -501,22 +567,12 @@ absent_after = "{absent_after}ms"
         String::new()
     };
     let receipts = if has_receipts {
-        "[providers.gateway.receipts]\nenabled = true\n"
+        format!("[providers.{name}.receipts]\nenabled = true\n")
     } else {
-        ""
+        String::new()
     };
     format!(
-        r#"default_provider = "gateway"
-[sender]
-concurrency = 16
-lease = "{lease}s"
-[retry]
-first_wait = "20ms"
-max_wait = "200ms"
-[circuit_breaker]
-first_probe = "50ms"
-max_probe = "200ms"
-[providers.gateway]
+        r#"[providers.{name}]
 kind = "sandbox"
 url = "{url}"
 {honours}

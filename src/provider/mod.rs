@@ -37,7 +37,9 @@ use http::{Request, Response};
 use url::Host;
 
 use crate::phone::Phone;
+use crate::prices::Prices;
 use crate::rate::Rates;
+use crate::route::{DeliveredShares, RouteMember};
 use crate::senders::SenderPool;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 pub use capabilities::{
@@ -242,6 +244,19 @@ impl Provider {
     /// The senders that the messages of campaigns without a sender are divided among.
     pub fn senders(&self) -> Option<&Arc<SenderPool>> {
         self.config().senders.as_ref()
+    }
+
+    /// What a route needs to know of it.
+    pub fn route_member(&self, prices: Option<&Prices>) -> RouteMember {
+        let config = self.config();
+        let unlisted = || Arc::new(SenderPool::unlisted(self.name(), ""));
+        RouteMember {
+            pool: config.senders.clone().unwrap_or_else(unlisted),
+            rates: self.rates().clone(),
+            own_sender: config.from.clone(),
+            prices: prices.cloned().map(Arc::new),
+            delivered: DeliveredShares::default(),
+        }
     }
 
     /// The sender of its pool for a phone, whether or not that is switched off.

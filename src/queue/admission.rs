@@ -1,6 +1,6 @@
 //! Whether a claimed message can be sent, and when.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::Admission;
 use super::resend::ResendRule;
 use super::transition::BEFORE_WINDOW;
 use crate::phone::{Dialling, Phone};
-use crate::senders::Division;
+use crate::route::Division;
 use crate::sms::{Class, Failure, Sms, Timestamp};
 use crate::text::{content, segments};
 use crate::window::{Recipient, SendWindow, Span};
@@ -23,20 +23,26 @@ pub struct AdmissionRules {
     pub dialling: Dialling,
     /// By campaign. A campaign without a window may send at any time.
     pub windows: HashMap<i64, SendWindow>,
-    /// By campaign. Without a rule, no message in doubt is sent again.
-    pub resends: HashMap<i64, ResendRule>,
+    /// By the name of the provider.
+    pub providers: HashMap<String, ProviderRules>,
     /// By campaign: the lanes of its senders.
     pub divisions: HashMap<i64, Arc<Division>>,
-    /// Campaigns whose recipients get a template of the provider instead of the text of the message.
-    pub by_template: HashSet<i64>,
+}
+
+/// The rules for the messages that one provider sends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProviderRules {
+    pub resends: ResendRule,
+    /// Recipients get a template of the provider instead of the text of the message.
+    pub by_template: bool,
 }
 
 impl AdmissionRules {
-    /// Checks a message. An import has parsed the phones of its messages. `tolerance` is at least twice the error of
-    /// the clock.
+    /// Checks a message for its provider. An import has parsed the phones of its messages. `tolerance` is at least twice
+    /// the error of the clock.
     pub fn admit(
         &self,
-        sms: &Sms,
+        (sms, provider): (&Sms, &str),
         is_imported: bool,
         now: Timestamp,
         tolerance: Duration,
@@ -46,8 +52,8 @@ impl AdmissionRules {
         if expires_by(now) {
             return fail(Class::Expired, "expired before it was sent".to_owned());
         }
-        let resends = self.resends.get(&sms.campaign_id).copied();
-        let resends = resends.unwrap_or_default();
+        let rules = self.providers.get(provider).copied().unwrap_or_default();
+        let resends = rules.resends;
         if !resends.allows(sms, now) {
             return Admission::Fail(resends.refusal(sms));
         }
@@ -56,7 +62,7 @@ impl AdmissionRules {
             Ok(phone) => phone,
             Err(error) => return fail(Class::Recipient, error.to_string()),
         };
-        if !self.by_template.contains(&sms.campaign_id)
+        if !rules.by_template
             && let Err(error) = content::check_characters(&sms.content)
         {
             return fail(Class::Content, error.to_string());
@@ -108,7 +114,14 @@ mod tests {
     }
 
     fn admit(rules: &AdmissionRules, sms: &Sms, now: i64) -> Admission {
-        rules.admit(sms, false, at(now), TOLERANCE)
+        rules.admit((sms, "cellar"), false, at(now), TOLERANCE)
+    }
+
+    fn rules_of(provider: &str, rules: ProviderRules) -> AdmissionRules {
+        AdmissionRules {
+            providers: HashMap::from([(provider.to_owned(), rules)]),
+            ..AdmissionRules::default()
+        }
     }
 
     /// The class of its failure; `None` if it is sent.
@@ -161,19 +174,25 @@ mod tests {
     }
 
     #[test]
-    fn message_in_doubt_is_admitted_by_the_rule_of_its_campaign() {
+    fn message_in_doubt_is_admitted_by_the_rule_of_its_provider() {
         let sms = Sms {
             in_doubt: true,
             doubt_since: Some(at(0)),
             ..sms()
         };
-        let resends = |campaign_id| AdmissionRules {
-            resends: HashMap::from([(campaign_id, ResendRule::Within(Duration::from_secs(1)))]),
-            ..AdmissionRules::default()
+        let rules = |provider| {
+            rules_of(
+                provider,
+                ProviderRules {
+                    resends: ResendRule::Within(Duration::from_secs(1)),
+                    ..ProviderRules::default()
+                },
+            )
         };
-        assert_eq!(refused(&resends(1), &sms, 999), None);
-        assert_eq!(refused(&resends(1), &sms, 1_000), Some(Class::Unknown));
-        assert_eq!(refused(&resends(2), &sms, 999), Some(Class::Unknown));
+        assert_eq!(refused(&rules("cellar"), &sms, 999), None);
+        let late = refused(&rules("cellar"), &sms, 1_000);
+        assert_eq!(late, Some(Class::Unknown));
+        assert_eq!(refused(&rules("attic"), &sms, 999), Some(Class::Unknown));
     }
 
     #[test]
@@ -184,7 +203,7 @@ mod tests {
             ..sms()
         };
         assert_eq!(refused(&rules, &sms, 0), Some(Class::Recipient));
-        let imported = rules.admit(&sms, true, at(0), TOLERANCE);
+        let imported = rules.admit((&sms, "cellar"), true, at(0), TOLERANCE);
         assert!(matches!(imported, Admission::Send { .. }), "{imported:?}");
     }
 
@@ -209,10 +228,13 @@ mod tests {
     #[test]
     fn invalid_text_fails_unless_the_provider_has_a_template() {
         let rules = AdmissionRules::default();
-        let by_template = AdmissionRules {
-            by_template: HashSet::from([1]),
-            ..AdmissionRules::default()
-        };
+        let by_template = rules_of(
+            "cellar",
+            ProviderRules {
+                by_template: true,
+                ..ProviderRules::default()
+            },
+        );
         for content in ["", " ", "a\u{0}b"] {
             let sms = Sms {
                 content: content.to_owned(),

@@ -175,6 +175,7 @@ mod tests {
             let provider = ProviderClaim {
                 provider: "world".to_owned(),
                 is_default: true,
+                routes: Arc::default(),
                 limits: Vec::new(),
                 by_segments,
                 from: DbMicros::default(),

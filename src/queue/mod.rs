@@ -13,6 +13,7 @@ pub mod schedule;
 mod testing;
 pub mod transition;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -152,6 +153,8 @@ pub struct ProviderClaim {
     pub provider: String,
     /// It also sends the campaigns without a provider.
     pub is_default: bool,
+    /// The routes that it is part of: it sends lanes of their campaigns, too.
+    pub routes: Arc<BTreeSet<String>>,
     /// The worker's own limits for the provider's account.
     pub limits: Vec<Rate>,
     /// Limits count segments, not messages.
@@ -174,9 +177,11 @@ pub struct ProviderClaim {
 }
 
 impl ProviderClaim {
-    /// Whether this provider sends a campaign that has `provider`.
+    /// Whether this provider sends a campaign that has this provider or route.
     pub fn serves(&self, provider: Option<&str>) -> bool {
-        provider.map_or(self.is_default, |name| name == self.provider)
+        provider.map_or(self.is_default, |name| {
+            name == self.provider || self.routes.contains(name)
+        })
     }
 
     /// The claimed requests that have not started.
@@ -218,6 +223,7 @@ impl ProviderClaim {
 #[derive(Clone, Debug)]
 pub struct LaneClaim {
     pub id: LaneId,
+    /// To claim, or to move.
     pub max_messages: u32,
     /// At most this many of them in one request.
     pub max_batch: u32,
@@ -293,6 +299,7 @@ mod tests {
         ProviderClaim {
             provider: "world".to_owned(),
             is_default,
+            routes: Arc::new(BTreeSet::from(["main".to_owned()])),
             limits: Vec::new(),
             by_segments: true,
             from: DbMicros::new(1),
@@ -307,11 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn default_provider_also_serves_campaigns_without_one() {
+    fn provider_serves_its_campaigns_and_routes_and_as_default_the_rest() {
         for is_default in [false, true] {
             let claim = claim(is_default);
-            let serves = [None, Some("world"), Some("other")].map(|name| claim.serves(name));
-            assert_eq!(serves, [is_default, true, false]);
+            let names = [None, Some("world"), Some("main"), Some("other")];
+            let serves = names.map(|name| claim.serves(name));
+            assert_eq!(serves, [is_default, true, true, false]);
         }
     }
 

@@ -7,10 +7,13 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::Report;
+use super::cost::Part;
 use crate::text::{counted, duration, messages};
 
 /// Delivery times are rounded down to this.
 const SHORTEST: Duration = Duration::from_millis(100);
+/// The most outages that are shown one by one.
+const MAX_FAILOVERS: usize = 5;
 
 /// A fact about a campaign other than the states of its messages.
 #[derive(Serialize)]
@@ -25,11 +28,24 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut fact = |label, value: String, more: String| facts.push(Fact { label, value, more });
     let providers = &report.bill.providers;
-    let providers: Vec<&str> = providers.iter().map(|part| part.name.as_str()).collect();
+    let named = |part: &Part| match providers.len() {
+        1 => part.name.clone(),
+        _ => format!("{} {}", part.name, messages(part.sent)),
+    };
+    let providers: Vec<String> = providers.iter().map(named).collect();
     if !providers.is_empty() {
         let sender = report.sender.as_ref();
         let more = sender.map_or(String::new(), |sender| format!("sender {sender}"));
         fact("provider", providers.join(", "), more);
+    }
+    for (at, moved) in report.failovers.iter().enumerate() {
+        if at == MAX_FAILOVERS {
+            let more = counted((report.failovers.len() - at) as u64, "more outage");
+            fact("", more, String::new());
+            break;
+        }
+        let (text, span) = moved.describe(&report.local);
+        fact("fallback", text, span);
     }
     if report.segments > 0 {
         let alphabets = report.alphabets;

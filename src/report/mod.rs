@@ -9,6 +9,7 @@ mod histogram;
 mod html;
 mod json;
 mod local;
+mod moved;
 mod reason;
 mod status;
 mod text;
@@ -42,6 +43,7 @@ pub use html::{
     Chart, ChartEvent, DeliveryShare, STYLE, Sections, StateShare, delivery, environment, states,
 };
 pub use local::LocalTime;
+pub use moved::MovedMessages;
 pub(crate) use reason::plain_reason;
 pub use status::{CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text};
 pub use text::summaries_text;
@@ -240,6 +242,8 @@ pub struct Report {
     /// Of the messages that were not purged.
     #[serde(flatten)]
     pub bill: Bill,
+    /// What went to another provider than its own.
+    pub failovers: Vec<MovedMessages>,
     /// The sender in the campaign's settings.
     pub sender: Option<String>,
     /// The template of the most messages, or the text of the first of them, of a single campaign that is not masked.
@@ -358,6 +362,7 @@ impl Report {
             segments: sent.facts.segments,
             repeated: sent.facts.repeated,
             bill,
+            failovers: MovedMessages::of(store.failovers(filter).await?),
             sender: only.and_then(|campaign| campaign.sender.clone()),
             text: text.filter(|_| only.is_some() && !options.mask),
             alphabets: Alphabets {

@@ -67,6 +67,7 @@ pub(super) fn report() -> Report {
             countries: vec![part("GB +44", 12_000, 12_974), part("CN +86", 32, 32)],
             providers: vec![part("cellar", 12_032, 13_006)],
         },
+        failovers: Vec::new(),
         sender: Some("ACME".to_owned()),
         lists: Lists {
             names: vec!["spring.csv".to_owned()],

@@ -9,7 +9,8 @@ use super::request::InFlight;
 use super::window::WindowState;
 use crate::limit::per_second;
 use crate::provider::Provider;
-use crate::senders::{Division, PoolSender, SenderPool, SendersOff};
+use crate::route::Division;
+use crate::senders::PoolSender;
 use crate::sms::{Class, Failure, LaneId, Outcome, Timestamp};
 use crate::store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign, QueuedLane};
 
@@ -24,7 +25,7 @@ pub(super) struct CampaignState {
     auto_pause: AutoPause,
     /// The parts of its queue: at least one.
     lanes: Vec<LaneState>,
-    /// Where its messages are divided among the senders of its provider.
+    /// Where its messages are divided among senders.
     division: Option<Arc<Division>>,
     /// Its window allows nothing before this.
     not_before: Timestamp,
@@ -49,15 +50,36 @@ pub(super) struct LaneState {
     from: Option<String>,
     /// The same, if it has limits or pauses of its own.
     pub(super) sender: Option<Arc<PoolSender>>,
-    /// Its messages are to be moved to the lanes of their senders.
-    pub(super) is_divided: bool,
+    /// Its messages are not sent, but moved to the lanes of other senders.
+    pub(super) moves: Option<Moves>,
     /// When its next message is due, as far as is known; `None`: it has no ready message.
     due_at: Option<Timestamp>,
     /// The limits of its campaign or its sender allow nothing before this.
     not_before: Timestamp,
 }
 
+/// How many messages are moved out of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moves {
+    /// It is not divided, or its sender is switched off.
+    AtOnce,
+    /// Its provider is unavailable: only as many as are sent at once, because it may be available again soon.
+    AsOthersAreSent,
+}
+
 impl LaneState {
+    /// A lane that is sent by its provider; `None`: the part of the queue that is not divided.
+    fn new(queued: &QueuedCampaign, lane: Option<&QueuedLane>) -> Self {
+        Self {
+            number: lane.map_or(0, |lane| lane.number),
+            from: None,
+            sender: None,
+            moves: None,
+            due_at: lane.map_or(queued.ready_at, |lane| lane.ready_at),
+            not_before: Timestamp::default(),
+        }
+    }
+
     fn next_at(&self) -> Option<Timestamp> {
         self.due_at.map(|due_at| due_at.max(self.not_before))
     }
@@ -68,60 +90,71 @@ impl LaneState {
     }
 }
 
-/// How the messages of a campaign are divided among the senders of its provider.
-#[derive(Clone, Copy)]
-pub(super) struct SenderChoice<'a> {
-    pub(super) senders: Option<&'a Arc<SenderPool>>,
-    pub(super) off: &'a SendersOff,
+/// A campaign with messages, and how they are divided among senders.
+pub(super) struct Served {
+    pub(super) queued: QueuedCampaign,
+    pub(super) sent_by: SentBy,
 }
 
-impl SenderChoice<'_> {
-    /// The lanes of a campaign, and its division if its messages have no sender of their own.
-    fn lanes_of(self, queued: &QueuedCampaign) -> (Vec<LaneState>, Option<Arc<Division>>) {
-        let from = queued.campaign.sender.as_deref();
-        let own = |lane: Option<&QueuedLane>| LaneState {
-            number: lane.map_or(0, |lane| lane.number),
-            from: from.map(str::to_owned),
-            sender: from.and_then(|from| self.senders?.sender(from).cloned()),
-            is_divided: false,
-            due_at: lane.map_or(queued.ready_at, |lane| lane.ready_at),
-            not_before: Timestamp::default(),
-        };
-        let pool = self.senders.filter(|_| from.is_none());
+/// Who sends the messages of a campaign.
+#[derive(Clone)]
+pub(super) enum SentBy {
+    /// The campaign's sender, or that of its provider.
+    OneSender,
+    /// The senders of a route, each those of its lane; `None`: not all of them have lanes yet.
+    Route(Option<Arc<Division>>),
+}
+
+impl Served {
+    /// The lanes that a provider sends, and those whose messages it moves.
+    fn lanes(&self, provider: &Provider) -> Vec<LaneState> {
+        let queued = &self.queued;
         let undivided = [None].into_iter().chain(queued.lanes.iter().map(Some));
-        let Some(pool) = pool else {
-            return (undivided.map(own).collect(), None);
-        };
-        let of_pool = queued
-            .lanes
-            .iter()
-            .filter(|lane| lane.provider == pool.provider());
-        let numbers = of_pool
-            .map(|lane| (lane.sender.clone(), lane.number))
-            .collect();
-        let division = Division::new(Arc::clone(pool), &numbers, self.off).map(Arc::new);
-        let sender = |lane: &QueuedLane| {
-            let is_on = lane.provider == pool.provider()
-                && !self.off.contains(&lane.provider, &lane.sender);
-            pool.sender(&lane.sender).filter(|_| is_on)
-        };
-        let lanes = undivided.map(|lane| {
-            let sender = lane.and_then(sender);
-            LaneState {
-                from: sender.map(|sender| sender.from.to_string()),
-                sender: sender.cloned(),
-                is_divided: sender.is_none(),
-                ..own(lane)
+        let division = match &self.sent_by {
+            SentBy::Route(Some(division)) => division,
+            SentBy::Route(None) => return Vec::new(),
+            SentBy::OneSender => {
+                let from = queued.campaign.sender.as_deref();
+                let sender = from.and_then(|from| provider.senders()?.sender(from));
+                let of_campaign = |lane: Option<&QueuedLane>| LaneState {
+                    from: from.map(str::to_owned),
+                    sender: sender.cloned(),
+                    ..LaneState::new(queued, lane)
+                };
+                return undivided.map(of_campaign).collect();
             }
-        });
-        // Lanes that cannot be divided yet wait for the next reading.
-        let can_divide = division.is_some();
-        (
-            lanes
-                .filter(|lane| can_divide || !lane.is_divided)
-                .collect(),
-            division,
-        )
+        };
+        let name = provider.name();
+        let is_away = division.outage(name).is_some();
+        let lane = |lane: Option<&QueuedLane>| {
+            let owner = lane.and_then(|lane| division.owner(lane.number));
+            let state = LaneState::new(queued, lane);
+            match owner.filter(|owner| owner.is_on) {
+                Some(owner) if owner.provider == name => Some(LaneState {
+                    from: owner.from().map(str::to_owned),
+                    sender: owner.is_listed.then(|| Arc::clone(owner.sender)),
+                    ..state
+                }),
+                Some(owner) if owner.outage.is_none() => None,
+                _ if is_away => None,
+                Some(_) => Some(LaneState {
+                    moves: Some(Moves::AsOthersAreSent),
+                    ..state
+                }),
+                None => Some(LaneState {
+                    moves: Some(Moves::AtOnce),
+                    ..state
+                }),
+            }
+        };
+        undivided.filter_map(lane).collect()
+    }
+
+    fn division(&self) -> Option<&Arc<Division>> {
+        match &self.sent_by {
+            SentBy::Route(division) => division.as_ref(),
+            SentBy::OneSender => None,
+        }
     }
 }
 
@@ -130,17 +163,16 @@ pub(super) type Halt = (CampaignStatus, String);
 
 impl CampaignState {
     pub(super) fn new(
-        queued: QueuedCampaign,
-        pool: SenderChoice<'_>,
+        served: Served,
+        provider: &Provider,
         config: auto_pause::Config,
         now: Timestamp,
     ) -> Self {
-        let (lanes, division) = pool.lanes_of(&queued);
         Self {
-            campaign: queued.campaign,
             auto_pause: AutoPause::new(config),
-            lanes,
-            division,
+            lanes: served.lanes(provider),
+            division: served.division().cloned(),
+            campaign: served.queued.campaign,
             not_before: Timestamp::default(),
             seen_at: now,
             window: WindowState::default(),
@@ -163,9 +195,21 @@ impl CampaignState {
         self.division.as_ref()
     }
 
-    /// Its lanes, and whom their messages are sent by.
+    /// Whether another provider than this one can send its messages now.
+    pub(super) fn has_other_provider(&self, name: &str) -> bool {
+        let division = self.division.as_ref();
+        division.is_some_and(|division| division.has_other(name))
+    }
+
+    /// Whether it is sent by several providers, each a part of it.
+    pub(super) fn is_shared(&self) -> bool {
+        let division = self.division.as_ref();
+        division.is_some_and(|division| division.route().is_shared())
+    }
+
+    /// The lanes that this provider sends, and whom their messages are sent by.
     pub(super) fn lanes(&self) -> impl Iterator<Item = (LaneId, Option<&String>)> {
-        let lanes = self.lanes.iter();
+        let lanes = self.lanes.iter().filter(|lane| lane.moves.is_none());
         lanes.map(|lane| (self.lane_id(lane), lane.from.as_ref()))
     }
 
@@ -216,7 +260,7 @@ impl CampaignState {
         let sending = self
             .lanes
             .iter()
-            .filter(|lane| lane.due_at.is_some() && !lane.is_divided);
+            .filter(|lane| lane.due_at.is_some() && lane.moves.is_none());
         let by_senders = sending
             .map(LaneState::per_second)
             .reduce(|sum, rate| Some(sum? + rate?))
@@ -313,20 +357,16 @@ impl CampaignState {
     }
 
     /// Takes over what the database says of the campaign now.
-    pub(super) fn refresh(
-        &mut self,
-        queued: QueuedCampaign,
-        pool: SenderChoice<'_>,
-        now: Timestamp,
-    ) {
-        let (mut lanes, division) = pool.lanes_of(&queued);
+    pub(super) fn refresh(&mut self, served: Served, provider: &Provider, now: Timestamp) {
+        let mut lanes = served.lanes(provider);
         for lane in &mut lanes {
             let known = self.lanes.iter().find(|known| known.number == lane.number);
             if let Some(known) = known.filter(|known| known.sender == lane.sender) {
                 lane.not_before = known.not_before;
             }
         }
-        let campaign = queued.campaign;
+        let division = served.division().cloned();
+        let campaign = served.queued.campaign;
         let is_active_again = campaign.state == CampaignStatus::Active && !self.is_active();
         let is_changed = is_active_again || campaign.window != self.campaign.window;
         (self.campaign, self.lanes, self.division) = (campaign, lanes, division);

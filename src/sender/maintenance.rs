@@ -18,11 +18,10 @@ use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
-use crate::senders::{SenderPool, SendersOff};
+use crate::senders::{PoolSender, SendersOff};
 use crate::sms::Timestamp;
 use crate::store::{
-    Campaign, CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError,
-    StoreErrorKind,
+    CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
 };
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
@@ -211,14 +210,13 @@ impl Maintenance {
             campaign, lanes, ..
         } in &queued
         {
-            if let Some(pool) = self.pool_of(campaign) {
-                let mut senders = pool.senders().iter().map(|sender| &*sender.from);
-                let is_open = |from: &str| {
+            if let Some(route) = self.context.settings.route_of(campaign) {
+                let is_open = |(provider, sender): (&str, &Arc<PoolSender>)| {
                     let mut opened = lanes.iter();
-                    opened.any(|lane| lane.provider == pool.provider() && lane.sender == from)
+                    opened.any(|lane| lane.provider == provider && lane.sender == *sender.from)
                 };
-                if !senders.all(is_open) {
-                    store.open_lanes(campaign.id, pool).await?;
+                if !route.senders().all(is_open) {
+                    store.open_lanes(campaign.id, &route).await?;
                     are_opened = true;
                 }
             }
@@ -230,14 +228,6 @@ impl Maintenance {
             queued.retain(|queued| queued.campaign.name == *name);
         }
         Ok(queued)
-    }
-
-    /// The senders that the messages of a campaign are divided among.
-    fn pool_of(&self, campaign: &Campaign) -> Option<&SenderPool> {
-        let name = self.context.settings.provider_of(campaign)?;
-        let provider = self.providers.iter().find(|known| known.name() == name);
-        let pool = provider?.senders().map(AsRef::as_ref);
-        pool.filter(|_| campaign.sender.is_none())
     }
 
     /// Fails messages that expire before their window opens again. Returns whether there may be more.
@@ -333,29 +323,32 @@ impl Maintenance {
         let context = &self.context;
         let mut requeued = 0;
         for QueuedCampaign { campaign, .. } in queued.iter().filter(|queued| queued.has_unknown) {
-            let Some(provider) = context.settings.provider_of(campaign) else {
-                continue;
-            };
-            let mut providers = self.providers.iter();
-            let Some(provider) = providers.find(|known| known.name() == provider) else {
-                continue;
-            };
-            // A provider that can be asked is asked first.
-            let can_lookup = provider.capabilities().lookup.is_some();
-            if can_lookup || campaign.state != CampaignStatus::Active {
-                continue;
+            let names = context.settings.providers_of(campaign);
+            let is_shared = names.len() > 1;
+            for name in names {
+                let mut providers = self.providers.iter();
+                let Some(provider) = providers.find(|known| known.name() == name) else {
+                    continue;
+                };
+                // A provider that can be asked is asked first.
+                let can_lookup = provider.capabilities().lookup.is_some();
+                if can_lookup || campaign.state != CampaignStatus::Active {
+                    continue;
+                }
+                let now = context.clock.now();
+                let honoured = match context.resend_rule(provider) {
+                    ResendRule::Never => continue,
+                    ResendRule::Within(span) => Some((name, now.minus(span))),
+                    // Those of the other providers are not this one's.
+                    ResendRule::Always if is_shared => Some((name, Timestamp::default())),
+                    ResendRule::Always => None,
+                };
+                let max_attempts = context.settings.retry.max_attempts;
+                let store = context.database.reach().await?;
+                requeued += store
+                    .requeue_unknown(campaign.id, honoured, max_attempts, now)
+                    .await?;
             }
-            let now = context.clock.now();
-            let honoured = match context.resend_rule(provider) {
-                ResendRule::Never => continue,
-                ResendRule::Within(span) => Some((provider.name(), now.minus(span))),
-                ResendRule::Always => None,
-            };
-            let max_attempts = context.settings.retry.max_attempts;
-            let store = context.database.reach().await?;
-            requeued += store
-                .requeue_unknown(campaign.id, honoured, max_attempts, now)
-                .await?;
         }
         Ok(requeued)
     }

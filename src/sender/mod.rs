@@ -24,7 +24,7 @@ mod window;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ use crate::provider::client::{Client, ClientError};
 use crate::queue::retry;
 use crate::rate::Rates;
 use crate::receipts::{self, ReceiptPuller};
+use crate::route::Route;
 use crate::store::{Campaign, CampaignStatus, Store, StoreError};
 use clock::Clock;
 use database::Database;
@@ -91,8 +92,10 @@ pub struct Settings {
     pub retry: retry::Config,
     pub breaker: breaker::Config,
     pub auto_pause: AutoPauseConfig,
-    /// The provider of campaigns that name none.
+    /// The provider or route of campaigns that name none.
     pub default_provider: Option<String>,
+    /// By name. A provider with a pool of senders is a route, too.
+    pub routes: BTreeMap<String, Arc<Route>>,
     /// The region of phones without a country code, in rows that other programs inserted.
     pub default_region: Option<Region>,
     /// Rows that other programs inserted get no message in other countries.
@@ -186,6 +189,11 @@ pub enum SendError {
     )]
     SlowCommits { took: Duration, within: Duration },
     #[error(
+        "route `{route}` differs from that of worker {worker_id}, which is running: workers of one database need the same \
+         `[routes.{route}]`; stop that worker, or use its configuration"
+    )]
+    OtherRoute { route: String, worker_id: i64 },
+    #[error(
         "cannot write down which requests have started, and cannot remove the file that says so: {0}"
     )]
     Marks(String),
@@ -207,8 +215,14 @@ impl Sender {
     pub fn new(
         store: Store,
         providers: BTreeMap<String, Arc<Provider>>,
-        settings: Settings,
+        mut settings: Settings,
     ) -> Self {
+        for (name, provider) in &providers {
+            if let Some(pool) = provider.senders() {
+                let route = Arc::new(Route::of_pool(Arc::clone(pool)));
+                settings.routes.insert(name.clone(), route);
+            }
+        }
         Self {
             store,
             providers,
@@ -345,15 +359,16 @@ impl Sender {
             if !is_wanted || !queued.is_unfinished() || campaign.state != CampaignStatus::Active {
                 continue;
             }
-            match self.settings.provider_of(campaign) {
-                None => return Err(SendError::NoProvider(queued.campaign.name)),
-                Some(provider) if !self.providers.contains_key(provider) => {
-                    return Err(SendError::UnknownProvider {
-                        provider: provider.to_owned(),
-                        campaign: campaign.name.clone(),
-                    });
-                }
-                Some(_) => {}
+            let names = self.settings.providers_of(campaign);
+            if names.is_empty() {
+                return Err(SendError::NoProvider(queued.campaign.name));
+            }
+            let is_unknown = |name: &&&str| !self.providers.contains_key(**name);
+            if let Some(provider) = names.iter().find(is_unknown) {
+                return Err(SendError::UnknownProvider {
+                    provider: (*provider).to_owned(),
+                    campaign: campaign.name.clone(),
+                });
             }
         }
         Ok(())
@@ -371,10 +386,44 @@ impl Sender {
 }
 
 impl Settings {
+    /// The name of the provider or route of a campaign.
     fn provider_of<'a>(&'a self, campaign: &'a Campaign) -> Option<&'a str> {
         campaign
             .provider
             .as_deref()
             .or(self.default_provider.as_deref())
+    }
+
+    /// The names of the providers that send a campaign: its own, or those of its route.
+    fn providers_of<'a>(&'a self, campaign: &'a Campaign) -> Vec<&'a str> {
+        let name = self.provider_of(campaign);
+        match name.and_then(|name| self.routes.get(name)) {
+            Some(route) => route.providers().collect(),
+            None => name.into_iter().collect(),
+        }
+    }
+
+    /// The route of a campaign whose messages are divided among senders.
+    fn route_of(&self, campaign: &Campaign) -> Option<Arc<Route>> {
+        let route = self.routes.get(self.provider_of(campaign)?)?;
+        match &campaign.sender {
+            None => Some(Arc::clone(route)),
+            Some(_) if route.is_pool() => None,
+            Some(from) => Some(Arc::new(route.with_sender(from))),
+        }
+    }
+
+    /// The names of the routes that a provider is part of.
+    fn routes_of(&self, provider: &str) -> BTreeSet<String> {
+        let has = |route: &Route| route.providers().any(|name| name == provider);
+        let routes = self.routes.iter().filter(|(_, route)| has(route));
+        routes.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a provider sends campaigns that name none.
+    fn is_default(&self, provider: &str) -> bool {
+        self.default_provider
+            .as_ref()
+            .is_some_and(|name| name == provider || self.routes_of(provider).contains(name))
     }
 }

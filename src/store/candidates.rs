@@ -10,13 +10,14 @@ use diesel::QueryResult;
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch};
 use super::connection::Connection;
+use super::lanes::Failover;
 use super::limits::PermitEstimate;
 use super::recipients::Recipients;
 use super::suppression;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
-use crate::senders::Placement;
-use crate::sms::{Class, Failure, LaneId, Sms};
+use crate::route::{Division, Placement};
+use crate::sms::{Class, Failure, LaneId, Sms, Timestamp};
 
 /// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
 const MAX_NOT_SENT: usize = 1_000;
@@ -45,6 +46,21 @@ pub(super) struct LaneCandidates {
     pub(super) items: Vec<BatchItem<ClaimKey>>,
     /// There are no other candidates.
     pub(super) is_short: bool,
+}
+
+/// A message that is moved from its lane to another, if that is because its provider is unavailable.
+fn failover(division: &Division, from: LaneId, lane: i32, now: Timestamp) -> Option<Failover> {
+    let (owner, fallback) = (division.owner(from.lane)?, division.owner(lane)?);
+    let outage = owner.outage?;
+    Some(Failover {
+        campaign_id: from.campaign_id,
+        provider: owner.provider.to_owned(),
+        fallback: fallback.provider.to_owned(),
+        since: outage.since,
+        last_at: now,
+        reason: outage.reason.clone(),
+        messages: 1,
+    })
 }
 
 /// Finds candidates for all providers of a commit, which may claim from the same campaign.
@@ -81,7 +97,7 @@ impl Search<'_> {
                 continue;
             }
             if lane.is_divided {
-                self.divide(connection, lane.id, &claim.provider, &mut found)
+                self.divide(connection, lane, &claim.provider, &mut found)
                     .await?;
                 continue;
             }
@@ -106,14 +122,17 @@ impl Search<'_> {
         Ok(found)
     }
 
-    /// Moves the next messages of a lane to the lanes of their senders. Messages that no sender sends fail.
+    /// Moves the next messages of a lane to the lanes of their senders: it is not divided, or its sender is switched off,
+    /// or its provider is unavailable. Messages that no sender sends fail. A message that a provider may have accepted
+    /// stays with that provider.
     async fn divide(
         &mut self,
         connection: &mut Connection,
-        id: LaneId,
+        lane: &LaneClaim,
         provider: &str,
         found: &mut Candidates,
     ) -> QueryResult<()> {
+        let id = lane.id;
         let divisions = &self.batch.admission.divisions;
         let Some(division) = divisions.get(&id.campaign_id).map(Arc::clone) else {
             return Ok(());
@@ -122,10 +141,10 @@ impl Search<'_> {
             lane: id,
             now: self.batch.now,
             after: self.locked.get(&id).copied(),
-            count: MAX_DIVIDED,
+            count: lane.max_messages.min(MAX_DIVIDED),
         };
         let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
-        if rows.len() < MAX_DIVIDED as usize {
+        if rows.len() < wanted.count as usize {
             found.exhausted.push(id);
         }
         if let Some(key) = rows.iter().map(Candidate::key).max() {
@@ -133,7 +152,9 @@ impl Search<'_> {
             found.read.insert(id, key);
         }
         for row in rows {
-            let (_, sms, admission) = self.admit(row, provider);
+            let bound = row.bound_to().map(str::to_owned);
+            let of = bound.as_deref().unwrap_or(provider);
+            let (_, sms, admission) = self.admit(row, of);
             let phone = match admission {
                 Admission::Send { phone, .. } | Admission::Wait { phone, .. } => phone,
                 Admission::Fail(failure) => {
@@ -143,20 +164,26 @@ impl Search<'_> {
                 }
             };
             self.writes.rewrite_phone(&sms, &phone);
-            let placement = division.lane_of(phone.as_str());
+            let placement = match &bound {
+                Some(provider) => division.lane_at(provider, phone.as_str()),
+                None => division.lane_of(phone.as_str()),
+            };
             if let Some(lane) = placement
                 .map(Placement::lane)
                 .filter(|lane| *lane != id.lane)
             {
                 self.writes.move_to(lane, sms.id);
                 found.divided.insert(LaneId { lane, ..id });
+                if let Some(moved) = failover(&division, id, lane, self.batch.now) {
+                    self.writes.count_failover(moved);
+                }
             } else if placement.is_some() {
-                // All its senders are switched off.
+                // All its senders are switched off, or it waits for its provider.
                 let until = self.batch.now.plus(SWITCHED_OFF);
                 self.not_sent(&sms, Transition::wait_until(until));
             } else {
                 found.refused += 1;
-                let why = division.no_sender(phone.as_str());
+                let why = division.route().no_sender(phone.as_str());
                 let failure = Failure::new(Class::Recipient, why);
                 self.not_sent(&sms, Transition::NotAdmitted(failure));
             }
@@ -252,7 +279,7 @@ impl Search<'_> {
             let CommitBatch { now, tolerance, .. } = *self.batch;
             self.batch
                 .admission
-                .admit(&sms, is_imported, now, tolerance.total)
+                .admit((&sms, provider), is_imported, now, tolerance.total)
         };
         (key, sms, admission)
     }

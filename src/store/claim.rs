@@ -13,6 +13,7 @@ use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
+use super::lanes::Failover;
 use super::schema::{sms, worker};
 use super::settle;
 use super::transitions::in_state;
@@ -114,6 +115,13 @@ impl Candidate {
 
     pub(super) fn is_imported(&self) -> bool {
         self.import_id.is_some()
+    }
+
+    /// The only provider that may have accepted it, and no other may get it. `None`: any may.
+    pub(super) fn bound_to(&self) -> Option<&str> {
+        let bound = self.in_doubt && !self.resend_approved;
+        let tried = self.claimed_provider.as_deref().filter(|_| bound)?;
+        (tried != SEVERAL).then_some(tried)
     }
 
     pub(super) fn is_garbled(&self) -> bool {
@@ -249,6 +257,8 @@ pub(super) struct ClaimWrites {
     rewritten: Vec<Sms>,
     /// Messages that are moved to another lane, by its number.
     moved: BTreeMap<i32, Vec<i64>>,
+    /// Those of them that go to another provider.
+    failovers: Vec<Failover>,
 }
 
 impl ClaimWrites {
@@ -259,6 +269,7 @@ impl ClaimWrites {
             not_sent: Vec::new(),
             rewritten: Vec::new(),
             moved: BTreeMap::new(),
+            failovers: Vec::new(),
         }
     }
 
@@ -271,6 +282,18 @@ impl ClaimWrites {
     /// Moves a message that is locked to another lane of its campaign.
     pub(super) fn move_to(&mut self, lane: i32, id: i64) {
         self.moved.entry(lane).or_default().push(id);
+    }
+
+    /// Counts a message that goes to another provider, because its own is unavailable.
+    pub(super) fn count_failover(&mut self, moved: Failover) {
+        let is_same = |known: &&mut Failover| {
+            let owner = (known.campaign_id, &known.provider, &known.fallback);
+            owner == (moved.campaign_id, &moved.provider, &moved.fallback)
+        };
+        match self.failovers.iter_mut().find(is_same) {
+            Some(known) => known.messages += moved.messages,
+            None => self.failovers.push(moved),
+        }
     }
 
     /// Stores the normalised phone.
@@ -316,6 +339,10 @@ impl ClaimWrites {
                 )
                 .execute(conn))?;
             }
+        }
+        self.failovers.sort_unstable();
+        for failover in &self.failovers {
+            failover.store(connection).await?;
         }
         settle::settle_all(connection, &self.not_sent, &HashMap::new(), batch.now).await?;
         Ok(())

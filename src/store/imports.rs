@@ -4,7 +4,7 @@ use super::connection::prelude::*;
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{ImportStore, StoreError, StoreErrorKind, positive, settle, signed};
-use crate::senders::{Division, Placement};
+use crate::route::{Division, Placement};
 use crate::sms::{NewSms, Timestamp};
 use crate::window::SendWindow;
 

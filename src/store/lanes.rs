@@ -1,18 +1,17 @@
 //! The parts of campaigns' queues: each is sent by one sender of a provider. And the senders that an operator switched
 //! off.
 
-use std::collections::BTreeMap;
-
 use diesel::dsl::count_star;
-use diesel::{QueryResult, delete};
+use diesel::{QueryResult, delete, update};
 
 use super::connection::prelude::*;
 use super::connection::{
     Connection, audited, insert_new, querying, reading, transaction, with_conn,
 };
-use super::schema::{lane, sender_off, sms};
-use super::{Audited, Store, StoreError, positive};
-use crate::senders::{SenderPool, SendersOff};
+use super::schema::{failover, lane, sender_off, sms};
+use super::{Audited, CampaignFilter, Store, StoreError, positive};
+use crate::route::{LaneNumbers, Route};
+use crate::senders::SendersOff;
 use crate::sms::{LaneId, State, Timestamp};
 
 /// The lanes of a campaign, with the part that is not divided first.
@@ -31,7 +30,54 @@ pub(super) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> 
     with_conn!(connection, |conn| delete(lane::table)
         .filter(lane::campaign_id.eq(campaign_id))
         .execute(conn))?;
+    with_conn!(connection, |conn| delete(failover::table)
+        .filter(failover::campaign_id.eq(campaign_id))
+        .execute(conn))?;
     Ok(())
+}
+
+/// Messages of a campaign that went to another provider, because theirs was unavailable, as one worker saw it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Queryable, Selectable)]
+#[diesel(table_name = failover)]
+pub struct Failover {
+    pub campaign_id: i64,
+    pub provider: String,
+    pub fallback: String,
+    /// When the provider became unavailable.
+    pub since: Timestamp,
+    /// When the last message was moved.
+    pub last_at: Timestamp,
+    pub reason: String,
+    pub messages: i64,
+}
+
+impl Failover {
+    /// Adds these messages to the ones that were moved before in this outage.
+    pub(super) async fn store(&self, connection: &mut Connection) -> QueryResult<()> {
+        let key = (
+            self.campaign_id,
+            self.provider.as_str(),
+            self.fallback.as_str(),
+            self.since.as_millis(),
+        );
+        let row = [(
+            failover::campaign_id.eq(self.campaign_id),
+            failover::provider.eq(self.provider.clone()),
+            failover::fallback.eq(self.fallback.clone()),
+            failover::since.eq(self.since.as_millis()),
+            failover::last_at.eq(self.last_at.as_millis()),
+            failover::reason.eq(self.reason.clone()),
+        )];
+        insert_new!(connection, failover::table, &row)?;
+        with_conn!(connection, |conn| update(failover::table.find(key))
+            .set((
+                failover::last_at.eq(self.last_at.as_millis()),
+                failover::reason.eq(&self.reason),
+                failover::messages.eq(failover::messages + self.messages),
+            ))
+            .execute(conn))?;
+        Ok(())
+    }
 }
 
 /// The messages of a campaign that wait for one sender.
@@ -89,53 +135,51 @@ impl Store {
         Ok(rows.into_iter().map(queue).collect())
     }
 
-    /// The numbers of the lanes of a pool's senders in a campaign, by sender. Creates those that do not exist.
+    /// The numbers of the lanes of a campaign, by provider and sender. Creates those that the route needs.
     pub async fn open_lanes(
         &self,
         campaign_id: i64,
-        pool: &SenderPool,
-    ) -> Result<BTreeMap<String, i32>, StoreError> {
-        let senders: Vec<&str> = pool.senders().iter().map(|sender| &*sender.from).collect();
+        route: &Route,
+    ) -> Result<LaneNumbers, StoreError> {
+        let senders: Vec<(String, String)> = route
+            .senders()
+            .map(|(provider, sender)| (provider.to_owned(), sender.from.to_string()))
+            .collect();
         transaction!(self, |connection| async {
             let known = numbers(connection, campaign_id).await?;
-            let of_provider = |known: Vec<(i32, String, String)>| -> BTreeMap<String, i32> {
-                let own = known
-                    .into_iter()
-                    .filter(|(_, name, _)| name == pool.provider());
-                own.map(|(number, _, sender)| (sender, number)).collect()
-            };
-            let next = known
-                .iter()
-                .map(|(number, ..)| number + 1)
-                .max()
-                .unwrap_or(1);
-            let existing = of_provider(known);
-            let missing = senders
-                .iter()
-                .filter(|sender| !existing.contains_key(**sender));
+            let next = known.values().map(|number| number + 1).max().unwrap_or(1);
+            let missing = senders.iter().filter(|owner| !known.contains_key(*owner));
             let rows: Vec<_> = (next..)
                 .zip(missing)
-                .map(|(number, sender)| {
+                .map(|(number, (provider, sender))| {
                     (
                         lane::campaign_id.eq(campaign_id),
                         lane::number.eq(number),
-                        lane::provider.eq(pool.provider().to_owned()),
-                        lane::sender.eq((*sender).to_owned()),
+                        lane::provider.eq(provider.clone()),
+                        lane::sender.eq(sender.clone()),
                     )
                 })
                 .collect();
             if rows.is_empty() {
-                return Ok(existing);
+                return Ok(known);
             }
             // Another process may add lanes with the same numbers at the same time: then its own are missing below.
             insert_new!(connection, lane::table, &rows)?;
-            let all = of_provider(numbers(connection, campaign_id).await?);
-            if senders.iter().all(|sender| all.contains_key(*sender)) {
+            let all = numbers(connection, campaign_id).await?;
+            if senders.iter().all(|owner| all.contains_key(owner)) {
                 Ok(all)
             } else {
                 Err(super::connection::conflict("another process added lanes"))
             }
         })
+    }
+
+    /// The messages of campaigns that went to other providers.
+    pub async fn failovers(&self, filter: CampaignFilter) -> Result<Vec<Failover>, StoreError> {
+        reading!(self, |conn| failover::table
+            .filter(filter.on(failover::campaign_id))
+            .select(Failover::as_select())
+            .load(conn))
     }
 
     /// The senders that are switched off, with their providers.
@@ -175,13 +219,12 @@ impl Store {
     }
 }
 
-/// Number, provider and sender of the lanes of a campaign.
-async fn numbers(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<Vec<(i32, String, String)>> {
-    with_conn!(connection, |conn| lane::table
+/// The numbers of the lanes of a campaign.
+async fn numbers(connection: &mut Connection, campaign_id: i64) -> QueryResult<LaneNumbers> {
+    let rows: Vec<(i32, String, String)> = with_conn!(connection, |conn| lane::table
         .filter(lane::campaign_id.eq(campaign_id))
         .select((lane::number, lane::provider, lane::sender))
-        .load(conn))
+        .load(conn))?;
+    let owner = |(number, provider, sender)| ((provider, sender), number);
+    Ok(rows.into_iter().map(owner).collect())
 }

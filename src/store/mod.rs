@@ -68,7 +68,7 @@ pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use imports::{ImportBatch, ImportTexts};
 pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
-pub use lanes::SenderQueue;
+pub use lanes::{Failover, SenderQueue};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use queue_state::{QueuedCampaign, QueuedLane};

@@ -96,6 +96,18 @@ diesel::table! {
 }
 
 diesel::table! {
+    failover (campaign_id, provider, fallback, since) {
+        campaign_id -> BigInt,
+        provider -> Text,
+        fallback -> Text,
+        since -> BigInt,
+        last_at -> BigInt,
+        reason -> Text,
+        messages -> BigInt,
+    }
+}
+
+diesel::table! {
     sender_off (provider, sender) {
         provider -> Text,
         sender -> Text,

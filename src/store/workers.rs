@@ -1,6 +1,7 @@
 //! Workers: their rows and heartbeats, and the messages of dead workers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use diesel::{QueryResult, delete, update};
 
@@ -9,7 +10,8 @@ use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
 };
 use super::schema::{sms, worker};
-use super::{CampaignFilter, Orphans, StoreError, WorkerStore, settle};
+use super::{CampaignFilter, Orphans, StoreError, WorkerStore, positive, settle};
+use crate::limit::DeclaredLimits;
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
 
@@ -84,6 +86,42 @@ impl WorkerStore<'_> {
             .order(worker::id)
             .select(Worker::as_select())
             .load(conn))
+    }
+
+    /// Declares the routes of a worker by their names. Returns the first one that a living worker declares otherwise, and
+    /// that worker's id.
+    pub async fn declare_routes(
+        self,
+        worker_id: i64,
+        routes: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<Option<(String, i64)>, StoreError> {
+        type Row = (i64, String, Timestamp, i64);
+        let read = async || -> Result<Option<DeclaredLimits>, StoreError> {
+            let rows: Vec<Row> = reading!(self, |conn| worker::table
+                .select((
+                    worker::id,
+                    worker::limits,
+                    worker::heartbeat_at,
+                    worker::lease_ms
+                ))
+                .load(conn))?;
+            let is_alive = |(id, _, heartbeat_at, lease_ms): &Row| {
+                let lease = Duration::from_millis(positive(*lease_ms));
+                *id == worker_id || now.since(*heartbeat_at) <= lease
+            };
+            let living = rows.into_iter().filter(is_alive);
+            let limits = living.map(|(id, limits, ..)| (id, limits));
+            Ok(DeclaredLimits::of(limits.collect(), worker_id))
+        };
+        let own = read().await?;
+        if let Some(limits) = own.and_then(|mut own| own.declare_routes(routes)) {
+            writing!(self, |conn| update(worker::table.find(worker_id))
+                .set(worker::limits.eq(&limits))
+                .execute(conn))?;
+        }
+        // Of two that start at the same time, one at least sees the other.
+        Ok(read().await?.and_then(|all| all.other_route(routes)))
     }
 
     /// The messages that a worker is sending, by the claims that are committed.

@@ -36,6 +36,7 @@ mod receipts;
 mod redis;
 mod reimport;
 mod reports;
+mod routes;
 mod schedule;
 mod senders;
 mod serve;

@@ -98,8 +98,8 @@ pub(in crate::commands) struct List {
     /// Columns that identify a duplicate row, with commas, or `none` [default: phone]
     #[arg(long, value_name = "COLUMN,…|none")]
     pub(super) unique: Option<Unique>,
-    /// The provider that sends the campaign [default: setting `default_provider`]
-    #[arg(long, value_name = "NAME")]
+    /// The provider or route that sends the campaign [default: setting `default_provider`]
+    #[arg(long, visible_alias = "route", value_name = "NAME")]
     pub(in crate::commands) provider: Option<String>,
     /// The sender that recipients see
     #[arg(long, value_name = "SENDER", value_parser = sender)]

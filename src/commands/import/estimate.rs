@@ -93,9 +93,9 @@ impl PreparedLists<'_> {
             Some(window) => window.open_between(starts_at, until),
             None => until.since(starts_at),
         });
-        let prices = options.prices(campaign);
-        let currency = prices.map(|prices| prices.currency.clone());
-        let price = |phone: &str| prices?.of(phone);
+        let prices = options.prices(campaign)?;
+        let currency = prices.currency();
+        let price = |phone: &str| prices.of(phone);
         let known = store.map(|store| (store, campaign));
         let progress = self.context.console.progress(None, "checking");
         let preview = plan
@@ -109,7 +109,9 @@ impl PreparedLists<'_> {
                 messages: preview.summary.accepted,
                 stats: preview.stats,
                 currency: currency.clone(),
-                pool: requirements.as_ref().and_then(|needed| needed.pool.clone()),
+                route: requirements
+                    .as_ref()
+                    .and_then(|needed| needed.route.clone()),
                 limits: limits(requirements, campaign),
                 open_for,
                 window,

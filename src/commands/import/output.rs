@@ -16,7 +16,7 @@ use crate::import::{
 use crate::operations::Imported;
 use crate::rate::Rate;
 use crate::report::shell_word;
-use crate::senders::SenderPool;
+use crate::route::{Route, RouteMember};
 use crate::store::Store;
 use crate::text::segments::Alphabet;
 use crate::text::{counted, duration, is_printable, messages, printable_line, smart};
@@ -360,7 +360,7 @@ fn sending(estimate: &Estimate) -> String {
         return format!("without a rate limit{window}");
     };
     let mut limits: Vec<String> = estimate.limits.iter().map(Rate::to_string).collect();
-    limits.extend(estimate.pool.as_ref().map(|pool| describe(pool)));
+    limits.extend(estimate.route.iter().map(|route| describe(route)));
     let alone = estimate
         .with_one_sender()
         .map(|alone| format!("; with one sender {}", duration(alone)));
@@ -374,14 +374,24 @@ fn sending(estimate: &Estimate) -> String {
     format!("about {span} at {limits}{window}{late}")
 }
 
-/// `50 senders at 2/s`, or `50 senders` if their limits differ.
-fn describe(pool: &SenderPool) -> String {
-    let senders = pool.senders();
-    let rates: BTreeSet<String> = senders
-        .iter()
-        .map(|sender| sender.rate.to_string())
+/// `50 senders at 2/s`, or `50 senders` if their limits differ; the providers of a route with several.
+fn describe(route: &Route) -> String {
+    if route.is_shared() {
+        let limited = |member: &RouteMember| {
+            let name = member.pool.provider();
+            match member.rates.0.as_slice() {
+                [] => format!("`{name}`"),
+                _ => format!("`{name}` at {}", member.rates),
+            }
+        };
+        let members: Vec<String> = route.members().iter().map(limited).collect();
+        return members.join(" and ");
+    }
+    let rates: BTreeSet<String> = route
+        .senders()
+        .map(|(_, sender)| sender.rate.to_string())
         .collect();
-    let count = counted(senders.len() as u64, "sender");
+    let count = counted(route.senders().count() as u64, "sender");
     match rates
         .first()
         .filter(|rate| rates.len() == 1 && !rate.is_empty())

@@ -3,7 +3,7 @@
 mod redact;
 mod test;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,11 +16,15 @@ use crate::exit::Exit;
 use crate::import::{ProviderRequirements, RowCheck};
 use crate::operations::{self, Requirements, unknown_provider};
 use crate::phone::Phone;
+use crate::prices::Prices;
 use crate::provider::{
     Capabilities, ContentMode, Message, Provider, PullShape, Reference, Webhook,
 };
+use crate::rate::Rates;
 use crate::report::shell_word;
+use crate::route::{Route, RouteConfig};
 use crate::sender::OnUnknown;
+use crate::sms::NewSms;
 use crate::text::{Hinted, duration};
 
 /// A placeholder as long as the references that messages get when they are claimed.
@@ -71,39 +75,109 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     Ok(Exit::Done)
 }
 
-/// What providers require of messages. Each is read once, without its secrets.
+/// What providers and routes require of messages. Each provider is read once, without its secrets.
 pub(super) fn requirements(
     sections: BTreeMap<String, toml::Table>,
+    (routes, prices): (BTreeMap<String, RouteConfig>, BTreeMap<String, Prices>),
     environment: Environment,
 ) -> Requirements {
     let known: Mutex<BTreeMap<String, Arc<Provider>>> = Mutex::default();
-    Arc::new(move |name, sender| {
+    let provider = move |name: &str| -> Result<Arc<Provider>, Hinted> {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        let provider = match (known.get(name), sections.get(name)) {
-            (Some(provider), _) => Arc::clone(provider),
+        match (known.get(name), sections.get(name)) {
+            (Some(provider), _) => Ok(Arc::clone(provider)),
             (None, Some(section)) => {
                 let provider =
                     redact::provider(name, section, &environment).map_err(Hinted::from)?;
                 let provider = Arc::new(provider);
                 known.insert(name.to_owned(), Arc::clone(&provider));
-                provider
+                Ok(provider)
             }
-            (None, None) => {
-                return Err(unknown_provider(name, sections.keys().map(String::as_str)));
-            }
-        };
+            (None, None) => Err(unknown_provider(name, sections.keys().map(String::as_str))),
+        }
+    };
+    Arc::new(move |name, sender| {
+        if let Some(config) = routes.get(name) {
+            return route_requirements((name, config), sender, &prices, &provider);
+        }
+        let provider = provider(name)?;
         let reads_columns = provider.reads_columns();
         let columns = provider.columns().into_iter().filter(|_| reads_columns);
         let template = provider.template_text().filter(|_| reads_columns);
         Ok(ProviderRequirements {
             provider: name.to_owned(),
             needs_sender: provider.needs_sender(),
-            pool: provider.senders().filter(|_| sender.is_none()).cloned(),
+            route: provider
+                .senders()
+                .filter(|_| sender.is_none())
+                .map(|pool| Arc::new(Route::of_pool(Arc::clone(pool)))),
             rates: provider.rates().clone(),
             columns: columns.map(str::to_owned).collect(),
             template: template.map(str::to_owned),
             check: reads_columns.then(|| row_check(provider, sender)),
         })
+    })
+}
+
+/// What a route requires: of each row, what the provider of its phone requires.
+fn route_requirements(
+    (name, config): (&str, &RouteConfig),
+    sender: Option<String>,
+    prices: &BTreeMap<String, Prices>,
+    provider: impl Fn(&str) -> Result<Arc<Provider>, Hinted>,
+) -> Result<ProviderRequirements, Hinted> {
+    let route = Route::new(name, config, |name| {
+        Ok::<_, Hinted>(provider(name)?.route_member(prices.get(name)))
+    })?;
+    let route = match &sender {
+        None => route,
+        Some(from) => {
+            if let Some(lacking) = route.without_sender(from) {
+                return Err(Hinted::new(
+                    format!(
+                        "provider `{lacking}` of route `{name}` does not list the sender `{from}`"
+                    ),
+                    format!("add it to `senders` in [providers.{lacking}], or omit `--from`"),
+                ));
+            }
+            route.with_sender(from)
+        }
+    };
+    let route = Arc::new(route);
+    let providers = route.providers().map(provider);
+    let providers = providers.collect::<Result<Vec<_>, Hinted>>()?;
+    let by_template = || providers.iter().filter(|provider| provider.reads_columns());
+    let columns: BTreeSet<String> = by_template()
+        .flat_map(|provider| provider.columns().into_iter().map(str::to_owned))
+        .collect();
+    let template = by_template().find_map(|provider| provider.template_text());
+    let needs_sender = sender.is_none() && providers.iter().any(|each| each.needs_sender());
+    let check = |provider: &Arc<Provider>| {
+        let provider = Arc::clone(provider);
+        provider
+            .reads_columns()
+            .then(|| row_check(provider, sender.clone()))
+    };
+    let checks: Vec<Option<RowCheck>> = providers.iter().map(check).collect();
+    let has_check = checks.iter().any(Option::is_some);
+    let of_home = {
+        let route = Arc::clone(&route);
+        move |row: &NewSms| {
+            let chosen = route.choose(&row.phone, |_, _| true);
+            match chosen.and_then(|(provider, _)| checks[provider].as_ref()) {
+                Some(check) => check(row),
+                None => Ok(None),
+            }
+        }
+    };
+    Ok(ProviderRequirements {
+        provider: name.to_owned(),
+        needs_sender,
+        rates: Rates::default(),
+        columns: columns.into_iter().collect(),
+        template: template.map(str::to_owned),
+        check: has_check.then(|| Arc::new(of_home) as RowCheck),
+        route: Some(route),
     })
 }
 

@@ -1,6 +1,7 @@
 //! `smsq providers test`: sends one real message, and prints request and response without secrets.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use crate::provider::{
     RequestContext,
 };
 use crate::receipt::{Receipt, ReceiptState};
-use crate::senders::no_sender;
+use crate::route::Route;
 use crate::sms::{Outcome, Timestamp};
 use crate::store::Access;
 use crate::text::duration;
@@ -74,8 +75,8 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let params = args.params.iter();
     let phone = context.phone(&args.to, args.region)?;
     let from = args.from.clone().or_else(|| provider.pool_sender(&phone));
-    if from.is_none() && provider.senders().is_some() {
-        let problem = no_sender(name, phone.as_str());
+    if let (None, Some(pool)) = (&from, provider.senders()) {
+        let problem = Route::of_pool(Arc::clone(pool)).no_sender(phone.as_str());
         return Err(with_hint(
             problem,
             "add one to `senders`, or name one with `--from`",

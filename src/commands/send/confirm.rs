@@ -6,6 +6,7 @@ use super::PreparedRun;
 use crate::commands::Context;
 use crate::commands::import::{self, SAMPLES};
 use crate::import::{Estimate, MessageStats, Sample, Schedule};
+use crate::operations::ListPrices;
 use crate::phone::Phone;
 use crate::sms::NewSms;
 use crate::store::Campaign;
@@ -43,17 +44,20 @@ async fn describe(
 ) -> anyhow::Result<String> {
     let (context, store, options) = (run.context, run.store, run.options);
     let provider = context.provider_of(campaign);
-    let prices = provider.and_then(|name| context.config.prices.get(name));
     let requirements = provider
         .map(|name| (context.list_settings().requirements)(name, campaign.sender.clone()))
         .transpose()?;
     let check = requirements
         .as_ref()
         .and_then(|needed| needed.check.as_ref());
-    let pool = requirements.as_ref().and_then(|needed| needed.pool.clone());
+    let all = &context.config.prices;
+    let route = requirements
+        .as_ref()
+        .and_then(|needed| needed.route.clone());
+    let prices = ListPrices::new(all, provider.map(String::as_str), route.clone());
     let to_read = count.min(MAX_READ);
     let progress = context.console.progress(Some(to_read), "reading");
-    let mut stats = MessageStats::new(SAMPLES).with_pool(pool.clone());
+    let mut stats = MessageStats::new(SAMPLES).with_route(route.clone());
     let mut queue = store.report().queue(campaign.id).await?;
     let (mut read, mut suppressed) = (0, 0);
     while read < to_read {
@@ -76,7 +80,7 @@ async fn describe(
             }
             let shown = check.and_then(|check| check(&row).ok().flatten());
             let shown = shown.unwrap_or(row.content);
-            let price = prices.and_then(|prices| prices.of(&row.phone));
+            let price = prices.of(&row.phone);
             let sample = Sample {
                 line: None,
                 segments: segments::count(&shown),
@@ -92,8 +96,13 @@ async fn describe(
     stats.saving = 0;
     let now = store.now().await?;
     let mut text = format!(
-        "campaign `{}` by provider `{}`\n",
+        "campaign `{}` by {} `{}`\n",
         campaign.name,
+        if provider.is_some_and(|name| context.config.routes.contains_key(name)) {
+            "route"
+        } else {
+            "provider"
+        },
         provider.map_or("", String::as_str)
     );
     import::write_row(&mut text, "would send", HumanCount(count - suppressed));
@@ -114,9 +123,9 @@ async fn describe(
     let estimate = Estimate {
         messages: count - suppressed,
         stats,
-        currency: prices.map(|prices| prices.currency.clone()),
+        currency: prices.currency(),
         limits,
-        pool,
+        route,
         open_for: None,
         window: campaign.window.clone(),
         starts_at: now,

@@ -23,9 +23,11 @@ use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::metrics::Metrics;
-use crate::operations::limit;
+use crate::operations::{self, limit};
+use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::report::{CampaignSummary, rate, shell_word};
+use crate::route::{Route, RouteConfig};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
 use crate::service_manager::ServiceManager;
 use crate::store::report::Totals;
@@ -176,7 +178,7 @@ impl<'a> PreparedRun<'a> {
         options: &'a SendOptions<'a>,
     ) -> anyhow::Result<Self> {
         let (campaigns, idle) = campaigns(context, store, options).await?;
-        let sender = sender(context, store, options, &campaigns)?;
+        let sender = sender(context, store, options, &campaigns).await?;
         Ok(Self {
             context,
             store,
@@ -543,7 +545,7 @@ async fn announce(
     Ok(())
 }
 
-fn sender(
+async fn sender(
     context: &Context,
     store: &Store,
     options: &SendOptions<'_>,
@@ -563,9 +565,10 @@ fn sender(
             sent.push((name, campaign));
         }
     }
-    let mut needed: BTreeSet<&str> = sent.iter().map(|(name, _)| *name).collect();
+    let names = sent.iter().map(|(name, _)| *name);
+    let mut needed: BTreeSet<&str> = names.flat_map(|name| config.providers_of(name)).collect();
     if options.follow {
-        needed.insert(default_provider(context)?);
+        needed.extend(config.providers_of(default_provider(context)?));
     }
     let mut providers = BTreeMap::new();
     for name in needed {
@@ -578,7 +581,8 @@ fn sender(
         return Err(error);
     }
     let has_sender = |name: &str, campaign: &Campaign| {
-        campaign.sender.is_some() || !providers[name].needs_sender()
+        let needs = |name: &&str| providers[*name].needs_sender();
+        campaign.sender.is_some() || !config.providers_of(name).iter().any(needs)
     };
     let can_send = options.follow
         || sent
@@ -606,7 +610,24 @@ fn sender(
             providers.insert(name.clone(), provider);
         }
     }
+    // Only those whose providers are all known.
+    let route = |(name, route): (&String, &RouteConfig)| {
+        let member = |name: &str| {
+            let provider: Option<&Arc<Provider>> = providers.get(name);
+            let prices = config.prices.get(name);
+            provider
+                .map(|provider| provider.route_member(prices))
+                .ok_or(())
+        };
+        let route = Route::new(name, route, member).ok()?;
+        Some((name.clone(), Arc::new(route)))
+    };
+    let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
+    for (name, route) in config.routes.iter().filter_map(route) {
+        routes.insert(name, operations::informed(route, store).await?);
+    }
     let settings = Settings {
+        routes,
         sender: config.sender.clone(),
         retry: config.retry.clone(),
         breaker: config.circuit_breaker.clone(),

@@ -6,22 +6,30 @@ use std::sync::Arc;
 use super::{Dispatcher, changes_campaigns};
 use crate::phone::Dialling;
 use crate::provider::ContentMode;
-use crate::queue::admission::AdmissionRules;
+use crate::queue::admission::{AdmissionRules, ProviderRules};
+use crate::route::Division;
+use crate::sender::campaign_state::{SentBy, Served};
 use crate::sender::maintenance::DatabaseSnapshot;
+use crate::senders::SendersOff;
 use crate::store::{Campaign, CampaignStatus, QueuedCampaign};
 
 impl Dispatcher {
     /// Takes over what the database says of campaigns and providers.
     pub(super) fn take_snapshot(&mut self, snapshot: &DatabaseSnapshot) {
         let (now, tolerance) = (self.context.clock.now(), self.timing.tolerance);
-        let mut served: Vec<Vec<QueuedCampaign>> = vec![Vec::new(); self.providers.len()];
+        let mut served: Vec<Vec<Served>> = self.providers.iter().map(|_| Vec::new()).collect();
         let mut unserved = Vec::new();
         for queued in &snapshot.queued {
-            let provider = self.context.settings.provider_of(&queued.campaign);
-            match provider.and_then(|name| self.provider_index(name)) {
-                Some(index) => served[index].push(queued.clone()),
-                None if queued.is_unfinished() => unserved.push(queued.campaign.clone()),
-                None => {}
+            let providers = self.providers_of(&queued.campaign);
+            if providers.is_empty() && queued.is_unfinished() {
+                unserved.push(queued.campaign.clone());
+            }
+            let sent_by = self.sent_by(queued, &snapshot.senders_off);
+            for index in providers {
+                served[index].push(Served {
+                    queued: queued.clone(),
+                    sent_by: sent_by.clone(),
+                });
             }
         }
         let all: HashSet<i64> = snapshot
@@ -38,9 +46,8 @@ impl Dispatcher {
             ..AdmissionRules::default()
         };
         for (state, served) in self.providers.iter_mut().zip(served) {
-            let ids: Vec<i64> = served.iter().map(|queued| queued.campaign.id).collect();
-            let (off, auto_pause) = (&snapshot.senders_off, self.context.settings.auto_pause);
-            state.refresh_campaigns(served, &all, off, auto_pause, now);
+            let auto_pause = self.context.settings.auto_pause;
+            state.refresh_campaigns(served, &all, auto_pause, now);
             for campaign in state.campaigns_mut() {
                 campaign.check_window(now, tolerance);
                 if let Some(division) = campaign.division() {
@@ -51,14 +58,13 @@ impl Dispatcher {
                     admission.windows.insert(campaign.id(), window.clone());
                 }
             }
-            let resends = self.context.resend_rule(state.provider());
-            admission
-                .resends
-                .extend(ids.iter().map(|id| (*id, resends)));
-            if state.provider().capabilities().sends == ContentMode::Template {
-                admission.by_template.extend(ids);
-            }
-            let name = state.provider().name();
+            let provider = state.provider();
+            let rules = ProviderRules {
+                resends: self.context.resend_rule(provider),
+                by_template: provider.capabilities().sends == ContentMode::Template,
+            };
+            let name = provider.name();
+            admission.providers.insert(name.to_owned(), rules);
             let mut own = snapshot
                 .pauses
                 .iter()
@@ -71,6 +77,32 @@ impl Dispatcher {
         if self.check_quiet(snapshot) {
             self.lookups.start(&self.providers, &mut self.tasks);
         }
+    }
+
+    /// The providers that send a campaign, by their indices: its own, or those of its route.
+    pub(super) fn providers_of(&self, campaign: &Campaign) -> Vec<usize> {
+        let names = self.context.settings.providers_of(campaign);
+        let indices = names.into_iter().map(|name| self.provider_index(name));
+        indices.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// Who sends the messages of a campaign, with the providers that are unavailable now.
+    fn sent_by(&self, queued: &QueuedCampaign, off: &SendersOff) -> SentBy {
+        let Some(route) = self.context.settings.route_of(&queued.campaign) else {
+            return SentBy::OneSender;
+        };
+        let numbers = queued.lanes.iter().map(|lane| {
+            let owner = (lane.provider.clone(), lane.sender.clone());
+            (owner, lane.number)
+        });
+        let (now, patience) = (self.context.clock.now(), route.fallback_after());
+        let division = Division::new(route, &numbers.collect(), off).map(|division| {
+            division.with_outages(|name| {
+                let state = &self.providers[self.provider_index(name)?];
+                state.outage(now, patience)
+            })
+        });
+        SentBy::Route(division.map(Arc::new))
     }
 
     fn take_unserved(&mut self, unserved: Vec<Campaign>) {
@@ -87,7 +119,7 @@ impl Dispatcher {
     pub(super) fn why_unserved(&self, campaign: &Campaign) -> String {
         match self.context.settings.provider_of(campaign) {
             Some(provider) => {
-                format!("this worker started without its provider `{provider}`")
+                format!("this worker started without its provider or route `{provider}`")
             }
             None => "it has no provider, and there is no `default_provider`".to_owned(),
         }

@@ -167,20 +167,27 @@ impl Dispatcher {
                 halted.extend(halt_of(campaign));
                 continue;
             }
-            let provider = self.context.settings.provider_of(campaign);
-            let Some(index) = provider.and_then(|name| self.provider_index(name)) else {
+            let providers = self.providers_of(campaign);
+            if providers.is_empty() {
                 halted.push((campaign.name.clone(), self.why_unserved(campaign)));
                 continue;
-            };
-            let provider = &self.providers[index];
-            let mut states = provider.campaigns().iter();
-            let state = states.find(|state| state.id() == campaign.id)?;
-            let until = state
-                .idle_until(now, patience)
-                .map(|until| state.shown(until))
-                .or_else(|| provider.paused_beyond(now, patience))
-                .filter(|_| !self.context.settings.wait && !queued.is_sending)?;
-            waiting.push((campaign.name.clone(), until));
+            }
+            if self.context.settings.wait || queued.is_sending {
+                return None;
+            }
+            // Of several providers, those that have some of its messages.
+            let mut until = None;
+            for index in providers {
+                let provider = &self.providers[index];
+                let mut states = provider.campaigns().iter();
+                let state = states.find(|state| state.id() == campaign.id)?;
+                if state.has_work() || !state.is_shared() {
+                    let idle = state.idle_until(now, patience);
+                    let idle = idle.map(|until| state.shown(until));
+                    until = Some(idle.or_else(|| provider.paused_beyond(now, patience))?);
+                }
+            }
+            waiting.push((campaign.name.clone(), until?));
         }
         Some(if !halted.is_empty() {
             Ended::Halted(halted)

@@ -9,6 +9,7 @@ mod results;
 mod telemetry;
 mod timing;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -175,9 +176,39 @@ impl Dispatcher {
             .reclaim_without_worker(context.clock.now())
             .await?;
         let snapshot = maintenance.read(true).await?;
+        dispatcher.declare_routes().await?;
         dispatcher.take_snapshot(&snapshot);
         dispatcher.tasks.spawn(maintenance.run(maintenance_events));
         Ok(dispatcher)
+    }
+
+    /// Fails if another worker has another route of the same name: each would move what the other one divided.
+    async fn declare_routes(&self) -> Result<(), SendError> {
+        let context = &self.context;
+        let sections = context
+            .settings
+            .routes
+            .iter()
+            .filter(|(_, route)| !route.is_pool());
+        let routes: BTreeMap<String, String> = sections
+            .map(|(name, route)| (name.clone(), route.fingerprint()))
+            .collect();
+        if routes.is_empty() {
+            return Ok(());
+        }
+        let (worker_id, now) = (context.lease.worker_id(), context.clock.now());
+        let store = context.database.reach().await?;
+        let workers = store.workers();
+        let Some((route, other)) = workers.declare_routes(worker_id, &routes, now).await? else {
+            return Ok(());
+        };
+        if let Err(error) = context.lease.end().await {
+            tracing::warn!(%error, "cannot remove this worker's row");
+        }
+        Err(SendError::OtherRoute {
+            route,
+            worker_id: other,
+        })
     }
 
     /// Sends until there is nothing left to do, or until the stop signal.

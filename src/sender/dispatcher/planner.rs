@@ -215,7 +215,16 @@ impl Dispatcher {
                 state.return_unused(claim.max_messages.saturating_sub(claimed));
             }
             let clock = &self.context.clock;
-            for request in state.take_claimed(claimed, batch, self.planned, early, clock) {
+            let divided = claimed.divided.clone();
+            let requests = state.take_claimed(claimed, batch, self.planned, early, clock);
+            // Another provider may send them.
+            for id in divided {
+                let states = self.providers.iter_mut();
+                for campaign in states.filter_map(|state| state.campaign(id.campaign_id)) {
+                    campaign.expect_message(id.lane, batch.now);
+                }
+            }
+            for request in requests {
                 self.context.claimed.add(request.claims());
                 self.providers[index].keep_claimed(request);
             }

@@ -44,6 +44,7 @@ impl Dispatcher {
             }
         };
         state.handle_sender(&request, &mut outcomes);
+        state.handle_refused(&request, &mut outcomes);
         self.check_campaign(&request, &mut outcomes);
         let attempt = attempt(&request, started_at, is_reached, &outcomes);
         let state = &mut self.providers[request.index];

@@ -9,7 +9,7 @@ use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{Permit, PermitCost, max_request_cost, per_second};
 use crate::queue::{ClaimedSms, LaneClaim, ProviderClaim};
 use crate::sender::breaker::Allowed;
-use crate::sender::campaign_state::{CampaignState, LaneState};
+use crate::sender::campaign_state::{CampaignState, LaneState, Moves};
 use crate::sender::clock::Clock;
 use crate::sender::maintenance::TICK;
 use crate::sender::request::{InFlight, take_message};
@@ -157,6 +157,7 @@ impl ProviderState {
         ProviderClaim {
             provider: self.provider.name().to_owned(),
             is_default: self.is_default,
+            routes: Arc::clone(&self.routes),
             limits: self.limits.clone(),
             by_segments: self.provider.rates_count_segments(),
             from,
@@ -216,11 +217,6 @@ impl ProviderState {
         for id in claimed.exhausted {
             if let Some(campaign) = self.campaign(id.campaign_id) {
                 campaign.exhaust(id.lane);
-            }
-        }
-        for id in claimed.divided {
-            if let Some(campaign) = self.campaign(id.campaign_id) {
-                campaign.expect_message(id.lane, batch.now);
             }
         }
         let is_delayed = requests
@@ -378,14 +374,15 @@ fn share(
 }
 
 /// Gives the first lanes of a campaign equal shares of its requests: as many as may have a permit, where limits of
-/// senders delay them. Lanes that are divided need no request.
+/// senders delay them. Lanes whose messages are moved need no request. Those of unavailable providers wait until this
+/// provider has sent what was moved before.
 fn share_lanes(
     state: &CampaignState,
     due: Vec<&LaneState>,
     requests: u32,
     max_batch: u32,
 ) -> Vec<LaneClaim> {
-    let sending = due.iter().filter(|lane| !lane.is_divided).count();
+    let sending = due.iter().filter(|lane| lane.moves.is_none()).count();
     let most = if state.has_limited_senders() {
         usize::MAX
     } else {
@@ -395,15 +392,22 @@ fn share_lanes(
     let each = requests.div_ceil(count.max(1));
     let mut left = requests;
     let claim = |lane: &LaneState| {
-        let requests = if lane.is_divided { 0 } else { each.min(left) };
-        left -= requests;
-        let is_asked = lane.is_divided || requests > 0;
-        is_asked.then(|| LaneClaim {
+        let max_messages = match lane.moves {
+            Some(Moves::AtOnce) => u32::MAX,
+            Some(Moves::AsOthersAreSent) if sending > 0 => 0,
+            Some(Moves::AsOthersAreSent) => requests.saturating_mul(max_batch),
+            None => {
+                let own = each.min(left);
+                left -= own;
+                own.saturating_mul(max_batch)
+            }
+        };
+        (max_messages > 0).then(|| LaneClaim {
             id: state.lane_id(lane),
-            max_messages: requests.saturating_mul(max_batch),
+            max_messages,
             max_batch,
             sender: lane.sender.clone(),
-            is_divided: lane.is_divided,
+            is_divided: lane.moves.is_some(),
         })
     };
     due.into_iter().filter_map(claim).collect()

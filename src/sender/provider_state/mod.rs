@@ -3,7 +3,7 @@
 
 mod claims;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
-use super::campaign_state::{self, CampaignState};
+use super::campaign_state::{CampaignState, Served};
 use super::clock::Clock;
 use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
@@ -24,9 +24,10 @@ use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::{Rate, Rates};
-use crate::senders::{PoolSender, SendersOff};
+use crate::route::Outage;
+use crate::senders::PoolSender;
 use crate::sms::{Failure, Outcome, Timestamp};
-use crate::store::{CampaignStatus, ProviderPause, QueuedCampaign};
+use crate::store::{CampaignStatus, ProviderPause};
 use crate::text::duration;
 
 pub(super) use claims::{ClaimRoom, PlanTime};
@@ -55,6 +56,8 @@ pub(super) struct ProviderState {
     transport: Transport,
     /// It sends the campaigns that name no provider.
     is_default: bool,
+    /// The names of the routes that it is part of.
+    routes: Arc<BTreeSet<String>>,
     limits: Vec<Rate>,
     limiter: LocalLimiter,
     breaker: CircuitBreaker,
@@ -105,7 +108,8 @@ impl ProviderState {
         Self {
             telemetry: ProviderTelemetry::new(metrics.provider(provider.name(), &limits)),
             index,
-            is_default: settings.default_provider.as_deref() == Some(provider.name()),
+            is_default: settings.is_default(provider.name()),
+            routes: Arc::new(settings.routes_of(provider.name())),
             provider,
             transport,
             limiter: LocalLimiter::new(&limits, now),
@@ -155,27 +159,26 @@ impl ProviderState {
     /// sends them now: `elsewhere`.
     pub(super) fn refresh_campaigns(
         &mut self,
-        queued: Vec<QueuedCampaign>,
+        served: Vec<Served>,
         elsewhere: &HashSet<i64>,
-        off: &SendersOff,
         config: auto_pause::Config,
         now: Timestamp,
     ) {
-        let served: HashSet<i64> = queued.iter().map(|queued| queued.campaign.id).collect();
         let provider = Arc::clone(&self.provider);
-        let senders = provider.senders();
-        let pool = campaign_state::SenderChoice { senders, off };
-        for queued in queued {
-            if let Some(known) = self.campaign(queued.campaign.id) {
-                known.refresh(queued, pool, now);
+        let mut own = HashSet::new();
+        for campaign in served {
+            let id = campaign.queued.campaign.id;
+            own.insert(id);
+            if let Some(known) = self.campaign(id) {
+                known.refresh(campaign, &provider, now);
             } else {
-                let new = CampaignState::new(queued, pool, config, now);
+                let new = CampaignState::new(campaign, &provider, config, now);
                 self.campaigns.push(new);
             }
         }
         self.campaigns.retain_mut(|state| {
             let id = state.id();
-            served.contains(&id) || (!elsewhere.contains(&id) && state.is_remembered(now))
+            own.contains(&id) || (!elsewhere.contains(&id) && state.is_remembered(now))
         });
     }
 
@@ -491,6 +494,25 @@ impl ProviderState {
         }
     }
 
+    /// Makes an outage of an answer that refuses the account, where other providers send the campaign, too: they send the
+    /// rest of it while this one is probed.
+    pub(super) fn handle_refused(&mut self, request: &InFlight, outcomes: &mut [Outcome]) {
+        let campaign = self.campaign(request.campaign_id);
+        if campaign.is_some_and(|campaign| campaign.is_shared()) {
+            outcomes.iter_mut().for_each(make_unavailable);
+        }
+    }
+
+    /// Since when and why it is unavailable, if that is longer than `patience`.
+    pub(super) fn outage(&self, now: Timestamp, patience: Duration) -> Option<Outage> {
+        let since = self.breaker.open_since()?;
+        let reason = self.failing.as_ref().map(|(_, why)| why.clone());
+        (now.since(since) >= patience).then(|| Outage {
+            since,
+            reason: reason.unwrap_or_default(),
+        })
+    }
+
     fn blames_sender(&self, failure: &Failure) -> bool {
         let code = failure.code.as_deref();
         code.is_some_and(|code| self.provider.blames_sender(code))
@@ -588,14 +610,17 @@ impl ProviderState {
         failure: &Failure,
         results: &mut Results,
     ) {
-        let (now, name, why) = (results.now, self.provider.name(), &failure.reason);
+        let (now, why) = (results.now, &failure.reason);
+        let name = self.provider.name().to_owned();
         let since = self.failing.as_ref().map_or(now, |(since, _)| *since);
         self.failing = Some((since, why.clone()));
         if now.since(since) < context.settings.retry.give_up_after {
             return;
         }
         let reason = format!("`{name}` has accepted no message since {since}; last error: {why}");
-        let active = self.campaigns.iter_mut().filter(|state| state.is_active());
+        let ends =
+            |state: &&mut CampaignState| state.is_active() && !state.has_other_provider(&name);
+        let active = self.campaigns.iter_mut().filter(ends);
         let stops = active.map(|state| state.stop(CampaignStatus::Stopped, reason.clone()));
         results.campaign_stops.extend(stops);
     }

@@ -348,6 +348,7 @@ impl Simulation {
 
 fn settings() -> Settings {
     Settings {
+        routes: BTreeMap::new(),
         sender: Config {
             concurrency: 16,
             lease: Duration::from_secs(30),

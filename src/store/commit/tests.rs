@@ -29,6 +29,7 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
         claims: vec![ProviderClaim {
             provider: "cellar".to_owned(),
             is_default: true,
+            routes: Arc::default(),
             limits: "1000/s".parse::<Rates>().expect("rates").0,
             by_segments: false,
             from: start_at,

@@ -7,6 +7,8 @@ use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use serde::Serialize;
 
 use crate::phone::shared_calling_codes;
+use crate::queue::delivery::DeliveryState;
+use crate::route::DeliveredCount;
 use crate::sms::{Class, State, Timestamp, millis};
 use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
@@ -201,6 +203,55 @@ impl ReportStore<'_> {
             facts.repeated += positive(repeated);
         }
         Ok(Sent { facts, counts })
+    }
+
+    /// What became of messages that were sent since an instant: by provider and by the first `digits` of the phones, at
+    /// least those of a country, with one of these phones.
+    pub async fn delivered(
+        self,
+        since: Timestamp,
+        digits: usize,
+    ) -> Result<Vec<(String, String, DeliveredCount)>, StoreError> {
+        type Row = (String, LossyText, Option<i64>, Option<i64>);
+        let group = format!("provider, {}", prefix(digits));
+        let count = |states: &[DeliveryState]| {
+            let states: Vec<String> = states
+                .iter()
+                .map(|state| format!("'{}'", state.as_str()))
+                .collect();
+            let states = states.join(", ");
+            sum(sql::<Integer>(&format!(
+                "CASE WHEN delivery_state IN ({states}) THEN 1 ELSE 0 END"
+            )))
+        };
+        let reported = [
+            DeliveryState::Delivered,
+            DeliveryState::Undelivered,
+            DeliveryState::Expired,
+        ];
+        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
+            .filter(CampaignFilter::All.on(sms_sent::campaign_id))
+            .filter(sms_sent::sent_at.ge(since))
+            .group_by(sql::<Text>(&group))
+            .select((
+                sql::<Text>("provider"),
+                sql::<Text>("MIN(phone)"),
+                count(&reported[..1]),
+                count(&reported),
+            ))
+            .load(conn))?;
+        let count = |(provider, phone, delivered, reported): Row| {
+            let [delivered, reported] = [delivered, reported].map(|sum| positive(sum.unwrap_or(0)));
+            (
+                provider,
+                phone.text,
+                DeliveredCount {
+                    delivered,
+                    reported,
+                },
+            )
+        };
+        Ok(rows.into_iter().map(count).collect())
     }
 
     /// Counts failed messages by class, also the cancelled ones.

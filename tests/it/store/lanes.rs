@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use smsq::queue::admission::AdmissionRules;
-use smsq::queue::{LaneClaim, ProviderClaim};
+use smsq::queue::admission::{AdmissionRules, ProviderRules};
+use smsq::queue::resend::ResendRule;
+use smsq::queue::{LaneClaim, ProviderClaim, Transition};
 use smsq::rate::Rates;
-use smsq::senders::{Division, PoolSender, SenderPool, SendersOff};
-use smsq::sms::LaneId;
-use smsq::store::{CommitBatch, ImportBatch, ProviderClaimed};
+use smsq::route::{
+    DeliveredShares, Division, LaneNumbers, Outage, Route, RouteConfig, RouteMember,
+};
+use smsq::senders::{PoolSender, SenderPool, SendersOff};
+use smsq::sms::{Class, LaneId};
+use smsq::store::{CampaignFilter, CommitBatch, ImportBatch, ProviderClaimed};
 
 use super::test_queue::{
-    NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, on_every_engine, rows,
+    NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, failure, on_every_engine, rows,
 };
 
 /// `A` sends to China, `B` to the rest of its neighbours: the list has only Chinese phones.
@@ -29,20 +33,31 @@ fn pool(senders: &[(&str, &str, &str)]) -> Arc<SenderPool> {
     Arc::new(SenderPool::new(PROVIDER, senders.collect()).expect("a pool"))
 }
 
-async fn numbers(queue: &TestQueue, campaign_id: i64, pool: &SenderPool) -> BTreeMap<String, i32> {
-    queue
-        .store
-        .open_lanes(campaign_id, pool)
-        .await
-        .expect("lanes")
+/// The lanes of the pool's senders.
+async fn numbers(
+    queue: &TestQueue,
+    campaign_id: i64,
+    pool: &Arc<SenderPool>,
+) -> BTreeMap<String, i32> {
+    let route = Route::of_pool(Arc::clone(pool));
+    let opened = queue.store.open_lanes(campaign_id, &route).await;
+    let numbers = opened.expect("lanes").into_iter();
+    numbers
+        .map(|((_, sender), number)| (sender, number))
+        .collect()
 }
 
 fn divided(pool: &Arc<SenderPool>, numbers: &BTreeMap<String, i32>, off: &[&str]) -> Division {
+    let numbers: LaneNumbers = numbers
+        .iter()
+        .map(|(sender, number)| ((PROVIDER.to_owned(), sender.clone()), *number))
+        .collect();
     let off = off
         .iter()
         .map(|sender| (PROVIDER.to_owned(), (*sender).to_owned()));
     let off = SendersOff(off.collect::<BTreeSet<_>>());
-    Division::new(Arc::clone(pool), numbers, &off).expect("all have lanes")
+    let route = Arc::new(Route::of_pool(Arc::clone(pool)));
+    Division::new(route, &numbers, &off).expect("all have lanes")
 }
 
 /// Claims from these lanes; those that are divided by `division`.
@@ -88,7 +103,7 @@ fn lane(pool: &SenderPool, campaign_id: i64, number: i32, from: &str) -> LaneCla
 fn undivided(campaign_id: i64) -> LaneClaim {
     LaneClaim {
         is_divided: true,
-        ..LaneClaim::undivided(campaign_id, 0)
+        ..LaneClaim::undivided(campaign_id, 1_000)
     }
 }
 
@@ -273,6 +288,123 @@ async fn lanes_that_are_opened_at_once_are_the_same() {
         for (sender, number) in one.iter().chain(&other) {
             assert_eq!(known[sender], *number, "{sender}");
         }
+    })
+    .await;
+}
+
+/// A route from provider `cellar` to `attic`, each with its own sender.
+fn route() -> Arc<Route> {
+    let section = format!("else = \"{PROVIDER}\"\nfallback = [\"attic\"]");
+    let config = RouteConfig::from_toml(&section.parse().expect("TOML")).expect("a route");
+    let member = |name: &str| {
+        Ok::<_, ()>(RouteMember {
+            pool: Arc::new(SenderPool::unlisted(name, "")),
+            rates: Rates::default(),
+            own_sender: None,
+            prices: None,
+            delivered: DeliveredShares::default(),
+        })
+    };
+    Arc::new(Route::new("main", &config, member).expect("both are known"))
+}
+
+#[tokio::test]
+async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let route = route();
+        let opened = queue.store.open_lanes(spring, &route).await;
+        let numbers = opened.expect("lanes");
+        let of = |name: &str| LaneId {
+            campaign_id: spring,
+            lane: numbers[&(name.to_owned(), String::new())],
+        };
+        let division = Division::new(Arc::clone(&route), &numbers, &SendersOff::default());
+        let division = division.expect("all have lanes");
+        let import_id = queue.begin(spring).await;
+        let batch = ImportBatch {
+            division: Some(division.clone()),
+            ..TestQueue::batch(import_id, spring, rows(0..10))
+        };
+        queue.store.imports().enqueue(&batch).await.expect("queued");
+        queue
+            .store
+            .imports()
+            .finish(import_id, NOW)
+            .await
+            .expect("finished");
+        let worker = queue.worker().await;
+        let own = LaneClaim {
+            id: of(PROVIDER),
+            ..LaneClaim::undivided(spring, 1)
+        };
+        let tried = claim(queue, worker.id, vec![own], None).await;
+        let in_doubt = tried.rows.first().expect("one").sms.clone();
+        let resend = Transition::Ready {
+            due_at: NOW,
+            failure: Some(failure(Class::Unknown)),
+            counted: true,
+            in_doubt: true,
+        };
+        queue.settle(&in_doubt, resend).await;
+
+        let away = division.with_outages(|name| {
+            (name == PROVIDER).then(|| Outage {
+                since: NOW,
+                reason: "refused".to_owned(),
+            })
+        });
+        let moves = |count| LaneClaim {
+            id: of(PROVIDER),
+            is_divided: true,
+            ..LaneClaim::undivided(spring, count)
+        };
+        // The first one is in doubt, so it stays.
+        for (count, expected) in [(3, 2..=3), (20, 9..=9)] {
+            let commit = CommitBatch {
+                claims: vec![ProviderClaim {
+                    provider: "attic".to_owned(),
+                    is_default: true,
+                    max_messages: 100,
+                    lanes: vec![moves(count)],
+                    ..claim_of(&[])
+                }],
+                admission: Arc::new(AdmissionRules {
+                    providers: HashMap::from([(
+                        PROVIDER.to_owned(),
+                        ProviderRules {
+                            resends: ResendRule::Always,
+                            by_template: false,
+                        },
+                    )]),
+                    divisions: HashMap::from([(spring, Arc::new(away.clone()))]),
+                    ..AdmissionRules::default()
+                }),
+                ..commit_batch(worker.id, NOW)
+            };
+            let done = queue.store.commit(&commit).await.expect("a commit");
+            assert_eq!(done.claims[0].divided, [of("attic")]);
+            let moved = queue.db.numbers(&format!(
+                "SELECT count(*) AS value FROM sms WHERE lane = {}",
+                of("attic").lane
+            ));
+            assert!(expected.contains(&moved[0]), "{moved:?}");
+        }
+        assert_eq!(queue.place(in_doubt.id), "ready");
+        let sql = format!("SELECT lane AS value FROM sms WHERE id = {}", in_doubt.id);
+        assert_eq!(queue.db.numbers(&sql), [i64::from(of(PROVIDER).lane)]);
+        assert_eq!(queue.number("attempts", in_doubt.id), 1);
+        let failovers = queue.store.failovers(CampaignFilter::One(spring)).await;
+        let failovers = failovers.expect("they are read");
+        let counts = failovers.iter().map(|moved| {
+            (
+                moved.provider.as_str(),
+                moved.fallback.as_str(),
+                moved.messages,
+            )
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), [(PROVIDER, "attic", 9)]);
+        queue.assert_nothing_is_lost().await;
     })
     .await;
 }

@@ -329,6 +329,7 @@ async fn recipient_cap_holds_for_two_providers_in_one_commit() {
         let of_other = ProviderClaim {
             provider: "other".to_owned(),
             is_default: false,
+            routes: Arc::default(),
             ..claim_of(&[(autumn, 10)])
         };
         let both = CommitBatch {

@@ -1,12 +1,13 @@
 //! A queue for the tests of the store: an open database, short functions for what workers and operators do, and a count
 //! of all rows that does not use the store.
 
+use std::collections::HashMap;
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smsq::instant::DbMicros;
-use smsq::queue::admission::AdmissionRules;
+use smsq::queue::admission::{AdmissionRules, ProviderRules};
 use smsq::queue::resend::ResendRule;
 use smsq::queue::{LaneClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
@@ -157,6 +158,7 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
     ProviderClaim {
         provider: PROVIDER.to_owned(),
         is_default: true,
+        routes: Arc::default(),
         limits: Vec::new(),
         by_segments: false,
         from: NOW.into(),
@@ -329,9 +331,12 @@ impl TestQueue {
         claim: ProviderClaim,
         resends: ResendRule,
     ) -> ProviderClaimed {
-        let campaigns = claim.lanes.iter().map(|lane| lane.id.campaign_id);
+        let of_provider = ProviderRules {
+            resends,
+            ..ProviderRules::default()
+        };
         let rules = AdmissionRules {
-            resends: campaigns.map(|id| (id, resends)).collect(),
+            providers: HashMap::from([(claim.provider.clone(), of_provider)]),
             ..AdmissionRules::default()
         };
         let commit = CommitBatch {
