@@ -480,7 +480,7 @@ impl Route {
 
 /// A provider has been unavailable for so long that others send its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outage {
+pub struct ProviderOutage {
     pub since: Timestamp,
     pub reason: String,
 }
@@ -492,7 +492,7 @@ pub struct Division {
     /// By the indices of provider and sender: its lane, and whether it is switched on.
     lanes: Vec<Vec<(i32, bool)>>,
     /// By the index of the provider.
-    outages: Vec<Option<Outage>>,
+    outages: Vec<Option<ProviderOutage>>,
 }
 
 /// The lane that a message waits in.
@@ -519,7 +519,7 @@ pub struct LaneOwner<'a> {
     /// Its sender has limits and pauses of its own.
     pub is_listed: bool,
     pub is_on: bool,
-    pub outage: Option<&'a Outage>,
+    pub outage: Option<&'a ProviderOutage>,
 }
 
 impl LaneOwner<'_> {
@@ -554,7 +554,7 @@ impl Division {
 
     /// Sets which providers are unavailable.
     #[must_use]
-    pub fn with_outages(mut self, outage: impl Fn(&str) -> Option<Outage>) -> Self {
+    pub fn with_outages(mut self, outage: impl Fn(&str) -> Option<ProviderOutage>) -> Self {
         for (known, member) in self.outages.iter_mut().zip(&self.route.members) {
             *known = outage(member.pool.provider());
         }
@@ -572,7 +572,7 @@ impl Division {
     }
 
     /// Why this provider is unavailable.
-    pub fn outage(&self, provider: &str) -> Option<&Outage> {
+    pub fn outage(&self, provider: &str) -> Option<&ProviderOutage> {
         let mut members = self.route.members.iter().zip(&self.outages);
         let (_, outage) = members.find(|(member, _)| member.pool.provider() == provider)?;
         outage.as_ref()
@@ -663,7 +663,7 @@ mod tests {
             .collect();
         let division = Division::new(Arc::clone(route), &numbers, &SendersOff::default());
         let outage = |name: &str| {
-            away.contains(&name).then(|| Outage {
+            away.contains(&name).then(|| ProviderOutage {
                 since: Timestamp::default(),
                 reason: "refused".to_owned(),
             })

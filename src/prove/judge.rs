@@ -102,7 +102,7 @@ pub(super) struct Verdict {
     pub(super) unknown_listed: u64,
     /// Of these, how many the gateway accepted.
     pub(super) unknown_accepted: u64,
-    /// The most arrivals in any second.
+    /// The most arrivals at one gateway in any second.
     pub(super) most_in_a_second: u64,
     pub(super) findings: Vec<Finding>,
 }
@@ -312,8 +312,17 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
         instants.sort_unstable();
         instants
     };
-    let all = instants(&arrivals);
-    let seconds = windows(&all, |_| SECOND);
+    let mut grouped: BTreeMap<usize, Vec<&GatewayEvent>> = BTreeMap::new();
+    for entry in &arrivals {
+        grouped.entry(entry.gateway).or_default().push(entry);
+    }
+    let by_gateway: Vec<(usize, Vec<u64>)> = grouped
+        .into_iter()
+        .map(|(gateway, own)| (gateway, instants(&own)))
+        .collect();
+    let seconds = by_gateway
+        .iter()
+        .flat_map(|(_, own)| windows(own, |_| SECOND));
     verdict.most_in_a_second = seconds.map(|(count, _)| count).max().unwrap_or(0);
     let mut check = |name: &str, arrivals: &[u64], limit: u64| {
         // Requests of a window that is shorter by all delays started within one second.
@@ -330,13 +339,8 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
             verdict.find(Promise::LimitsHold, what);
         }
     };
-    let mut by_gateway: BTreeMap<usize, Vec<&GatewayEvent>> = BTreeMap::new();
-    for entry in &arrivals {
-        by_gateway.entry(entry.gateway).or_default().push(entry);
-    }
-    for (gateway, own) in by_gateway {
-        let name = format!("provider {}", gateway + 1);
-        check(&name, &instants(&own), evidence.limit);
+    for (gateway, own) in &by_gateway {
+        check(&format!("provider {}", gateway + 1), own, evidence.limit);
     }
     for campaign in &evidence.campaigns {
         let phones: BTreeSet<&str> = campaign.phones.iter().map(String::as_str).collect();

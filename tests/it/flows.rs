@@ -117,6 +117,8 @@ fn list_is_imported_sent_and_reported() {
       "cancelled": 0,
       "workers": [],
       "stops": [],
+      "waiting_by_provider": [],
+      "failovers": [],
       "slowest_senders": [],
       "senders_off": [],
       "last_failures": []

@@ -186,6 +186,8 @@ fn time_zone_column_applies_and_invalid_zone_is_rejected() {
       "cancelled": 0,
       "workers": [],
       "stops": [],
+      "waiting_by_provider": [],
+      "failovers": [],
       "slowest_senders": [],
       "senders_off": [],
       "last_failures": []

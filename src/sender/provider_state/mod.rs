@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::{Rate, Rates};
-use crate::route::Outage;
+use crate::route::ProviderOutage;
 use crate::senders::PoolSender;
 use crate::sms::{Failure, Outcome, Timestamp};
 use crate::store::{CampaignStatus, ProviderPause};
@@ -504,10 +504,10 @@ impl ProviderState {
     }
 
     /// Since when and why it is unavailable, if that is longer than `patience`.
-    pub(super) fn outage(&self, now: Timestamp, patience: Duration) -> Option<Outage> {
+    pub(super) fn outage(&self, now: Timestamp, patience: Duration) -> Option<ProviderOutage> {
         let since = self.breaker.open_since()?;
         let reason = self.failing.as_ref().map(|(_, why)| why.clone());
-        (now.since(since) >= patience).then(|| Outage {
+        (now.since(since) >= patience).then(|| ProviderOutage {
             since,
             reason: reason.unwrap_or_default(),
         })

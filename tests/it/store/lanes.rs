@@ -8,7 +8,7 @@ use smsq::queue::resend::ResendRule;
 use smsq::queue::{LaneClaim, ProviderClaim, Transition};
 use smsq::rate::Rates;
 use smsq::route::{
-    DeliveredShares, Division, LaneNumbers, Outage, Route, RouteConfig, RouteMember,
+    DeliveredShares, Division, LaneNumbers, ProviderOutage, Route, RouteConfig, RouteMember,
 };
 use smsq::senders::{PoolSender, SenderPool, SendersOff};
 use smsq::sms::{Class, LaneId};
@@ -349,7 +349,7 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
         queue.settle(&in_doubt, resend).await;
 
         let away = division.with_outages(|name| {
-            (name == PROVIDER).then(|| Outage {
+            (name == PROVIDER).then(|| ProviderOutage {
                 since: NOW,
                 reason: "refused".to_owned(),
             })
