@@ -21,6 +21,7 @@ use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
+use super::dead::{self, DeadNumber, DeadNumbers};
 use super::schema::{receipt, sms, sms_failed, sms_sent};
 use super::{ReceiptStore, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
@@ -101,6 +102,7 @@ struct ReceiptRow {
     received_at: i64,
     due_at: Option<i64>,
     sms_id: Option<i64>,
+    is_dead_number: bool,
 }
 
 /// A receipt that is tried.
@@ -180,6 +182,12 @@ impl Tried {
         written.is_none_or(|written| may_be_written_as(phone, written))
     }
 
+    /// Whether it says that the number does not exist.
+    fn is_dead_number(&self) -> bool {
+        let failure = self.receipt.failure.as_ref();
+        failure.is_some_and(|failure| failure.is_dead_number)
+    }
+
     /// When it is tried next, without a message.
     fn next_due(&self, keep: Duration, now: Timestamp) -> Timestamp {
         let age = now.since(self.received_at);
@@ -211,9 +219,11 @@ impl Tried {
 impl From<Tried> for ReceiptRow {
     fn from(tried: Tried) -> Self {
         let (message_key, state, part) = tried.key();
+        let is_dead_number = tried.is_dead_number();
         let receipt = tried.receipt;
         let (class, code, reason) = columns(receipt.failure);
         Self {
+            is_dead_number,
             provider: tried.provider,
             message_key,
             state: state.to_string(),
@@ -245,7 +255,10 @@ impl From<(i64, ReceiptRow)> for Tried {
                 message_id: row.message_id,
                 phone: row.phone,
                 state: row.state.parse().unwrap_or(ReceiptState::Unlisted),
-                failure: failure(row.class, row.code, row.reason),
+                failure: failure(row.class, row.code, row.reason).map(|failure| Failure {
+                    is_dead_number: row.is_dead_number,
+                    ..failure
+                }),
                 at: row.at.or(Some(row.received_at)).map(Timestamp::from_millis),
                 part: (row.part != 0).then_some(ReceiptPart { number, total }),
             },
@@ -271,6 +284,7 @@ fn failure(class: Option<String>, code: Option<String>, reason: Option<String>) 
         class: class?.parse().unwrap_or(Class::Unknown),
         code,
         reason: reason.unwrap_or_default(),
+        is_dead_number: false,
     })
 }
 
@@ -690,6 +704,7 @@ async fn update_deliveries(
     let mut matched = by_message(matched);
     let mut new = 0;
     let (mut changes, mut kept, mut opted_out) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut dead, mut reached) = (DeadNumbers::new(), Vec::new());
     for row in rows {
         let arrived = matched.remove(&row.id).unwrap_or_default();
         let mut earlier = known.remove(&row.id).unwrap_or_default();
@@ -699,6 +714,13 @@ async fn update_deliveries(
             earlier.extend(row.receipt());
             kept.extend(earlier.iter().filter(|_| have_rows).cloned());
         }
+        let receipts = || arrived.iter().map(|tried| &tried.receipt);
+        let failures = receipts().filter_map(|receipt| receipt.failure.as_ref());
+        let dead_number = failures
+            .filter(|failure| failure.is_dead_number)
+            .map(|failure| DeadNumber::new(&row.provider, failure))
+            .next();
+        let was_reached = receipts().any(|receipt| receipt.state == ReceiptState::Delivered);
         let segments = row.segments.and_then(|count| u16::try_from(count).ok());
         let mut found = row.delivery();
         for tried in arrived {
@@ -724,6 +746,12 @@ async fn update_deliveries(
         if failure.is_some_and(|failure| failure.class == Class::OptedOut) {
             let reason = opt_out_reason(&row.provider, now);
             opted_out.insert(row.phone, Some(reason));
+        } else if let Some(number) =
+            dead_number.filter(|_| found.state == DeliveryState::Undelivered)
+        {
+            dead.insert(row.phone, number);
+        } else if was_reached {
+            reached.push(row.phone);
         }
         changes.push((row.id, found));
     }
@@ -755,6 +783,8 @@ async fn update_deliveries(
     if !opted_out.is_empty() {
         suppression::insert(connection, &opted_out, now).await?;
     }
+    dead::record(connection, dead, now).await?;
+    dead::forget(connection, &reached).await?;
     Ok((new, early))
 }
 
