@@ -120,6 +120,8 @@ impl Plan {
             Ok(())
         })
         .await?;
+        // Those whose number does not exist are found last of their batch.
+        preview.rejects.sort_by_key(|(line, _)| *line);
         preview.summary.segments = preview.stats.segments;
         preview.summary.cost = preview.stats.cost;
         Ok(preview)

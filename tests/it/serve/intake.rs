@@ -192,7 +192,7 @@ fn message_to_a_dead_number_is_refused() {
         "INSERT INTO dead VALUES ('+447400123456', '21211', 'cellar', 9000000000000)",
     );
     let answer = served.post(MESSAGE);
-    assert_eq!(answer.status, 422, "{}", answer.body);
+    assert_eq!(answer.status, 400, "{}", answer.body);
     let reason = "the number does not exist, as a provider said";
     assert!(answer.body.contains(reason), "{}", answer.body);
     let line = r#"{"phone":"+447400123456","text":"Hi"}"#;

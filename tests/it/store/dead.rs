@@ -191,18 +191,18 @@ async fn inserted_message_to_a_dead_number_fails_until_a_retry() {
         let summer = queue.campaign("summer").await;
         queue.import(summer, rows(0..1)).await;
         queue.db.run(&format!(
-            "INSERT INTO sms (campaign_id, phone, content) VALUES ({summer}, '{}', 'Hi')",
+            "INSERT INTO sms (campaign_id, phone, content, due_at) VALUES ({summer}, '{}', 'Hi', 0)",
             phone(0)
         ));
         let store = queue.store.clone().skipping_dead(age("1d"));
         let worker = queue.worker().await;
-        let claim = async || {
-            let mut commit = commit_batch(worker.id, after(1));
+        let claim = async |seconds| {
+            let mut commit = commit_batch(worker.id, after(seconds));
             commit.claims = vec![claim_of(&[(summer, 9)])];
             let mut done = store.commit(&commit).await.expect("a commit");
             done.claims.remove(0)
         };
-        let claimed = claim().await;
+        let claimed = claim(1).await;
         assert_eq!(
             (claimed.rows.len(), claimed.refused),
             (1, 1),
@@ -216,7 +216,7 @@ async fn inserted_message_to_a_dead_number_fails_until_a_retry() {
         let retried = store.retry_failed(&filter, after(2), Audited::unrecorded());
         assert_eq!(retried.await.expect("retried"), 1);
         assert!(dead(queue).is_empty());
-        assert_eq!(claim().await.rows.len(), 1);
+        assert_eq!(claim(3).await.rows.len(), 1);
     })
     .await;
 }
