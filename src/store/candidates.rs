@@ -292,7 +292,8 @@ impl Search<'_> {
         dead::among(connection, phones, since).await
     }
 
-    /// Fails a message to a suppressed phone or to a number that does not exist, and delays one whose recipient has reached a cap.
+    /// Fails a message to a suppressed phone or to a number that does not exist, and delays one whose recipient has
+    /// reached a cap.
     fn check_recipient(
         &mut self,
         sms: &Sms,

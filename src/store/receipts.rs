@@ -673,6 +673,51 @@ pub(super) async fn delete_receipts(connection: &mut Connection, ids: &[i64]) ->
     Ok(())
 }
 
+/// What receipts say about the recipients of their messages.
+#[derive(Default)]
+struct RecipientChanges {
+    /// Phones for the suppression list, and why.
+    opted_out: BTreeMap<String, Option<String>>,
+    dead: DeadNumbers,
+    /// Phones that got a message.
+    reached: Vec<String>,
+}
+
+impl RecipientChanges {
+    /// Adds what all receipts of a message say together.
+    fn add(&mut self, row: &DeliveryRow, found: &Delivery, receipts: &[Tried], now: Timestamp) {
+        let phone = || row.phone.clone();
+        let class = found.failure.as_ref().map(|failure| failure.class);
+        let failures = receipts
+            .iter()
+            .filter_map(|tried| tried.receipt.failure.as_ref());
+        let mut dead = failures.filter(|failure| failure.is_dead_number);
+        if class == Some(Class::OptedOut) {
+            let reason = opt_out_reason(&row.provider, now);
+            self.opted_out.insert(phone(), Some(reason));
+        } else if found.state == DeliveryState::Undelivered
+            && let Some(failure) = dead.next()
+        {
+            let number = DeadNumber::new(&row.provider, failure);
+            self.dead.insert(phone(), number);
+        } else if receipts
+            .iter()
+            .any(|tried| tried.receipt.state == ReceiptState::Delivered)
+        {
+            self.reached.push(phone());
+        }
+    }
+
+    async fn store(self, connection: &mut Connection, now: Timestamp) -> QueryResult<()> {
+        let opted_out: Vec<_> = self.opted_out.into_iter().collect();
+        if !opted_out.is_empty() {
+            suppression::insert(connection, &opted_out, now).await?;
+        }
+        dead::record(connection, self.dead, now).await?;
+        dead::forget(connection, &self.reached).await
+    }
+}
+
 /// Stores what all receipts of these messages say together. Returns how many of the new ones changed anything, and those
 /// whose message was claimed again meanwhile, so that it is not sent yet.
 async fn update_deliveries(
@@ -703,8 +748,8 @@ async fn update_deliveries(
     let mut known = by_message(known.into_iter().map(Tried::from));
     let mut matched = by_message(matched);
     let mut new = 0;
-    let (mut changes, mut kept, mut opted_out) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let (mut dead, mut reached) = (DeadNumbers::new(), Vec::new());
+    let (mut changes, mut kept) = (Vec::new(), Vec::new());
+    let mut recipients = RecipientChanges::default();
     for row in rows {
         let arrived = matched.remove(&row.id).unwrap_or_default();
         let mut earlier = known.remove(&row.id).unwrap_or_default();
@@ -714,13 +759,6 @@ async fn update_deliveries(
             earlier.extend(row.receipt());
             kept.extend(earlier.iter().filter(|_| have_rows).cloned());
         }
-        let receipts = || arrived.iter().map(|tried| &tried.receipt);
-        let failures = receipts().filter_map(|receipt| receipt.failure.as_ref());
-        let dead_number = failures
-            .filter(|failure| failure.is_dead_number)
-            .map(|failure| DeadNumber::new(&row.provider, failure))
-            .next();
-        let was_reached = receipts().any(|receipt| receipt.state == ReceiptState::Delivered);
         let segments = row.segments.and_then(|count| u16::try_from(count).ok());
         let mut found = row.delivery();
         for tried in arrived {
@@ -742,17 +780,7 @@ async fn update_deliveries(
         if found == row.delivery() {
             continue;
         }
-        let failure = found.failure.as_ref();
-        if failure.is_some_and(|failure| failure.class == Class::OptedOut) {
-            let reason = opt_out_reason(&row.provider, now);
-            opted_out.insert(row.phone, Some(reason));
-        } else if let Some(number) =
-            dead_number.filter(|_| found.state == DeliveryState::Undelivered)
-        {
-            dead.insert(row.phone, number);
-        } else if was_reached {
-            reached.push(row.phone);
-        }
+        recipients.add(&row, &found, &earlier, now);
         changes.push((row.id, found));
     }
     let mut early = Vec::new();
@@ -779,12 +807,7 @@ async fn update_deliveries(
     delete_receipts(connection, &stored).await?;
     insert_new!(connection, receipt::table, &kept)?;
     store_deliveries(connection, changes).await?;
-    let opted_out: Vec<_> = opted_out.into_iter().collect();
-    if !opted_out.is_empty() {
-        suppression::insert(connection, &opted_out, now).await?;
-    }
-    dead::record(connection, dead, now).await?;
-    dead::forget(connection, &reached).await?;
+    recipients.store(connection, now).await?;
     Ok((new, early))
 }
 
