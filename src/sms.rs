@@ -260,6 +260,9 @@ pub struct Failure {
     pub code: Option<String>,
     /// A lowercase fragment without phones, texts and secrets; at most a few hundred bytes.
     pub reason: String,
+    /// The provider says that the number does not exist.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_dead_number: bool,
 }
 
 impl Failure {
@@ -268,6 +271,7 @@ impl Failure {
             class,
             code: None,
             reason: reason.into(),
+            is_dead_number: false,
         }
     }
 

@@ -269,8 +269,14 @@ impl Context {
         self.open(Access::Existing).await
     }
 
+    /// Opens the database that is configured, with the rules for its messages.
+    async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
+        let store = Store::of(&self.config.database, access).await?;
+        Ok(store.skipping_dead(self.config.limits.skip_dead))
+    }
+
     async fn open(&self, access: Access) -> anyhow::Result<Store> {
-        match Store::of(&self.config.database, access).await {
+        match self.configured_store(access).await {
             Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
                 let hint = format!(
                     "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
@@ -283,7 +289,7 @@ impl Context {
 
     /// Opens the database for reading; after a practice run, the practice database.
     async fn store_to_read(&self) -> Result<Store, StoreError> {
-        match Store::of(&self.config.database, Access::Read).await {
+        match self.configured_store(Access::Read).await {
             Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
                 self.console.status(&format!(
                     "`smsq.db` does not exist yet; reading the practice database `{PRACTICE}`"

@@ -87,6 +87,9 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
     pub countries: Countries,
+    /// For how long a number gets no messages after a provider said that it does not exist; `None`: it gets them.
+    #[serde(deserialize_with = "age")]
+    pub skip_dead: Option<store::Age>,
 }
 
 impl Config {
@@ -199,6 +202,11 @@ fn non_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String
 fn region<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Region>, D::Error> {
     let region = non_empty(deserializer)?.map(|region| region.parse());
     region.transpose().map_err(serde::de::Error::custom)
+}
+
+fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<store::Age>, D::Error> {
+    let age = non_empty(deserializer)?.map(|age| age.parse());
+    age.transpose().map_err(serde::de::Error::custom)
 }
 
 /// What the value of a setting must be: the comment behind its default.

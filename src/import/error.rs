@@ -125,6 +125,9 @@ pub(super) fn unpack_reason(error: &io::Error) -> String {
     }
 }
 
+/// The kind of rows whose number does not exist.
+pub(super) const DEAD: &str = "no such number";
+
 /// Why a row is not imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
@@ -140,6 +143,11 @@ impl Rejection {
             kind,
             reason: reason.into(),
         }
+    }
+
+    /// The row of a number that does not exist, and who said so.
+    pub(super) fn dead(reason: impl Into<String>) -> Self {
+        Self::new(DEAD, reason)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Imports a list: writes its rows to the database in batches and counts what became of them.
 
-use super::error::ImportError;
+use std::collections::BTreeMap;
+
+use super::error::{ImportError, Rejection};
 use super::estimate::{PriceOf, SegmentTotals};
 use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
@@ -68,15 +70,22 @@ pub async fn run(
         ..ImportTexts::default()
     };
     importer.note(note).await?;
-    let rejects = pipeline::stream::<_, ImportError>(task, async |parsed| {
+    let mut dead = BTreeMap::new();
+    let mut rejects = pipeline::stream::<_, ImportError>(task, async |parsed| {
         let bytes = parsed.bytes;
-        importer.commit(parsed).await?;
+        dead.extend(importer.commit(parsed).await?);
         let rows = importer.summary.rows;
         let total = (rows * plan.list.text.length).checked_div(bytes);
         progress(rows, total.map(|total| total.max(rows)));
         Ok(())
     })
     .await?;
+    if !dead.is_empty()
+        && let Some(file) = rejects.take()
+    {
+        let records = plan.task(&unique, false)?.records;
+        rejects = Some(pipeline::reject_lines(records, file, dead).await?);
+    }
     plan.list.check_unchanged()?;
     if let Some(rejects) = rejects {
         importer.summary.rejects_file = rejects.finish()?;
@@ -130,11 +139,12 @@ impl<'a> Importer<'a> {
         })
     }
 
-    /// Commits a batch; its last line must be after that of the batch before.
+    /// Commits a batch; its last line must be after that of the batch before. Returns the lines of rows whose number does
+    /// not exist, and the reasons.
     pub(super) async fn commit(
         &mut self,
         mut parsed: ParsedBatch<MappedRow>,
-    ) -> Result<(), ImportError> {
+    ) -> Result<Vec<(u64, String)>, ImportError> {
         let Target {
             store, campaign, ..
         } = self.target;
@@ -165,6 +175,12 @@ impl<'a> Importer<'a> {
         summary.unchanged += enqueued.unchanged.len() as u64;
         summary.unchanged_sent += enqueued.unchanged_sent;
         summary.suppressed += enqueued.suppressed.len() as u64;
+        let (dead, rejected): (Vec<u64>, Vec<_>) = enqueued
+            .dead
+            .iter()
+            .map(|(line, reason)| (*line, (*line, Rejection::dead(reason))))
+            .unzip();
+        summary.add_rejected(&rejected);
         let (mut sample, mut earlier) = (None, SegmentTotals::default());
         for (message, row) in batch.rows.iter().zip(&parsed.rows) {
             let line = message.line;
@@ -181,7 +197,10 @@ impl<'a> Importer<'a> {
             }
             if is_duplicate && !is_stored {
                 summary.add_duplicate(line, first);
-            } else if !is_among(&enqueued.unchanged) && !is_among(&enqueued.suppressed) {
+            } else if ![&enqueued.unchanged, &enqueued.suppressed, &dead]
+                .into_iter()
+                .any(|lines| is_among(lines))
+            {
                 let price = (self.price)(&message.phone);
                 summary.segments.add(&row.segments);
                 summary.cost.add(price, row.segments.count);
@@ -198,7 +217,8 @@ impl<'a> Importer<'a> {
             ucs2: summary.segments.ucs2 - before.ucs2 - earlier.ucs2,
         };
         self.needs_sample &= sample.is_none();
-        self.note(note).await
+        self.note(note).await?;
+        Ok(enqueued.dead)
     }
 
     async fn note(&self, note: ImportTexts<'_>) -> Result<(), ImportError> {

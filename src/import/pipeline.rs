@@ -1,7 +1,10 @@
 //! Reads and maps rows on a thread of its own and hands them over in batches. A few batches wait for the
 //! database, so memory does not depend on the size of the file.
 
+use std::collections::BTreeMap;
+
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::error::{ImportError, Rejection};
 use super::record::{Next, Record, RecordReader};
@@ -121,10 +124,38 @@ pub(super) async fn stream<R: Send + 'static, E: From<ImportError>>(
     }
     drop(receiver);
     // The thread is awaited after an error too: it removes its temporary files.
-    let read: Result<_, ImportError> = match thread.await {
-        Ok(read) => read,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    };
+    let read = joined(thread).await;
     outcome?;
     Ok(read?)
+}
+
+/// Reads a list again up to the last of some rows, by their lines, and adds them to the rejects file of the list with
+/// the reasons.
+pub(super) async fn reject_lines(
+    mut records: RecordReader,
+    mut rejects: RejectsFile,
+    mut reasons: BTreeMap<u64, String>,
+) -> Result<RejectsFile, ImportError> {
+    let thread = tokio::task::spawn_blocking(move || {
+        let mut record = Record::default();
+        while !reasons.is_empty() {
+            let next = records.next(&mut record)?;
+            if matches!(next, Next::End) {
+                break;
+            }
+            if let Some(reason) = reasons.remove(&record.line) {
+                rejects.add(&next, &record, &reason)?;
+            }
+        }
+        Ok(rejects)
+    });
+    joined(thread).await
+}
+
+/// The result of a thread.
+async fn joined<R>(thread: JoinHandle<Result<R, ImportError>>) -> Result<R, ImportError> {
+    match thread.await {
+        Ok(done) => done,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
 }

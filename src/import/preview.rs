@@ -2,7 +2,7 @@
 //! rejected rows.
 
 use super::error::{ImportError, Rejection};
-use super::estimate::{MessageStats, PriceOf, Sample};
+use super::estimate::{EstimatedCost, MessageStats, PriceOf, Sample};
 use super::pipeline;
 use super::plan::Plan;
 use super::summary::{SeenKeys, Summary};
@@ -25,6 +25,8 @@ pub struct Preview {
     pub stats: MessageStats,
     /// The first rejected rows with their lines.
     pub rejects: Vec<(u64, Rejection)>,
+    /// What messages to numbers that do not exist would cost.
+    pub saved: EstimatedCost,
 }
 
 impl Default for SeenKeys {
@@ -60,7 +62,8 @@ impl Plan {
                     // No campaign has the id 0.
                     let campaign = campaign.map_or(0, |campaign| campaign.id);
                     let rows: Vec<_> = parsed.rows.iter().map(|row| &row.message).collect();
-                    store.imports().decide(campaign, &rows).await?
+                    let now = store.now().await?;
+                    store.imports().decide(campaign, &rows, now).await?
                 }
                 None => vec![NEW; parsed.rows.len()],
             };
@@ -68,6 +71,7 @@ impl Plan {
                 summary,
                 stats,
                 rejects,
+                saved,
             } = &mut preview;
             summary.rows += parsed.row_count();
             summary.add_rejected(&parsed.rejected);
@@ -77,6 +81,15 @@ impl Plan {
                 let message = row.message;
                 if decision == Decision::Suppressed {
                     summary.suppressed += 1;
+                    continue;
+                }
+                if let Decision::Dead(reason) = decision {
+                    saved.add(price(&message.phone), row.segments.count);
+                    let rejected = [(message.line, Rejection::dead(reason))];
+                    summary.add_rejected(&rejected);
+                    if rejects.len() < max_samples {
+                        rejects.extend(rejected);
+                    }
                     continue;
                 }
                 if let Decision::Unchanged { was_sent } = decision {
@@ -107,6 +120,8 @@ impl Plan {
             Ok(())
         })
         .await?;
+        // Those whose number does not exist are found last of their batch.
+        preview.rejects.sort_by_key(|(line, _)| *line);
         preview.summary.segments = preview.stats.segments;
         preview.summary.cost = preview.stats.cost;
         Ok(preview)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
-use super::error::Rejection;
+use super::error::{DEAD, Rejection};
 use super::estimate::{EstimatedCost, SegmentTotals, most_frequent_first};
 
 /// How many duplicates are reported by line.
@@ -47,6 +47,11 @@ impl Summary {
     /// Counts an accepted message to a number that rarely receives text messages.
     pub(super) fn add_non_mobile(&mut self, kind: &'static str, line: u64) {
         self.non_mobile.entry(kind).or_insert((0, line)).0 += 1;
+    }
+
+    /// Returns the number of rejected rows whose number does not exist.
+    pub fn dead(&self) -> u64 {
+        self.reasons.get(DEAD).copied().unwrap_or_default()
     }
 
     /// Returns the kinds of reasons with the number of rejected rows, most frequent first.

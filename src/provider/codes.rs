@@ -32,6 +32,8 @@ pub(super) struct Meaning {
     wait: Option<Wait>,
     /// It is about the sender: of a pool only this one waits.
     is_of_sender: bool,
+    /// The number does not exist.
+    is_dead_number: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,8 @@ struct CodeSettings {
     until: Option<String>,
     #[serde(default)]
     sender: bool,
+    #[serde(default)]
+    dead: bool,
 }
 
 impl TryFrom<CodeSettings> for Meaning {
@@ -87,8 +91,12 @@ impl TryFrom<CodeSettings> for Meaning {
         if settings.sender && !matches!(word, "throttle" | "account") {
             return Err(format!("class `{word}` has no `sender`"));
         }
+        if settings.dead && word != Class::Recipient.as_str() {
+            return Err(format!("class `{word}` has no `dead`"));
+        }
         Ok(Self {
             is_of_sender: settings.sender,
+            is_dead_number: settings.dead,
             class: class.copied(),
             wait: Wait::read(&settings)?,
             reason: settings.reason,
@@ -126,6 +134,7 @@ impl Codes {
             advice: None,
             wait: None,
             is_of_sender: false,
+            is_dead_number: false,
         };
         self.0.entry(format!("http {status}")).or_insert(meaning);
     }
@@ -192,7 +201,11 @@ impl Meaning {
             reason = format!("{reason}: {advice}");
         }
         let retry_after = retry_after.or_else(|| Some(self.wait?.after(now)));
-        outcome_of(Failure::new(class, reason), retry_after, true)
+        let failure = Failure {
+            is_dead_number: self.is_dead_number,
+            ..Failure::new(class, reason)
+        };
+        outcome_of(failure, retry_after, true)
     }
 }
 
@@ -330,6 +343,22 @@ mod tests {
     }
 
     #[test]
+    fn code_says_whether_the_number_is_dead() {
+        let codes = read(
+            "codes = { 7 = { class = 'recipient', dead = true }, 8 = { class = 'recipient' } }",
+        )
+        .expect("codes");
+        let is_dead = ["7", "8"].map(|code| {
+            let meaning = codes.meaning(code).expect("listed");
+            match meaning.outcome(String::new, None, Timestamp::default()) {
+                Outcome::Rejected(failure) => failure.is_dead_number,
+                outcome => panic!("{outcome:?}"),
+            }
+        });
+        assert_eq!(is_dead, [true, false]);
+    }
+
+    #[test]
     fn invalid_code_is_an_error() {
         for (source, expected) in [
             ("codes = { 7 = { class = 'acount' } }", "`account`"),
@@ -337,6 +366,10 @@ mod tests {
             ("codes = { 7 = { clas = 'account' } }", "`clas`"),
             ("codes = { 7 = 'account' }", "invalid type"),
             ("codes = 7", "invalid type"),
+            (
+                "codes = { 7 = { class = 'content', dead = true } }",
+                "class `content` has no `dead`",
+            ),
             (
                 "codes = { 7 = { class = 'account', wait = '1h' } }",
                 "has neither `wait` nor",

@@ -1,4 +1,4 @@
-//! Decides which rows of an import are new, duplicate, suppressed or unchanged.
+//! Decides which rows of an import are new, duplicate, suppressed, dead or unchanged.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,6 +15,8 @@ pub enum Decision {
     },
     Duplicate,
     Suppressed,
+    /// It is new, but its number does not exist: why no message is queued.
+    Dead(String),
     /// A row that names a failed message, or one that did not arrive, and has its phone and text.
     Unchanged {
         was_sent: bool,
@@ -51,6 +53,8 @@ impl FailedOrigin {
 pub(crate) struct ExistingRows {
     pub(crate) keys: HashSet<String>,
     pub(crate) suppressed: HashSet<String>,
+    /// Phones whose number does not exist, and the reason.
+    pub(crate) dead: HashMap<String, String>,
     /// The messages that rows of the batch name.
     pub(crate) origins: HashMap<i64, FailedOrigin>,
 }
@@ -78,6 +82,11 @@ pub(crate) fn decide(campaign_id: i64, rows: &[&NewSms], existing: &ExistingRows
             }
         } else {
             Decision::Duplicate
+        };
+        let dead = existing.dead.get(&row.phone);
+        let decision = match (decision, dead) {
+            (Decision::New { .. }, Some(reason)) => Decision::Dead(reason.clone()),
+            (decision, _) => decision,
         };
         if let Decision::New { with_key, replaces } = &decision {
             if *with_key {
@@ -206,6 +215,35 @@ mod tests {
             NEW,
         ];
         assert_eq!(decide_all(&rows, &existing), expected);
+    }
+
+    #[test]
+    fn dead_number_is_skipped_where_its_row_would_be_new() {
+        let existing = ExistingRows {
+            keys: HashSet::from(["b".to_owned()]),
+            suppressed: HashSet::from(["c".to_owned()]),
+            dead: ["a", "b", "c"]
+                .map(|phone| (phone.to_owned(), "why".to_owned()))
+                .into(),
+            ..ExistingRows::default()
+        };
+        let rows = ["a", "b", "c", "a", "d"].map(|phone| row(phone, "text", None));
+        let dead = || Decision::Dead("why".to_owned());
+        let expected = [
+            dead(),
+            Decision::Duplicate,
+            Decision::Suppressed,
+            dead(),
+            NEW,
+        ];
+        assert_eq!(decide_all(&rows, &existing), expected);
+        let existing = ExistingRows {
+            dead: existing.dead,
+            ..with_origin(origin())
+        };
+        let unchanged = Decision::Unchanged { was_sent: false };
+        assert_eq!(decide_one(row("a", "old", Some(7)), &existing), unchanged);
+        assert_eq!(decide_one(row("a", "new", Some(7)), &existing), dead());
     }
 
     #[test]

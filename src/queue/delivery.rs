@@ -65,10 +65,15 @@ impl Receipt {
     fn delivery(&self, state: DeliveryState) -> Delivery {
         Delivery {
             state,
+            // A row of `sms_sent` does not say whether the number is dead.
             failure: self
                 .failure
                 .clone()
-                .filter(|_| state != DeliveryState::Delivered),
+                .filter(|_| state != DeliveryState::Delivered)
+                .map(|failure| Failure {
+                    is_dead_number: false,
+                    ..failure
+                }),
             at: self.at,
             note: None,
         }

@@ -41,6 +41,16 @@ pub enum Admission {
     Fail(Failure),
 }
 
+impl Admission {
+    /// The phone of a message that does not fail.
+    pub fn phone(&self) -> Option<&Phone> {
+        match self {
+            Self::Send { phone, .. } | Self::Wait { phone, .. } => Some(phone),
+            Self::Fail(_) => None,
+        }
+    }
+}
+
 /// The result of one claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settlement {

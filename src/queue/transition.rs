@@ -184,9 +184,25 @@ pub fn opted_out(settlement: &Settlement, failure: &Failure, now: Timestamp) -> 
 
 /// The reason on the suppression list of a recipient who opted out at a provider.
 pub fn opt_out_reason(provider: &str, now: Timestamp) -> String {
-    let instant = now.to_string();
-    let date = instant.split('T').next().unwrap_or_default();
+    let date = date(now);
     format!("`{provider}` said on {date} that they want no more messages")
+}
+
+/// Why no message is sent to a number that does not exist, as a provider said at an instant.
+pub fn dead_reason(provider: &str, code: Option<&str>, at: Timestamp) -> String {
+    let code = code.map(|code| format!(" (code {code})"));
+    format!(
+        "the number does not exist, as `{provider}` said on {}{}",
+        date(at),
+        code.unwrap_or_default()
+    )
+}
+
+/// The day in UTC: `2026-06-01`.
+fn date(at: Timestamp) -> String {
+    let instant = at.to_string();
+    let date = instant.split('T').next();
+    date.unwrap_or_default().to_owned()
 }
 
 /// Whether the settlement puts its message back into the queue, unless its campaign is cancelled.
@@ -737,6 +753,15 @@ mod tests {
         );
         assert_eq!(reason("", Class::OptedOut), None);
         assert_eq!(reason("own", Class::Content), None);
+    }
+
+    #[test]
+    fn reason_of_a_dead_number_has_provider_day_and_code() {
+        let at = Timestamp::from_millis(86_400_000);
+        let reason = |code| dead_reason("own", code, at);
+        let expected = "the number does not exist, as `own` said on 1970-01-02";
+        assert_eq!(reason(None), expected);
+        assert_eq!(reason(Some("7")), format!("{expected} (code 7)"));
     }
 
     #[test]

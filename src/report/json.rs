@@ -158,6 +158,7 @@ mod tests {
                 "cost",
                 "countries",
                 "providers",
+                "failovers",
                 "sender",
                 "text",
                 "lists",

@@ -59,6 +59,7 @@ impl ServerMetrics {
                 PostResult::Queued(_) => "accepted",
                 PostResult::Repeated(_) | PostResult::Known => "duplicate",
                 PostResult::Conflict
+                | PostResult::Dead
                 | PostResult::Expired
                 | PostResult::Cancelled
                 | PostResult::NoCampaign => "rejected",

@@ -13,7 +13,8 @@ use super::connection::Connection;
 use super::lanes::Failover;
 use super::limits::PermitEstimate;
 use super::recipients::Recipients;
-use super::suppression;
+use super::{dead, suppression};
+use crate::phone::Phone;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
 use crate::route::{Division, Placement};
@@ -70,6 +71,8 @@ pub(super) struct Search<'a> {
     pub(super) cursors: &'a ClaimCursors,
     /// Whether the suppression list has any phone.
     pub(super) has_suppressed: bool,
+    /// Numbers that were found not to exist since then get no messages of other programs; `None`: they do.
+    pub(super) dead_since: Option<Timestamp>,
     /// The last key locked of each lane.
     pub(super) locked: HashMap<LaneId, ClaimKey>,
     pub(super) writes: ClaimWrites,
@@ -230,17 +233,13 @@ impl Search<'_> {
                 .collect();
             let phones = admitted
                 .iter()
-                .filter_map(|(_, _, admission)| match admission {
-                    Admission::Send { phone, .. } | Admission::Wait { phone, .. } => {
-                        Some(phone.as_str().to_owned())
-                    }
-                    Admission::Fail(_) => None,
-                });
-            let phones: Vec<String> = phones.collect();
+                .filter_map(|(_, _, admission)| admission.phone());
+            let phones: Vec<String> = phones.map(|phone| phone.as_str().to_owned()).collect();
             let suppressed = self.suppressed(connection, &phones).await?;
+            let dead = self.dead(connection, &admitted).await?;
             self.recipients.read(connection, self.batch, phones).await?;
             for (key, sms, admission) in admitted {
-                let admission = self.check_recipient(&sms, admission, &suppressed);
+                let admission = self.check_recipient(&sms, admission, &suppressed, &dead);
                 let transition = match admission {
                     Admission::Send { phone, segments } => {
                         found.items.push(BatchItem {
@@ -297,20 +296,49 @@ impl Search<'_> {
         Ok(listed.into_iter().collect())
     }
 
-    /// Fails a message to a suppressed phone, and delays one whose recipient has reached a cap.
+    /// The phones of messages that no import has checked whose number does not exist, and the reasons. A message that an
+    /// operator sends again is sent.
+    async fn dead(
+        &self,
+        connection: &mut Connection,
+        admitted: &[(ClaimKey, Sms, Admission)],
+    ) -> QueryResult<HashMap<String, String>> {
+        let Some(since) = self.dead_since else {
+            return Ok(HashMap::new());
+        };
+        let unchecked = admitted
+            .iter()
+            .filter(|(_, sms, _)| sms.stored.import_id.is_none());
+        let phones: Vec<&str> = unchecked
+            .filter_map(|(_, _, admission)| admission.phone())
+            .map(Phone::as_str)
+            .collect();
+        if phones.is_empty() {
+            return Ok(HashMap::new());
+        }
+        dead::among(connection, phones, since).await
+    }
+
+    /// Fails a message to a suppressed phone or to a number that does not exist, and delays one whose recipient has
+    /// reached a cap.
     fn check_recipient(
         &mut self,
         sms: &Sms,
         admission: Admission,
         suppressed: &HashSet<String>,
+        dead: &HashMap<String, String>,
     ) -> Admission {
-        let phone = match &admission {
-            Admission::Send { phone, .. } | Admission::Wait { phone, .. } => phone.clone(),
-            Admission::Fail(_) => return admission,
+        let Some(phone) = admission.phone().cloned() else {
+            return admission;
         };
         let checked = if suppressed.contains(phone.as_str()) {
             let why = "the phone is on the suppression list";
             Admission::Fail(Failure::new(Class::Suppressed, why))
+        } else if let Some(why) = dead
+            .get(phone.as_str())
+            .filter(|_| sms.stored.import_id.is_none())
+        {
+            Admission::Fail(Failure::new(Class::Recipient, why))
         } else if matches!(admission, Admission::Send { .. }) {
             let capped = self.recipients.check_cap(sms, &phone, self.batch);
             capped.unwrap_or(admission)

@@ -22,7 +22,7 @@ use super::connection::{Connection, Prepared, ROWS, in_list, independent, transa
 use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
-use super::{CampaignStatus, Store, StoreError, settle, suppression, workers};
+use super::{Age, CampaignStatus, Store, StoreError, dead, settle, suppression, workers};
 use crate::instant::DbMicros;
 use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits, provider_scope};
 use crate::queue::batch::{self, Batches};
@@ -49,7 +49,7 @@ impl Store {
             connection,
             batch,
             claimed(),
-            &self.cursors
+            (&self.cursors, self.skip_dead)
         ))?;
         for (lane, key) in reached {
             self.cursors.advance(lane, key);
@@ -62,14 +62,14 @@ async fn commit(
     connection: &mut Connection,
     batch: &CommitBatch,
     claimed: &HashMap<i64, Sms>,
-    cursors: &ClaimCursors,
+    (cursors, skip_dead): (&ClaimCursors, Option<Age>),
 ) -> QueryResult<Committed> {
     let mut result = CommitResult::default();
     let found = if is_independent(batch) {
         let (settled, found) = independent!(
             connection,
             |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
-            |connection| Found::search(connection, batch, cursors),
+            |connection| Found::search(connection, batch, cursors, skip_dead),
         )?;
         result.settled = settled;
         found
@@ -77,7 +77,7 @@ async fn commit(
         (result.settled, result.released) = settle(connection, batch, claimed).await?;
         recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
-        Found::search(connection, batch, cursors).await?
+        Found::search(connection, batch, cursors, skip_dead).await?
     };
     let Some(mut found) = found else {
         limits::pause(connection, &batch.pauses).await?;
@@ -174,6 +174,7 @@ impl Found {
         connection: &mut Connection,
         batch: &CommitBatch,
         cursors: &ClaimCursors,
+        skip_dead: Option<Age>,
     ) -> QueryResult<Option<Self>> {
         if batch.claims.is_empty() {
             return Ok(None);
@@ -192,6 +193,7 @@ impl Found {
             campaigns: &campaigns,
             cursors,
             has_suppressed,
+            dead_since: dead::since(connection, skip_dead, batch.now).await?,
             locked: HashMap::new(),
             writes: ClaimWrites::new(),
             recipients: Recipients::lock(connection, batch).await?,

@@ -8,9 +8,9 @@ use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn};
 use super::schema::{message, sms_failed, sms_key, sms_sent};
-use super::{ImportStore, StoreError, suppression};
+use super::{ImportStore, StoreError, dead, suppression};
 use crate::queue::dedupe::{Decision, ExistingRows, FailedOrigin, decide};
-use crate::sms::NewSms;
+use crate::sms::{NewSms, Timestamp};
 
 impl ImportStore<'_> {
     /// Decides for the rows of an import into a campaign, without writing.
@@ -18,13 +18,12 @@ impl ImportStore<'_> {
         self,
         campaign_id: i64,
         rows: &[&NewSms],
+        now: Timestamp,
     ) -> Result<Vec<Decision>, StoreError> {
-        let existing = querying!(self, Read, |connection| read_existing(
-            connection,
-            campaign_id,
-            rows,
-            false
-        ))?;
+        let existing = querying!(self, Read, |connection| async {
+            let dead_since = dead::since(connection, self.skip_dead, now).await?;
+            read_existing(connection, campaign_id, rows, dead_since, false).await
+        })?;
         Ok(decide(campaign_id, rows, &existing))
     }
 
@@ -114,6 +113,7 @@ pub(super) async fn read_existing(
     connection: &mut Connection,
     campaign_id: i64,
     rows: &[&NewSms],
+    dead_since: Option<Timestamp>,
     lock: bool,
 ) -> QueryResult<ExistingRows> {
     let mut existing = ExistingRows::default();
@@ -135,6 +135,12 @@ pub(super) async fn read_existing(
             let phones = rows.iter().map(|row| row.phone.as_str());
             let found = suppression::among(connection, phones).await?;
             existing.suppressed.extend(found);
+        }
+        if let Some(since) = dead_since {
+            let phones = rows.iter().map(|row| row.phone.as_str());
+            existing
+                .dead
+                .extend(dead::among(connection, phones, since).await?);
         }
         let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
         if !named.is_empty() {

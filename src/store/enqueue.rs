@@ -16,7 +16,7 @@ use super::dedupe::read_existing;
 use super::imports::ImportBatch;
 use super::schema::{import, sms, sms_failed, sms_sent};
 use super::transitions;
-use super::{ImportStore, StoreError, StoreErrorKind, signed};
+use super::{Age, ImportStore, StoreError, StoreErrorKind, dead, signed};
 use crate::queue::dedupe::{Decision, ExistingRows, decide};
 use crate::queue::schedule;
 use crate::sms::{NewSms, Timestamp};
@@ -34,6 +34,8 @@ pub struct Enqueued {
     pub accepted: u64,
     pub duplicates: Vec<u64>,
     pub suppressed: Vec<u64>,
+    /// Rows whose number does not exist, and the reasons.
+    pub dead: Vec<(u64, String)>,
     /// Rows that name a failed message, or one that did not arrive, and are unchanged.
     pub unchanged: Vec<u64>,
     /// How many of the unchanged rows name a message that was sent and did not arrive.
@@ -51,6 +53,7 @@ impl ImportStore<'_> {
             let done = transaction!(self, |connection| enqueue_once(
                 connection,
                 batch,
+                self.skip_dead,
                 &mut decided
             ));
             match done {
@@ -78,6 +81,7 @@ impl ImportStore<'_> {
 async fn enqueue_once(
     connection: &mut Connection,
     batch: &ImportBatch,
+    skip_dead: Option<Age>,
     decided: &mut Option<Enqueued>,
 ) -> QueryResult<Enqueued> {
     if let Some(done) = decided
@@ -85,7 +89,7 @@ async fn enqueue_once(
     {
         return Ok(done.clone());
     }
-    let done = enqueue(connection, batch, None).await?;
+    let done = enqueue(connection, batch, skip_dead, None).await?;
     Ok(decided.insert(done).clone())
 }
 
@@ -107,10 +111,12 @@ pub(super) async fn is_committed(
 pub(super) async fn enqueue(
     connection: &mut Connection,
     batch: &ImportBatch,
+    skip_dead: Option<Age>,
     mut ids: Option<&mut Vec<(u64, i64)>>,
 ) -> QueryResult<Enqueued> {
     let rows: Vec<&NewSms> = batch.rows.iter().collect();
-    let existing = read_existing(connection, batch.campaign_id, &rows, true).await?;
+    let dead_since = dead::since(connection, skip_dead, batch.now).await?;
+    let existing = read_existing(connection, batch.campaign_id, &rows, dead_since, true).await?;
     let mut done = Enqueued::default();
     let mut accepted: Vec<&NewSms> = Vec::new();
     let mut keys: Vec<String> = Vec::new();
@@ -127,6 +133,7 @@ pub(super) async fn enqueue(
             }
             Decision::Duplicate => done.duplicates.push(row.line),
             Decision::Suppressed => done.suppressed.push(row.line),
+            Decision::Dead(reason) => done.dead.push((row.line, reason)),
             Decision::Unchanged { was_sent } => {
                 done.unchanged.push(row.line);
                 done.unchanged_sent += u64::from(was_sent);
@@ -256,6 +263,7 @@ async fn count(
     done: &Enqueued,
 ) -> QueryResult<()> {
     let known = done.duplicates.len() + done.unchanged.len();
+    let rejected = batch.rejected + done.dead.len() as u64;
     let counted = with_conn!(connection, |conn| update(
         import::table.find(batch.import_id)
     )
@@ -266,7 +274,7 @@ async fn count(
         import::accepted.eq(import::accepted + signed(done.accepted)),
         import::duplicates.eq(import::duplicates + signed(known as u64)),
         import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
-        import::rejected.eq(import::rejected + signed(batch.rejected)),
+        import::rejected.eq(import::rejected + signed(rejected)),
     ))
     .execute(conn))?;
     if counted == 0 {

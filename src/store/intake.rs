@@ -12,7 +12,7 @@ use super::connection::{
 use super::enqueue::{enqueue, is_committed};
 use super::imports::ImportBatch;
 use super::schema::{import, intake_key};
-use super::{CHUNK, CampaignStatus, Store, StoreError, StoreErrorKind, campaigns};
+use super::{Age, CHUNK, CampaignStatus, Store, StoreError, StoreErrorKind, campaigns};
 use crate::sms::Timestamp;
 use crate::store::connection::reading;
 
@@ -60,6 +60,8 @@ pub enum PostResult {
     Conflict,
     /// Its phone is on the suppression list.
     Suppressed,
+    /// Its number does not exist, as a provider said.
+    Dead,
     /// It would expire before it is queued.
     Expired,
     /// Its campaign is cancelled.
@@ -100,6 +102,7 @@ impl Store {
             connection,
             batches,
             expires_at,
+            self.skip_dead,
             &mut decided
         ));
         match done {
@@ -173,6 +176,7 @@ async fn post_once(
     connection: &mut Connection,
     batches: &[PostedBatch],
     expires_at: Timestamp,
+    skip_dead: Option<Age>,
     decided: &mut Option<Vec<Vec<PostResult>>>,
 ) -> QueryResult<Vec<Vec<PostResult>>> {
     if let Some(done) = decided
@@ -198,7 +202,7 @@ async fn post_once(
         };
         let results = match refused {
             Some(refused) => refuse_new(posted, &known, refused),
-            None => post_batch(connection, posted, &mut known, &mut added).await?,
+            None => post_batch(connection, posted, skip_dead, &mut known, &mut added).await?,
         };
         all.push(results);
     }
@@ -263,6 +267,7 @@ async fn known_keys<'k>(
 async fn post_batch(
     connection: &mut Connection,
     posted: &PostedBatch,
+    skip_dead: Option<Age>,
     known: &mut HashMap<IntakeKey, KnownKey>,
     added: &mut Vec<(IntakeKey, KnownKey)>,
 ) -> QueryResult<Vec<PostResult>> {
@@ -287,7 +292,7 @@ async fn post_batch(
     batch.row_count = batch.rows.len() as u64;
     let mut ids = Vec::new();
     if !batch.rows.is_empty() {
-        let enqueued = enqueue(connection, &batch, Some(&mut ids)).await?;
+        let enqueued = enqueue(connection, &batch, skip_dead, Some(&mut ids)).await?;
         let lines = posted.batch.rows.iter().map(|row| row.line).enumerate();
         let lines: HashMap<u64, usize> = lines.map(|(index, line)| (line, index)).collect();
         for (line, id) in ids {
@@ -305,6 +310,9 @@ async fn post_batch(
         }
         for line in enqueued.suppressed {
             results[lines[&line]] = Some(PostResult::Suppressed);
+        }
+        for (line, _) in enqueued.dead {
+            results[lines[&line]] = Some(PostResult::Dead);
         }
     }
     // What is left has a `dedupe_key` that the campaign knows. Another server may have posted it meanwhile.

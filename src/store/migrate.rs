@@ -35,6 +35,7 @@ macro_rules! migrations {
             ("0013", sql!("0013_receipt_writes.sql")),
             ("0014", sql!("0014_lanes.sql")),
             ("0015", sql!("0015_failover.sql")),
+            ("0016", sql!("0016_dead.sql")),
         ];
         MIGRATIONS
     }};

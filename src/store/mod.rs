@@ -13,6 +13,7 @@ mod column_types;
 mod commit;
 mod commit_batch;
 mod connection;
+mod dead;
 mod dedupe;
 mod enqueue;
 mod error;
@@ -142,6 +143,8 @@ pub struct Store {
     cursors: Arc<claim::ClaimCursors>,
     /// How long a query or transaction may take; `None`: as long as it needs.
     limit: Option<Duration>,
+    /// Numbers that were found not to exist within this age are skipped.
+    skip_dead: Option<Age>,
 }
 
 /// Groups of operations on the same database.
@@ -218,6 +221,7 @@ impl Store {
             pool: Arc::new(Pool::new(location)),
             cursors: Arc::default(),
             limit: None,
+            skip_dead: None,
         };
         store.refuse_pooler().await?;
         store.migrate(access).await?;

@@ -15,7 +15,7 @@ use super::schema::{campaign, sms, sms_failed};
 use super::transitions::Resend;
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{
-    Audited, CHUNK, CampaignStatus, Store, StoreError, lanes, positive, settle, transitions,
+    Audited, CHUNK, CampaignStatus, Store, StoreError, dead, lanes, positive, settle, transitions,
 };
 use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
@@ -109,6 +109,7 @@ impl Store {
                 }
             }
             transitions::back_to_queue(connection, &back, now).await?;
+            dead::forget_of(connection, &back).await?;
             with_conn!(connection, |conn| update(
                 sms::table.filter(sms::id.eq_any(&back))
             )
@@ -148,6 +149,7 @@ impl Store {
                 expires_at: filter.expires_at,
             };
             transitions::unknown_to_ready(connection, &ids, resend, now).await?;
+            dead::forget_of(connection, &ids).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })
     }

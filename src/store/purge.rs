@@ -23,7 +23,9 @@ use super::schema::{
     campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
 };
 use super::transitions::RemovedKeys;
-use super::{Audited, CHUNK, CampaignFilter, Store, StoreError, positive, signed, transitions};
+use super::{
+    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, positive, signed, transitions,
+};
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
@@ -199,6 +201,8 @@ enum PurgeScope {
     Failed(i64, Timestamp),
     /// Unknown messages of a campaign that were last tried before the instant.
     Unknown(i64, Timestamp),
+    /// The numbers that were found not to exist before the instant.
+    Dead(Timestamp),
     /// The dedupe keys of a campaign that has no messages left.
     Keys(i64),
     /// Empty campaigns, all at once.
@@ -232,7 +236,7 @@ impl Purge {
             before,
             removal,
             next: Stage::Messages,
-            scopes: VecDeque::from([PurgeScope::Failed(0, before)]),
+            scopes: VecDeque::from([PurgeScope::Failed(0, before), PurgeScope::Dead(before)]),
         }
     }
 
@@ -443,6 +447,7 @@ impl Store {
                 })?;
             }
             self.delete_traces(&found).await?;
+            transaction!(self, |connection| dead::forget(connection, phones))?;
             if most == 0 {
                 return Ok(Purged {
                     sending: counts.sending,
@@ -609,6 +614,7 @@ async fn purge_scope(
             delete_queued(connection, &ids, &[State::Unknown], &mut counts).await?;
             ids.last().copied()
         }
+        PurgeScope::Dead(before) => dead::purge(connection, *before).await?.then_some(0),
         PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id).await?,
         PurgeScope::Campaigns(campaigns, before, removal) => {
             let removed = removal::remove(connection, campaigns, *before, *removal, now).await?;

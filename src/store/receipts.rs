@@ -21,6 +21,7 @@ use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
+use super::dead::{self, DeadNumber, DeadNumbers};
 use super::schema::{receipt, sms, sms_failed, sms_sent};
 use super::{ReceiptStore, StoreError, settle, suppression};
 use crate::phone::may_be_written_as;
@@ -101,6 +102,7 @@ struct ReceiptRow {
     received_at: i64,
     due_at: Option<i64>,
     sms_id: Option<i64>,
+    is_dead_number: bool,
 }
 
 /// A receipt that is tried.
@@ -180,6 +182,12 @@ impl Tried {
         written.is_none_or(|written| may_be_written_as(phone, written))
     }
 
+    /// Whether it says that the number does not exist.
+    fn is_dead_number(&self) -> bool {
+        let failure = self.receipt.failure.as_ref();
+        failure.is_some_and(|failure| failure.is_dead_number)
+    }
+
     /// When it is tried next, without a message.
     fn next_due(&self, keep: Duration, now: Timestamp) -> Timestamp {
         let age = now.since(self.received_at);
@@ -211,9 +219,11 @@ impl Tried {
 impl From<Tried> for ReceiptRow {
     fn from(tried: Tried) -> Self {
         let (message_key, state, part) = tried.key();
+        let is_dead_number = tried.is_dead_number();
         let receipt = tried.receipt;
         let (class, code, reason) = columns(receipt.failure);
         Self {
+            is_dead_number,
             provider: tried.provider,
             message_key,
             state: state.to_string(),
@@ -245,7 +255,10 @@ impl From<(i64, ReceiptRow)> for Tried {
                 message_id: row.message_id,
                 phone: row.phone,
                 state: row.state.parse().unwrap_or(ReceiptState::Unlisted),
-                failure: failure(row.class, row.code, row.reason),
+                failure: failure(row.class, row.code, row.reason).map(|failure| Failure {
+                    is_dead_number: row.is_dead_number,
+                    ..failure
+                }),
                 at: row.at.or(Some(row.received_at)).map(Timestamp::from_millis),
                 part: (row.part != 0).then_some(ReceiptPart { number, total }),
             },
@@ -271,6 +284,7 @@ fn failure(class: Option<String>, code: Option<String>, reason: Option<String>) 
         class: class?.parse().unwrap_or(Class::Unknown),
         code,
         reason: reason.unwrap_or_default(),
+        is_dead_number: false,
     })
 }
 
@@ -659,6 +673,51 @@ pub(super) async fn delete_receipts(connection: &mut Connection, ids: &[i64]) ->
     Ok(())
 }
 
+/// What receipts say about the recipients of their messages.
+#[derive(Default)]
+struct RecipientChanges {
+    /// Phones for the suppression list, and why.
+    opted_out: BTreeMap<String, Option<String>>,
+    dead: DeadNumbers,
+    /// Phones that got a message.
+    reached: Vec<String>,
+}
+
+impl RecipientChanges {
+    /// Adds what all receipts of a message say together.
+    fn add(&mut self, row: &DeliveryRow, found: &Delivery, receipts: &[Tried], now: Timestamp) {
+        let phone = || row.phone.clone();
+        let class = found.failure.as_ref().map(|failure| failure.class);
+        let failures = receipts
+            .iter()
+            .filter_map(|tried| tried.receipt.failure.as_ref());
+        let mut dead = failures.filter(|failure| failure.is_dead_number);
+        if class == Some(Class::OptedOut) {
+            let reason = opt_out_reason(&row.provider, now);
+            self.opted_out.insert(phone(), Some(reason));
+        } else if found.state == DeliveryState::Undelivered
+            && let Some(failure) = dead.next()
+        {
+            let number = DeadNumber::new(&row.provider, failure);
+            self.dead.insert(phone(), number);
+        } else if receipts
+            .iter()
+            .any(|tried| tried.receipt.state == ReceiptState::Delivered)
+        {
+            self.reached.push(phone());
+        }
+    }
+
+    async fn store(self, connection: &mut Connection, now: Timestamp) -> QueryResult<()> {
+        let opted_out: Vec<_> = self.opted_out.into_iter().collect();
+        if !opted_out.is_empty() {
+            suppression::insert(connection, &opted_out, now).await?;
+        }
+        dead::record(connection, self.dead, now).await?;
+        dead::forget(connection, &self.reached).await
+    }
+}
+
 /// Stores what all receipts of these messages say together. Returns how many of the new ones changed anything, and those
 /// whose message was claimed again meanwhile, so that it is not sent yet.
 async fn update_deliveries(
@@ -689,7 +748,8 @@ async fn update_deliveries(
     let mut known = by_message(known.into_iter().map(Tried::from));
     let mut matched = by_message(matched);
     let mut new = 0;
-    let (mut changes, mut kept, mut opted_out) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut changes, mut kept) = (Vec::new(), Vec::new());
+    let mut recipients = RecipientChanges::default();
     for row in rows {
         let arrived = matched.remove(&row.id).unwrap_or_default();
         let mut earlier = known.remove(&row.id).unwrap_or_default();
@@ -720,11 +780,7 @@ async fn update_deliveries(
         if found == row.delivery() {
             continue;
         }
-        let failure = found.failure.as_ref();
-        if failure.is_some_and(|failure| failure.class == Class::OptedOut) {
-            let reason = opt_out_reason(&row.provider, now);
-            opted_out.insert(row.phone, Some(reason));
-        }
+        recipients.add(&row, &found, &earlier, now);
         changes.push((row.id, found));
     }
     let mut early = Vec::new();
@@ -751,10 +807,7 @@ async fn update_deliveries(
     delete_receipts(connection, &stored).await?;
     insert_new!(connection, receipt::table, &kept)?;
     store_deliveries(connection, changes).await?;
-    let opted_out: Vec<_> = opted_out.into_iter().collect();
-    if !opted_out.is_empty() {
-        suppression::insert(connection, &opted_out, now).await?;
-    }
+    recipients.store(connection, now).await?;
     Ok((new, early))
 }
 

@@ -233,6 +233,15 @@ diesel::table! {
 }
 
 diesel::table! {
+    dead (phone) {
+        phone -> Text,
+        code -> Nullable<Text>,
+        provider -> Text,
+        at -> BigInt,
+    }
+}
+
+diesel::table! {
     recipient_start (sms_id, claim) {
         sms_id -> BigInt,
         claim -> BigInt,
@@ -259,6 +268,7 @@ diesel::table! {
         received_at -> BigInt,
         due_at -> Nullable<BigInt>,
         sms_id -> Nullable<BigInt>,
+        is_dead_number -> Bool,
     }
 }
 
@@ -323,6 +333,7 @@ diesel::allow_tables_to_appear_in_same_query!(
     sms_key,
     worker,
     suppression,
+    dead,
     recipient_start,
     purged,
     receipt,

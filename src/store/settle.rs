@@ -8,6 +8,7 @@ use super::attempts::{self, NewAttempt};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, all_removed, in_list, load_locked, load_shared, with_conn};
+use super::dead::{self, DeadNumber, DeadNumbers};
 use super::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
 use super::transitions::{self, QueuedSms, SentRow, Version, is_version};
 use super::{CampaignStatus, suppression};
@@ -174,6 +175,7 @@ struct Changes {
     attempts: Vec<NewAttempt>,
     /// Phones for the suppression list, and why.
     opted_out: BTreeMap<String, Option<String>>,
+    dead: DeadNumbers,
 }
 
 impl Changes {
@@ -234,6 +236,10 @@ impl Changes {
                 {
                     self.opted_out.insert(row.phone.clone(), Some(reason));
                 }
+                if let Some(failure) = failure.filter(|failure| failure.is_dead_number) {
+                    let number = DeadNumber::new(&settlement.provider, failure);
+                    self.dead.insert(row.phone.clone(), number);
+                }
                 self.others.entry(change).or_default().push(id);
                 Settled::Done
             }
@@ -245,6 +251,7 @@ impl Changes {
         if !opted_out.is_empty() {
             suppression::insert(connection, &opted_out, now).await?;
         }
+        dead::record(connection, self.dead, now).await?;
         attempts::store(connection, self.attempts, now).await?;
         transitions::to_sent(connection, self.sent).await?;
         for (id, (claim, state, late), provider, acceptance, claims) in self.noted {

@@ -10,6 +10,7 @@ mod cli;
 mod cluster;
 mod configuration;
 mod database_outage;
+mod dead;
 mod docs;
 mod faults;
 mod flows;

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::running::eventually;
+use crate::support::shell::sqlite;
 use crate::support::{Gateway, Scratch, snapshot};
 
 const PLAIN: &str = "SMSQ_TEST_REDIS";
@@ -191,6 +192,59 @@ fn invalid_entries_go_to_the_dead_list() {
     assert_eq!(nothing.code(), Some(0), "{nothing}");
     let status = scratch.run(["status", "--campaign", "codes", "--format", "json"]);
     assert_eq!(status.json()["queued"], 3, "{status}");
+}
+
+/// A database that knows that this number does not exist, and skips it.
+fn skipping(phone: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "[limits]\nskip_dead = \"180d\"\n");
+    // Creates the tables.
+    scratch.import("phone\n+447400123459\n");
+    let insert = format!("INSERT INTO dead VALUES ('{phone}', '7', 'cellar', 9000000000000)");
+    sqlite(&scratch, &insert);
+    scratch
+}
+
+const DEAD_REASON: &str = "the number does not exist, as `cellar` said on 2255-03-14 (code 7)";
+
+#[test]
+fn entry_of_a_dead_number_goes_to_the_dead_list() {
+    let Some(mut list) = List::on(PLAIN) else {
+        return;
+    };
+    let scratch = skipping("+447400123452");
+    list.push("{");
+    for phone in ["+447400123451", "+447400123452", "+447400123453"] {
+        list.push(&format!(r#"{{"phone":"{phone}","content":"Hi"}}"#));
+    }
+    let result = scratch.run(list.import(&["--format", "json"])).json();
+    assert_eq!(
+        (&result["accepted"], &result["rejected"]),
+        (&2.into(), &2.into()),
+        "{result}"
+    );
+    let letters = list.dead();
+    assert_eq!(letters.len(), 2);
+    assert!(letters[0].contains("+447400123452"), "{letters:?}");
+    assert!(letters[0].contains(DEAD_REASON), "{letters:?}");
+    assert_eq!(list.keys(), BTreeSet::from(["KEY:dead".to_owned()]));
+}
+
+#[test]
+fn line_of_a_dead_number_is_rejected() {
+    let scratch = skipping("+447400123452");
+    let lines = ["+447400123451", "+447400123452"]
+        .map(|phone| format!("{{\"phone\":\"{phone}\",\"content\":\"Hi\"}}\n"));
+    scratch.write("lines.jsonl", &lines.concat());
+    let mut command = scratch.command(["import", "-", "--follow", "--campaign", "codes"]);
+    let input = std::fs::File::open(scratch.path("lines.jsonl")).expect("opens");
+    let output = command.stdin(input).output().expect("runs");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("rejected 1 "), "{said}");
+    let rejects = scratch.read("stdin.rejects.jsonl");
+    assert!(rejects.contains(DEAD_REASON), "{rejects}");
+    assert!(rejects.contains("+447400123452"), "{rejects}");
 }
 
 #[test]

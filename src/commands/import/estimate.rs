@@ -105,6 +105,7 @@ impl PreparedLists<'_> {
         Ok(ListEstimate {
             interpretation: plan.interpretation(),
             rejects: preview.rejects,
+            saved: preview.saved,
             estimate: Estimate {
                 messages: preview.summary.accepted,
                 stats: preview.stats,

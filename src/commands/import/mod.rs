@@ -119,7 +119,7 @@ impl<'a> PreparedLists<'a> {
                 "omit it: each list gets a rejects file named after it",
             ));
         }
-        let store = match Store::of(&context.config.database, access).await {
+        let store = match context.configured_store(access).await {
             Ok(store) => Some(store),
             Err(error) => match error.kind() {
                 StoreErrorKind::Missing | StoreErrorKind::NoTables => None,

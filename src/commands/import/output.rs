@@ -31,6 +31,8 @@ pub(super) struct ListEstimate {
     pub(super) interpretation: Interpretation,
     /// Line and reason of the first rejected rows.
     pub(super) rejects: Vec<(u64, Rejection)>,
+    /// What messages to numbers that do not exist would cost.
+    pub(super) saved: EstimatedCost,
     pub(super) estimate: Estimate,
 }
 
@@ -221,6 +223,7 @@ impl ListEstimate {
         write_row(&mut text, "phone", &self.interpretation.phone);
         write_row(&mut text, "text", &self.interpretation.text);
         self.list.write_counts(&mut text, "would send");
+        self.write_skipped(&mut text);
         write_schedule(&mut text, self.list.schedule);
         write_estimate(&mut text, &self.estimate);
         for (line, rejection) in &self.rejects {
@@ -228,6 +231,19 @@ impl ListEstimate {
             let _ = writeln!(text, "\n  line {line} rejected: {reason}");
         }
         text
+    }
+
+    /// How many numbers do not exist, and what that saves.
+    fn write_skipped(&self, text: &mut String) {
+        let (count, currency) = (self.list.summary.dead(), self.list.currency.as_deref());
+        let numbers = match count {
+            0 => return,
+            1 => "1 number that does not exist".to_owned(),
+            _ => format!("{} numbers that do not exist", HumanCount(count)),
+        };
+        let saved = amount(self.saved, currency).map(|amount| format!(", which saves {amount}"));
+        let skipped = numbers + &saved.unwrap_or_default();
+        write_row(text, "skipped", skipped);
     }
 
     pub(super) fn json(&self) -> Value {
@@ -288,16 +304,21 @@ fn write_segments(text: &mut String, totals: &SegmentTotals) {
     write_row(text, "segments", value);
 }
 
-/// `12.34 EUR`, and how many messages have no price; nothing without a currency.
-fn write_cost(text: &mut String, cost: EstimatedCost, currency: Option<&str>) {
-    let Some(currency) = currency else { return };
-    let amount = format!("{} {currency}", Prices::rounded(cost.amount));
+/// `12.34 EUR`, and how many messages have no price; `None` without a currency.
+fn amount(cost: EstimatedCost, currency: Option<&str>) -> Option<String> {
+    let amount = format!("{} {}", Prices::rounded(cost.amount), currency?);
     let mut value = amount.trim_end().to_owned();
     if cost.unpriced > 0 {
         let unpriced = messages(cost.unpriced);
         value = format!("{value}, excluding {unpriced} without a price");
     }
-    write_row(text, "cost", value);
+    Some(value)
+}
+
+fn write_cost(text: &mut String, cost: EstimatedCost, currency: Option<&str>) {
+    if let Some(amount) = amount(cost, currency) {
+        write_row(text, "cost", amount);
+    }
 }
 
 /// Segments, cost, recipients by country, duration, expensive characters, and the messages worth looking at.

@@ -3,7 +3,7 @@
 //! a dead one first ends that import, so that nothing more is committed by it, and then knows by the number
 //! whether the batch was committed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -49,6 +49,7 @@ pub async fn consume(
         batch: 1,
         pending: Vec::new(),
         rejected: Vec::new(),
+        letters: Vec::new(),
         is_committed: false,
         reclaimed_at: None,
         on_event: &mut on_event,
@@ -109,6 +110,8 @@ struct Consumer<'a, T: FnMut(Event)> {
     pending: Vec<Vec<u8>>,
     /// Entries of the batch that may be in the dead list: the answer can have been lost.
     rejected: Vec<(u64, Rejection)>,
+    /// Entries of the committed batch whose number does not exist, as dead letters.
+    letters: Vec<(Vec<u8>, String)>,
     /// The batch is in the database, but not yet deleted from Redis.
     is_committed: bool,
     reclaimed_at: Option<Instant>,
@@ -132,13 +135,26 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
                 return Ok(false);
             }
             let parsed = self.parse().await?;
+            // Rejected entries were removed from the batch.
+            let numbers: Vec<u64> = parsed.rows.iter().map(|row| row.message.line).collect();
             let importer = self.importer().await?;
-            importer.commit(parsed).await?;
+            let dead: HashMap<u64, String> = importer.commit(parsed).await?.into_iter().collect();
             let rows = importer.summary.rows;
             (self.on_event)(Event::Progress(rows));
+            let entries = numbers.iter().zip(&self.pending);
+            let letters = entries.filter_map(|(number, entry)| {
+                let reason = dead.get(number)?;
+                Some((entry.clone(), dead_letter(entry, reason)))
+            });
+            self.letters = letters.collect();
             self.is_committed = true;
         }
         let batch = self.batch;
+        if !self.letters.is_empty() {
+            let letters = self.letters.clone();
+            self.connect().await?.dead_letter(batch, &letters).await?;
+            self.letters.clear();
+        }
         self.connect().await?.ack(batch).await?;
         self.batch += 1;
         self.pending.clear();
@@ -241,7 +257,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             match self.messages.map(number, entry) {
                 Ok(row) => parsed.rows.push(row),
                 Err(rejection) => {
-                    letters.push((entry.as_slice(), dead_letter(entry, &rejection.reason)));
+                    letters.push((entry.clone(), dead_letter(entry, &rejection.reason)));
                     parsed.rejected.push((number, rejection));
                 }
             }

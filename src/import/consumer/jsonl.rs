@@ -57,19 +57,25 @@ pub async fn follow(
         // More lines that arrive in time belong to the batch.
         let _ = tokio::time::timeout(MAX_WAIT, more).await;
         let mut parsed = ParsedBatch::default();
-        for line in lines {
-            let (number, text) = line.map_err(ImportError::read(STDIN))?;
+        let lines: Result<Vec<_>, _> = lines.into_iter().collect();
+        let lines = lines.map_err(ImportError::read(STDIN))?;
+        for (number, text) in &lines {
+            let number = *number;
             parsed.last_line = number;
-            match messages.map(number, &text) {
+            match messages.map(number, text) {
                 Ok(row) => parsed.rows.push(row),
                 Err(rejection) => {
-                    rejects.add(number, &text, &rejection.reason)?;
+                    rejects.add(number, text, &rejection.reason)?;
                     parsed.rejected.push((number, rejection));
                 }
             }
         }
         if parsed.row_count() > 0 {
-            importer.commit(parsed).await?;
+            for (number, reason) in importer.commit(parsed).await? {
+                let line = lines.iter().find(|(line, _)| *line == number);
+                let text = line.map_or(&[][..], |(_, text)| text);
+                rejects.add(number, text, &reason)?;
+            }
             on_event(Event::Progress(importer.summary.rows));
         }
     }

@@ -230,7 +230,7 @@ impl RedisConnection {
     pub(super) async fn dead_letter(
         &mut self,
         batch: u64,
-        letters: &[(&[u8], String)],
+        letters: &[(Vec<u8>, String)],
     ) -> Result<(), ImportError> {
         let dead = format!("{}:dead", self.list.key);
         let processing = self.list.processing(&self.token, batch);
@@ -238,7 +238,7 @@ impl RedisConnection {
         pipeline.atomic();
         for (entry, letter) in letters {
             pipeline.lpush(&dead, letter).ignore();
-            pipeline.lrem(&processing, -1, *entry).ignore();
+            pipeline.lrem(&processing, -1, entry).ignore();
         }
         self.run(&pipeline).await
     }

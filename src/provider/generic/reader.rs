@@ -192,6 +192,7 @@ impl ReceiptReader {
         });
         if state == ReceiptState::Expired {
             failure.class = Class::Expired;
+            failure.is_dead_number = false;
         }
         Some(failure)
     }

@@ -146,8 +146,12 @@ fn invalid_receiver(response: &ResponseView<'_>) -> Option<Outcome> {
     };
     let has_ids = list("/ids").is_none_or(|ids| !ids.is_empty());
     let is_invalid = list("/invalidReceivers").is_some_and(|invalid| !invalid.is_empty());
-    (response.status.is_success() && is_invalid && !has_ids)
-        .then(|| Outcome::Rejected(Failure::new(Class::Recipient, "not a valid number")))
+    (response.status.is_success() && is_invalid && !has_ids).then(|| {
+        Outcome::Rejected(Failure {
+            is_dead_number: true,
+            ..Failure::new(Class::Recipient, "not a valid number")
+        })
+    })
 }
 
 fn seconds(at: Timestamp) -> i64 {

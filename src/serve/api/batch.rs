@@ -183,6 +183,7 @@ impl<'a> BatchReader<'a> {
             PostResult::Known => (&mut self.result.duplicates, None),
             PostResult::Suppressed => (&mut self.result.suppressed, None),
             PostResult::Conflict
+            | PostResult::Dead
             | PostResult::Expired
             | PostResult::Cancelled
             | PostResult::NoCampaign => {

@@ -107,6 +107,9 @@ impl Intake {
             PostResult::Expired => Problem::invalid(
                 "invalid `expires_at`: it is in the past, so nothing would be sent",
             ),
+            PostResult::Dead => Problem::invalid(
+                "invalid `phone`: the number does not exist, as a provider said; nothing was queued",
+            ),
             PostResult::Known => Problem::new(
                 StatusCode::CONFLICT,
                 format!(

@@ -12,6 +12,7 @@ use crate::support::client::Client;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::running::eventually;
+use crate::support::shell::sqlite;
 use smsq::sandbox::SandboxConfig;
 
 const MESSAGE: &str = r#"{"phone":"+447400123456","text":"Hello"}"#;
@@ -174,6 +175,31 @@ fn suppressed_phone_is_answered_as_failed() {
         (&json!("failed"), &json!("suppressed"))
     );
     assert_eq!(answer["id"], Value::Null);
+}
+
+#[test]
+fn message_to_a_dead_number_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write_cellar("http://127.0.0.1:1");
+    let toml = scratch.read("smsq.toml");
+    scratch.write(
+        "smsq.toml",
+        &format!("[limits]\nskip_dead = \"180d\"\n{toml}"),
+    );
+    let served = Served::start(&scratch);
+    sqlite(
+        &scratch,
+        "INSERT INTO dead VALUES ('+447400123456', '21211', 'cellar', 9000000000000)",
+    );
+    let answer = served.post(MESSAGE);
+    assert_eq!(answer.status, 400, "{}", answer.body);
+    let reason = "the number does not exist, as a provider said";
+    assert!(answer.body.contains(reason), "{}", answer.body);
+    let line = r#"{"phone":"+447400123456","text":"Hi"}"#;
+    let batch = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, line);
+    let rejected = &batch.json()["rejected"][0];
+    assert_eq!(rejected["line"], 1, "{}", batch.body);
+    assert!(batch.body.contains(reason), "{}", batch.body);
 }
 
 fn lines(count: u32) -> String {

@@ -112,7 +112,7 @@ async fn recipient_is_queued_once() {
         let decided = queue
             .store
             .imports()
-            .decide(autumn, &decided.each_ref())
+            .decide(autumn, &decided.each_ref(), NOW)
             .await;
         let new = Decision::New {
             with_key: true,

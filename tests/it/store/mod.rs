@@ -7,6 +7,7 @@ mod attempts;
 mod batches;
 mod claim;
 mod concurrency;
+mod dead;
 mod doubt;
 mod import;
 mod intake;

@@ -48,11 +48,14 @@ fn codes_mean_what_the_section_says() {
             case(
                 "no such number",
                 response(400, error("invalid_recipient")),
-                Outcome::Rejected(failure(
-                    Class::Recipient,
-                    "invalid_recipient",
-                    "not a number that can be reached",
-                )),
+                Outcome::Rejected(Failure {
+                    is_dead_number: true,
+                    ..failure(
+                        Class::Recipient,
+                        "invalid_recipient",
+                        "not a number that can be reached",
+                    )
+                }),
             ),
             case(
                 "opted out",
