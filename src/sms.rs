@@ -6,6 +6,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
+use crate::limit::budget::Reserve;
+
 /// An instant on the database's clock, in milliseconds since the Unix epoch.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -115,7 +117,7 @@ pub struct Sms {
     pub stored: StoredColumns,
 }
 
-/// Columns of a claimed message that only `sms_sent` needs.
+/// Columns of a claimed message that only its settlement needs.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StoredColumns {
     /// `None`: another program inserted it.
@@ -124,6 +126,8 @@ pub struct StoredColumns {
     pub segments: Option<i32>,
     pub dedupe_key: Option<String>,
     pub created_at: Timestamp,
+    /// `None`: it takes from no budget.
+    pub reserve: Option<Reserve>,
 }
 
 /// Phones and texts are personal data: neither is printed.

@@ -9,12 +9,14 @@ mod tests;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
+use crate::limit::budget::{BudgetRules, MonthlyBudgets, Unpriced};
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::{import, logging, metrics, queue, receipts, sender, serve, store};
@@ -83,6 +85,18 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
     pub countries: Countries,
+    /// How much all messages of a calendar month may cost.
+    pub budget: MonthlyBudgets,
+    pub unpriced: Unpriced,
+}
+
+impl LimitsConfig {
+    pub fn budgets(&self) -> Arc<BudgetRules> {
+        Arc::new(BudgetRules {
+            monthly: self.budget.clone(),
+            unpriced: self.unpriced,
+        })
+    }
 }
 
 impl Config {

@@ -12,6 +12,7 @@ use super::connection::{
 };
 use super::schema::campaign;
 use super::{AuditEntry, Store, StoreError, StoreErrorKind, positive};
+use crate::limit::budget::Budget;
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
@@ -74,6 +75,8 @@ pub struct Campaign {
     pub unique_by: Option<String>,
     /// When its messages may start; `None`: at any time.
     pub window: Option<SendWindow>,
+    /// The most that its messages may cost.
+    pub budget: Option<Budget>,
     pub created_at: Timestamp,
 }
 
@@ -86,6 +89,7 @@ pub struct NewCampaign {
     pub priority: i32,
     pub unique_by: Option<String>,
     pub window: Option<SendWindow>,
+    pub budget: Option<Budget>,
 }
 
 /// Changes of a campaign; `None` changes nothing.
@@ -97,6 +101,8 @@ pub struct CampaignChange {
     pub priority: Option<i32>,
     pub unique_by: Option<String>,
     pub window: WindowChange,
+    /// `Some(None)` removes it.
+    pub budget: Option<Option<Budget>>,
 }
 
 /// A change of a campaign's window.
@@ -133,6 +139,7 @@ struct CampaignRow {
     state_reason: Option<String>,
     unique_by: Option<String>,
     send_window: String,
+    budget: String,
     created_at: Timestamp,
 }
 
@@ -144,8 +151,14 @@ impl From<CampaignRow> for Campaign {
             .map(|text| text.parse::<SendWindow>())
             .transpose();
         let (mut state, mut state_reason) = (row.state, row.state_reason);
-        // With an invalid limit or window nothing is sent until a valid one is set.
-        let error = rate.as_ref().err().or(window.as_ref().err());
+        // With an invalid limit, window or budget nothing is sent until a valid one is set.
+        let budget = Budget::stored(&row.budget).map_err(|error| error.to_string());
+        let errors = [
+            rate.as_ref().err(),
+            window.as_ref().err(),
+            budget.as_ref().err(),
+        ];
+        let error = errors.into_iter().flatten().next();
         if let (Some(error), CampaignStatus::Active) = (error, state) {
             state = CampaignStatus::Paused;
             state_reason = Some(error.clone());
@@ -161,6 +174,7 @@ impl From<CampaignRow> for Campaign {
             state_reason,
             unique_by: row.unique_by,
             window: window.unwrap_or_default(),
+            budget: budget.unwrap_or_default(),
             created_at: row.created_at,
         }
     }
@@ -214,9 +228,9 @@ pub(super) async fn lock_states(
     Ok(states)
 }
 
-/// The value of column `send_window`.
-fn stored(window: Option<&SendWindow>) -> String {
-    window.map(ToString::to_string).unwrap_or_default()
+/// The value of column `send_window` or `budget`.
+fn stored(value: Option<&impl ToString>) -> String {
+    value.map(ToString::to_string).unwrap_or_default()
 }
 
 impl Store {
@@ -277,6 +291,7 @@ impl Store {
             campaign::priority.eq(new.priority),
             campaign::unique_by.eq(&new.unique_by),
             campaign::send_window.eq(stored(new.window.as_ref())),
+            campaign::budget.eq(stored(new.budget.as_ref())),
             campaign::created_at.eq(now),
         )];
         let created: Result<(), StoreError> = transaction!(self, |connection| async {
@@ -381,13 +396,15 @@ async fn update(
         priority,
         unique_by,
         window,
+        budget,
     } = change;
     let window = match window {
         WindowChange::Keep => None,
-        WindowChange::Lift => Some(stored(None)),
+        WindowChange::Lift => Some(String::new()),
         WindowChange::Set(window) => Some(stored(Some(window))),
     };
     let rate = rate.as_ref().map(ToString::to_string);
+    let budget = budget.as_ref().map(|new| stored(new.as_ref()));
     with_conn!(connection, |conn| diesel::update(
         campaign::table
             .find(id)
@@ -400,6 +417,7 @@ async fn update(
         priority.map(|new| campaign::priority.eq(new)),
         unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
         window.as_ref().map(|new| campaign::send_window.eq(new)),
+        budget.as_ref().map(|new| campaign::budget.eq(new)),
     ))
     .execute(conn))
 }

@@ -9,12 +9,13 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, QueryableByName, update};
 use rand::RngExt;
 
+use super::budgets::{ReserveWrites, Spending};
 use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::schema::{sms, worker};
-use super::settle;
+use super::settle::{self, ClaimedRows};
 use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;
@@ -148,6 +149,7 @@ impl Candidate {
                 segments: self.segments,
                 dedupe_key: self.dedupe_key.map(String::from),
                 created_at: Timestamp::from_millis(self.created_at),
+                reserve: None,
             },
         }
     }
@@ -249,6 +251,8 @@ pub(super) struct ClaimWrites {
     rewritten: Vec<Sms>,
     /// Messages that are moved to another lane, by its number.
     moved: BTreeMap<i32, Vec<i64>>,
+    /// What claimed messages take from budgets.
+    pub(super) reserved: ReserveWrites,
 }
 
 impl ClaimWrites {
@@ -259,6 +263,7 @@ impl ClaimWrites {
             not_sent: Vec::new(),
             rewritten: Vec::new(),
             moved: BTreeMap::new(),
+            reserved: ReserveWrites::default(),
         }
     }
 
@@ -291,7 +296,7 @@ impl ClaimWrites {
         &mut self,
         connection: &mut Connection,
         batch: &CommitBatch,
-    ) -> QueryResult<()> {
+    ) -> QueryResult<Spending> {
         for (provider, mut ids) in std::mem::take(&mut self.ids) {
             ids.sort_unstable();
             for ids in ids.chunks(ROWS) {
@@ -317,8 +322,15 @@ impl ClaimWrites {
                 .execute(conn))?;
             }
         }
-        settle::settle_all(connection, &self.not_sent, &HashMap::new(), batch.now).await?;
-        Ok(())
+        self.reserved.write(connection).await?;
+        let (_, spending) = settle::settle_all(
+            connection,
+            &self.not_sent,
+            ClaimedRows::default(),
+            batch.now,
+        )
+        .await?;
+        Ok(spending)
     }
 
     /// Marks messages as claimed by this worker. If one is not ready any more or the worker is not registered, the

@@ -34,6 +34,7 @@ macro_rules! migrations {
             ("0012", sql!("0012_receipt_inbox.sql")),
             ("0013", sql!("0013_receipt_writes.sql")),
             ("0014", sql!("0014_lanes.sql")),
+            ("0017", sql!("0017_budgets.sql")),
         ];
         MIGRATIONS
     }};

@@ -5,6 +5,7 @@ mod activity;
 mod attempts;
 mod audit;
 mod awaiting;
+mod budgets;
 mod campaign_filter;
 mod campaigns;
 mod candidates;

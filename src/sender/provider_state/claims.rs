@@ -167,6 +167,7 @@ impl ProviderState {
             max_requests: 0,
             lanes: Vec::new(),
             pool: self.provider.senders().cloned(),
+            prices: Arc::clone(&self.prices),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::activity::ProviderActivity;
 use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{LocalLimiter, Permit, Reservation, per_second};
 use crate::metrics::Metrics;
+use crate::prices::Prices;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::{Rate, Rates};
@@ -56,6 +57,7 @@ pub(super) struct ProviderState {
     /// It sends the campaigns that name no provider.
     is_default: bool,
     limits: Vec<Rate>,
+    prices: Arc<Prices>,
     limiter: LocalLimiter,
     breaker: CircuitBreaker,
     paused_until: Timestamp,
@@ -105,6 +107,13 @@ impl ProviderState {
         Self {
             telemetry: ProviderTelemetry::new(metrics.provider(provider.name(), &limits)),
             index,
+            prices: Arc::new(
+                settings
+                    .prices
+                    .get(provider.name())
+                    .cloned()
+                    .unwrap_or_default(),
+            ),
             is_default: settings.default_provider.as_deref() == Some(provider.name()),
             provider,
             transport,
