@@ -1,12 +1,11 @@
 //! The types that every part of smsq uses: a message, an instant, and what a provider's answer means.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
-
-use crate::limit::budget::Reserve;
 
 /// An instant on the database's clock, in milliseconds since the Unix epoch.
 #[derive(
@@ -128,6 +127,15 @@ pub struct StoredColumns {
     pub created_at: Timestamp,
     /// `None`: it takes from no budget.
     pub reserve: Option<Reserve>,
+}
+
+/// What a claim has taken from budgets for its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// In millionths of the currency.
+    pub amount: i64,
+    /// The month and currency, such as `2026-11/EUR`.
+    pub month: Arc<str>,
 }
 
 /// Phones and texts are personal data: neither is printed.

@@ -359,6 +359,7 @@ impl Context {
             providers: sections.keys().cloned().collect(),
             requirements: providers::requirements(sections, environment),
             prices: self.config.prices.clone(),
+            budgets: self.config.limits.budgets(),
         }
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
-use crate::limit::budget::{BudgetRules, MonthlyBudgets, Unpriced};
+use crate::budget::{BudgetRules, MonthlyBudgets, Unpriced};
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::{import, logging, metrics, queue, receipts, sender, serve, store};

@@ -1,8 +1,7 @@
-//! Rate limits: how many messages may start in any window, in one process or in many; and budgets. Pure arithmetic: the clock, the
+//! Rate limits: how many messages may start in any window, in one process or in many. Pure arithmetic: the clock, the
 //! stored state and the limits are arguments.
 
 mod allocator;
-pub mod budget;
 mod declared;
 mod local;
 mod long_window;

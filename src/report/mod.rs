@@ -43,7 +43,9 @@ pub use html::{
 };
 pub use local::LocalTime;
 pub(crate) use reason::plain_reason;
-pub use status::{CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text};
+pub use status::{
+    BudgetStatus, CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text,
+};
 pub use text::summaries_text;
 
 /// How many messages are read at a time.

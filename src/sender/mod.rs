@@ -35,7 +35,7 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::limit::budget::BudgetRules;
+use crate::budget::BudgetRules;
 use crate::metrics::Metrics;
 use crate::phone::{Countries, Region};
 use crate::prices::Prices;

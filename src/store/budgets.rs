@@ -1,236 +1,32 @@
-//! What messages take from budgets. A claim takes the cost of its messages from the counters of its campaign and of the
-//! month, which are rows of table `rate_limit`, and stores it with the messages; whatever ends a claim without an
-//! acceptance gives it back. At every commit, a counter is the sum over the messages that are sending, unknown, in doubt
-//! or sent.
+//! Budgets in a group commit: how much its claims may take, and which campaigns are stopped because it is not enough.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use diesel::QueryResult;
 use diesel::dsl::sql;
-use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-use diesel::{QueryResult, update};
+use diesel::sql_types::BigInt;
 
 use super::campaign_filter::CampaignFilter;
+use super::campaigns::stop_campaigns;
 use super::claim::ClaimKey;
-use super::commit::stop_campaigns;
 use super::commit_batch::{CampaignStop, ClaimedCampaign, CommitBatch};
 use super::connection::prelude::*;
-use super::connection::{Connection, Prepared, ROWS, in_list, with_conn};
-use super::schema::{campaign, rate_limit, sms, sms_rest};
+use super::connection::{Connection, Prepared, in_list, with_conn};
+use super::schema::{campaign, rate_limit, sms};
+use super::spending::{self, Reserves, RowReserve, Spending, scopes};
 use super::transitions::in_state;
 use super::{CampaignStatus, positive};
+use crate::budget::{self, Budget, BudgetRules, Pricing};
 use crate::instant::DbMicros;
-use crate::limit::budget::{
-    self, Budget, BudgetRules, Pricing, Reserve, campaign_budget_scope, month_budget_scope,
-};
 use crate::phone::Phone;
 use crate::queue::batch::BatchItem;
-use crate::queue::transition::Doubt;
 use crate::queue::{Admission, ProviderClaim};
-use crate::sms::{Class, Failure, Sms, State, Timestamp};
+use crate::sms::{Class, Failure, Reserve, Sms, State, Timestamp};
 
 /// How soon a campaign is claimed from again whose budget is taken by messages that are being sent.
 const RETRY: Duration = Duration::from_millis(200);
-
-/// What a message in the queue has taken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct RowReserve {
-    pub(super) campaign_id: i64,
-    /// For its current claim: 0 unless it is sending.
-    pub(super) claim: i64,
-    /// For earlier attempts that may have been accepted.
-    pub(super) earlier: i64,
-    /// See [`budget::month_key`].
-    pub(super) month: String,
-}
-
-impl RowReserve {
-    fn scopes(&self) -> [String; 2] {
-        scopes(self.campaign_id, &self.month)
-    }
-}
-
-/// What messages have taken, by id. Those that took nothing are missing.
-pub(super) type Reserves = BTreeMap<i64, RowReserve>;
-
-/// The scopes of the counters that a message takes from.
-fn scopes(campaign_id: i64, month: &str) -> [String; 2] {
-    [
-        campaign_budget_scope(campaign_id, month),
-        month_budget_scope(month),
-    ]
-}
-
-/// Changes of counters, by scope. Each transition of messages returns its own, and the transaction stores them last, so
-/// that others wait for the counters only during its end.
-#[must_use = "counters change with their messages"]
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spending(BTreeMap<String, i64>);
-
-impl Spending {
-    /// What a message changes that took `amount` more.
-    pub(super) fn of(campaign_id: i64, month: &str, amount: i64) -> Self {
-        let mut spending = Self::default();
-        spending.add(scopes(campaign_id, month), amount);
-        spending
-    }
-
-    fn add(&mut self, scopes: impl IntoIterator<Item = String>, amount: i64) {
-        if amount != 0 {
-            for scope in scopes {
-                *self.0.entry(scope).or_default() += amount;
-            }
-        }
-    }
-
-    pub(super) fn extend(&mut self, other: Self) {
-        for (scope, amount) in other.0 {
-            self.add([scope], amount);
-        }
-    }
-
-    /// Stores it, in the order in which claims lock the counters.
-    pub(super) async fn store(self, connection: &mut Connection) -> QueryResult<()> {
-        for (scope, amount) in self.0.into_iter().filter(|(_, amount)| *amount != 0) {
-            with_conn!(connection, |conn| Prepared(
-                update(rate_limit::table.find(&scope))
-                    .set(rate_limit::spent.eq(rate_limit::spent + amount))
-            )
-            .execute(conn))?;
-        }
-        Ok(())
-    }
-}
-
-/// Reads what these messages have taken.
-pub(super) async fn read(connection: &mut Connection, ids: &[i64]) -> QueryResult<Reserves> {
-    type Row = (i64, i64, i64, i64, Option<String>);
-    let mut found = Reserves::new();
-    for ids in ids.chunks(ROWS) {
-        let ids = in_list(ids.iter().copied());
-        let rows: Vec<Row> = with_conn!(connection, |conn| Prepared(
-            sms::table
-                .filter(sms::id.eq_any(&ids))
-                .filter(sql::<Bool>("sms.reserved_month IS NOT NULL"))
-                .select((
-                    sms::id,
-                    sms::campaign_id,
-                    sql::<BigInt>("sms.reserved"),
-                    sql::<BigInt>("sms.reserved_earlier"),
-                    sql::<Nullable<Text>>("sms.reserved_month"),
-                ))
-        )
-        .load(conn))?;
-        for (id, campaign_id, claim, earlier, month) in rows {
-            let reserve = RowReserve {
-                campaign_id,
-                claim,
-                earlier,
-                month: month.unwrap_or_default(),
-            };
-            found.insert(id, reserve);
-        }
-    }
-    Ok(found)
-}
-
-/// What a message keeps of what it has taken, when a claim ends or its doubt does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    /// Its claim may have been accepted.
-    All,
-    /// Its claim was not accepted, but an earlier one may have been.
-    Earlier,
-    /// None of its attempts was accepted.
-    Nothing,
-}
-
-impl From<Option<Doubt>> for Kept {
-    fn from(doubt: Option<Doubt>) -> Self {
-        match doubt {
-            None => Self::Nothing,
-            Some(Doubt::Unchanged | Doubt::Earlier) => Self::Earlier,
-            Some(Doubt::New) => Self::All,
-        }
-    }
-}
-
-/// Gives back what messages do not keep. Rows of messages that took nothing are not touched.
-pub(super) async fn keep(
-    connection: &mut Connection,
-    ids: &[i64],
-    reserves: &Reserves,
-    kept: Kept,
-) -> QueryResult<Spending> {
-    let mut spending = Spending::default();
-    if reserves.is_empty() {
-        return Ok(spending);
-    }
-    let mut changed = Vec::new();
-    for id in ids {
-        let Some(reserve) = reserves.get(id) else {
-            continue;
-        };
-        let given_back = match kept {
-            Kept::All => 0,
-            Kept::Earlier => reserve.claim,
-            Kept::Nothing => reserve.claim + reserve.earlier,
-        };
-        spending.add(reserve.scopes(), -given_back);
-        if kept == Kept::Nothing || reserve.claim != 0 {
-            changed.push(*id);
-        }
-    }
-    for ids in changed.chunks(ROWS) {
-        let ids = in_list(ids.iter().copied());
-        let earlier = (kept == Kept::All).then(|| {
-            sms_rest::reserved_earlier.eq(sms_rest::reserved_earlier + sms_rest::reserved)
-        });
-        let nothing = (kept == Kept::Nothing).then(|| {
-            (
-                sms_rest::reserved_earlier.eq(0),
-                sms_rest::reserved_month.eq(None::<String>),
-            )
-        });
-        with_conn!(connection, |conn| Prepared(
-            update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))
-                // `reserved` last, because MySQL evaluates assignments from left to right.
-                .set((earlier, nothing, sms_rest::reserved.eq(0)))
-        )
-        .execute(conn))?;
-    }
-    Ok(spending)
-}
-
-/// What `claimed` messages took, to be stored with them.
-#[derive(Default)]
-pub(super) struct ReserveWrites(BTreeMap<Arc<str>, BTreeMap<i64, Vec<i64>>>);
-
-impl ReserveWrites {
-    pub(super) fn add(&mut self, id: i64, reserve: &Reserve) {
-        let of_month = self.0.entry(Arc::clone(&reserve.month)).or_default();
-        of_month.entry(reserve.amount).or_default().push(id);
-    }
-
-    pub(super) async fn write(&self, connection: &mut Connection) -> QueryResult<()> {
-        for (month, amounts) in &self.0 {
-            for (amount, ids) in amounts {
-                for ids in ids.chunks(ROWS) {
-                    let ids = in_list(ids.iter().copied());
-                    with_conn!(connection, |conn| Prepared(
-                        update(sms_rest::table.filter(sms_rest::id.eq_any(&ids))).set((
-                            sms_rest::reserved.eq(*amount),
-                            sms_rest::reserved_month.eq(&**month),
-                        ))
-                    )
-                    .execute(conn))?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The budgets of a commit's claims.
 pub(super) struct Budgets {
@@ -319,7 +115,7 @@ impl Budgets {
         settled: &Spending,
     ) -> BTreeSet<String> {
         let mut all = self.scopes(batch);
-        all.extend(settled.0.keys().cloned());
+        all.extend(settled.amounts().keys().cloned());
         all.extend(self.earlier.values().flat_map(RowReserve::scopes));
         all
     }
@@ -327,7 +123,7 @@ impl Budgets {
     /// Takes over what is spent by the locked counters, and what the settlements of the commit changed.
     pub(super) fn locked(&mut self, spent: BTreeMap<String, i64>, settled: Spending) {
         self.spent = spent;
-        for (scope, amount) in &settled.0 {
+        for (scope, amount) in settled.amounts() {
             *self.spent.entry(scope.clone()).or_default() += amount;
         }
         self.changes = settled;
@@ -404,7 +200,7 @@ impl Budgets {
         if self.are_any() {
             let in_doubt = candidates.filter(|item| item.sms.in_doubt);
             let ids: Vec<i64> = in_doubt.map(|item| item.sms.id).collect();
-            self.earlier = read(connection, &ids).await?;
+            self.earlier = spending::read(connection, &ids).await?;
         }
         Ok(())
     }
@@ -577,7 +373,7 @@ impl LaneBudget<'_> {
         }
         let [own_scope, month_scope] = new;
         for (scope, budget, is_monthly) in [(own_scope, own, false), (month_scope, month, true)] {
-            let more = change.0.get(&scope).copied().unwrap_or_default();
+            let more = change.amounts().get(&scope).copied().unwrap_or_default();
             let spent = self.budgets.spent.get(&scope).copied().unwrap_or_default();
             if let Some(budget) = budget
                 && more > 0
@@ -604,16 +400,13 @@ impl LaneBudget<'_> {
 
     /// Gives back what a message took that is not claimed after all.
     pub(super) fn put_back(&mut self, item: &BatchItem<ClaimKey>) {
-        if let Some((_, Spending(mut change))) = self.taken.remove(&item.sms.id) {
-            for amount in change.values_mut() {
-                *amount = -*amount;
-            }
-            self.apply(&Spending(change));
+        if let Some((_, change)) = self.taken.remove(&item.sms.id) {
+            self.apply(&change.undone());
         }
     }
 
     fn apply(&mut self, change: &Spending) {
-        for (scope, amount) in &change.0 {
+        for (scope, amount) in change.amounts() {
             *self.budgets.spent.entry(scope.clone()).or_default() += amount;
         }
         self.budgets.changes.extend(change.clone());

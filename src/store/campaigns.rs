@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
+use super::commit_batch::CampaignStop;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, ROWS, in_list, insert_all, load_locked, querying, reading, transaction,
@@ -12,7 +13,7 @@ use super::connection::{
 };
 use super::schema::campaign;
 use super::{AuditEntry, Store, StoreError, StoreErrorKind, positive};
-use crate::limit::budget::Budget;
+use crate::budget::Budget;
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
@@ -101,8 +102,28 @@ pub struct CampaignChange {
     pub priority: Option<i32>,
     pub unique_by: Option<String>,
     pub window: WindowChange,
-    /// `Some(None)` removes it.
-    pub budget: Option<Option<Budget>>,
+    pub budget: BudgetChange,
+}
+
+/// A change of a campaign's budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum BudgetChange {
+    #[default]
+    Keep,
+    Lift,
+    Set(Budget),
+}
+
+impl BudgetChange {
+    /// The budget of a campaign that had `budget`.
+    #[must_use]
+    pub fn applied_to(self, budget: Option<Budget>) -> Option<Budget> {
+        match self {
+            Self::Keep => budget,
+            Self::Lift => None,
+            Self::Set(budget) => Some(budget),
+        }
+    }
 }
 
 /// A change of a campaign's window.
@@ -373,6 +394,34 @@ impl Store {
     }
 }
 
+/// Pauses or stops campaigns that are active, and notes it among the changes.
+pub(super) async fn stop_campaigns(
+    connection: &mut Connection,
+    stops: &[CampaignStop],
+    now: Timestamp,
+) -> QueryResult<()> {
+    for stop in stops {
+        let stopped = with_conn!(connection, |conn| diesel::update(
+            campaign::table.find(stop.campaign_id)
+        )
+        .filter(campaign::state.eq(CampaignStatus::Active.code()))
+        .set((
+            campaign::state.eq(stop.state.code()),
+            campaign::state_reason.eq(&stop.reason),
+        ))
+        .execute(conn))?;
+        if stopped > 0 {
+            let name = with_conn!(connection, |conn| campaign::table
+                .find(stop.campaign_id)
+                .select(campaign::name)
+                .first(conn))?;
+            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
+            entry.insert(connection).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The codes of the states that are not in `states`. An unknown one, which counts as paused, is never among them.
 fn others(states: &[CampaignStatus]) -> Vec<i32> {
     CampaignStatus::ALL
@@ -404,7 +453,11 @@ async fn update(
         WindowChange::Set(window) => Some(stored(Some(window))),
     };
     let rate = rate.as_ref().map(ToString::to_string);
-    let budget = budget.as_ref().map(|new| stored(new.as_ref()));
+    let budget = match budget {
+        BudgetChange::Keep => None,
+        BudgetChange::Lift => Some(String::new()),
+        BudgetChange::Set(budget) => Some(budget.to_string()),
+    };
     with_conn!(connection, |conn| diesel::update(
         campaign::table
             .find(id)

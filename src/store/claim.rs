@@ -9,13 +9,13 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, QueryableByName, update};
 use rand::RngExt;
 
-use super::budgets::{ReserveWrites, Spending};
 use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::schema::{sms, worker};
 use super::settle::{self, ClaimedRows};
+use super::spending::{ReserveWrites, Spending};
 use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;

@@ -11,27 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::{QueryResult, update};
 
-use super::audit::AuditEntry;
-use super::budgets::{Budgets, Spending};
+use super::budgets::Budgets;
+use super::campaigns::stop_campaigns;
 use super::candidates::{Candidates, Search};
 use super::claim::{ClaimCursors, ClaimKey, ClaimWrites};
-use super::commit_batch::{
-    CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed,
-};
+use super::commit_batch::{ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
 use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
 use super::settle::{self, ClaimedRows};
+use super::spending::Spending;
 use super::{CampaignStatus, Store, StoreError, suppression, workers};
+use crate::budget::Budget;
 use crate::instant::DbMicros;
-use crate::limit::budget::Budget;
 use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits, provider_scope};
 use crate::queue::batch::{self, Batches};
 use crate::queue::{ProviderClaim, Settled, Settlement, Transition};
 use crate::rate::Rate;
-use crate::sms::{LaneId, Timestamp};
+use crate::sms::LaneId;
 
 /// A result, and the last claimed key of each lane.
 type Committed = (CommitResult, HashMap<LaneId, ClaimKey>);
@@ -226,34 +225,6 @@ impl Found {
             budgets,
         }))
     }
-}
-
-/// Pauses or stops campaigns that are active, and notes it among the changes.
-pub(super) async fn stop_campaigns(
-    connection: &mut Connection,
-    stops: &[CampaignStop],
-    now: Timestamp,
-) -> QueryResult<()> {
-    for stop in stops {
-        let stopped = with_conn!(connection, |conn| update(
-            campaign::table.find(stop.campaign_id)
-        )
-        .filter(campaign::state.eq(CampaignStatus::Active.code()))
-        .set((
-            campaign::state.eq(stop.state.code()),
-            campaign::state_reason.eq(&stop.reason),
-        ))
-        .execute(conn))?;
-        if stopped > 0 {
-            let name = with_conn!(connection, |conn| campaign::table
-                .find(stop.campaign_id)
-                .select(campaign::name)
-                .first(conn))?;
-            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
-            entry.insert(connection).await?;
-        }
-    }
-    Ok(())
 }
 
 /// The limits that all workers declare, with those of this worker up to date; `None` if the worker is not registered

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::CampaignStatus;
+use crate::budget::{Budget, BudgetError, BudgetRules};
 use crate::instant::DbMicros;
-use crate::limit::budget::{Budget, BudgetError, BudgetRules};
 use crate::limit::{Permit, Tolerance};
 use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use diesel::dsl::{case_when, count_star, max};
 use diesel::{QueryResult, update};
 
-use super::budgets::{self, Spending};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn,
 };
 use super::schema::{campaign, sms, sms_failed};
+use super::spending::{self, Spending};
 use super::transitions::{Resend, TakenNow};
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{
@@ -186,7 +186,7 @@ impl Store {
                 transitions::to_sent(connection, sent.collect()).await?
             } else {
                 let failure = CertainFailure::by_operator();
-                let reserves = budgets::read(connection, &ids).await?;
+                let reserves = spending::read(connection, &ids).await?;
                 transitions::to_failed(connection, (&ids, &reserves), &failure, 0, now).await?
             };
             spending.store(connection).await?;
@@ -271,7 +271,7 @@ async fn end(
     for (in_doubt, mut ids) in by_doubt {
         ids.sort_unstable();
         ended += ids.len() as u64;
-        let reserves = budgets::read(connection, &ids).await?;
+        let reserves = spending::read(connection, &ids).await?;
         let messages = (&ids[..], &reserves);
         let changed = match CertainFailure::unless_in_doubt(failure.clone(), in_doubt) {
             Ok(failure) if failure.failure().class == Class::Cancelled => {

@@ -11,7 +11,7 @@ use super::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
 use super::{CampaignStatus, POSTED, Store, StoreError, lanes};
-use crate::limit::budget::campaign_budgets;
+use crate::budget::campaign_budgets;
 use crate::limit::campaign_scope;
 use crate::sms::Timestamp;
 

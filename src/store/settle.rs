@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use diesel::{QueryResult, update};
 
 use super::attempts::{self, NewAttempt};
-use super::budgets::{Reserves, Spending};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, all_removed, in_list, load_locked, load_shared, with_conn};
 use super::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
+use super::spending::{Reserves, Spending};
 use super::transitions::{self, QueuedSms, SentMove, TakenNow, Version, is_version};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{

@@ -8,7 +8,6 @@ use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
-use super::budgets::{self, Kept, Reserves, RowReserve, Spending};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -16,13 +15,14 @@ use super::connection::{
     insert_new, load_locked, with_conn,
 };
 use super::schema::{message, sms, sms_failed, sms_key, sms_sent};
-use crate::limit::budget::{self, Reserve};
+use super::spending::{self, Kept, Reserves, RowReserve, Spending};
+use crate::budget;
 use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{
     CertainFailure, Doubt, NOT_STORED, Requeue, RowState, SentCounts, number_taken,
 };
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Acceptance, Class, Failure, Sms, State, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
@@ -456,7 +456,7 @@ pub(super) async fn to_failed(
     if ids.is_empty() {
         return Ok(spending);
     }
-    spending.extend(budgets::keep(connection, &ids, reserves, Kept::Nothing).await?);
+    spending.extend(spending::keep(connection, &ids, reserves, Kept::Nothing).await?);
     with_conn!(connection, |conn| sms::table
         .filter(sms::id.eq_any(&ids))
         .select((
@@ -506,7 +506,7 @@ pub(super) async fn mark_unknown(
         ))
     )
     .execute(conn))?;
-    budgets::keep(connection, ids, reserves, Some(doubt).into()).await
+    spending::keep(connection, ids, reserves, Some(doubt).into()).await
 }
 
 /// Puts messages back into the queue.
@@ -538,7 +538,7 @@ pub(super) async fn to_ready(
         update(sms::table.filter(sms::id.eq_any(&list))).set((ready, in_doubt, is_certain))
     )
     .execute(conn))?;
-    budgets::keep(connection, ids, reserves, requeue.doubt.into()).await
+    spending::keep(connection, ids, reserves, requeue.doubt.into()).await
 }
 
 /// How unknown messages are put back into the queue.
@@ -580,12 +580,12 @@ pub(super) async fn unknown_to_ready(
         approved,
     ))
     .execute(conn))?;
-    let reserves = budgets::read(connection, ids).await?;
+    let reserves = spending::read(connection, ids).await?;
     let kept = match resend {
         Resend::Certain => Kept::Nothing,
         Resend::InDoubt | Resend::Approved { .. } => Kept::All,
     };
-    budgets::keep(connection, ids, &reserves, kept).await
+    spending::keep(connection, ids, &reserves, kept).await
 }
 
 /// Makes a message unknown whose result the database rejects. An accepted one also if it has another claim, unless that

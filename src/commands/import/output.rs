@@ -6,6 +6,7 @@ use std::fmt::{Display, Write as _};
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
 
+use crate::budget::Budget;
 use crate::commands::Context;
 use crate::config::Prices;
 use crate::console::Console;
@@ -163,7 +164,8 @@ impl Imported {
         self.write_counts(&mut text, "accepted");
         write_schedule(&mut text, self.schedule);
         write_segments(&mut text, &self.summary.segments);
-        write_cost(&mut text, self.summary.cost, self.currency.as_deref());
+        let (cost, currency) = (self.summary.cost, self.currency.as_deref());
+        write_cost(&mut text, cost, currency, self.budget.as_ref());
         text
     }
 
@@ -288,14 +290,22 @@ fn write_segments(text: &mut String, totals: &SegmentTotals) {
     write_row(text, "segments", value);
 }
 
-/// `12.34 EUR`, and how many messages have no price; nothing without a currency.
-fn write_cost(text: &mut String, cost: EstimatedCost, currency: Option<&str>) {
+/// `12.34 EUR`, how many messages have no price, and whether it is above the budget; nothing without a currency.
+fn write_cost(
+    text: &mut String,
+    cost: EstimatedCost,
+    currency: Option<&str>,
+    budget: Option<&Budget>,
+) {
     let Some(currency) = currency else { return };
     let amount = format!("{} {currency}", Prices::rounded(cost.amount));
     let mut value = amount.trim_end().to_owned();
     if cost.unpriced > 0 {
         let unpriced = messages(cost.unpriced);
         value = format!("{value}, excluding {unpriced} without a price");
+    }
+    if let Some(budget) = budget.filter(|budget| cost.amount > budget.amount.unsigned_abs()) {
+        value = format!("{value}; above the budget of {budget}");
     }
     write_row(text, "cost", value);
 }
@@ -304,7 +314,8 @@ fn write_cost(text: &mut String, cost: EstimatedCost, currency: Option<&str>) {
 pub(in crate::commands) fn write_estimate(text: &mut String, estimate: &Estimate) {
     let stats = &estimate.stats;
     write_segments(text, &stats.segments);
-    write_cost(text, stats.cost, estimate.currency.as_deref());
+    let currency = estimate.currency.as_deref();
+    write_cost(text, stats.cost, currency, estimate.budget.as_ref());
     if stats.saving > 0 {
         let saving = counted(stats.saving, "segment");
         write_row(text, "saving", format!("{saving} with `--smart`"));

@@ -115,6 +115,7 @@ async fn describe(
         messages: count - suppressed,
         stats,
         currency: prices.map(|prices| prices.currency.clone()),
+        budget: campaign.budget.clone(),
         limits,
         pool,
         open_for: None,

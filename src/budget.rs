@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
@@ -120,13 +119,13 @@ impl<'de> Deserialize<'de> for MonthlyBudgets {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Texts {
+        enum MonthlyTexts {
             One(String),
             Several(Vec<String>),
         }
-        let texts = match Texts::deserialize(deserializer)? {
-            Texts::One(text) => vec![text],
-            Texts::Several(texts) => texts,
+        let texts = match MonthlyTexts::deserialize(deserializer)? {
+            MonthlyTexts::One(text) => vec![text],
+            MonthlyTexts::Several(texts) => texts,
         };
         Self::of(&texts).map_err(serde::de::Error::custom)
     }
@@ -208,15 +207,7 @@ pub fn unpriced(provider: &str, prices: &Prices, currency: &str) -> String {
     }
 }
 
-/// What a claim has taken from budgets for its message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reserve {
-    pub amount: i64,
-    /// See [`month_key`].
-    pub month: Arc<str>,
-}
-
-/// The month and currency of a reserve, such as `2026-11/EUR`.
+/// The month and currency of what a claim takes, such as `2026-11/EUR`.
 pub fn month_key(now: Timestamp, currency: &str) -> String {
     format!("{}/{currency}", month(now))
 }
