@@ -186,7 +186,9 @@ impl Status {
         object["senders_off"] = senders_off
             .map(|(provider, sender)| json!({ "provider": provider, "sender": sender }))
             .collect();
-        object["month_budgets"] = json!(self.months);
+        if !self.months.is_empty() {
+            object["month_budgets"] = json!(self.months);
+        }
         let failures = self.failures.iter();
         object["last_failures"] = failures
             .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))

@@ -34,7 +34,8 @@ use crate::store::report::{
 };
 use crate::store::{Campaign, CampaignFilter, Store, StoreError};
 
-pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
+pub use crate::text::shell_word;
+pub use advice::{Step, advice, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
 pub use figures::rate;
 pub use histogram::Histogram;

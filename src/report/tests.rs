@@ -39,7 +39,6 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         due_at: now,
         expires_at: None,
         window: None,
-        budget: None,
         division: None,
         rows,
         row_count: count,

@@ -24,6 +24,7 @@ use crate::phone::Phone;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, ProviderClaim};
 use crate::sms::{Class, Failure, Reserve, Sms, State, Timestamp};
+use crate::text::shell_word;
 
 /// How soon a campaign is claimed from again whose budget is taken by messages that are being sent.
 const RETRY: Duration = Duration::from_millis(200);
@@ -315,6 +316,7 @@ struct UsedUp<'a> {
 
 impl UsedUp<'_> {
     fn of_campaign(&self, name: &str) -> String {
+        let name = shell_word(name);
         format!(
             "the budget of {} is used up: {}; raise it with `smsq set --campaign {name} --budget …` and \
              `smsq resume --campaign {name}`",

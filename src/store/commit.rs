@@ -407,7 +407,7 @@ fn permit(
             }
         });
         let retry_at = budgets.retry_at(id.campaign_id);
-        claimed.limited.extend(retry_at.map(|at| (id, at)));
+        claimed.over_budget.extend(retry_at.map(|at| (id, at)));
     }
     claimed.next_at = allocator.account.next_at.take();
     locked.accounts.insert(scope, allocator.account);

@@ -111,6 +111,9 @@ pub struct ProviderClaimed {
     pub next_at: Option<DbMicros>,
     /// The lanes whose claim was ended by the limit of their campaign or sender, and when it gives the next permit.
     pub limited: Vec<(LaneId, DbMicros)>,
+    /// The lanes whose claim was ended by a budget, and when they are claimed from again, if their campaigns are not
+    /// stopped.
+    pub over_budget: Vec<(LaneId, DbMicros)>,
     /// The lanes that got messages of lanes that are divided.
     pub divided: Vec<LaneId>,
     /// The number of messages that failed without a request.

@@ -243,6 +243,11 @@ impl ProviderState {
                 campaign.wait_until(id.lane, until.timestamp());
             }
         }
+        for (id, retry_at) in claimed.over_budget {
+            if let Some(campaign) = self.campaign(id.campaign_id) {
+                campaign.wait_until(id.lane, retry_at.timestamp());
+            }
+        }
         requests
     }
 
