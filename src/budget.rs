@@ -114,19 +114,9 @@ impl MonthlyBudgets {
     }
 }
 
-/// A list, or one text.
 impl<'de> Deserialize<'de> for MonthlyBudgets {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum MonthlyTexts {
-            One(String),
-            Several(Vec<String>),
-        }
-        let texts = match MonthlyTexts::deserialize(deserializer)? {
-            MonthlyTexts::One(text) => vec![text],
-            MonthlyTexts::Several(texts) => texts,
-        };
+        let texts = Vec::<String>::deserialize(deserializer)?;
         Self::of(&texts).map_err(serde::de::Error::custom)
     }
 }

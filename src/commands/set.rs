@@ -5,7 +5,9 @@ use serde_json::json;
 use super::values::{WindowFlags, campaign_name};
 use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
-use crate::operations::{budget, change_settings, check_priced, limit, switch_sender};
+use crate::operations::{
+    begin_budget, budget, change_settings, check_priced, limit, switch_sender,
+};
 use crate::rate::Rates;
 use crate::report::WindowStatus;
 use crate::store::{BudgetChange, Campaign, CampaignChange};
@@ -94,6 +96,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         provider.or(settings.default_provider.as_ref()),
     ) {
         check_priced(&settings, Some(budget), provider)?;
+    }
+    if let BudgetChange::Set(budget) = &change.budget {
+        begin_budget(&store, &settings, &campaign, budget).await?;
     }
     change_settings(&store, &campaign, &change, &user_of("set")).await?;
     let campaign = Campaign {

@@ -3,7 +3,7 @@
 use super::{ListSettings, OperationError, Refused};
 use crate::budget::{Budget, Pricing, amount};
 use crate::prices::Prices;
-use crate::store::{BudgetChange, Campaign, Store};
+use crate::store::{BudgetChange, Campaign, CampaignFilter, Store};
 use crate::text::Hinted;
 
 /// Reads the new budget of a campaign, such as `500 EUR`; `none` removes it.
@@ -31,6 +31,46 @@ pub fn check_priced(
     }
 }
 
+/// Begins to count what a campaign spends that has not had a budget in this currency: also the prices of the messages that
+/// may have been accepted without one.
+pub async fn begin_budget(
+    store: &Store,
+    settings: &ListSettings,
+    campaign: &Campaign,
+    budget: &Budget,
+) -> Result<(), OperationError> {
+    let currency = budget.currency.as_str();
+    if store.spent(campaign.id, currency).await?.is_some() {
+        return Ok(());
+    }
+    let cost = |provider: &str, phone: &str, segments: u64| {
+        let prices = settings.prices.get(provider);
+        let prices = prices.filter(|prices| prices.currency.eq_ignore_ascii_case(currency));
+        let price = prices.and_then(|prices| prices.of(phone));
+        price.unwrap_or_default().saturating_mul(segments)
+    };
+    let digits = settings.prices.values().map(Prices::longest_prefix);
+    let sent = store
+        .report()
+        .sent(
+            CampaignFilter::One(campaign.id),
+            digits.max().unwrap_or_default(),
+        )
+        .await?;
+    let sent = sent
+        .counts
+        .iter()
+        .map(|count| cost(&count.provider, &count.phone, count.billed));
+    let unsettled = store.unsettled(campaign.id).await?;
+    let unsettled = unsettled.iter().map(|(provider, phone, segments)| {
+        let provider = provider.as_deref().unwrap_or_default();
+        cost(provider, phone, u64::from(segments.unsigned_abs()))
+    });
+    let spent = sent.chain(unsettled).fold(0, u64::saturating_add);
+    let spent = i64::try_from(spent).unwrap_or(i64::MAX);
+    Ok(store.begin_spending(campaign.id, currency, spent).await?)
+}
+
 /// Fails if a campaign has spent more than its new budget.
 pub(super) async fn check_spent(
     store: &Store,
@@ -38,6 +78,7 @@ pub(super) async fn check_spent(
     budget: &Budget,
 ) -> Result<(), OperationError> {
     let spent = store.spent(campaign.id, &budget.currency).await?;
+    let spent = spent.unwrap_or_default();
     if spent <= budget.amount {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::budget::{check_priced, check_spent};
+use super::budget::{begin_budget, check_priced, check_spent};
 use super::window::WindowRequest;
 use super::{Actor, CampaignAction, OperationError, Refused, change_settings, change_state};
 use crate::budget::{Budget, BudgetRules};
@@ -444,6 +444,9 @@ impl ListOptions {
             },
             ..CampaignChange::default()
         };
+        if let BudgetChange::Set(budget) = &change.budget {
+            begin_budget(store, &self.settings, &campaign, budget).await?;
+        }
         if let Some(provider) = &change.provider {
             tell(&format!(
                 "campaign `{name}` is sent by `{provider}` from now on"

@@ -14,7 +14,7 @@ use crate::import::ImportError;
 use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::Hinted;
 
-pub use budget::{budget, check_priced};
+pub use budget::{begin_budget, budget, check_priced};
 pub use campaign::{
     CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
 };

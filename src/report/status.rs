@@ -189,7 +189,7 @@ pub struct BudgetStatus {
 impl BudgetStatus {
     async fn read(store: &Store, campaign_id: i64, budget: &Budget) -> Result<Self, StoreError> {
         let spent = store.spent(campaign_id, &budget.currency).await?;
-        Ok(Self::new(budget, spent))
+        Ok(Self::new(budget, spent.unwrap_or_default()))
     }
 
     /// The budget of all campaigns for the calendar month.

@@ -9,34 +9,71 @@ use diesel::dsl::sql;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, update};
 
+use super::column_types::LossyText;
 use super::connection::prelude::*;
-use super::connection::{Connection, Prepared, ROWS, in_list, reading, with_conn};
+use super::connection::{
+    Connection, Prepared, ROWS, in_list, insert_new, reading, transaction, with_conn,
+};
 use super::schema::{rate_limit, sms, sms_rest};
 use super::{Store, StoreError};
 use crate::budget::{self, campaign_budget_scope, month_budget_scope};
 use crate::queue::transition::Doubt;
-use crate::sms::{Reserve, Timestamp};
+use crate::sms::{Reserve, State, Timestamp};
 
 impl Store {
-    /// What the messages of a campaign have cost in a currency, in millionths.
-    pub async fn spent(&self, campaign_id: i64, currency: &str) -> Result<i64, StoreError> {
-        let scope = format!("{}{currency}", budget::campaign_budgets(campaign_id));
-        self.spent_in(&scope).await
+    /// What the messages of a campaign have cost in a currency, in millionths; `None` if that was never counted.
+    pub async fn spent(&self, campaign_id: i64, currency: &str) -> Result<Option<i64>, StoreError> {
+        self.spent_in(&campaign_scope(campaign_id, currency)).await
+    }
+
+    /// Begins to count what a campaign spends in a currency, unless that is counted already. It has spent `spent`
+    /// millionths before.
+    pub async fn begin_spending(
+        &self,
+        campaign_id: i64,
+        currency: &str,
+        spent: i64,
+    ) -> Result<(), StoreError> {
+        let scope = campaign_scope(campaign_id, currency);
+        let rows = [(rate_limit::scope.eq(&scope), rate_limit::spent.eq(spent))];
+        transaction!(self, |connection| async {
+            insert_new!(connection, rate_limit::table, &rows).map(drop)
+        })
+    }
+
+    /// The messages of a campaign that are being sent or unknown: provider, phone and segments.
+    pub async fn unsettled(
+        &self,
+        campaign_id: i64,
+    ) -> Result<Vec<(Option<String>, String, i32)>, StoreError> {
+        let rows: Vec<(Option<String>, LossyText, Option<i32>)> =
+            reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
+                .select((sms::claimed_provider, sms::phone, sms::segments))
+                .load(conn))?;
+        let of = |(provider, phone, segments): (_, LossyText, Option<i32>)| {
+            (provider, phone.text, segments.unwrap_or(1))
+        };
+        Ok(rows.into_iter().map(of).collect())
     }
 
     /// What the messages of the calendar month have cost in a currency, in millionths.
     pub async fn month_spent(&self, now: Timestamp, currency: &str) -> Result<i64, StoreError> {
         let scope = month_budget_scope(&budget::month_key(now, currency));
-        self.spent_in(&scope).await
+        Ok(self.spent_in(&scope).await?.unwrap_or_default())
     }
 
-    async fn spent_in(&self, scope: &str) -> Result<i64, StoreError> {
-        let spent: Option<i64> = reading!(self, |conn| optional rate_limit::table
+    async fn spent_in(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+        reading!(self, |conn| optional rate_limit::table
             .find(scope)
             .select(rate_limit::spent)
-            .first(conn))?;
-        Ok(spent.unwrap_or_default())
+            .first(conn))
     }
+}
+
+fn campaign_scope(campaign_id: i64, currency: &str) -> String {
+    format!("{}{currency}", budget::campaign_budgets(campaign_id))
 }
 
 /// What a message in the queue has taken.

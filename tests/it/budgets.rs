@@ -134,7 +134,7 @@ fn budget_of_the_month_is_shared_by_campaigns() {
         // There is no more money this month.
         run(&scratch, &SEND, 3);
         assert_eq!(gateway.accepted(), 25);
-        configure(&gateway, &scratch, "budget = \"2 EUR/month\"");
+        configure(&gateway, &scratch, "budget = [\"2 EUR/month\"]");
         run(&scratch, &SEND, 0);
         assert_eq!(gateway.accepted(), 40);
     });
@@ -221,4 +221,22 @@ fn budget_below_what_is_spent_is_refused() {
     let status = scratch.run(["status", "--campaign", "c"]);
     let shown = "budget 1.00 EUR, of which 0.40 EUR is spent";
     assert!(status.stdout().contains(shown), "{status}");
+}
+
+#[test]
+fn budget_counts_what_was_spent_without_one() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    configure(&gateway, &scratch, "");
+    assert_eq!(import(&scratch, "c", 10, &[]).code(), Some(0));
+    run(&scratch, &SEND, 0);
+    let ran = run(&scratch, &["set", "c", "--budget", "0.30 EUR"], 2);
+    assert!(ran.stderr().contains("`c` has spent 0.40 EUR"), "{ran}");
+    run(&scratch, &["set", "c", "--budget", "0.50 EUR"], 0);
+    let ran = import(&scratch, "c", 20, &[]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    run(&scratch, &SEND, 3);
+    assert_eq!(gateway.accepted(), 12);
+    let status = scratch.checked_status(Some("c"));
+    assert_eq!(status["budget"]["spent"], "0.48", "{status}");
 }
