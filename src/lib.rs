@@ -31,6 +31,7 @@
 pub mod activity;
 pub mod atomic_file;
 mod broken;
+pub mod budget;
 pub mod cli;
 pub mod commands;
 pub mod config;

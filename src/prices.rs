@@ -80,6 +80,27 @@ impl Prices {
         lengths.find_map(fits).unwrap_or_default()
     }
 
+    /// Whether nothing has a price.
+    pub fn is_empty(&self) -> bool {
+        self.prefixes.is_empty() && self.other.is_none()
+    }
+
+    /// The lowest price of a segment, in millionths.
+    pub fn lowest(&self) -> Option<u64> {
+        self.prefixes.values().copied().chain(self.other).min()
+    }
+
+    /// A decimal number in millionths, if it is exact.
+    pub fn amount(text: &str) -> Option<u64> {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !is_number(whole) || !is_number(decimals) || decimals.len() > PLACES
+        {
+            return None;
+        }
+        format!("{whole}{decimals:0<PLACES$}").parse().ok()
+    }
+
     /// The number of digits of the longest prefix.
     pub fn longest_prefix(&self) -> usize {
         self.prefixes.keys().map(String::len).max().unwrap_or(0)
@@ -116,18 +137,12 @@ impl Prices {
 
 /// A decimal number in millionths, if it is exact.
 fn amount(value: &Value) -> Option<u64> {
-    let text = match value {
-        Value::Integer(whole) => whole.to_string(),
-        Value::Float(number) => number.to_string(),
-        Value::String(text) => text.trim().to_owned(),
-        _ => return None,
-    };
-    let (whole, decimals) = text.split_once('.').unwrap_or((&text, ""));
-    let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !is_number(whole) || !is_number(decimals) || decimals.len() > PLACES {
-        return None;
+    match value {
+        Value::Integer(whole) => Prices::amount(&whole.to_string()),
+        Value::Float(number) => Prices::amount(&number.to_string()),
+        Value::String(text) => Prices::amount(text.trim()),
+        _ => None,
     }
-    format!("{whole}{decimals:0<PLACES$}").parse().ok()
 }
 
 #[cfg(test)]

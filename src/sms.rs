@@ -1,6 +1,7 @@
 //! The types that every part of smsq uses: a message, an instant, and what a provider's answer means.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -115,7 +116,7 @@ pub struct Sms {
     pub stored: StoredColumns,
 }
 
-/// Columns of a claimed message that only `sms_sent` needs.
+/// Columns of a claimed message that only its settlement needs.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct StoredColumns {
     /// `None`: another program inserted it.
@@ -124,6 +125,17 @@ pub struct StoredColumns {
     pub segments: Option<i32>,
     pub dedupe_key: Option<String>,
     pub created_at: Timestamp,
+    /// `None`: it takes from no budget.
+    pub reserve: Option<Reserve>,
+}
+
+/// What a claim has taken from budgets for its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// In millionths of the currency.
+    pub amount: i64,
+    /// The month and currency, such as `2026-11/EUR`.
+    pub month: Arc<str>,
 }
 
 /// Phones and texts are personal data: neither is printed.

@@ -369,6 +369,7 @@ impl Context {
                 self.environment.clone(),
             ),
             prices: self.config.prices.clone(),
+            budgets: self.config.limits.budgets(),
         }
     }
 

@@ -217,6 +217,7 @@ async fn serve(context: Context) -> anyhow::Result<Exit> {
             at: None,
             expires: None,
             window: WindowRequest::default(),
+            budget: None,
             posted_by: None,
             may_change: false,
             settings: context.list_settings(),

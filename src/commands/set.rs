@@ -5,19 +5,22 @@ use serde_json::json;
 use super::values::{WindowFlags, campaign_name};
 use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
-use crate::operations::{change_settings, limit, switch_sender};
+use crate::operations::{
+    begin_budget, budget, change_settings, check_priced, limit, switch_sender,
+};
 use crate::rate::Rates;
 use crate::report::WindowStatus;
-use crate::store::{Campaign, CampaignChange};
+use crate::store::{BudgetChange, Campaign, CampaignChange};
 
 const EXAMPLES: &str = "\
 Examples:
   smsq set welcome-3f2a91 --rate 20/s
   smsq set welcome-3f2a91 --rate none --priority 5
+  smsq set welcome-3f2a91 --budget 600EUR
   smsq set welcome-3f2a91 --window 09:00-20:00 --timezone Asia/Shanghai
   smsq set --sender +12025550111 off   its messages go to the other senders";
 
-/// Change a campaign's limit, priority, provider, sender or window, or switch a sender off; running workers see it within
+/// Change a campaign's limit, budget, priority, provider, sender or window, or switch a sender off; running workers see it within
 /// seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -37,12 +40,15 @@ pub struct Args {
         num_args = 2,
         value_names = ["SENDER", "on|off"],
         group = "change",
-        conflicts_with_all = ["rate", "priority", "from", "window", "days", "timezone", "fallback_timezone"]
+        conflicts_with_all = ["rate", "budget", "priority", "from", "window", "days", "timezone", "fallback_timezone"]
     )]
     sender: Vec<String>,
     /// Its own limit, in addition to the provider's: 100/s, 300/min, 20000/day, several with commas; `none`
     #[arg(long, value_name = "RATE", value_parser = limit, group = "change")]
     rate: Option<Rates>,
+    /// The most that its messages may cost: "600 EUR"; `none`
+    #[arg(long, value_name = "AMOUNT", value_parser = budget, group = "change")]
+    budget: Option<BudgetChange>,
     /// Campaigns with a higher priority are sent first [default of a new campaign: 0]
     #[arg(
         long,
@@ -80,8 +86,20 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         provider: args.provider.clone(),
         sender: args.from.clone(),
         window: args.window.request().change(campaign.window.as_ref())?,
+        budget: args.budget.clone().unwrap_or_default(),
         ..CampaignChange::default()
     };
+    let settings = context.list_settings();
+    let provider = change.provider.as_ref().or(campaign.provider.as_ref());
+    if let (BudgetChange::Set(budget), Some(provider)) = (
+        &change.budget,
+        provider.or(settings.default_provider.as_ref()),
+    ) {
+        check_priced(&settings, Some(budget), provider)?;
+    }
+    if let BudgetChange::Set(budget) = &change.budget {
+        begin_budget(&store, &settings, &campaign, budget).await?;
+    }
     change_settings(&store, &campaign, &change, &user_of("set")).await?;
     let campaign = Campaign {
         rate: change.rate.unwrap_or(campaign.rate),
@@ -89,6 +107,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         provider: change.provider.or(campaign.provider),
         sender: change.sender.or(campaign.sender),
         window: change.window.applied_to(campaign.window),
+        budget: change.budget.applied_to(campaign.budget),
         ..campaign
     };
     let object = json!({
@@ -99,6 +118,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         "provider": campaign.provider,
         "from": campaign.sender,
         "window": campaign.window.as_ref().map(WindowStatus::of),
+        "budget": campaign.budget.as_ref().map(ToString::to_string),
     });
     context.report(&describe(&campaign), &object)
 }
@@ -118,6 +138,9 @@ fn describe(campaign: &Campaign) -> String {
     );
     if let Some(window) = &campaign.window {
         message = format!("{message}, {}", window.describe());
+    }
+    if let Some(budget) = &campaign.budget {
+        message = format!("{message}, budget {budget}");
     }
     message
 }

@@ -12,14 +12,14 @@ use super::values::campaign_name;
 use crate::exit::Exit;
 use crate::rate::Rates;
 use crate::report::{
-    self, CampaignSummary, LocalTime, MovedMessages, Summaries, plain_reason, shell_word,
-    worker_json, workers_text,
+    self, BudgetStatus, CampaignSummary, LocalTime, MovedMessages, Summaries, plain_reason,
+    shell_word, worker_json, workers_text,
 };
 use crate::senders::SendersOff;
 use crate::sms::{Timestamp, millis};
 use crate::store::report::Totals;
 use crate::store::{CampaignFilter, ProviderPause, SenderQueue, Store, Worker};
-use crate::text::{duration, messages};
+use crate::text::{duration, messages, printable_line};
 use crate::window::local_and_utc;
 
 const EXAMPLES: &str = "\
@@ -92,6 +92,8 @@ struct Status {
     slowest: Vec<(String, SenderQueue, Rates, Duration)>,
     /// For each campaign, the last failure of a message that is tried again.
     failures: Vec<(String, String)>,
+    /// The budgets of this month, for all campaigns.
+    months: Vec<BudgetStatus>,
 }
 
 impl Status {
@@ -113,7 +115,12 @@ impl Status {
             slowest: Vec::new(),
             waiting: Vec::new(),
             failovers: Vec::new(),
+            months: Vec::new(),
         };
+        for budget in &context.config.limits.budget.0 {
+            let month = BudgetStatus::of_month(store, budget, now).await?;
+            status.months.push(month);
+        }
         let campaign = context.optional_campaign(store, campaign).await?;
         let filter = CampaignFilter::from(campaign.as_ref().map(|campaign| campaign.id));
         if let Some(campaign) = campaign {
@@ -216,6 +223,9 @@ impl Status {
         object["senders_off"] = senders_off
             .map(|(provider, sender)| json!({ "provider": provider, "sender": sender }))
             .collect();
+        if !self.months.is_empty() {
+            object["month_budgets"] = json!(self.months);
+        }
         let failures = self.failures.iter();
         object["last_failures"] = failures
             .map(|(campaign, reason)| json!({ "campaign": campaign, "reason": reason }))
@@ -231,6 +241,16 @@ impl Status {
         }
         for (campaign, count) in &self.without_campaign {
             let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));
+        }
+        let with_budget = campaigns.iter().filter(|_| campaigns.len() > 1);
+        for campaign in with_budget {
+            if let Some(budget) = &campaign.budget {
+                let name = printable_line(&campaign.campaign);
+                let _ = writeln!(text, "`{name}`: {}", budget.describe());
+            }
+        }
+        for month in &self.months {
+            let _ = writeln!(text, "all campaigns this month: {}", month.describe());
         }
         if !bar.is_empty() {
             let _ = write!(text, "\n{bar}");

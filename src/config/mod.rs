@@ -9,12 +9,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
+use crate::budget::{BudgetRules, MonthlyBudgets, Unpriced};
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::route::RouteConfig;
@@ -90,6 +92,18 @@ pub struct LimitsConfig {
     /// For how long a number gets no messages after a provider said that it does not exist; `None`: it gets them.
     #[serde(deserialize_with = "age")]
     pub skip_dead: Option<store::Age>,
+    /// How much all messages of a calendar month may cost.
+    pub budget: MonthlyBudgets,
+    pub unpriced: Unpriced,
+}
+
+impl LimitsConfig {
+    pub fn budgets(&self) -> Arc<BudgetRules> {
+        Arc::new(BudgetRules {
+            monthly: self.budget.clone(),
+            unpriced: self.unpriced,
+        })
+    }
 }
 
 impl Config {

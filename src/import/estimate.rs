@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::budget::Budget;
 use crate::phone;
 use crate::rate::Rate;
 use crate::route::Route;
@@ -22,6 +23,8 @@ pub struct Estimate {
     pub stats: MessageStats,
     /// The currency of the costs; `None` without a price table.
     pub currency: Option<String>,
+    /// The most that they may cost.
+    pub budget: Option<Budget>,
     pub limits: Vec<Rate>,
     /// The providers and senders that the messages are divided among.
     pub route: Option<Arc<Route>>,

@@ -26,6 +26,7 @@ impl Fixture {
             priority: 0,
             unique_by: Some("phone".to_owned()),
             window: None,
+            budget: None,
         };
         let campaign = store.open_campaign(&new, now).await.expect("a campaign");
         Self {

@@ -18,6 +18,8 @@ pub struct ClaimTerms {
 #[derive(Clone, Debug, Default)]
 pub struct ClaimLimit {
     pub limit: SharedLimit,
+    /// Of the counter of a budget: what is spent.
+    pub spent: i64,
     /// Its row must be stored.
     pub is_changed: bool,
     /// The start of its next permit, if it ended a part of the claim.

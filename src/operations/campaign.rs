@@ -1,9 +1,10 @@
 //! Changes of a campaign: what is possible in which state, and the only way in which people change its state and
 //! settings.
 
+use super::budget::check_spent;
 use super::{Actor, OperationError};
 use crate::rate::{RateError, Rates};
-use crate::store::{Campaign, CampaignChange, CampaignStatus, Store, WindowChange};
+use crate::store::{BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange};
 use crate::window::SendWindow;
 
 /// How often a change is tried again after another change of the same campaign came in between.
@@ -15,7 +16,7 @@ pub enum CampaignAction {
     Pause,
     Resume,
     Cancel,
-    /// Its limit, priority, provider, sender or window.
+    /// Its limit, priority, provider, sender, window or budget.
     Set,
     /// Put failed messages back into the queue.
     Retry,
@@ -108,6 +109,12 @@ pub enum Refused {
         state: &'static str,
         reason: String,
     },
+    #[error("campaign `{campaign}` has spent {spent}, which is more than a budget of {budget}")]
+    Spent {
+        campaign: String,
+        budget: String,
+        spent: String,
+    },
     #[error(
         "nothing would be sent: the window {window} opens at {opens_at}, after all messages of campaign `{campaign}` \
          have expired"
@@ -133,6 +140,9 @@ impl Refused {
         match self {
             Self::Cancelled { campaign, .. } => Some(format!(
                 "`smsq resume --campaign {campaign}` makes it active again; its cancelled messages stay cancelled"
+            )),
+            Self::Spent { campaign, .. } => Some(format!(
+                "set a higher one, or `smsq pause --campaign {campaign}`"
             )),
             Self::Unchangeable { .. } | Self::OpensTooLate { .. } => None,
         }
@@ -214,6 +224,9 @@ pub async fn change_settings(
     if let WindowChange::Set(window) = &change.window {
         check_queued(store, campaign, window).await?;
     }
+    if let BudgetChange::Set(budget) = &change.budget {
+        check_spent(store, campaign, budget).await?;
+    }
     let (name, verb) = (campaign.name.as_str(), action.as_str());
     let detail = format!("changed campaign `{name}`: {}", describe(change));
     let entry = actor.entry(store, verb, Some(name), detail).await?;
@@ -252,7 +265,12 @@ fn describe(change: &CampaignChange) -> String {
         WindowChange::Lift => Some("no window".to_owned()),
         WindowChange::Set(window) => Some(window.describe()),
     };
-    let settings = [rate, priority, provider, sender, window];
+    let budget = match &change.budget {
+        BudgetChange::Keep => None,
+        BudgetChange::Lift => Some("no budget".to_owned()),
+        BudgetChange::Set(budget) => Some(format!("budget {budget}")),
+    };
+    let settings = [rate, priority, provider, sender, window, budget];
     settings
         .into_iter()
         .flatten()

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::budget::{begin_budget, check_priced, check_spent};
 use super::window::WindowRequest;
 use super::{Actor, CampaignAction, OperationError, Refused, change_settings, change_state};
+use crate::budget::{Budget, BudgetRules};
 use crate::import::{
     self, ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
     Summary, Target, When,
@@ -18,7 +20,8 @@ use crate::prices::Prices;
 use crate::route::{Division, Route};
 use crate::sms::Timestamp;
 use crate::store::{
-    Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreError, WindowChange,
+    BudgetChange, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreError,
+    WindowChange,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
@@ -41,6 +44,7 @@ pub struct ListSettings {
     pub providers: Vec<String>,
     pub requirements: Requirements,
     pub prices: BTreeMap<String, Prices>,
+    pub budgets: Arc<BudgetRules>,
 }
 
 /// How to read lists, and what to do with their campaigns.
@@ -59,6 +63,8 @@ pub struct ListOptions {
     /// Relative to `at`.
     pub expires: Option<When>,
     pub window: WindowRequest,
+    /// `None`: that of the campaign.
+    pub budget: Option<Budget>,
     /// The name of the token with which the list was uploaded.
     pub posted_by: Option<String>,
     /// The list may replace failed messages.
@@ -73,6 +79,8 @@ pub struct Imported {
     pub campaign: String,
     /// `None`: the provider has no prices.
     pub currency: Option<String>,
+    /// That of the campaign.
+    pub budget: Option<Budget>,
     pub schedule: Schedule,
     pub summary: Summary,
     /// Imports the rejects file after it was fixed.
@@ -231,6 +239,7 @@ impl ListOptions {
             check_opens(&window, self.schedule(now)?, now)?;
         }
         self.check_sender(campaign.as_ref())?;
+        self.check_budget(store, campaign.as_ref()).await?;
         plan.set_requirements(self.requirements(campaign.as_ref())?)?;
         Ok(plan.check_columns(campaign.as_ref())?)
     }
@@ -260,6 +269,28 @@ impl ListOptions {
     pub fn window_in(&self, campaign: Option<&Campaign>) -> Result<Option<SendWindow>, Hinted> {
         let current = campaign.and_then(|campaign| campaign.window.clone());
         Ok(self.window.change(None)?.applied_to(current))
+    }
+
+    /// The budget of the campaign after the import.
+    pub fn budget_in(&self, campaign: Option<&Campaign>) -> Option<Budget> {
+        let current = campaign.and_then(|campaign| campaign.budget.as_ref());
+        self.budget.as_ref().or(current).cloned()
+    }
+
+    /// Fails if its messages have no prices, or if more is spent already.
+    async fn check_budget(
+        &self,
+        store: Option<&Store>,
+        campaign: Option<&Campaign>,
+    ) -> Result<(), OperationError> {
+        if let Some(provider) = self.provider_in(campaign) {
+            let budget = self.budget_in(campaign);
+            check_priced(&self.settings, budget.as_ref(), provider)?;
+        }
+        if let (Some(budget), Some(store), Some(campaign)) = (&self.budget, store, campaign) {
+            check_spent(store, campaign, budget).await?;
+        }
+        Ok(())
     }
 
     /// What the list costs, by what is known of its provider or route.
@@ -422,6 +453,7 @@ impl ListOptions {
             sender: self.sender.clone(),
             unique_by: Some(unique.clone()),
             window: window.clone().applied_to(None),
+            budget: self.budget.clone(),
             ..NewCampaign::default()
         };
         let mut campaign = store.open_campaign(&new, store.now().await?).await?;
@@ -456,8 +488,16 @@ impl ListOptions {
             } else {
                 window
             },
+            budget: match self.budget.clone() {
+                asked if asked == campaign.budget => BudgetChange::Keep,
+                None => BudgetChange::Keep,
+                Some(budget) => BudgetChange::Set(budget),
+            },
             ..CampaignChange::default()
         };
+        if let BudgetChange::Set(budget) = &change.budget {
+            begin_budget(store, &self.settings, &campaign, budget).await?;
+        }
         if let Some(provider) = &change.provider {
             tell(&format!(
                 "campaign `{name}` is sent by `{provider}` from now on"
@@ -495,6 +535,7 @@ impl ListOptions {
             file: plan.file().to_owned(),
             campaign: campaign.name.clone(),
             currency: prices.currency(),
+            budget: campaign.budget.clone(),
             schedule,
             summary,
             rejects_command: String::new(),

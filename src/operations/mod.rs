@@ -1,6 +1,7 @@
 //! What people change. The command line, the page and the API call the same functions, so all of them refuse the same
 //! in the same words. Nothing here prints, parses flags or knows HTTP.
 
+mod budget;
 mod campaign;
 mod lists;
 mod messages;
@@ -13,6 +14,7 @@ use crate::import::ImportError;
 use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::Hinted;
 
+pub use budget::{begin_budget, budget, check_priced};
 pub use campaign::{
     CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
 };

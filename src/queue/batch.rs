@@ -186,6 +186,7 @@ mod tests {
                 max_requests,
                 lanes: Vec::new(),
                 pool: None,
+                prices: Arc::default(),
             };
             let lane = LaneClaim {
                 max_batch,

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::instant::DbMicros;
 use crate::limit::{ClaimTerms, Permit, Reservation};
 use crate::phone::Phone;
+use crate::prices::Prices;
 use crate::rate::Rate;
 use crate::senders::{PoolSender, SenderPool};
 use crate::sms::{Acceptance, Class, Failure, LaneId, Sms, Timestamp};
@@ -184,6 +185,8 @@ pub struct ProviderClaim {
     pub lanes: Vec<LaneClaim>,
     /// The provider's senders, if they have limits of their own.
     pub pool: Option<Arc<SenderPool>>,
+    /// What its messages cost, for budgets.
+    pub prices: Arc<Prices>,
 }
 
 impl ProviderClaim {
@@ -320,6 +323,7 @@ mod tests {
             max_requests: 1,
             lanes: Vec::new(),
             pool: None,
+            prices: Arc::default(),
         }
     }
 

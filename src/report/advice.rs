@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::Report;
 use crate::sms::Class;
+use crate::text::shell_word;
 
 /// What to do about failures of this class and code, for readers with and without a shell.
 pub fn advice(class: &str, code: Option<&str>) -> &'static str {
@@ -166,16 +167,6 @@ fn campaign_with_unknown(report: &Report) -> Option<&str> {
     }
 }
 
-/// Quotes a word for the shell if it needs quotes.
-pub fn shell_word(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,".contains(c);
-    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Reason, sample};
@@ -240,12 +231,5 @@ mod tests {
             first.purpose.contains("the provider's records"),
             "{first:?}"
         );
-    }
-
-    #[test]
-    fn shell_word_quotes_where_needed() {
-        assert_eq!(shell_word("春节-2026"), "春节-2026");
-        assert_eq!(shell_word("it's on"), r"'it'\''s on'");
-        assert_eq!(shell_word("$(rm)"), "'$(rm)'");
     }
 }

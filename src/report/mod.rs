@@ -35,7 +35,8 @@ use crate::store::report::{
 };
 use crate::store::{Campaign, CampaignFilter, Store, StoreError};
 
-pub use advice::{Step, advice, shell_word, steps, undelivered_advice};
+pub use crate::text::shell_word;
+pub use advice::{Step, advice, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
 pub use figures::rate;
 pub use histogram::Histogram;
@@ -45,7 +46,9 @@ pub use html::{
 pub use local::LocalTime;
 pub use moved::MovedMessages;
 pub(crate) use reason::plain_reason;
-pub use status::{CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text};
+pub use status::{
+    BudgetStatus, CampaignSummary, NextDue, Summaries, WindowStatus, worker_json, workers_text,
+};
 pub use text::summaries_text;
 
 /// How many messages are read at a time.

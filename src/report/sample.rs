@@ -42,6 +42,7 @@ pub(super) fn report() -> Report {
             state: "done",
             state_reason: None,
             window: None,
+            budget: None,
             next: NextDue::default(),
             totals,
         }],

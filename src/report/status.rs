@@ -8,6 +8,8 @@ use utoipa::ToSchema;
 
 use super::as_text;
 use super::text::{plain_table, push_table, right};
+use crate::budget::Budget;
+use crate::prices::Prices;
 use crate::sms::Timestamp;
 use crate::store::report::{FirstDue, Totals};
 use crate::store::{Campaign, CampaignStatus, Store, StoreError, Worker};
@@ -29,6 +31,8 @@ pub struct CampaignSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value)]
     pub window: Option<WindowStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetStatus>,
     #[serde(flatten)]
     pub next: NextDue,
     #[serde(flatten)]
@@ -65,6 +69,10 @@ impl CampaignSummary {
         };
         let is_idle = totals.queued == 0 && totals.sending == 0;
         let window = campaign.window.as_ref();
+        let budget = match &campaign.budget {
+            Some(budget) => Some(BudgetStatus::read(store, campaign.id, budget).await?),
+            None => None,
+        };
         Ok(Self {
             campaign: campaign.name.clone(),
             state: match campaign.state {
@@ -73,6 +81,7 @@ impl CampaignSummary {
             },
             state_reason: campaign.state_reason.clone(),
             window: window.map(|window| WindowStatus::at(window, now)),
+            budget,
             next: first
                 .map(|first| NextDue::at(first, now))
                 .unwrap_or_default(),
@@ -162,6 +171,52 @@ impl NextDue {
             .filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?))))
             .collect();
         (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// A budget, and what is spent of it: exact decimal numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct BudgetStatus {
+    #[schema(example = "500.00")]
+    pub amount: String,
+    /// Also what messages may have cost that are being sent or unknown.
+    #[schema(example = "499.96")]
+    pub spent: String,
+    #[schema(example = "EUR")]
+    pub currency: String,
+}
+
+impl BudgetStatus {
+    async fn read(store: &Store, campaign_id: i64, budget: &Budget) -> Result<Self, StoreError> {
+        let spent = store.spent(campaign_id, &budget.currency).await?;
+        Ok(Self::new(budget, spent.unwrap_or_default()))
+    }
+
+    /// The budget of all campaigns for the calendar month.
+    pub async fn of_month(
+        store: &Store,
+        budget: &Budget,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let spent = store.month_spent(now, &budget.currency).await?;
+        Ok(Self::new(budget, spent))
+    }
+
+    fn new(budget: &Budget, spent: i64) -> Self {
+        Self {
+            amount: Prices::exact(budget.amount.unsigned_abs()),
+            spent: Prices::exact(u64::try_from(spent).unwrap_or_default()),
+            currency: budget.currency.clone(),
+        }
+    }
+
+    /// `budget 500.00 EUR, of which 499.96 EUR is spent`.
+    pub fn describe(&self) -> String {
+        let currency = &self.currency;
+        format!(
+            "budget {} {currency}, of which {} {currency} is spent",
+            self.amount, self.spent
+        )
     }
 }
 

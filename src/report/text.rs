@@ -110,6 +110,9 @@ fn campaign_text(campaign: &CampaignSummary) -> String {
     if let Some(window) = &campaign.window {
         let _ = write!(text, "\nsent {}", printable_line(window.describe()));
     }
+    if let Some(budget) = &campaign.budget {
+        let _ = write!(text, "\n{}", budget.describe());
+    }
     if let Some(next) = campaign.next.describe() {
         let _ = write!(text, "\n{next}");
     }
@@ -409,6 +412,7 @@ mod tests {
             state: "paused",
             state_reason: Some("50 of the last 100 were rejected".to_owned()),
             window: None,
+            budget: None,
             next: NextDue::default(),
             totals: Totals {
                 imported: 80,

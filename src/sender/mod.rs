@@ -35,8 +35,10 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::budget::BudgetRules;
 use crate::metrics::Metrics;
 use crate::phone::{Countries, Region};
+use crate::prices::Prices;
 use crate::process;
 use crate::provider::Provider;
 use crate::provider::client::{Client, ClientError};
@@ -100,6 +102,9 @@ pub struct Settings {
     pub default_region: Option<Region>,
     /// Rows that other programs inserted get no message in other countries.
     pub countries: Countries,
+    pub budgets: Arc<BudgetRules>,
+    /// What a segment costs, by provider.
+    pub prices: BTreeMap<String, Prices>,
     /// Only this campaign.
     pub campaign: Option<String>,
     /// A limit of this run, in addition to every provider's own.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
+use super::commit_batch::CampaignStop;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, ROWS, in_list, insert_all, load_locked, querying, reading, transaction,
@@ -12,6 +13,7 @@ use super::connection::{
 };
 use super::schema::campaign;
 use super::{AuditEntry, Store, StoreError, StoreErrorKind, positive};
+use crate::budget::Budget;
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
@@ -74,6 +76,8 @@ pub struct Campaign {
     pub unique_by: Option<String>,
     /// When its messages may start; `None`: at any time.
     pub window: Option<SendWindow>,
+    /// The most that its messages may cost.
+    pub budget: Option<Budget>,
     pub created_at: Timestamp,
 }
 
@@ -86,6 +90,7 @@ pub struct NewCampaign {
     pub priority: i32,
     pub unique_by: Option<String>,
     pub window: Option<SendWindow>,
+    pub budget: Option<Budget>,
 }
 
 /// Changes of a campaign; `None` changes nothing.
@@ -97,6 +102,28 @@ pub struct CampaignChange {
     pub priority: Option<i32>,
     pub unique_by: Option<String>,
     pub window: WindowChange,
+    pub budget: BudgetChange,
+}
+
+/// A change of a campaign's budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum BudgetChange {
+    #[default]
+    Keep,
+    Lift,
+    Set(Budget),
+}
+
+impl BudgetChange {
+    /// The budget of a campaign that had `budget`.
+    #[must_use]
+    pub fn applied_to(self, budget: Option<Budget>) -> Option<Budget> {
+        match self {
+            Self::Keep => budget,
+            Self::Lift => None,
+            Self::Set(budget) => Some(budget),
+        }
+    }
 }
 
 /// A change of a campaign's window.
@@ -133,6 +160,7 @@ struct CampaignRow {
     state_reason: Option<String>,
     unique_by: Option<String>,
     send_window: String,
+    budget: String,
     created_at: Timestamp,
 }
 
@@ -144,8 +172,14 @@ impl From<CampaignRow> for Campaign {
             .map(|text| text.parse::<SendWindow>())
             .transpose();
         let (mut state, mut state_reason) = (row.state, row.state_reason);
-        // With an invalid limit or window nothing is sent until a valid one is set.
-        let error = rate.as_ref().err().or(window.as_ref().err());
+        // With an invalid limit, window or budget nothing is sent until a valid one is set.
+        let budget = Budget::stored(&row.budget).map_err(|error| error.to_string());
+        let errors = [
+            rate.as_ref().err(),
+            window.as_ref().err(),
+            budget.as_ref().err(),
+        ];
+        let error = errors.into_iter().flatten().next();
         if let (Some(error), CampaignStatus::Active) = (error, state) {
             state = CampaignStatus::Paused;
             state_reason = Some(error.clone());
@@ -161,6 +195,7 @@ impl From<CampaignRow> for Campaign {
             state_reason,
             unique_by: row.unique_by,
             window: window.unwrap_or_default(),
+            budget: budget.unwrap_or_default(),
             created_at: row.created_at,
         }
     }
@@ -214,9 +249,9 @@ pub(super) async fn lock_states(
     Ok(states)
 }
 
-/// The value of column `send_window`.
-fn stored(window: Option<&SendWindow>) -> String {
-    window.map(ToString::to_string).unwrap_or_default()
+/// The value of column `send_window` or `budget`.
+fn stored(value: Option<&impl ToString>) -> String {
+    value.map(ToString::to_string).unwrap_or_default()
 }
 
 impl Store {
@@ -277,6 +312,7 @@ impl Store {
             campaign::priority.eq(new.priority),
             campaign::unique_by.eq(&new.unique_by),
             campaign::send_window.eq(stored(new.window.as_ref())),
+            campaign::budget.eq(stored(new.budget.as_ref())),
             campaign::created_at.eq(now),
         )];
         let created: Result<(), StoreError> = transaction!(self, |connection| async {
@@ -358,6 +394,34 @@ impl Store {
     }
 }
 
+/// Pauses or stops campaigns that are active, and notes it among the changes.
+pub(super) async fn stop_campaigns(
+    connection: &mut Connection,
+    stops: &[CampaignStop],
+    now: Timestamp,
+) -> QueryResult<()> {
+    for stop in stops {
+        let stopped = with_conn!(connection, |conn| diesel::update(
+            campaign::table.find(stop.campaign_id)
+        )
+        .filter(campaign::state.eq(CampaignStatus::Active.code()))
+        .set((
+            campaign::state.eq(stop.state.code()),
+            campaign::state_reason.eq(&stop.reason),
+        ))
+        .execute(conn))?;
+        if stopped > 0 {
+            let name = with_conn!(connection, |conn| campaign::table
+                .find(stop.campaign_id)
+                .select(campaign::name)
+                .first(conn))?;
+            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
+            entry.insert(connection).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The codes of the states that are not in `states`. An unknown one, which counts as paused, is never among them.
 fn others(states: &[CampaignStatus]) -> Vec<i32> {
     CampaignStatus::ALL
@@ -381,13 +445,19 @@ async fn update(
         priority,
         unique_by,
         window,
+        budget,
     } = change;
     let window = match window {
         WindowChange::Keep => None,
-        WindowChange::Lift => Some(stored(None)),
+        WindowChange::Lift => Some(String::new()),
         WindowChange::Set(window) => Some(stored(Some(window))),
     };
     let rate = rate.as_ref().map(ToString::to_string);
+    let budget = match budget {
+        BudgetChange::Keep => None,
+        BudgetChange::Lift => Some(String::new()),
+        BudgetChange::Set(budget) => Some(budget.to_string()),
+    };
     with_conn!(connection, |conn| diesel::update(
         campaign::table
             .find(id)
@@ -400,6 +470,7 @@ async fn update(
         priority.map(|new| campaign::priority.eq(new)),
         unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
         window.as_ref().map(|new| campaign::send_window.eq(new)),
+        budget.as_ref().map(|new| campaign::budget.eq(new)),
     ))
     .execute(conn))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use diesel::QueryResult;
 
+use super::budgets::Budgets;
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch};
 use super::connection::Connection;
@@ -77,6 +78,7 @@ pub(super) struct Search<'a> {
     pub(super) locked: HashMap<LaneId, ClaimKey>,
     pub(super) writes: ClaimWrites,
     pub(super) recipients: Recipients,
+    pub(super) budgets: Budgets,
 }
 
 impl Search<'_> {
@@ -112,7 +114,8 @@ impl Search<'_> {
             };
             // Messages without a permit must not take the place of messages of other lanes.
             let permits = estimate.available(lane, of_lane.wanted);
-            let wanted = (claim.provider.as_str(), permits);
+            let paid = self.budgets.available(claim, lane.id.campaign_id, permits);
+            let wanted = (claim, paid);
             self.find(connection, &mut of_lane, wanted, &mut found.refused)
                 .await?;
             for item in &of_lane.items {
@@ -209,7 +212,7 @@ impl Search<'_> {
         &mut self,
         connection: &mut Connection,
         found: &mut LaneCandidates,
-        (provider, permits): (&str, u32),
+        (claim, permits): (&ProviderClaim, u32),
         refused: &mut u64,
     ) -> QueryResult<()> {
         let id = found.lane.id;
@@ -229,7 +232,7 @@ impl Search<'_> {
             }
             let admitted: Vec<_> = rows
                 .into_iter()
-                .map(|row| self.admit(row, provider))
+                .map(|row| self.admit(row, &claim.provider))
                 .collect();
             let phones = admitted
                 .iter()
@@ -240,6 +243,7 @@ impl Search<'_> {
             self.recipients.read(connection, self.batch, phones).await?;
             for (key, sms, admission) in admitted {
                 let admission = self.check_recipient(&sms, admission, &suppressed, &dead);
+                let admission = self.budgets.check_price(claim, id.campaign_id, admission);
                 let transition = match admission {
                     Admission::Send { phone, segments } => {
                         found.items.push(BatchItem {

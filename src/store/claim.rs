@@ -15,7 +15,8 @@ use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::lanes::Failover;
 use super::schema::{sms, worker};
-use super::settle;
+use super::settle::{self, ClaimedRows};
+use super::spending::{ReserveWrites, Spending};
 use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;
@@ -156,6 +157,7 @@ impl Candidate {
                 segments: self.segments,
                 dedupe_key: self.dedupe_key.map(String::from),
                 created_at: Timestamp::from_millis(self.created_at),
+                reserve: None,
             },
         }
     }
@@ -259,6 +261,8 @@ pub(super) struct ClaimWrites {
     moved: BTreeMap<i32, Vec<i64>>,
     /// Those of them that go to another provider.
     failovers: Vec<Failover>,
+    /// What claimed messages take from budgets.
+    pub(super) reserved: ReserveWrites,
 }
 
 impl ClaimWrites {
@@ -270,6 +274,7 @@ impl ClaimWrites {
             rewritten: Vec::new(),
             moved: BTreeMap::new(),
             failovers: Vec::new(),
+            reserved: ReserveWrites::default(),
         }
     }
 
@@ -314,7 +319,7 @@ impl ClaimWrites {
         &mut self,
         connection: &mut Connection,
         batch: &CommitBatch,
-    ) -> QueryResult<()> {
+    ) -> QueryResult<Spending> {
         for (provider, mut ids) in std::mem::take(&mut self.ids) {
             ids.sort_unstable();
             for ids in ids.chunks(ROWS) {
@@ -344,8 +349,15 @@ impl ClaimWrites {
         for failover in &self.failovers {
             failover.store(connection).await?;
         }
-        settle::settle_all(connection, &self.not_sent, &HashMap::new(), batch.now).await?;
-        Ok(())
+        self.reserved.write(connection).await?;
+        let (_, spending) = settle::settle_all(
+            connection,
+            &self.not_sent,
+            ClaimedRows::default(),
+            batch.now,
+        )
+        .await?;
+        Ok(spending)
     }
 
     /// Marks messages as claimed by this worker. If one is not ready any more or the worker is not registered, the

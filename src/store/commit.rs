@@ -11,24 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::{QueryResult, update};
 
-use super::audit::AuditEntry;
+use super::budgets::Budgets;
+use super::campaigns::stop_campaigns;
 use super::candidates::{Candidates, Search};
 use super::claim::{ClaimCursors, ClaimKey, ClaimWrites};
-use super::commit_batch::{
-    CampaignStop, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed,
-};
+use super::commit_batch::{ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
 use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
-use super::{Age, CampaignStatus, Store, StoreError, dead, settle, suppression, workers};
+use super::settle::{self, ClaimedRows};
+use super::spending::Spending;
+use super::{Age, CampaignStatus, Store, StoreError, dead, suppression, workers};
+use crate::budget::Budget;
 use crate::instant::DbMicros;
 use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits, provider_scope};
 use crate::queue::batch::{self, Batches};
 use crate::queue::{ProviderClaim, Settled, Settlement, Transition};
 use crate::rate::Rate;
-use crate::sms::{LaneId, Sms, Timestamp};
+use crate::sms::LaneId;
 
 /// A result, and the last claimed key of each lane.
 type Committed = (CommitResult, HashMap<LaneId, ClaimKey>);
@@ -37,13 +39,10 @@ impl Store {
     /// Does all of the batch in one transaction.
     pub async fn commit(&self, batch: &CommitBatch) -> Result<CommitResult, StoreError> {
         // Where a message has changed since its claim, its row is read when the transaction is repeated.
-        let (is_repeated, none) = (AtomicBool::new(false), HashMap::new());
-        let claimed = || {
-            if is_repeated.swap(true, Ordering::Relaxed) {
-                &none
-            } else {
-                &batch.claimed
-            }
+        let is_repeated = AtomicBool::new(false);
+        let claimed = || ClaimedRows {
+            by_id: Some(&batch.claimed),
+            may_be_changed: is_repeated.swap(true, Ordering::Relaxed),
         };
         let (result, reached) = transaction!(self, |connection| commit(
             connection,
@@ -61,25 +60,28 @@ impl Store {
 async fn commit(
     connection: &mut Connection,
     batch: &CommitBatch,
-    claimed: &HashMap<i64, Sms>,
+    claimed: ClaimedRows<'_>,
     (cursors, skip_dead): (&ClaimCursors, Option<Age>),
 ) -> QueryResult<Committed> {
     let mut result = CommitResult::default();
+    let mut spending;
     let found = if is_independent(batch) {
         let (settled, found) = independent!(
             connection,
             |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
             |connection| Found::search(connection, batch, cursors, skip_dead),
         )?;
-        result.settled = settled;
+        (result.settled, spending) = settled;
         found
     } else {
-        (result.settled, result.released) = settle(connection, batch, claimed).await?;
+        (result.settled, result.released, spending) = settle(connection, batch, claimed).await?;
         recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors, skip_dead).await?
     };
     let Some(mut found) = found else {
+        // Before the others, as claims lock them.
+        spending.store(connection).await?;
         limits::pause(connection, &batch.pauses).await?;
         result.is_worker_missing = !batch.claims.is_empty();
         let claims = batch.claims.iter().map(|_| ProviderClaimed::default());
@@ -91,7 +93,10 @@ async fn commit(
         Ok(own) => (own, None),
         Err(error) => (OwnRates::default(), Some(error)),
     };
-    let mut locked = LockedLimits::lock(connection, batch, &own, &found.declared).await?;
+    let budgets = &mut found.budgets;
+    let counters = budgets.scopes_to_lock(batch, &spending);
+    let mut locked = LockedLimits::lock(connection, batch, &own, &found.declared, counters).await?;
+    budgets.locked(std::mem::take(&mut locked.spent), spending);
     for (claim, candidates) in batch.claims.iter().zip(found.candidates) {
         let agreed = found.declared.agreed(&claim.provider, &claim.limits);
         let limits = match unreadable.clone().map_or(agreed, Err) {
@@ -110,43 +115,45 @@ async fn commit(
             (batch, claim),
             (&limits, &found.campaigns),
             candidates,
-            &mut locked,
+            (&mut locked, budgets),
             &mut found.writes,
             &mut reached,
         );
         result.claims.push(claimed);
     }
-    independent!(
+    ((), spending) = independent!(
         connection,
         |connection| locked.store(connection),
         |connection| found.writes.write(connection, batch),
     )?;
     recipients::store_claimed(connection, batch, &result.claims).await?;
+    budgets.store(connection, spending).await?;
+    budgets.stop_ended(connection).await?;
     Ok((result, reached))
 }
 
-/// Stores the settlements, and releases orphans. Returns what was done with each settlement, and the number of released
-/// messages.
+/// Stores the settlements, and releases orphans. Returns what was done with each settlement, the number of released
+/// messages, and what that changes of budgets.
 async fn settle(
     connection: &mut Connection,
     batch: &CommitBatch,
-    claimed: &HashMap<i64, Sms>,
-) -> QueryResult<(Vec<Settled>, usize)> {
+    claimed: ClaimedRows<'_>,
+) -> QueryResult<(Vec<Settled>, usize, Spending)> {
     let Some(orphans) = &batch.orphans else {
-        let settled =
+        let (settled, spending) =
             settle::settle_all(connection, &batch.settlements, claimed, batch.now).await?;
-        return Ok((settled, 0));
+        return Ok((settled, 0, spending));
     };
     let released = workers::orphans(connection, batch.worker_id, orphans).await?;
     // Together, because rows are locked in the order of their ids.
     let all = [batch.settlements.as_slice(), &released].concat();
-    let mut settled = settle::settle_all(connection, &all, claimed, batch.now).await?;
+    let (mut settled, spending) = settle::settle_all(connection, &all, claimed, batch.now).await?;
     let released = settled
         .split_off(batch.settlements.len())
         .into_iter()
         .filter(|settled| *settled == Settled::Done)
         .count();
-    Ok((settled, released))
+    Ok((settled, released, spending))
 }
 
 /// Whether the settlements change nothing that the claims read: no campaign, suppression list or cap.
@@ -165,6 +172,7 @@ struct Found {
     own: Result<OwnRates, UnreadableLimits>,
     candidates: Vec<Candidates>,
     writes: ClaimWrites,
+    budgets: Budgets,
 }
 
 impl Found {
@@ -197,6 +205,7 @@ impl Found {
             locked: HashMap::new(),
             writes: ClaimWrites::new(),
             recipients: Recipients::lock(connection, batch).await?,
+            budgets: Budgets::read(connection, batch, &campaigns).await?,
         };
         let own = limits::own_rates(batch, &campaigns, &declared);
         let (mut candidates, none) = (Vec::new(), OwnRates::default());
@@ -205,43 +214,19 @@ impl Found {
         for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
             candidates.push(search.run(connection, claim, estimate).await?);
         }
-        let writes = search.writes;
+        let (writes, mut budgets) = (search.writes, search.budgets);
+        let lanes = candidates.iter().flat_map(|found| &found.of_lanes);
+        let items = lanes.flat_map(|lane| &lane.items);
+        budgets.read_earlier(connection, items).await?;
         Ok(Some(Self {
             declared,
             campaigns,
             own,
             candidates,
             writes,
+            budgets,
         }))
     }
-}
-
-/// Pauses or stops campaigns that are active, and notes it among the changes.
-async fn stop_campaigns(
-    connection: &mut Connection,
-    stops: &[CampaignStop],
-    now: Timestamp,
-) -> QueryResult<()> {
-    for stop in stops {
-        let stopped = with_conn!(connection, |conn| update(
-            campaign::table.find(stop.campaign_id)
-        )
-        .filter(campaign::state.eq(CampaignStatus::Active.code()))
-        .set((
-            campaign::state.eq(stop.state.code()),
-            campaign::state_reason.eq(&stop.reason),
-        ))
-        .execute(conn))?;
-        if stopped > 0 {
-            let name = with_conn!(connection, |conn| campaign::table
-                .find(stop.campaign_id)
-                .select(campaign::name)
-                .first(conn))?;
-            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
-            entry.insert(connection).await?;
-        }
-    }
-    Ok(())
 }
 
 /// The limits that all workers declare, with those of this worker up to date; `None` if the worker is not registered
@@ -278,7 +263,7 @@ async fn campaigns(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
-    type Row = (i64, CampaignStatus, String, Option<String>);
+    type Row = (i64, CampaignStatus, String, Option<String>, String);
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
         ids.extend(claim.lanes().map(|(lane, _)| lane.campaign_id));
@@ -300,16 +285,18 @@ async fn campaigns(
                 campaign::state,
                 campaign::rate,
                 campaign::provider,
+                campaign::budget,
             ))
         )
         .load(conn))?;
         rows.extend(found);
     }
-    let of = |(id, status, rate, provider): Row| {
+    let of = |(id, status, rate, provider, budget): Row| {
         let campaign = ClaimedCampaign {
             status,
             provider,
             limits: rate.parse(),
+            budget: Budget::stored(&budget),
         };
         (id, campaign)
     };
@@ -321,7 +308,7 @@ fn permit(
     (batch, claim): (&CommitBatch, &ProviderClaim),
     (declared, campaigns): (&[Rate], &HashMap<i64, ClaimedCampaign>),
     candidates: Candidates,
-    locked: &mut LockedLimits<'_>,
+    (locked, budgets): (&mut LockedLimits<'_>, &mut Budgets),
     writes: &mut ClaimWrites,
     reached: &mut HashMap<LaneId, ClaimKey>,
 ) -> ProviderClaimed {
@@ -363,6 +350,7 @@ fn permit(
     for found in candidates.of_lanes {
         let id = found.lane.id;
         let sender = found.lane.sender.clone();
+        let mut budget = budgets.lane(claim, id.campaign_id);
         locked.with_own(&claim.provider, id, sender.as_ref(), |own| {
             let max_batch = found.lane.max_batch;
             let available = allocator.available(own, found.wanted, max_batch);
@@ -373,14 +361,27 @@ fn permit(
             let candidates = found.items.len();
             let mut not_claimed = Vec::new();
             for item in found.items.into_iter().take(available as usize) {
+                if !budget.take(claim, &item) {
+                    break;
+                }
                 not_claimed.extend(batches.place(item, &batch.batch_keys));
             }
             let mut keys = Vec::new();
-            let (rows, without) = batches.permit(begun, &mut allocator, own, |key, sms, phone| {
-                keys.push(*key);
-                writes.claim(sms.id, Some(&claim.provider));
-                writes.rewrite_phone(sms, phone);
-            });
+            let (mut rows, without) =
+                batches.permit(begun, &mut allocator, own, |key, sms, phone| {
+                    keys.push(*key);
+                    writes.claim(sms.id, Some(&claim.provider));
+                    writes.rewrite_phone(sms, phone);
+                });
+            for item in not_claimed.iter().chain(&without) {
+                budget.put_back(item);
+            }
+            for row in &mut rows {
+                row.sms.stored.reserve = budget.reserve(&row.sms);
+                if let Some(reserve) = &row.sms.stored.reserve {
+                    writes.reserved.add(row.sms.id, reserve);
+                }
+            }
             claimed.rows.extend(rows);
             let claims = keys.len();
             // Candidates that are not claimed must be found again, so the cursor stays before them.
@@ -407,6 +408,8 @@ fn permit(
                 claimed.exhausted.push(id);
             }
         });
+        let retry_at = budgets.retry_at(id.campaign_id);
+        claimed.over_budget.extend(retry_at.map(|at| (id, at)));
     }
     claimed.next_at = allocator.account.next_at.take();
     locked.accounts.insert(scope, allocator.account);

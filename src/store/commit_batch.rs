@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::CampaignStatus;
+use crate::budget::{Budget, BudgetError, BudgetRules};
 use crate::instant::DbMicros;
 use crate::limit::{Permit, Tolerance};
 use crate::queue::admission::AdmissionRules;
@@ -37,6 +38,7 @@ pub struct CommitBatch {
     pub claims: Vec<ProviderClaim>,
     /// How many messages of all campaigns one recipient may get; empty: any number.
     pub caps: Rates,
+    pub budgets: Arc<BudgetRules>,
     pub admission: Arc<AdmissionRules>,
     pub batch_keys: BatchKeys,
 }
@@ -56,6 +58,7 @@ impl CommitBatch {
             fill_limits: false,
             claims: Vec::new(),
             caps: Rates::default(),
+            budgets: Arc::default(),
             admission: Arc::default(),
             batch_keys: Arc::new(|_, _| None),
         }
@@ -108,6 +111,9 @@ pub struct ProviderClaimed {
     pub next_at: Option<DbMicros>,
     /// The lanes whose claim was ended by the limit of their campaign or sender, and when it gives the next permit.
     pub limited: Vec<(LaneId, DbMicros)>,
+    /// The lanes whose claim was ended by a budget, and when they are claimed from again, if their campaigns are not
+    /// stopped.
+    pub over_budget: Vec<(LaneId, DbMicros)>,
     /// The lanes that got messages of lanes that are divided.
     pub divided: Vec<LaneId>,
     /// The number of messages that failed without a request.
@@ -133,11 +139,13 @@ pub(super) struct ClaimedCampaign {
     pub(super) provider: Option<String>,
     /// Without limits that can be read, nothing of it may start.
     pub(super) limits: Result<Rates, RateError>,
+    /// The same.
+    pub(super) budget: Result<Option<Budget>, BudgetError>,
 }
 
 impl ClaimedCampaign {
     /// Whether its messages may start.
     pub(super) fn is_active(&self) -> bool {
-        self.status == CampaignStatus::Active && self.limits.is_ok()
+        self.status == CampaignStatus::Active && self.limits.is_ok() && self.budget.is_ok()
     }
 }

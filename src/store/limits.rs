@@ -23,7 +23,7 @@ use crate::senders::PoolSender;
 use crate::sms::{LaneId, Timestamp};
 
 /// The columns of table `rate_limit`.
-type LimitRow = (String, i64, i32, String, i64, Option<String>);
+type LimitRow = (String, i64, i32, String, i64, Option<String>, i64);
 
 /// Limits by their scopes.
 type Limits = BTreeMap<String, ClaimLimit>;
@@ -129,14 +129,17 @@ pub(super) async fn lock(
 
 fn limits(rows: Vec<LimitRow>) -> Limits {
     rows.into_iter()
-        .map(|(scope, next_us, cost_max, buckets, until, reason)| {
-            let row = (next_us, cost_max, buckets, until, reason);
-            let limit = ClaimLimit {
-                limit: SharedLimit::from_row(row),
-                ..ClaimLimit::default()
-            };
-            (scope, limit)
-        })
+        .map(
+            |(scope, next_us, cost_max, buckets, until, reason, spent)| {
+                let row = (next_us, cost_max, buckets, until, reason);
+                let limit = ClaimLimit {
+                    limit: SharedLimit::from_row(row),
+                    spent,
+                    ..ClaimLimit::default()
+                };
+                (scope, limit)
+            },
+        )
         .collect()
 }
 
@@ -366,6 +369,8 @@ pub(super) struct LockedLimits<'a> {
     pub(super) accounts: Limits,
     rates: &'a OwnRates,
     own: Limits,
+    /// What is spent of budgets, by scope.
+    pub(super) spent: BTreeMap<String, i64>,
 }
 
 impl<'a> LockedLimits<'a> {
@@ -374,6 +379,7 @@ impl<'a> LockedLimits<'a> {
         batch: &CommitBatch,
         own: &'a OwnRates,
         declared: &DeclaredLimits,
+        budgets: BTreeSet<String>,
     ) -> QueryResult<Self> {
         let has_rates = |(_, rates): &(&String, &Vec<Rate>)| !rates.is_empty();
         let (limited, unlimited): (OwnScopes<'_>, OwnScopes<'_>) = own.iter().partition(has_rates);
@@ -392,13 +398,20 @@ impl<'a> LockedLimits<'a> {
         }
         // Accounts and senders have a row if they had a limit or a pause.
         scopes.extend(read(connection, &unlimited, false).await?.into_keys());
+        scopes.extend(budgets.iter().cloned());
         let mut accounts = lock(connection, &scopes).await?;
+        let spent = budgets.into_iter().map(|scope| {
+            let counter = accounts.remove(&scope).unwrap_or_default();
+            (scope, counter.spent)
+        });
+        let spent = spent.collect();
         apply_pauses(&mut accounts, &batch.pauses);
         let own_limits = begin_own(batch, own, &mut accounts);
         Ok(Self {
             accounts,
             rates: own,
             own: own_limits,
+            spent,
         })
     }
 

@@ -36,6 +36,7 @@ macro_rules! migrations {
             ("0014", sql!("0014_lanes.sql")),
             ("0015", sql!("0015_failover.sql")),
             ("0016", sql!("0016_dead.sql")),
+            ("0017", sql!("0017_budgets.sql")),
         ];
         MIGRATIONS
     }};

@@ -5,6 +5,7 @@ mod activity;
 mod attempts;
 mod audit;
 mod awaiting;
+mod budgets;
 mod campaign_filter;
 mod campaigns;
 mod candidates;
@@ -32,6 +33,7 @@ mod removal;
 pub mod report;
 mod schema;
 mod settle;
+mod spending;
 mod suppression;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -57,7 +59,9 @@ pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::{AuditEntry, Audited};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
-pub use campaigns::{Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange};
+pub use campaigns::{
+    BudgetChange, Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange,
+};
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
 };

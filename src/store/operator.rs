@@ -12,7 +12,8 @@ use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn,
 };
 use super::schema::{campaign, sms, sms_failed};
-use super::transitions::Resend;
+use super::spending::{self, Spending};
+use super::transitions::{Resend, TakenNow};
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{
     Audited, CHUNK, CampaignStatus, Store, StoreError, dead, lanes, positive, settle, transitions,
@@ -148,7 +149,8 @@ impl Store {
             let resend = Resend::Approved {
                 expires_at: filter.expires_at,
             };
-            transitions::unknown_to_ready(connection, &ids, resend, now).await?;
+            let spending = transitions::unknown_to_ready(connection, &ids, resend, now).await?;
+            spending.store(connection).await?;
             dead::forget_of(connection, &ids).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })
@@ -171,16 +173,25 @@ impl Store {
         in_chunks!(self, audited, now, |connection| async {
             let rows = lock_unknown(connection, &filter).await?;
             let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
-            if as_sent {
+            let spending = if as_sent {
                 let rows = transitions::rows(connection, &ids).await?;
                 let sent = rows.iter().map(|row| {
-                    row.sent(OPERATOR, Acceptance::default(), SentCounts::default(), now)
+                    let counts = SentCounts::default();
+                    row.sent(
+                        OPERATOR,
+                        Acceptance::default(),
+                        counts,
+                        TakenNow::Unchanged,
+                        now,
+                    )
                 });
-                transitions::to_sent(connection, sent.collect()).await?;
+                transitions::to_sent(connection, sent.collect()).await?
             } else {
                 let failure = CertainFailure::by_operator();
-                transitions::to_failed(connection, &ids, &failure, 0, now).await?;
-            }
+                let reserves = spending::read(connection, &ids).await?;
+                transitions::to_failed(connection, (&ids, &reserves), &failure, 0, now).await?
+            };
+            spending.store(connection).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })
     }
@@ -258,21 +269,25 @@ async fn end(
     for (id, in_doubt) in rows {
         by_doubt.entry(in_doubt).or_default().push(id);
     }
-    let mut ended = 0;
+    let (mut ended, mut spending) = (0, Spending::default());
     for (in_doubt, mut ids) in by_doubt {
         ids.sort_unstable();
         ended += ids.len() as u64;
-        match CertainFailure::unless_in_doubt(failure.clone(), in_doubt) {
+        let reserves = spending::read(connection, &ids).await?;
+        let messages = (&ids[..], &reserves);
+        let changed = match CertainFailure::unless_in_doubt(failure.clone(), in_doubt) {
             Ok(failure) if failure.failure().class == Class::Cancelled => {
-                settle::cancel(connection, &ids, &failure, 0, now).await?;
+                settle::cancel(connection, messages, &failure, 0, now).await?
             }
-            Ok(failure) => transitions::to_failed(connection, &ids, &failure, 0, now).await?,
+            Ok(failure) => transitions::to_failed(connection, messages, &failure, 0, now).await?,
             Err(failure) => {
                 let change = (&failure, Doubt::Unchanged, 0);
-                transitions::mark_unknown(connection, &ids, change, now).await?;
+                transitions::mark_unknown(connection, messages, change, now).await?
             }
-        }
+        };
+        spending.extend(changed);
     }
+    spending.store(connection).await?;
     Ok(ended)
 }
 

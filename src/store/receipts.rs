@@ -23,7 +23,8 @@ use super::connection::{
 };
 use super::dead::{self, DeadNumber, DeadNumbers};
 use super::schema::{receipt, sms, sms_failed, sms_sent};
-use super::{ReceiptStore, StoreError, settle, suppression};
+use super::settle::{self, ClaimedRows};
+use super::{ReceiptStore, StoreError, suppression};
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, delivery};
 use crate::queue::transition::{NOT_STORED, is_only_attempt, opt_out_reason};
@@ -558,7 +559,9 @@ async fn settle_open(
         }
     }
     let settlements: Vec<Settlement> = settlements.into_values().collect();
-    let settled = settle::settle_all(connection, &settlements, &HashMap::new(), now).await?;
+    let (settled, spending) =
+        settle::settle_all(connection, &settlements, ClaimedRows::default(), now).await?;
+    spending.store(connection).await?;
     let mut changed_meanwhile = HashSet::new();
     for (settlement, settled) in settlements.iter().zip(settled) {
         match settlement.transition {

@@ -11,6 +11,7 @@ use super::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
 use super::{CampaignStatus, POSTED, Store, StoreError, lanes};
+use crate::budget::campaign_budgets;
 use crate::limit::campaign_scope;
 use crate::sms::Timestamp;
 
@@ -204,6 +205,13 @@ async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -
         .execute(conn))?;
     with_conn!(connection, |conn| delete(intake_key::table)
         .filter(intake_key::scope.eq(&scope))
+        .execute(conn))?;
+    let budgets = format!("{}%", campaign_budgets(id));
+    with_conn!(connection, |conn| delete(rate_limit::table)
+        .filter(diesel::TextExpressionMethods::like(
+            rate_limit::scope,
+            &budgets
+        ))
         .execute(conn))?;
     lanes::delete_of(connection, id).await?;
     with_conn!(connection, |conn| delete(campaign::table.find(id))

@@ -13,6 +13,7 @@ diesel::table! {
         unique_by -> Nullable<Text>,
         created_at -> BigInt,
         send_window -> Text,
+        budget -> Text,
     }
 }
 
@@ -82,6 +83,9 @@ diesel::table! {
     sms_rest (id) {
         id -> BigInt,
         late_awaits_receipt -> Nullable<Bool>,
+        reserved -> BigInt,
+        reserved_earlier -> BigInt,
+        reserved_month -> Nullable<Text>,
     }
 }
 
@@ -221,6 +225,7 @@ diesel::table! {
         buckets -> Text,
         stopped_until -> BigInt,
         stop_reason -> Nullable<Text>,
+        spent -> BigInt,
     }
 }
 

@@ -10,7 +10,8 @@ use super::connection::prelude::*;
 use super::connection::{Connection, all_removed, in_list, load_locked, load_shared, with_conn};
 use super::dead::{self, DeadNumber, DeadNumbers};
 use super::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
-use super::transitions::{self, QueuedSms, SentRow, Version, is_version};
+use super::spending::{Reserves, Spending};
+use super::transitions::{self, QueuedSms, SentMove, TakenNow, Version, is_version};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{
     self, CertainFailure, NewState, ResolvedTransition, RowChange, SentCounts,
@@ -21,25 +22,52 @@ use crate::sms::{Acceptance, Class, Sms, State, Timestamp};
 /// The most messages that are settled in one statement.
 const GROUP: usize = 1_000;
 
-/// Stores settlements in their order; returns what was done with each. Of accepted messages that are in `claimed`, by
-/// their ids, no row is read: if one has changed since its claim, the transaction is repeated.
+/// Messages as a worker claimed them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ClaimedRows<'a> {
+    pub(super) by_id: Option<&'a HashMap<i64, Sms>>,
+    /// A row may have changed since its claim, so it is read.
+    pub(super) may_be_changed: bool,
+}
+
+impl<'a> ClaimedRows<'a> {
+    /// The message as it was claimed in the claim that is settled.
+    fn of(&self, settlement: &Settlement) -> Option<&'a Sms> {
+        let sms = self.by_id?.get(&settlement.id)?;
+        (sms.claim == settlement.claim).then_some(sms)
+    }
+
+    /// What this claim took from budgets.
+    fn taken(&self, settlement: &Settlement) -> TakenNow<'a> {
+        let sms = self.of(settlement);
+        TakenNow::Again(sms.and_then(|sms| sms.stored.reserve.as_ref()))
+    }
+}
+
+/// Stores settlements in their order; returns what was done with each, and what that changes of budgets. Of accepted
+/// messages in `claimed` no row is read: if one has changed since its claim, the transaction is repeated.
 pub(super) async fn settle_all(
     connection: &mut Connection,
     settlements: &[Settlement],
-    claimed: &HashMap<i64, Sms>,
+    claimed: ClaimedRows<'_>,
     now: Timestamp,
-) -> QueryResult<Vec<Settled>> {
+) -> QueryResult<(Vec<Settled>, Spending)> {
     let mut settled = Vec::with_capacity(settlements.len());
+    let mut spending = Spending::default();
     for group in groups(settlements) {
         if let [settlement] = group
             && settlement.transition == Transition::Refunded
         {
-            settled.push(refund(connection, settlement, now).await?);
+            let (refunded, changed) = refund(connection, settlement, now).await?;
+            settled.push(refunded);
+            spending.extend(changed);
         } else {
-            settled.extend(settle_group(connection, group, claimed, now).await?);
+            let (of_group, changed) = settle_group(connection, group, claimed, now).await?;
+            settled.extend(of_group);
+            spending.extend(changed);
         }
     }
-    Ok(settled)
+    Ok((settled, spending))
 }
 
 /// Divides settlements into groups that can be stored together: no message twice, refunds alone.
@@ -62,9 +90,9 @@ fn groups(settlements: &[Settlement]) -> Vec<&[Settlement]> {
 async fn settle_group(
     connection: &mut Connection,
     group: &[Settlement],
-    claimed: &HashMap<i64, Sms>,
+    claimed: ClaimedRows<'_>,
     now: Timestamp,
-) -> QueryResult<Vec<Settled>> {
+) -> QueryResult<(Vec<Settled>, Spending)> {
     let rows = read_rows(connection, group, claimed).await?;
     let requeued: Vec<(i64, i64)> = group
         .iter()
@@ -75,7 +103,7 @@ async fn settle_group(
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &requeued, is_cancelled).await?;
     let cancelled: HashSet<i64> = cancelled.into_iter().collect();
-    let mut changes = Changes::default();
+    let (mut changes, mut spending) = (Changes::default(), Spending::default());
     let mut settled = Vec::with_capacity(group.len());
     for settlement in group {
         settled.push(match (rows.get(&settlement.id), &settlement.transition) {
@@ -83,16 +111,21 @@ async fn settle_group(
                 let is_cancelled = cancelled.contains(&row.id);
                 let resolved = transition::resolve(settlement, &row.state(), is_cancelled);
                 changes.record_attempt(settlement, &resolved);
-                changes.add(settlement, row, resolved, now)
+                let taken = claimed.taken(settlement);
+                changes.add(settlement, row, resolved, taken, now)
             }
             (None, Transition::Sent(acceptance)) => {
-                accept_elsewhere(connection, settlement, acceptance, now).await?
+                let taken = claimed.taken(settlement);
+                let (accepted, changed) =
+                    accept_elsewhere(connection, settlement, acceptance, taken, now).await?;
+                spending.extend(changed);
+                accepted
             }
             (None, _) => Settled::Stale,
         });
     }
-    changes.execute(connection, now).await?;
-    Ok(settled)
+    spending.extend(changes.execute(connection, now).await?);
+    Ok((settled, spending))
 }
 
 /// Reads the rows of these messages, and locks them in the order of their ids unless all of them were accepted: those
@@ -100,15 +133,13 @@ async fn settle_group(
 async fn read_rows(
     connection: &mut Connection,
     group: &[Settlement],
-    claimed: &HashMap<i64, Sms>,
+    claimed: ClaimedRows<'_>,
 ) -> QueryResult<HashMap<i64, QueuedSms>> {
     let mut known = HashMap::with_capacity(group.len());
     let mut ids = Vec::new();
     let is_sent = |settlement: &Settlement| matches!(settlement.transition, Transition::Sent(_));
     for settlement in group {
-        let sms = claimed
-            .get(&settlement.id)
-            .filter(|sms| sms.claim == settlement.claim);
+        let sms = claimed.of(settlement).filter(|_| !claimed.may_be_changed);
         if let (Some(sms), Transition::Sent(acceptance)) = (sms, &settlement.transition) {
             known.insert(sms.id, QueuedSms::claimed(sms, acceptance.awaits_receipt));
         } else {
@@ -168,10 +199,12 @@ pub(super) async fn lock_campaigns(
 /// The changes of a transaction. All messages that change in the same way are written at once.
 #[derive(Default)]
 struct Changes {
-    sent: Vec<(Version, SentRow)>,
+    sent: Vec<SentMove>,
     /// Late acceptances: message, provider, and column `late_claims`.
     noted: Vec<(i64, Version, String, Acceptance, String)>,
     others: BTreeMap<RowChange, Vec<i64>>,
+    /// What these messages have taken from budgets.
+    reserves: Reserves,
     attempts: Vec<NewAttempt>,
     /// Phones for the suppression list, and why.
     opted_out: BTreeMap<String, Option<String>>,
@@ -200,6 +233,7 @@ impl Changes {
         settlement: &Settlement,
         row: &QueuedSms,
         resolved: ResolvedTransition,
+        taken: TakenNow<'_>,
         now: Timestamp,
     ) -> Settled {
         let id = settlement.id;
@@ -222,7 +256,9 @@ impl Changes {
                 counts,
                 settled,
             } => {
-                self.sent.push(row.sent(&provider, acceptance, counts, now));
+                let taken = taken_now(settlement, row, taken);
+                self.sent
+                    .push(row.sent(&provider, acceptance, counts, taken, now));
                 settled
             }
             ResolvedTransition::Changed(change) => {
@@ -240,20 +276,22 @@ impl Changes {
                     let number = DeadNumber::new(&settlement.provider, failure);
                     self.dead.insert(row.phone.clone(), number);
                 }
+                self.reserves
+                    .extend(row.reserve().map(|reserve| (id, reserve)));
                 self.others.entry(change).or_default().push(id);
                 Settled::Done
             }
         }
     }
 
-    async fn execute(self, connection: &mut Connection, now: Timestamp) -> QueryResult<()> {
+    async fn execute(self, connection: &mut Connection, now: Timestamp) -> QueryResult<Spending> {
         let opted_out: Vec<_> = self.opted_out.into_iter().collect();
         if !opted_out.is_empty() {
             suppression::insert(connection, &opted_out, now).await?;
         }
         dead::record(connection, self.dead, now).await?;
         attempts::store(connection, self.attempts, now).await?;
-        transitions::to_sent(connection, self.sent).await?;
+        let mut spending = transitions::to_sent(connection, self.sent).await?;
         for (id, (claim, state, late), provider, acceptance, claims) in self.noted {
             let noted = with_conn!(connection, |conn| update(
                 sms::table.find(id).filter(is_version(claim, state, late))
@@ -271,36 +309,58 @@ impl Changes {
                 .execute(conn))?;
         }
         for (RowChange { to, counted }, ids) in self.others {
-            match to {
+            let messages = (&ids[..], &self.reserves);
+            let changed = match to {
                 NewState::Failed(failure) => {
-                    transitions::to_failed(connection, &ids, &failure, counted, now).await?;
+                    transitions::to_failed(connection, messages, &failure, counted, now).await?
                 }
                 NewState::Unknown(failure, doubt) => {
                     let change = (&failure, doubt, counted);
-                    transitions::mark_unknown(connection, &ids, change, now).await?;
+                    transitions::mark_unknown(connection, messages, change, now).await?
                 }
                 NewState::Ready(requeue) => {
-                    transitions::to_ready(connection, &ids, &requeue, counted, now).await?;
+                    transitions::to_ready(connection, messages, &requeue, counted, now).await?
                 }
                 NewState::Cancelled(failure) => {
-                    cancel(connection, &ids, &failure, counted, now).await?;
+                    cancel(connection, messages, &failure, counted, now).await?
                 }
-            }
+            };
+            spending.extend(changed);
         }
-        Ok(())
+        Ok(spending)
+    }
+}
+
+/// What the claim of a message that moves to `sms_sent` has cost. `given_back`: what it took, if that was given back.
+fn taken_now<'a>(
+    settlement: &Settlement,
+    row: &QueuedSms,
+    given_back: TakenNow<'a>,
+) -> TakenNow<'a> {
+    let row = row.state();
+    let is_own = row.claim == settlement.claim;
+    let is_certain = row.state == State::Ready.code() && !row.in_doubt;
+    match settlement.transition {
+        Transition::Sent(_) if is_own && is_certain => given_back,
+        Transition::Sent(_) if is_own => TakenNow::Priced,
+        // The late acceptance of an earlier claim.
+        Transition::Sent(_) | Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. } => {
+            TakenNow::Unchanged
+        }
+        _ => TakenNow::Nothing,
     }
 }
 
 /// Fails messages of a cancelled campaign and removes their keys.
 pub(super) async fn cancel(
     connection: &mut Connection,
-    ids: &[i64],
+    messages: (&[i64], &Reserves),
     failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
-) -> QueryResult<()> {
-    transitions::remove_keys_of(connection, ids).await?;
-    transitions::to_failed(connection, ids, failure, counted, now).await
+) -> QueryResult<Spending> {
+    transitions::remove_keys_of(connection, messages.0).await?;
+    transitions::to_failed(connection, messages, failure, counted, now).await
 }
 
 /// Stores the acceptance of a message that is not in the queue.
@@ -308,8 +368,9 @@ async fn accept_elsewhere(
     connection: &mut Connection,
     settlement: &Settlement,
     acceptance: &Acceptance,
+    taken: TakenNow<'_>,
     now: Timestamp,
-) -> QueryResult<Settled> {
+) -> QueryResult<(Settled, Spending)> {
     let id = settlement.id;
     let sent: Vec<(i64, i32, Option<String>)> = load_locked!(
         connection,
@@ -323,7 +384,7 @@ async fn accept_elsewhere(
         let counted =
             transition::with_accepted_claim(settlement, *claim, *accepted, claims.as_deref());
         let Some(counted) = counted else {
-            return Ok(Settled::Done);
+            return Ok((Settled::Done, Spending::default()));
         };
         with_conn!(connection, |conn| update(sms_sent::table.find(id))
             .set((
@@ -331,7 +392,7 @@ async fn accept_elsewhere(
                 sms_sent::accepted_claims.eq(&counted),
             ))
             .execute(conn))?;
-        return Ok(Settled::Late);
+        return Ok((Settled::Late, Spending::default()));
     }
     let failed: Vec<(i64, Option<LossyText>, String)> = load_locked!(
         connection,
@@ -342,7 +403,7 @@ async fn accept_elsewhere(
         ))
     )?;
     let Some((campaign_id, key, class)) = failed.into_iter().next() else {
-        return Ok(Settled::Stale);
+        return Ok((Settled::Stale, Spending::default()));
     };
     if let Some(key) = key.filter(|_| class == Class::Cancelled.as_str()) {
         // A cancelled message has lost its key, but it was sent.
@@ -356,10 +417,10 @@ async fn accept_elsewhere(
             accepted: 1,
             claims: Some(settlement.claim.to_string()),
         };
-        row.sent(&settlement.provider, acceptance.clone(), counts, now)
+        row.sent(&settlement.provider, acceptance.clone(), counts, taken, now)
     });
-    transitions::to_sent(connection, sent.collect()).await?;
-    Ok(Settled::Late)
+    let spending = transitions::to_sent(connection, sent.collect()).await?;
+    Ok((Settled::Late, spending))
 }
 
 /// The attempt of this claim was not refunded yet: a refund is repeated if the answer to its commit was lost.
@@ -376,7 +437,7 @@ async fn refund(
     connection: &mut Connection,
     settlement: &Settlement,
     now: Timestamp,
-) -> QueryResult<Settled> {
+) -> QueryResult<(Settled, Spending)> {
     let (id, claim) = (settlement.id, settlement.claim);
     let queued = with_conn!(connection, |conn| Prepared(
         update(
@@ -395,7 +456,7 @@ async fn refund(
     )
     .execute(conn))?;
     if queued == 1 {
-        return Ok(Settled::Done);
+        return Ok((Settled::Done, Spending::default()));
     }
     let failed: Vec<i64> = load_locked!(
         connection,
@@ -406,7 +467,7 @@ async fn refund(
             .select(sms_failed::campaign_id)
     )?;
     let Some(campaign_id) = failed.into_iter().next() else {
-        return Ok(Settled::Stale);
+        return Ok((Settled::Stale, Spending::default()));
     };
     transitions::back_to_queue(connection, &[id], now).await?;
     with_conn!(connection, |conn| update(sms::table.find(id))
@@ -418,13 +479,15 @@ async fn refund(
     attempts::retried(connection, id, claim).await?;
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &[(id, campaign_id)], is_cancelled).await?;
-    // It had failed, so it is not in doubt.
+    let mut spending = Spending::default();
+    // It had failed, so it is not in doubt, and has taken nothing.
     if !cancelled.is_empty()
         && let Ok(failure) = CertainFailure::unless_in_doubt(transition::cancelled(), false)
     {
-        cancel(connection, &cancelled, &failure, 0, now).await?;
+        let messages = (&cancelled[..], &Reserves::new());
+        spending = cancel(connection, messages, &failure, 0, now).await?;
     }
-    Ok(Settled::Done)
+    Ok((Settled::Done, spending))
 }
 
 #[cfg(test)]

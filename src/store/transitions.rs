@@ -15,12 +15,14 @@ use super::connection::{
     insert_new, load_locked, with_conn,
 };
 use super::schema::{message, sms, sms_failed, sms_key, sms_sent};
+use super::spending::{self, Kept, Reserves, RowReserve, Spending};
+use crate::budget;
 use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{
     CertainFailure, Doubt, NOT_STORED, Requeue, RowState, SentCounts, number_taken,
 };
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Acceptance, Class, Failure, Sms, State, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
@@ -50,6 +52,15 @@ pub(super) struct QueuedSms {
     #[diesel(select_expression = sql::<Nullable<Bool>>("sms.late_awaits_receipt"))]
     #[diesel(select_expression_type = SqlLiteral<Nullable<Bool>>)]
     late_awaits_receipt: Option<bool>,
+    #[diesel(select_expression = sql::<BigInt>("sms.reserved"))]
+    #[diesel(select_expression_type = SqlLiteral<BigInt>)]
+    reserved: i64,
+    #[diesel(select_expression = sql::<BigInt>("sms.reserved_earlier"))]
+    #[diesel(select_expression_type = SqlLiteral<BigInt>)]
+    reserved_earlier: i64,
+    #[diesel(select_expression = sql::<Nullable<Text>>("sms.reserved_month"))]
+    #[diesel(select_expression_type = SqlLiteral<Nullable<Text>>)]
+    reserved_month: Option<String>,
     unknown_at: Option<i64>,
     doubt_claim: Option<i64>,
     created_at: i64,
@@ -126,10 +137,29 @@ impl QueuedSms {
             late_claims: None,
             late_provider: None,
             late_awaits_receipt: None,
+            reserved: sms.stored.reserve.as_ref().map_or(0, |taken| taken.amount),
+            // What it took for earlier attempts stays taken if it was accepted.
+            reserved_earlier: 0,
+            reserved_month: sms
+                .stored
+                .reserve
+                .as_ref()
+                .map(|taken| taken.month.to_string()),
             unknown_at: None,
             doubt_claim: None,
             created_at: sms.stored.created_at.as_millis(),
         }
+    }
+
+    /// What it has taken from budgets.
+    pub(super) fn reserve(&self) -> Option<RowReserve> {
+        let month = self.reserved_month.clone()?;
+        Some(RowReserve {
+            campaign_id: self.campaign_id,
+            claim: self.reserved,
+            earlier: self.reserved_earlier,
+            month,
+        })
     }
 
     pub(super) fn version(&self) -> Version {
@@ -162,8 +192,10 @@ impl QueuedSms {
         provider: &str,
         acceptance: Acceptance,
         counts: SentCounts,
+        taken: TakenNow<'_>,
         now: Timestamp,
-    ) -> (Version, SentRow) {
+    ) -> SentMove {
+        let spending = taken.spending(self, &acceptance);
         let kept = |text: &LossyText| acceptance.awaits_receipt.then(|| text.text.clone());
         let (content, params) = (kept(&self.content), kept(&self.params));
         let row = SentRow {
@@ -193,7 +225,48 @@ impl QueuedSms {
             created_at: self.created_at,
             sent_at: now.as_millis(),
         };
-        (self.version(), row)
+        SentMove {
+            version: self.version(),
+            row,
+            spending,
+        }
+    }
+}
+
+/// What a claim is known to have cost, when its message moves to `sms_sent`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TakenNow<'a> {
+    /// What it took.
+    Unchanged,
+    /// The provider's price, if it wrote one.
+    Priced,
+    /// Nothing: an earlier claim of the message was accepted.
+    Nothing,
+    /// What it took, which was given back, because it had ended as not accepted before.
+    Again(Option<&'a Reserve>),
+}
+
+impl TakenNow<'_> {
+    fn spending(self, row: &QueuedSms, acceptance: &Acceptance) -> Spending {
+        if let Self::Again(Some(taken)) = self {
+            return Spending::of(row.campaign_id, &taken.month, taken.amount);
+        }
+        let Some(month) = &row.reserved_month else {
+            return Spending::default();
+        };
+        let more = match (self, &acceptance.price) {
+            (Self::Priced, Some(price)) => {
+                let is_only = row.doubt_claim == Some(row.claim);
+                let taken = match row.reserved {
+                    0 if is_only => row.reserved_earlier,
+                    taken => taken,
+                };
+                budget::correction(taken, budget::currency_of(month), price)
+            }
+            (Self::Nothing, _) => -row.reserved,
+            _ => 0,
+        };
+        Spending::of(row.campaign_id, month, more)
     }
 }
 
@@ -217,13 +290,26 @@ pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResul
     .load(conn))
 }
 
+/// A message that moves to `sms_sent`.
+pub(super) struct SentMove {
+    version: Version,
+    row: SentRow,
+    /// How much more it cost than it took from budgets.
+    spending: Spending,
+}
+
 /// Moves messages to `sms_sent`. If another transaction has changed one since it was read, this one is repeated.
 pub(super) async fn to_sent(
     connection: &mut Connection,
-    mut sent: Vec<(Version, SentRow)>,
-) -> QueryResult<()> {
-    sent.sort_unstable_by_key(|(_, row)| row.id);
-    let (versions, rows): (Vec<Version>, Vec<SentRow>) = sent.into_iter().unzip();
+    mut sent: Vec<SentMove>,
+) -> QueryResult<Spending> {
+    sent.sort_unstable_by_key(|sent| sent.row.id);
+    let mut spending = Spending::default();
+    let of = |sent: SentMove| {
+        spending.extend(sent.spending);
+        (sent.version, sent.row)
+    };
+    let (versions, rows): (Vec<Version>, Vec<SentRow>) = sent.into_iter().map(of).unzip();
     for (versions, rows) in versions.chunks(ROWS).zip(rows.chunks(ROWS)) {
         let mut ids: BTreeMap<Version, Vec<i64>> = BTreeMap::new();
         for (version, row) in versions.iter().zip(rows) {
@@ -236,7 +322,7 @@ pub(super) async fn to_sent(
             |connection| async { insert_all!(connection, sms_sent::table, rows) },
         )?;
     }
-    Ok(())
+    Ok(spending)
 }
 
 async fn delete_unchanged(
@@ -339,13 +425,14 @@ macro_rules! certain {
 /// Moves messages to `sms_failed`.
 pub(super) async fn to_failed(
     connection: &mut Connection,
-    ids: &[i64],
+    (ids, reserves): (&[i64], &Reserves),
     failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
-) -> QueryResult<()> {
+) -> QueryResult<Spending> {
+    let mut spending = Spending::default();
     if ids.is_empty() {
-        return Ok(());
+        return Ok(spending);
     }
     let failure = failure.failure();
     let taken: Vec<i64> = with_conn!(connection, |conn| sms_failed::table
@@ -354,7 +441,7 @@ pub(super) async fn to_failed(
         .load(conn))?;
     if !taken.is_empty() {
         let change = (&number_taken(), Doubt::New, counted);
-        mark_unknown(connection, &taken, change, now).await?;
+        spending = mark_unknown(connection, (&taken, reserves), change, now).await?;
         with_conn!(connection, |conn| update(
             sms::table.filter(sms::id.eq_any(&taken))
         )
@@ -367,8 +454,9 @@ pub(super) async fn to_failed(
         .filter(|id| !taken.contains(id))
         .collect();
     if ids.is_empty() {
-        return Ok(());
+        return Ok(spending);
     }
+    spending.extend(spending::keep(connection, &ids, reserves, Kept::Nothing).await?);
     with_conn!(connection, |conn| sms::table
         .filter(sms::id.eq_any(&ids))
         .select((
@@ -389,19 +477,20 @@ pub(super) async fn to_failed(
             sms_failed::failed_at,
         ))
         .execute(conn))?;
-    delete_all!(connection, sms, &ids)
+    delete_all!(connection, sms, &ids)?;
+    Ok(spending)
 }
 
 /// Makes messages unknown that are in doubt, counting this many attempts. They can be looked up from now on, whenever
 /// they were due to be sent.
 pub(super) async fn mark_unknown(
     connection: &mut Connection,
-    ids: &[i64],
+    (ids, reserves): (&[i64], &Reserves),
     (failure, doubt, counted): (&Failure, Doubt, i32),
     now: Timestamp,
-) -> QueryResult<()> {
+) -> QueryResult<Spending> {
     if ids.is_empty() {
-        return Ok(());
+        return Ok(Spending::default());
     }
     let list = in_list(ids.iter().copied());
     with_conn!(connection, |conn| Prepared(
@@ -417,17 +506,17 @@ pub(super) async fn mark_unknown(
         ))
     )
     .execute(conn))?;
-    Ok(())
+    spending::keep(connection, ids, reserves, Some(doubt).into()).await
 }
 
 /// Puts messages back into the queue.
 pub(super) async fn to_ready(
     connection: &mut Connection,
-    ids: &[i64],
+    (ids, reserves): (&[i64], &Reserves),
     requeue: &Requeue,
     counted: i32,
     now: Timestamp,
-) -> QueryResult<()> {
+) -> QueryResult<Spending> {
     let list = in_list(ids.iter().copied());
     let failure = requeue.failure.as_ref().map(|failure| {
         (
@@ -449,7 +538,7 @@ pub(super) async fn to_ready(
         update(sms::table.filter(sms::id.eq_any(&list))).set((ready, in_doubt, is_certain))
     )
     .execute(conn))?;
-    Ok(())
+    spending::keep(connection, ids, reserves, requeue.doubt.into()).await
 }
 
 /// How unknown messages are put back into the queue.
@@ -472,7 +561,7 @@ pub(super) async fn unknown_to_ready(
     ids: &[i64],
     resend: Resend,
     now: Timestamp,
-) -> QueryResult<()> {
+) -> QueryResult<Spending> {
     let approved = match resend {
         Resend::Approved { expires_at } => Some((
             sms::attempts.eq(0),
@@ -491,7 +580,12 @@ pub(super) async fn unknown_to_ready(
         approved,
     ))
     .execute(conn))?;
-    Ok(())
+    let reserves = spending::read(connection, ids).await?;
+    let kept = match resend {
+        Resend::Certain => Kept::Nothing,
+        Resend::InDoubt | Resend::Approved { .. } => Kept::All,
+    };
+    spending::keep(connection, ids, &reserves, kept).await
 }
 
 /// Makes a message unknown whose result the database rejects. An accepted one also if it has another claim, unless that

@@ -355,7 +355,8 @@ async fn requeue_active(
         Some(Absent | NotAccepted) => Resend::Certain,
         Some(MayBeSentTwice) | None => Resend::InDoubt,
     };
-    transitions::unknown_to_ready(connection, &active, resend, now).await?;
+    let spending = transitions::unknown_to_ready(connection, &active, resend, now).await?;
+    spending.store(connection).await?;
     Ok(Chunk::all(active.len()))
 }
 

@@ -1,6 +1,6 @@
 //! Workers: their rows and heartbeats, and the messages of dead workers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use diesel::{QueryResult, delete, update};
@@ -10,7 +10,8 @@ use super::connection::{
     Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
 };
 use super::schema::{sms, worker};
-use super::{CampaignFilter, Orphans, StoreError, WorkerStore, positive, settle};
+use super::settle::{self, ClaimedRows};
+use super::{CampaignFilter, Orphans, StoreError, WorkerStore, positive};
 use crate::limit::DeclaredLimits;
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
@@ -226,6 +227,8 @@ async fn reclaim(
         transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
     });
     let unknown: Vec<Settlement> = unknown.collect();
-    settle::settle_all(connection, &unknown, &HashMap::new(), now).await?;
+    let (_, spending) =
+        settle::settle_all(connection, &unknown, ClaimedRows::default(), now).await?;
+    spending.store(connection).await?;
     Ok(unknown.len() as u64)
 }

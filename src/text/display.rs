@@ -119,10 +119,27 @@ pub(super) fn is_format(c: char) -> bool {
     )
 }
 
+/// Quotes a word for the shell if it needs quotes.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+,".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn shell_word_quotes_where_needed() {
+        assert_eq!(shell_word("春节-2026"), "春节-2026");
+        assert_eq!(shell_word("it's on"), r"'it'\''s on'");
+        assert_eq!(shell_word("$(rm)"), "'$(rm)'");
+    }
 
     #[test]
     fn control_characters_become_spaces() {

@@ -12,6 +12,7 @@ pub mod template;
 
 pub use display::{
     counted, duration, is_printable, listed, messages, printable, printable_json, printable_line,
+    shell_word,
 };
 pub use hinted::Hinted;
 pub use suggest::{closest, did_you_mean};

@@ -9,13 +9,13 @@ use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
 
 /// Modules that every other may use.
-const COMMON: [&str; 13] = [
-    "activity", "broken", "instant", "phone", "prices", "rate", "receipt", "route", "secret",
-    "senders", "sms", "text", "window",
+const COMMON: [&str; 14] = [
+    "activity", "broken", "budget", "instant", "phone", "prices", "rate", "receipt", "route",
+    "secret", "senders", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 37] = [
+const DIRECTIONS: [(&str, &[&str]); 38] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -90,6 +90,7 @@ const DIRECTIONS: [(&str, &[&str]); 37] = [
     ("process", &[]),
     ("phone", &["text"]),
     ("text", &[]),
+    ("budget", &[]),
     ("prices", &[]),
     ("rate", &[]),
     ("receipt", &[]),

@@ -22,8 +22,8 @@ fn help_lists_commands_and_examples() {
       report       Show how many messages arrived, and who was not reached and why
       retry        Put failed messages (or, with --unknown, the unknown ones) back into the queue
       settle       Record what became of unknown messages, after you have looked them up at the provider
-      set          Change a campaign's limit, priority, provider, sender or window, or switch a sender
-                   off; running workers see it within seconds
+      set          Change a campaign's limit, budget, priority, provider, sender or window, or switch a
+                   sender off; running workers see it within seconds
       pause        Pause a campaign: its messages wait until `resume`; requests in flight are still
                    settled
       resume       Continue a paused, stopped or cancelled campaign; messages that were cancelled stay
@@ -210,9 +210,9 @@ fn usage_errors_exit_2_and_suggest_a_fix() {
     exit 2
     ----- stderr
     error: the following required arguments were not provided:
-      <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--sender <SENDER> <on|off>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>>
+      <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--sender <SENDER> <on|off>|--rate <RATE>|--budget <AMOUNT>|--priority <N>|--provider <NAME>|--from <SENDER>>
 
-    Usage: smsq set <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--sender <SENDER> <on|off>|--rate <RATE>|--priority <N>|--provider <NAME>|--from <SENDER>> <NAME|--campaign <NAME>|--sender <SENDER> <on|off>>
+    Usage: smsq set <--window <HOURS>|--days <DAYS>|--timezone <ZONE>|--fallback-timezone <ZONE>|--sender <SENDER> <on|off>|--rate <RATE>|--budget <AMOUNT>|--priority <N>|--provider <NAME>|--from <SENDER>> <NAME|--campaign <NAME>|--sender <SENDER> <on|off>>
 
     For more information, try '--help'.
     ");

@@ -29,7 +29,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
         "",
         &[
             "import late.csv --text Hi --campaign late --at 2099-01-01T09:00:00Z \
-             --expires 2099-01-02T09:00:00Z --window 09:00-20:00 --timezone UTC",
+             --expires 2099-01-02T09:00:00Z --window 09:00-20:00 --timezone UTC --budget 5EUR",
             "import throttled.csv --text Hi --campaign throttled",
         ],
     ),
@@ -56,7 +56,14 @@ const COMMANDS: [(&str, &[&str]); 15] = [
 ];
 
 /// Keys whose values have the same keys everywhere, which have a row of their own.
-const SHARED: [&str; 5] = ["campaigns", "cost", "delivery", "segments", "window"];
+const SHARED: [&str; 6] = [
+    "budget",
+    "campaigns",
+    "cost",
+    "delivery",
+    "segments",
+    "window",
+];
 
 /// The keys that were seen in a value.
 #[derive(Default)]
@@ -149,7 +156,7 @@ fn reference_has_the_table_of_json_keys() {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::new();
-    let more = "[providers.practice.receipts]\nenabled = true\n[prices.practice]\ncurrency = \"EUR\"\nother = 1";
+    let more = "[providers.practice.receipts]\nenabled = true\n[prices.practice]\ncurrency = \"EUR\"\nother = 1\n[limits]\nbudget = [\"1000EUR/month\"]";
     gateway.configure_with_references(&scratch, more);
     let rejected = reserved_list(1, 3);
     scratch

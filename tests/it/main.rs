@@ -4,6 +4,7 @@
 mod activity;
 mod architecture;
 mod batches;
+mod budgets;
 mod campaigns;
 mod check;
 mod cli;

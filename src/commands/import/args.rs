@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::atomic_file::is_stdout;
+use crate::budget::Budget;
 use crate::commands::Context;
 use crate::commands::values::WindowFlags;
 use crate::config::Config;
@@ -119,6 +120,9 @@ pub(in crate::commands) struct List {
     /// When messages that were not sent fail as expired: a time, or +8h counted from --at
     #[arg(long, value_name = "TIME")]
     pub(super) expires: Option<When>,
+    /// The most that its messages may cost, by the prices in `[prices.NAME]`: "500 EUR"; then the campaign is paused
+    #[arg(long, value_name = "AMOUNT")]
+    pub(super) budget: Option<Budget>,
     #[command(flatten)]
     pub(super) window: WindowFlags,
 }
@@ -159,6 +163,7 @@ impl List {
             at: self.at,
             expires: self.expires,
             window,
+            budget: self.budget.clone(),
             posted_by: None,
             may_change: true,
             settings: context.list_settings(),

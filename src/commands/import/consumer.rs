@@ -148,6 +148,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         file,
         campaign: campaign.name,
         currency: None,
+        budget: None,
         schedule: first_schedule,
         summary,
     };

@@ -110,6 +110,7 @@ impl PreparedLists<'_> {
                 messages: preview.summary.accepted,
                 stats: preview.stats,
                 currency: currency.clone(),
+                budget: options.budget_in(campaign),
                 route: requirements
                     .as_ref()
                     .and_then(|needed| needed.route.clone()),
@@ -122,6 +123,7 @@ impl PreparedLists<'_> {
                 file: plan.file().to_owned(),
                 campaign: name.to_owned(),
                 currency,
+                budget: options.budget_in(campaign),
                 schedule,
                 summary: preview.summary,
                 rejects_command: String::new(),

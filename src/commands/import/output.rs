@@ -6,6 +6,7 @@ use std::fmt::{Display, Write as _};
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
 
+use crate::budget::Budget;
 use crate::commands::Context;
 use crate::config::Prices;
 use crate::console::Console;
@@ -165,7 +166,8 @@ impl Imported {
         self.write_counts(&mut text, "accepted");
         write_schedule(&mut text, self.schedule);
         write_segments(&mut text, &self.summary.segments);
-        write_cost(&mut text, self.summary.cost, self.currency.as_deref());
+        let (cost, currency) = (self.summary.cost, self.currency.as_deref());
+        write_cost(&mut text, cost, currency, self.budget.as_ref());
         text
     }
 
@@ -315,17 +317,28 @@ fn amount(cost: EstimatedCost, currency: Option<&str>) -> Option<String> {
     Some(value)
 }
 
-fn write_cost(text: &mut String, cost: EstimatedCost, currency: Option<&str>) {
-    if let Some(amount) = amount(cost, currency) {
-        write_row(text, "cost", amount);
+/// The cost, and whether it is above the budget; nothing without a currency.
+fn write_cost(
+    text: &mut String,
+    cost: EstimatedCost,
+    currency: Option<&str>,
+    budget: Option<&Budget>,
+) {
+    let Some(mut value) = amount(cost, currency) else {
+        return;
+    };
+    if let Some(budget) = budget.filter(|budget| cost.amount > budget.amount.unsigned_abs()) {
+        value = format!("{value}; above the budget of {budget}");
     }
+    write_row(text, "cost", value);
 }
 
 /// Segments, cost, recipients by country, duration, expensive characters, and the messages worth looking at.
 pub(in crate::commands) fn write_estimate(text: &mut String, estimate: &Estimate) {
     let stats = &estimate.stats;
     write_segments(text, &stats.segments);
-    write_cost(text, stats.cost, estimate.currency.as_deref());
+    let currency = estimate.currency.as_deref();
+    write_cost(text, stats.cost, currency, estimate.budget.as_ref());
     if stats.saving > 0 {
         let saving = counted(stats.saving, "segment");
         write_row(text, "saving", format!("{saving} with `--smart`"));

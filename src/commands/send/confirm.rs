@@ -124,6 +124,7 @@ async fn describe(
         messages: count - suppressed,
         stats,
         currency: prices.currency(),
+        budget: campaign.budget.clone(),
         limits,
         route,
         open_for: None,

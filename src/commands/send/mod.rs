@@ -635,6 +635,8 @@ async fn sender(
         default_provider: config.default_provider.clone(),
         default_region: config.default_region,
         countries: config.limits.countries,
+        budgets: config.limits.budgets(),
+        prices: config.prices.clone(),
         campaign: options.campaign.map(str::to_owned),
         rate: options.flags.rate.clone(),
         limit: options.flags.limit,

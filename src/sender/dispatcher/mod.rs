@@ -383,6 +383,7 @@ impl Dispatcher {
             pauses: results.pauses,
             tolerance: self.timing.tolerance(),
             caps: self.context.settings.sender.max_per_recipient.clone(),
+            budgets: Arc::clone(&self.context.settings.budgets),
             admission: Arc::clone(&self.admission),
             ..CommitBatch::new(self.context.lease.worker_id(), self.context.clock.now())
         }

@@ -168,6 +168,7 @@ impl ProviderState {
             max_requests: 0,
             lanes: Vec::new(),
             pool: self.provider.senders().cloned(),
+            prices: Arc::clone(&self.prices),
         }
     }
 
@@ -236,6 +237,11 @@ impl ProviderState {
             if let Some(campaign) = self.campaign(id.campaign_id) {
                 let until = ask_at(next_at).plus(Duration::from_micros(999));
                 campaign.wait_until(id.lane, until.timestamp());
+            }
+        }
+        for (id, retry_at) in claimed.over_budget {
+            if let Some(campaign) = self.campaign(id.campaign_id) {
+                campaign.wait_until(id.lane, retry_at.timestamp());
             }
         }
         requests

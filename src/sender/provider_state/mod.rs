@@ -21,6 +21,7 @@ use crate::activity::ProviderActivity;
 use crate::instant::{DbMicros, SteadyMicros};
 use crate::limit::{LocalLimiter, Permit, Reservation, per_second};
 use crate::metrics::Metrics;
+use crate::prices::Prices;
 use crate::provider::Provider;
 use crate::queue::{Settlement, Transition};
 use crate::rate::{Rate, Rates};
@@ -59,6 +60,7 @@ pub(super) struct ProviderState {
     /// The names of the routes that it is part of.
     routes: Arc<BTreeSet<String>>,
     limits: Vec<Rate>,
+    prices: Arc<Prices>,
     limiter: LocalLimiter,
     breaker: CircuitBreaker,
     paused_until: Timestamp,
@@ -108,6 +110,13 @@ impl ProviderState {
         Self {
             telemetry: ProviderTelemetry::new(metrics.provider(provider.name(), &limits)),
             index,
+            prices: Arc::new(
+                settings
+                    .prices
+                    .get(provider.name())
+                    .cloned()
+                    .unwrap_or_default(),
+            ),
             is_default: settings.is_default(provider.name()),
             routes: Arc::new(settings.routes_of(provider.name())),
             provider,

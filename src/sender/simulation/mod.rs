@@ -375,6 +375,8 @@ fn settings() -> Settings {
         default_provider: Some("world".to_owned()),
         default_region: None,
         countries: Countries::default(),
+        budgets: Arc::default(),
+        prices: BTreeMap::new(),
         campaign: None,
         rate: None,
         limit: None,

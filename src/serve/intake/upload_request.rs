@@ -225,6 +225,7 @@ mod tests {
             at: None,
             expires: None,
             window: WindowRequest::default(),
+            budget: None,
             posted_by: None,
             may_change: false,
             settings: ListSettings {
@@ -232,6 +233,7 @@ mod tests {
                 providers: Vec::new(),
                 requirements: Arc::new(|name, _| Err(Hinted::plain(name))),
                 prices: BTreeMap::new(),
+                budgets: Arc::default(),
             },
         };
         request.options(&defaults, Path::new("list.csv"), None)

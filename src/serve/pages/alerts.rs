@@ -311,6 +311,7 @@ mod tests {
             state,
             state_reason: Some("most messages were rejected".to_owned()),
             window: None,
+            budget: None,
             next: crate::report::NextDue::default(),
             totals: crate::store::report::Totals::default(),
         }

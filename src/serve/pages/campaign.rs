@@ -11,7 +11,7 @@ use super::action::Action;
 use super::activity::Activity;
 use super::live::{Live, ShownAlert, ago, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, problem_page, render};
-use crate::report::{CampaignSummary, Chart, Sections, hide};
+use crate::report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
 use crate::serve::counts::{Details, Snapshot};
 use crate::serve::guard::{Path, Query, Visitor};
 use crate::serve::intake::RejectedRows;
@@ -149,6 +149,7 @@ fn sent_now(snapshot: &Snapshot, summary: &CampaignSummary) -> Vec<String> {
     now.extend(summary.next.describe());
     let window = summary.window.as_ref();
     now.extend(window.map(|window| format!("window {}", window.describe())));
+    now.extend(summary.budget.as_ref().map(BudgetStatus::describe));
     now
 }
 

@@ -287,6 +287,7 @@ mod tests {
             state,
             state_reason: None,
             window: None,
+            budget: None,
             next: NextDue::default(),
             totals: Totals::default(),
         }

@@ -40,6 +40,7 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
             max_requests: want,
             lanes: vec![LaneClaim::undivided(1, want)],
             pool: None,
+            prices: Arc::default(),
         }],
         ..CommitBatch::new(worker_id, NOW)
     }

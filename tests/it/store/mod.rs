@@ -5,6 +5,7 @@ mod test_queue;
 mod activity;
 mod attempts;
 mod batches;
+mod budgets;
 mod claim;
 mod concurrency;
 mod dead;

@@ -172,6 +172,7 @@ pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
             .map(|&(campaign_id, max_messages)| LaneClaim::undivided(campaign_id, max_messages))
             .collect(),
         pool: None,
+        prices: Arc::default(),
     }
 }
 
