@@ -17,7 +17,8 @@ pub fn budget(text: &str) -> Result<BudgetChange, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Fails if a budget would refuse all messages that a provider sends: it has no prices in the currency of the budget.
+/// Fails if a budget would refuse all messages that a provider sends, or one of a route: it has no prices in the currency
+/// of the budget.
 pub fn check_priced(
     settings: &ListSettings,
     budget: Option<&Budget>,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use smsq::budget::{BudgetRules, MonthlyBudgets, Unpriced};
 use smsq::prices::Prices;
+use smsq::queue::admission::{AdmissionRules, ProviderRules};
+use smsq::queue::resend::ResendRule;
 use smsq::queue::{ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Sms, Timestamp};
 use smsq::store::{
