@@ -319,15 +319,15 @@ impl Route {
     /// Differs where the route of another worker has other providers, prefixes, shares or fallbacks.
     pub fn fingerprint(&self) -> String {
         let names: Vec<&str> = self.providers().collect();
-        let mut text = format!("{:?} {:?}", self.choose, self.fallback_after);
-        for entry in &self.entries {
+        let entry = |entry: &RouteEntry| {
             let (prefixes, provider) = (entry.prefixes.join(","), names[entry.member]);
-            text += &format!(";{prefixes}:{provider}:{}", entry.share);
-        }
-        for fallback in &self.fallback {
-            text += &format!(";{}", names[*fallback]);
-        }
-        format!("{:016x}", hash(&[&text]))
+            format!("{prefixes}:{provider}:{}", entry.share)
+        };
+        let entries: Vec<String> = self.entries.iter().map(entry).collect();
+        let fallback: Vec<&str> = self.fallback.iter().map(|index| names[*index]).collect();
+        let rest = format!("{:?} {:?}", self.choose, self.fallback_after);
+        let parts = [entries.join(";"), fallback.join(";"), rest];
+        format!("{:016x}", hash(&parts.each_ref().map(String::as_str)))
     }
 
     /// Whether several providers are part of it.
@@ -470,10 +470,10 @@ impl Route {
     pub fn no_sender(&self, phone: &str) -> String {
         let prefix: String = phone.chars().take(4).collect();
         let name = &self.name;
-        if !self.is_pool {
-            format!("route `{name}` has no provider for numbers that begin with {prefix}")
-        } else {
+        if self.is_pool {
             format!("no sender of `{name}` sends to numbers that begin with {prefix}")
+        } else {
+            format!("route `{name}` has no provider for numbers that begin with {prefix}")
         }
     }
 }

@@ -160,11 +160,11 @@ impl Status {
         let moved = MovedMessages::of(store.failovers(filter).await?);
         let ids: Vec<i64> = moved.iter().map(|moved| moved.campaign_id).collect();
         let names = store.campaign_names(&ids).await?;
-        let named = moved.into_iter().filter_map(|moved| {
-            let name = names.get(&moved.campaign_id)?;
-            Some((name.clone(), moved))
+        let of_campaigns = moved.into_iter().filter_map(|moved| {
+            let campaign = names.get(&moved.campaign_id)?;
+            Some((campaign.clone(), moved))
         });
-        status.failovers = named.collect();
+        status.failovers = of_campaigns.collect();
         Ok(status)
     }
 

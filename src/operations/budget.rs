@@ -57,25 +57,25 @@ pub async fn begin_budget(
         price.unwrap_or_default().saturating_mul(segments)
     };
     let digits = settings.prices.values().map(Prices::longest_prefix);
-    let sent = store
+    let accepted = store
         .report()
         .sent(
             CampaignFilter::One(campaign.id),
             digits.max().unwrap_or_default(),
         )
         .await?;
-    let sent = sent
+    let of_sent = accepted
         .counts
         .iter()
         .map(|count| cost(&count.provider, &count.phone, count.billed));
     let unsettled = store.unsettled(campaign.id).await?;
-    let unsettled = unsettled.iter().map(|(provider, phone, segments)| {
+    let of_unsettled = unsettled.iter().map(|(provider, phone, segments)| {
         let provider = provider.as_deref().unwrap_or_default();
         cost(provider, phone, u64::from(segments.unsigned_abs()))
     });
-    let spent = sent.chain(unsettled).fold(0, u64::saturating_add);
-    let spent = i64::try_from(spent).unwrap_or(i64::MAX);
-    Ok(store.begin_spending(campaign.id, currency, spent).await?)
+    let total = of_sent.chain(of_unsettled).fold(0, u64::saturating_add);
+    let total = i64::try_from(total).unwrap_or(i64::MAX);
+    Ok(store.begin_spending(campaign.id, currency, total).await?)
 }
 
 /// Fails if a campaign has spent more than its new budget.

@@ -164,7 +164,7 @@ impl World {
             logs.push(LogFile::from_end(0, log.clone(), Some(phones)));
             urls.push(url.to_string());
         } else {
-            for index in 0..1 + usize::from(has_route) {
+            for index in 0..=usize::from(has_route) {
                 let name = format!("gateway-{index}.jsonl");
                 let log = LogFile::from_end(index, plan.folder.join(&name), None);
                 let started = start_gateway(&environment, offer, (plan.seed, &name), &mut random);

@@ -28,11 +28,11 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut fact = |label, value: String, more: String| facts.push(Fact { label, value, more });
     let providers = &report.bill.providers;
-    let named = |part: &Part| match providers.len() {
+    let shown = |part: &Part| match providers.len() {
         1 => part.name.clone(),
         _ => format!("{} {}", part.name, messages(part.sent)),
     };
-    let providers: Vec<String> = providers.iter().map(named).collect();
+    let providers: Vec<String> = providers.iter().map(shown).collect();
     if !providers.is_empty() {
         let sender = report.sender.as_ref();
         let more = sender.map_or(String::new(), |sender| format!("sender {sender}"));

@@ -116,10 +116,10 @@ async fn settle_group(
             }
             (None, Transition::Sent(acceptance)) => {
                 let taken = claimed.taken(settlement);
-                let (accepted, changed) =
+                let (elsewhere, spent) =
                     accept_elsewhere(connection, settlement, acceptance, taken, now).await?;
-                spending.extend(changed);
-                accepted
+                spending.extend(spent);
+                elsewhere
             }
             (None, _) => Settled::Stale,
         });

@@ -98,7 +98,7 @@ pub(super) fn requirements(
     };
     Arc::new(move |name, sender| {
         if let Some(config) = routes.get(name) {
-            return route_requirements((name, config), sender, &prices, &provider);
+            return route_requirements((name, config), sender.as_ref(), &prices, &provider);
         }
         let provider = provider(name)?;
         let reads_columns = provider.reads_columns();
@@ -122,14 +122,14 @@ pub(super) fn requirements(
 /// What a route requires: of each row, what the provider of its phone requires.
 fn route_requirements(
     (name, config): (&str, &RouteConfig),
-    sender: Option<String>,
+    sender: Option<&String>,
     prices: &BTreeMap<String, Prices>,
     provider: impl Fn(&str) -> Result<Arc<Provider>, Hinted>,
 ) -> Result<ProviderRequirements, Hinted> {
     let route = Route::new(name, config, |name| {
         Ok::<_, Hinted>(provider(name)?.route_member(prices.get(name)))
     })?;
-    let route = match &sender {
+    let route = match sender {
         None => route,
         Some(from) => {
             if let Some(lacking) = route.without_sender(from) {
@@ -156,7 +156,7 @@ fn route_requirements(
         let provider = Arc::clone(provider);
         provider
             .reads_columns()
-            .then(|| row_check(provider, sender.clone()))
+            .then(|| row_check(provider, sender.cloned()))
     };
     let checks: Vec<Option<RowCheck>> = providers.iter().map(check).collect();
     let has_check = checks.iter().any(Option::is_some);
