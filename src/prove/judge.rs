@@ -34,6 +34,16 @@ pub(super) struct JudgedCampaign {
     pub(super) limit: u64,
 }
 
+/// A campaign that could pay for some of its messages only.
+#[derive(Clone, Debug)]
+pub(super) struct JudgedBudget {
+    pub(super) campaign: String,
+    /// How many messages it could pay for.
+    pub(super) messages: u64,
+    /// The phones of the messages that were accepted before the budget was lifted.
+    pub(super) accepted: Vec<String>,
+}
+
 /// What a round is judged by.
 #[derive(Clone, Debug)]
 pub(super) struct Evidence {
@@ -45,6 +55,8 @@ pub(super) struct Evidence {
     pub(super) limit: u64,
     /// The limit of each sender of the pool, in messages a second.
     pub(super) sender_limit: Option<u64>,
+    /// What a campaign with a budget got for it.
+    pub(super) budget: Option<JudgedBudget>,
     /// The phones that the failure report lists as unknown.
     pub(super) listed: BTreeSet<String>,
     /// When stopped workers continued, in microseconds since the Unix epoch.
@@ -63,6 +75,7 @@ pub(super) enum Promise {
     NothingLost,
     NothingTwice,
     LimitsHold,
+    BudgetHolds,
     /// Each message is in one place, which is the right one, with a reason where it was not sent.
     TruthfulReport,
 }
@@ -80,6 +93,7 @@ impl fmt::Display for Finding {
             Promise::NothingLost => "lost",
             Promise::NothingTwice => "twice",
             Promise::LimitsHold => "limit",
+            Promise::BudgetHolds => "budget",
             Promise::TruthfulReport => "report",
         };
         write!(f, "{promise}: {}", self.what)
@@ -112,7 +126,7 @@ impl Verdict {
         match promise {
             Promise::NothingLost => self.lost += 1,
             Promise::NothingTwice => self.twice += 1,
-            Promise::LimitsHold | Promise::TruthfulReport => {}
+            Promise::LimitsHold | Promise::BudgetHolds | Promise::TruthfulReport => {}
         }
         self.findings.push(Finding { promise, what });
     }
@@ -136,6 +150,7 @@ pub(super) fn judge(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
     judge_sums(&evidence.tables, &mut verdict);
     judge_limits(evidence, &mut verdict);
+    judge_budget(evidence, &mut verdict);
     let mut accepted: BTreeMap<&str, u64> = BTreeMap::new();
     for entry in &evidence.log.accepted {
         *accepted.entry(&entry.phone).or_default() += 1;
@@ -362,6 +377,25 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
     }
     for ((_, from), own) in by_sender {
         check(&format!("sender {from}"), &instants(&own), limit);
+    }
+}
+
+/// A campaign gets no more messages accepted than it can pay for, apart from those that an operator declared as not
+/// accepted, had sent again or had deleted.
+fn judge_budget(evidence: &Evidence, verdict: &mut Verdict) {
+    let Some(budget) = &evidence.budget else {
+        return;
+    };
+    let asked = &evidence.asked;
+    let free = [&asked.resend, &asked.settled_failed, &asked.purged];
+    let is_paid = |phone: &&String| free.iter().all(|phones| !phones.contains(*phone));
+    let accepted = budget.accepted.iter().filter(is_paid).count() as u64;
+    if accepted > budget.messages {
+        let (campaign, messages) = (&budget.campaign, budget.messages);
+        let what = format!(
+            "{accepted} messages of {campaign} were accepted, and its budget is for {messages}"
+        );
+        verdict.find(Promise::BudgetHolds, what);
     }
 }
 

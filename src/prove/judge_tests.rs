@@ -65,6 +65,7 @@ fn good() -> Evidence {
         }],
         limit: LIMIT + 5,
         sender_limit: None,
+        budget: None,
         listed: BTreeSet::from([UNKNOWN, UNHEARD].map(str::to_owned)),
         thaws: Vec::new(),
         threads: 2,
@@ -106,7 +107,7 @@ fn round_without_faults_has_no_findings() {
 /// A bad history: its name, what breaks a good one, and the promise that is broken.
 type BadHistory = (&'static str, fn(&mut Evidence), Promise);
 
-const BAD: [BadHistory; 20] = [
+const BAD: [BadHistory; 21] = [
     (
         "a message is in no table",
         |evidence| evidence.tables.rows.retain(|row| row.phone != SENT),
@@ -212,6 +213,17 @@ const BAD: [BadHistory; 20] = [
             arrivals.for_each(|entry| entry.gateway = 1);
         },
         Promise::LimitsHold,
+    ),
+    (
+        "a campaign gets more than its budget pays for",
+        |evidence| {
+            evidence.budget = Some(JudgedBudget {
+                campaign: "c".to_owned(),
+                messages: 1,
+                accepted: vec![SENT.to_owned(), UNKNOWN.to_owned()],
+            });
+        },
+        Promise::BudgetHolds,
     ),
     (
         "a sender of the pool is too fast",

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::chaos::Chaos;
 use super::child::{ChildEnvironment, Ending, Process};
 use super::evidence::{GatewayLog, LogFile, Tables};
-use super::judge::{Evidence, JudgedCampaign, Verdict, judge};
+use super::judge::{Evidence, JudgedBudget, JudgedCampaign, Verdict, judge};
 use super::operators::{Operators, import, list_name, words};
 use super::proxy::Proxy;
 use super::{ProveConfig, ProveError};
@@ -42,6 +42,9 @@ const CAMPAIGN_LIMITS: [u64; 2] = [80, 60];
 /// Of each sender of a pool.
 const SENDER_LIMIT: u64 = 20;
 const SENDERS: usize = 6;
+/// What a message costs in a round with a budget, in the currency and in its hundredths.
+const PRICE: &str = "0.03";
+const CENTS: u64 = 3;
 /// One of this many recipients is a number that the practice gateway rejects.
 const REJECTED_EVERY: u64 = 30;
 
@@ -89,6 +92,8 @@ pub(super) struct World {
     has_receipts: bool,
     /// The provider divides its messages among senders.
     has_pool: bool,
+    /// The first campaign can pay for this many messages only.
+    budget: Option<u64>,
     /// They end with the round.
     _gateways: Vec<Process>,
 }
@@ -147,6 +152,7 @@ impl World {
         let has_receipts = config.gateway.is_none() && random.random_bool(0.3);
         let has_pool = config.gateway.is_none() && random.random_bool(0.4);
         let has_route = config.gateway.is_none() && random.random_bool(0.4);
+        let has_budget = config.gateway.is_none() && random.random_bool(0.4);
         let database = match &config.database {
             Some(url) => url.clone(),
             None => format!("sqlite://{}", plan.folder.join("smsq.db").display()),
@@ -180,7 +186,13 @@ impl World {
                 }
             }
         }
-        let toml = settings(&urls, offer, has_receipts, has_pool);
+        let mut toml = settings(&urls, offer, has_receipts, has_pool);
+        let priced = PROVIDERS.iter().zip(&urls).filter(|_| has_budget);
+        toml.extend(
+            priced
+                .map(|(name, _)| format!("[prices.{name}]\ncurrency = \"EUR\"\nother = {PRICE}\n")),
+        );
+        let budget = has_budget.then(|| campaigns[0].phones.len() as u64 * 6 / 10);
         fs::write(plan.folder.join("smsq.toml"), toml)?;
         // Others may crash the server.
         let store = patiently(PATIENCE, || config.open(&environment.database)).await?;
@@ -200,6 +212,7 @@ impl World {
             offer,
             has_receipts,
             has_pool,
+            budget,
             environment,
             _gateways: gateways,
         };
@@ -221,6 +234,12 @@ impl World {
                 .await?;
             let rate = format!("set {} --rate {}/s", campaign.name, campaign.limit);
             self.must_end(&rate, &[0]).await?;
+        }
+        if let Some(messages) = self.budget {
+            let (name, cents) = (&self.campaigns[0].name, messages * CENTS);
+            let amount = format!("{}.{:02}EUR", cents / 100, cents % 100);
+            let line = format!("set {name} --budget {amount}");
+            self.must_end(&line, &[0]).await?;
         }
         Ok(())
     }
@@ -273,6 +292,7 @@ impl World {
     /// Plays the round and judges it.
     pub(super) async fn play(mut self) -> Result<(Played, Self), ProveError> {
         Chaos::new(&mut self).run().await?;
+        let budget = self.lift_budget().await?;
         // A last worker has all the time that it needs, and nothing happens to it. Some messages fail.
         // If it does not end, the tables say nothing about what it would still do.
         self.must_end("send --yes", &[0, 1]).await?;
@@ -288,6 +308,7 @@ impl World {
             campaigns: self.campaigns.clone(),
             limit: LIMIT,
             sender_limit: self.has_pool.then_some(SENDER_LIMIT),
+            budget,
             listed,
             thaws: self.thaws.clone(),
             threads: threads(),
@@ -309,6 +330,30 @@ impl World {
             self.must_end(&line, &[0]).await?;
         }
         Ok((played, self))
+    }
+
+    /// Sends what the budget pays for, and lifts it. Returns what was accepted before.
+    async fn lift_budget(&mut self) -> Result<Option<JudgedBudget>, ProveError> {
+        let Some(messages) = self.budget else {
+            return Ok(None);
+        };
+        self.must_end("send --yes", &[0, 1, 3]).await?;
+        self.read_whole_log().await?;
+        let campaign = self.campaigns[0].clone();
+        let own: BTreeSet<&String> = campaign.phones.iter().collect();
+        let files = self.logs.iter();
+        let accepted = files.flat_map(|file| &file.log.accepted);
+        let of_campaign = accepted.filter(|entry| own.contains(&entry.phone));
+        let budget = JudgedBudget {
+            messages,
+            accepted: of_campaign.map(|entry| entry.phone.clone()).collect(),
+            campaign: campaign.name.clone(),
+        };
+        let lift = format!("set {} --budget none", campaign.name);
+        self.must_end(&lift, &[0]).await?;
+        let resume = format!("resume {}", campaign.name);
+        self.must_end(&resume, &[0]).await?;
+        Ok(Some(budget))
     }
 
     /// The phones that the failure report lists as unknown.
@@ -402,7 +447,8 @@ impl World {
         } else {
             " + route"
         };
-        format!("{:?}{receipts}{pool}{route}", self.offer).to_lowercase()
+        let budget = self.budget.map_or("", |_| " + budget");
+        format!("{:?}{receipts}{pool}{route}{budget}", self.offer).to_lowercase()
     }
 }
 
