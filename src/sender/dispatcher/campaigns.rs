@@ -119,7 +119,7 @@ impl Dispatcher {
     pub(super) fn why_unserved(&self, campaign: &Campaign) -> String {
         match self.context.settings.provider_of(campaign) {
             Some(provider) => {
-                format!("this worker started without its provider or route `{provider}`")
+                format!("this worker started without its provider `{provider}`")
             }
             None => "it has no provider, and there is no `default_provider`".to_owned(),
         }
