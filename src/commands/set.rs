@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "RATE", value_parser = limit, group = "change")]
     rate: Option<Rates>,
     /// The most that its messages may cost: "600 EUR"; `none`
-    #[arg(long, value_name = "AMOUNT", value_parser = budget, group = "change")]
+    #[arg(long, value_name = "AMOUNT", value_parser = budget, allow_hyphen_values = true, group = "change")]
     budget: Option<BudgetChange>,
     /// Campaigns with a higher priority are sent first [default of a new campaign: 0]
     #[arg(

@@ -24,7 +24,7 @@ use crate::phone::Phone;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, ProviderClaim};
 use crate::sms::{Class, Failure, Reserve, Sms, State, Timestamp};
-use crate::text::shell_word;
+use crate::text::{messages, shell_word};
 
 /// How soon a campaign is claimed from again whose budget is taken by messages that are being sent.
 const RETRY: Duration = Duration::from_millis(200);
@@ -338,12 +338,11 @@ impl UsedUp<'_> {
 
     fn spent_and_left(&self, when: &str) -> String {
         let currency = &self.budget.currency;
-        let count = i64::try_from(self.left).unwrap_or(i64::MAX);
-        let messages = if count == 1 { "message" } else { "messages" };
         format!(
-            "{} spent{when}, {count} {messages} left that would cost about {}",
+            "{} spent{when}, {} left, the next of which costs {}",
             budget::amount(self.spent, currency),
-            budget::amount(self.cost.saturating_mul(count), currency)
+            messages(self.left),
+            budget::amount(self.cost, currency)
         )
     }
 }

@@ -121,7 +121,7 @@ pub(in crate::commands) struct List {
     #[arg(long, value_name = "TIME")]
     pub(super) expires: Option<When>,
     /// The most that its messages may cost, by the prices in `[prices.NAME]`: "500 EUR"; then the campaign is paused
-    #[arg(long, value_name = "AMOUNT")]
+    #[arg(long, value_name = "AMOUNT", allow_hyphen_values = true)]
     pub(super) budget: Option<Budget>,
     #[command(flatten)]
     pub(super) window: WindowFlags,

@@ -95,10 +95,10 @@ fn spent(queue: &TestQueue, campaign_id: i64) -> i64 {
     let taken = queue.db.number(&format!(
         "SELECT coalesce(sum(reserved + reserved_earlier), 0) AS value FROM sms WHERE campaign_id = {campaign_id}"
     ));
-    let sent = queue.db.number(&format!(
+    let accepted = queue.db.number(&format!(
         "SELECT count(*) AS value FROM sms_sent WHERE campaign_id = {campaign_id}"
     ));
-    assert_eq!(spent, taken + sent * PRICE, "{counter}");
+    assert_eq!(spent, taken + accepted * PRICE, "{counter}");
     spent
 }
 
@@ -133,7 +133,7 @@ async fn campaign_is_paused_when_its_budget_is_used_up() {
         assert_eq!(state, CampaignStatus::Paused);
         assert_eq!(
             reason,
-            "the budget of 0.10 EUR is used up: 0.08 EUR spent, 2 messages left that would cost about 0.08 EUR; \
+            "the budget of 0.10 EUR is used up: 0.08 EUR spent, 2 messages left, the next of which costs 0.04 EUR; \
              raise it with `smsq set --campaign spring --budget …` and `smsq resume --campaign spring`"
         );
         set_budget(queue, spring, "0.12 EUR").await;
@@ -354,8 +354,8 @@ async fn budget_of_a_month_is_that_of_all_campaigns() {
         assert_eq!(status, CampaignStatus::Stopped, "the next `send` continues");
         assert_eq!(
             reason,
-            "the budget of 0.17 EUR per month is used up: 0.16 EUR spent in 2025-11, 2 messages left that would cost \
-             about 0.08 EUR; it begins anew at 2025-12-01T00:00:00Z; run `smsq send` then, or raise `budget` in \
+            "the budget of 0.17 EUR per month is used up: 0.16 EUR spent in 2025-11, 2 messages left, the next of \
+             which costs 0.04 EUR; it begins anew at 2025-12-01T00:00:00Z; run `smsq send` then, or raise `budget` in \
              `[limits]`"
         );
         queue.set_state(other, CampaignStatus::Active).await;

@@ -384,11 +384,11 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
             };
             let done = queue.store.commit(&commit).await.expect("a commit");
             assert_eq!(done.claims[0].divided, [of("attic")]);
-            let moved = queue.db.numbers(&format!(
+            let in_attic = queue.db.numbers(&format!(
                 "SELECT count(*) AS value FROM sms WHERE lane = {}",
                 of("attic").lane
             ));
-            assert!(expected.contains(&moved[0]), "{moved:?}");
+            assert!(expected.contains(&in_attic[0]), "{in_attic:?}");
         }
         assert_eq!(queue.place(in_doubt.id), "ready");
         let sql = format!("SELECT lane AS value FROM sms WHERE id = {}", in_doubt.id);
