@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, Write as _};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -43,6 +44,7 @@ impl Database {
             priority: 0,
             unique_by: None,
             window: None,
+            budget: None,
         };
         let campaign_id = store.open_campaign(&campaign, now).await?.id;
         let worker = NewWorker {
@@ -114,6 +116,8 @@ impl Database {
         });
         let claim = ProviderClaim {
             provider: "bench".to_owned(),
+            routes: Arc::default(),
+            prices: Arc::default(),
             is_default: true,
             limits: Vec::new(),
             by_segments: false,

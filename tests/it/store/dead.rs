@@ -12,8 +12,8 @@ use super::test_queue::{
 
 const DAY: u64 = 24 * 3_600;
 
-fn age(age: &str) -> Option<Age> {
-    Some(age.parse().expect("an age"))
+fn age(age: &str) -> Age {
+    age.parse().expect("an age")
 }
 
 fn dead_failure() -> Failure {
@@ -24,19 +24,19 @@ fn dead_failure() -> Failure {
 }
 
 /// The numbers that are known not to exist: phone, code, provider and instant.
-fn dead(queue: &TestQueue) -> Vec<Option<String>> {
+fn dead(queue: &TestQueue) -> Vec<String> {
     let row = match queue.db.kind {
         crate::support::databases::Kind::Mysql => "concat_ws(' ', phone, code, provider, at)",
         _ => "phone || ' ' || coalesce(code, '-') || ' ' || provider || ' ' || at",
     };
-    queue
-        .db
-        .words(&format!("SELECT {row} AS value FROM dead ORDER BY phone"))
+    let sql = format!("SELECT {row} AS value FROM dead ORDER BY phone");
+    let rows = queue.db.words(&sql).into_iter();
+    rows.map(|row| row.expect("a row")).collect()
 }
 
-fn said(number: u64, at: Timestamp) -> Option<String> {
+fn said(number: u64, at: Timestamp) -> String {
     let at = at.as_millis();
-    Some(format!("{} 21211 {PROVIDER} {at}", phone(number)))
+    format!("{} 21211 {PROVIDER} {at}", phone(number))
 }
 
 /// Claims messages of one campaign.
@@ -158,14 +158,14 @@ async fn import_skips_what_died_within_the_age() {
         };
         let skipping = |age| queue.store.clone().skipping_dead(age);
         let reason = "the number does not exist, as `cellar` said on 2025-11-21 (code 21211)";
-        let done = imported(&skipping(age("2d")), 2 * DAY).await;
+        let done = imported(&skipping(Some(age("2d"))), 2 * DAY).await;
         assert_eq!(
             (done.accepted, done.dead),
             (1, vec![(0, reason.to_owned())])
         );
-        let done = imported(&skipping(age("2d")), 2 * DAY + 1).await;
+        let done = imported(&skipping(Some(age("2d"))), 2 * DAY + 1).await;
         assert_eq!((done.accepted, done.dead.len()), (1, 0), "it was long ago");
-        let done = imported(&skipping(age("2d")), DAY).await;
+        let done = imported(&skipping(Some(age("2d"))), DAY).await;
         assert_eq!(
             (done.duplicates.len(), done.dead.len()),
             (2, 0),
@@ -194,7 +194,7 @@ async fn inserted_message_to_a_dead_number_fails_until_a_retry() {
             "INSERT INTO sms (campaign_id, phone, content, due_at) VALUES ({summer}, '{}', 'Hi', 0)",
             phone(0)
         ));
-        let store = queue.store.clone().skipping_dead(age("1d"));
+        let store = queue.store.clone().skipping_dead(Some(age("1d")));
         let worker = queue.worker().await;
         let claim = async |seconds| {
             let mut commit = commit_batch(worker.id, after(seconds));
