@@ -38,18 +38,18 @@ pub enum BudgetError {
 impl FromStr for Budget {
     type Err = BudgetError;
 
-    fn from_str(text: &str) -> Result<Self, BudgetError> {
-        let text = text.trim();
+    fn from_str(written: &str) -> Result<Self, BudgetError> {
+        let text = written.trim();
         let invalid = || BudgetError::Invalid(text.to_owned());
         if text.starts_with('-') {
             return Err(BudgetError::NotPositive(text.to_owned()));
         }
         let is_amount = |letter: char| letter.is_ascii_digit() || letter == '.';
         let end = text.find(|letter| !is_amount(letter));
-        let (amount, currency) = text.split_at(end.unwrap_or(text.len()));
-        let amount = Prices::amount(amount).ok_or_else(invalid)?;
-        let amount = i64::try_from(amount).map_err(|_| invalid())?;
-        let currency = currency.trim();
+        let (number, rest) = text.split_at(end.unwrap_or(text.len()));
+        let millionths = Prices::amount(number).ok_or_else(invalid)?;
+        let amount = i64::try_from(millionths).map_err(|_| invalid())?;
+        let currency = rest.trim();
         if currency.is_empty() {
             return Err(BudgetError::NoCurrency(text.to_owned()));
         }
@@ -73,7 +73,7 @@ impl fmt::Display for Budget {
 }
 
 impl Budget {
-    /// Reads a column: an empty text is no budget.
+    /// Reads a column: an empty text means no budget.
     pub fn stored(text: &str) -> Result<Option<Self>, BudgetError> {
         (!text.is_empty()).then(|| text.parse()).transpose()
     }
@@ -262,8 +262,8 @@ pub fn correction(taken: i64, currency: &str, price: &str) -> i64 {
         return 0;
     };
     // Some vendors write what they charge as a negative number.
-    let number = number.strip_prefix('-').unwrap_or(number);
-    let price = Prices::amount(number).and_then(|price| i64::try_from(price).ok());
+    let charged = Prices::amount(number.strip_prefix('-').unwrap_or(number));
+    let price = charged.and_then(|price| i64::try_from(price).ok());
     price.map_or(0, |price| price.saturating_sub(taken))
 }
 
@@ -364,8 +364,8 @@ mod tests {
                 monthly: monthly(months),
                 unpriced,
             };
-            let own = own.map(budget);
-            let pricing = match rules.pricing(own.as_ref(), "world", prices) {
+            let of_campaign = own.map(budget);
+            let pricing = match rules.pricing(of_campaign.as_ref(), "world", prices) {
                 Pricing::Free => Some((false, false)),
                 Pricing::Priced { campaign, month } => Some((campaign.is_some(), month.is_some())),
                 Pricing::Refused(_) => None,

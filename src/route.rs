@@ -478,7 +478,7 @@ impl Route {
     }
 }
 
-/// A provider has been unavailable for so long that others send its messages.
+/// A provider has been unavailable for longer than `fallback_after`, so others send its messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderOutage {
     pub since: Timestamp,
@@ -493,22 +493,6 @@ pub struct Division {
     lanes: Vec<Vec<(i32, bool)>>,
     /// By the index of the provider.
     outages: Vec<Option<ProviderOutage>>,
-}
-
-/// The lane that a message waits in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
-    Sent(i32),
-    /// Its sender is switched off, or its provider is unavailable, and so are the others.
-    Waiting(i32),
-}
-
-impl Placement {
-    pub const fn lane(self) -> i32 {
-        match self {
-            Self::Sent(lane) | Self::Waiting(lane) => lane,
-        }
-    }
 }
 
 /// Who sends the messages of a lane.
@@ -596,28 +580,29 @@ impl Division {
 
     /// The lane of a phone in E.164 with `+`. Where all its providers are unavailable or all its senders are switched
     /// off, that of its own provider, in which its messages wait. `None`: no provider sends to it.
-    pub fn lane_of(&self, phone: &str) -> Option<Placement> {
+    pub fn lane_of(&self, phone: &str) -> Option<i32> {
         let is_on = |member: usize, sender: usize| self.lanes[member][sender].1;
         let is_usable =
             |member: usize, sender: usize| self.outages[member].is_none() && is_on(member, sender);
         let lane = |(member, sender): (usize, usize)| self.lanes[member][sender].0;
-        if let Some(chosen) = self.route.choose(phone, is_usable) {
-            return Some(Placement::Sent(lane(chosen)));
-        }
-        let waiting = self.route.choose(phone, is_on);
-        let waiting = waiting.or_else(|| self.route.choose(phone, |_, _| true));
-        Some(Placement::Waiting(lane(waiting?)))
+        let chosen = self
+            .route
+            .choose(phone, is_usable)
+            .or_else(|| self.route.choose(phone, is_on))
+            .or_else(|| self.route.choose(phone, |_, _| true));
+        chosen.map(lane)
     }
 
     /// The lane of a message that this provider may have accepted: no other may get it. `None`: the provider does not
     /// send to the phone.
-    pub fn lane_at(&self, provider: &str, phone: &str) -> Option<Placement> {
+    pub fn lane_at(&self, provider: &str, phone: &str) -> Option<i32> {
         let mut members = self.route.members.iter();
         let member = members.position(|member| member.pool.provider() == provider)?;
         let (pool, lanes) = (&self.route.members[member].pool, &self.lanes[member]);
-        let placed = pool.choose(phone, |sender| lanes[sender].1);
-        let placed = placed.or_else(|| pool.choose(phone, |_| true));
-        Some(Placement::Sent(lanes[placed?].0))
+        let chosen = pool
+            .choose(phone, |sender| lanes[sender].1)
+            .or_else(|| pool.choose(phone, |_| true))?;
+        Some(lanes[chosen].0)
     }
 }
 
@@ -672,9 +657,8 @@ mod tests {
     }
 
     fn provider<'a>(division: &'a Division, phone: &str) -> Option<(&'a str, bool)> {
-        let placement = division.lane_of(phone)?;
-        let owner = division.owner(placement.lane())?;
-        Some((owner.provider, matches!(placement, Placement::Sent(_))))
+        let owner = division.owner(division.lane_of(phone)?)?;
+        Some((owner.provider, owner.outage.is_none()))
     }
 
     const THREE: &str = r#"
@@ -722,10 +706,7 @@ mod tests {
         let route = route(THREE);
         let division = division(&route, &["a"]);
         let lane = division.lane_at("a", "+8613800138000").expect("a lane");
-        assert_eq!(
-            division.owner(lane.lane()).map(|owner| owner.provider),
-            Some("a")
-        );
+        assert_eq!(division.owner(lane).map(|owner| owner.provider), Some("a"));
         assert_eq!(division.lane_at("x", "+8613800138000"), None);
         assert!(division.has_other("a") && division.has_other("b"));
     }

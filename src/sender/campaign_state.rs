@@ -207,7 +207,7 @@ impl CampaignState {
         division.is_some_and(|division| division.route().is_shared())
     }
 
-    /// The lanes that this provider sends, and whom their messages are sent by.
+    /// The lanes that this provider sends, each with its sender; `None`: the provider's own.
     pub(super) fn lanes(&self) -> impl Iterator<Item = (LaneId, Option<&String>)> {
         let lanes = self.lanes.iter().filter(|lane| lane.moves.is_none());
         lanes.map(|lane| (self.lane_id(lane), lane.from.as_ref()))

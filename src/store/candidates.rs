@@ -18,7 +18,7 @@ use super::{dead, suppression};
 use crate::phone::Phone;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
-use crate::route::{Division, Placement};
+use crate::route::Division;
 use crate::sms::{Class, Failure, LaneId, Sms, Timestamp};
 
 /// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
@@ -170,20 +170,17 @@ impl Search<'_> {
                 }
             };
             self.writes.rewrite_phone(&sms, &phone);
-            let placement = match &bound {
+            let lane = match &bound {
                 Some(provider) => division.lane_at(provider, phone.as_str()),
                 None => division.lane_of(phone.as_str()),
             };
-            if let Some(lane) = placement
-                .map(Placement::lane)
-                .filter(|lane| *lane != id.lane)
-            {
+            if let Some(lane) = lane.filter(|lane| *lane != id.lane) {
                 self.writes.move_to(lane, sms.id);
                 found.divided.insert(LaneId { lane, ..id });
                 if let Some(moved) = failover(&division, id, lane, self.batch.now) {
                     self.writes.count_failover(moved);
                 }
-            } else if placement.is_some() {
+            } else if lane.is_some() {
                 // All its senders are switched off, or it waits for its provider.
                 let until = self.batch.now.plus(SWITCHED_OFF);
                 self.not_sent(&sms, Transition::wait_until(until));

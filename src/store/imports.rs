@@ -4,7 +4,7 @@ use super::connection::prelude::*;
 use super::connection::{insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{ImportStore, StoreError, StoreErrorKind, positive, settle, signed};
-use crate::route::{Division, Placement};
+use crate::route::Division;
 use crate::sms::{NewSms, Timestamp};
 use crate::window::SendWindow;
 
@@ -44,8 +44,8 @@ impl ImportBatch {
     /// The lane that a message to this phone waits in. Without a sender it waits for a worker, which fails it.
     pub(super) fn lane_of(&self, phone: &str) -> i32 {
         let division = self.division.as_ref();
-        let placement = division.and_then(|division| division.lane_of(phone));
-        placement.map_or(0, Placement::lane)
+        let lane = division.and_then(|division| division.lane_of(phone));
+        lane.unwrap_or(0)
     }
 }
 

@@ -131,7 +131,7 @@ fn budget_of_the_month_is_shared_by_campaigns() {
         assert_eq!(gateway.accepted(), 25);
         let status = run(&scratch, &["status", "--format", "json"], 0).json();
         assert_eq!(status["month_budgets"][0]["spent"], "1.00", "{status}");
-        // There is no more money this month.
+        // The budget of the month is used up.
         run(&scratch, &SEND, 3);
         assert_eq!(gateway.accepted(), 25);
         configure(&gateway, &scratch, "budget = [\"2 EUR/month\"]");

@@ -330,10 +330,20 @@ fn both_providers_away_cost_no_attempt() {
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_each_once(&scratch, [a, b], 20);
-    let attempts = scratch
-        .run(["report", "--sent", "--format", "csv"])
-        .stdout();
-    assert!(!attempts.is_empty());
+    let report = scratch
+        .run([
+            "report",
+            "--sent",
+            "--format",
+            "json",
+            "--campaign",
+            "spring",
+        ])
+        .json();
+    let messages = report["messages"].as_array().expect("a list");
+    assert_eq!(messages.len(), 20);
+    let is_first = |message: &serde_json::Value| message["attempts"] == 1;
+    assert!(messages.iter().all(is_first), "{report}");
 }
 
 #[test]

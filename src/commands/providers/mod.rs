@@ -144,8 +144,8 @@ fn route_requirements(
         }
     };
     let route = Arc::new(route);
-    let providers = route.providers().map(provider);
-    let providers = providers.collect::<Result<Vec<_>, Hinted>>()?;
+    let read = route.providers().map(provider);
+    let providers = read.collect::<Result<Vec<_>, Hinted>>()?;
     let by_template = || providers.iter().filter(|provider| provider.reads_columns());
     let columns: BTreeSet<String> = by_template()
         .flat_map(|provider| provider.columns().into_iter().map(str::to_owned))

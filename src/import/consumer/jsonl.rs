@@ -57,9 +57,9 @@ pub async fn follow(
         // More lines that arrive in time belong to the batch.
         let _ = tokio::time::timeout(MAX_WAIT, more).await;
         let mut parsed = ParsedBatch::default();
-        let lines: Result<Vec<_>, _> = lines.into_iter().collect();
-        let lines = lines.map_err(ImportError::read(STDIN))?;
-        for (number, text) in &lines {
+        let complete = lines.into_iter().collect::<Result<Vec<_>, _>>();
+        let texts = complete.map_err(ImportError::read(STDIN))?;
+        for (number, text) in &texts {
             let number = *number;
             parsed.last_line = number;
             match messages.map(number, text) {
@@ -72,7 +72,7 @@ pub async fn follow(
         }
         if parsed.row_count() > 0 {
             for (number, reason) in importer.commit(parsed).await? {
-                let line = lines.iter().find(|(line, _)| *line == number);
+                let line = texts.iter().find(|(line, _)| *line == number);
                 let text = line.map_or(&[][..], |(_, text)| text);
                 rejects.add(number, text, &reason)?;
             }

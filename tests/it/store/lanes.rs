@@ -89,6 +89,18 @@ async fn claim(
     done.claims.into_iter().next().expect("one claim")
 }
 
+/// Imports the first `count` rows into the lanes of this division.
+async fn import(queue: &TestQueue, campaign_id: i64, division: Division, count: u64) {
+    let import_id = queue.begin(campaign_id).await;
+    let batch = ImportBatch {
+        division: Some(division),
+        ..TestQueue::batch(import_id, campaign_id, rows(0..count))
+    };
+    let imports = queue.store.imports();
+    imports.enqueue(&batch).await.expect("queued");
+    imports.finish(import_id, NOW).await.expect("finished");
+}
+
 fn lane(pool: &SenderPool, campaign_id: i64, number: i32, from: &str) -> LaneClaim {
     LaneClaim {
         id: LaneId {
@@ -114,12 +126,7 @@ async fn imported_messages_are_in_the_lanes_of_their_senders() {
         let pool = pool(&[("A", "", ""), ("B", "", "")]);
         let known = numbers(queue, spring, &pool).await;
         assert_eq!(known, numbers(queue, spring, &pool).await);
-        let import_id = queue.begin(spring).await;
-        let batch = ImportBatch {
-            division: Some(divided(&pool, &known, &[])),
-            ..TestQueue::batch(import_id, spring, rows(0..40))
-        };
-        queue.store.imports().enqueue(&batch).await.expect("queued");
+        import(queue, spring, divided(&pool, &known, &[]), 40).await;
         let queued = queue.queued_campaign(spring).await.expect("queued");
         assert!(queued.is_unfinished() && queued.ready_at.is_none());
         assert!(
@@ -143,12 +150,6 @@ async fn imported_messages_are_in_the_lanes_of_their_senders() {
             }
         }
         assert_eq!(all.len(), 40);
-        queue
-            .store
-            .imports()
-            .finish(import_id, NOW)
-            .await
-            .expect("finished");
     })
     .await;
 }
@@ -224,18 +225,7 @@ async fn limit_of_a_sender_delays_only_its_lane() {
         let spring = queue.campaign("spring").await;
         let pool = pool(&[("A", "1/s", ""), ("B", "", "")]);
         let known = numbers(queue, spring, &pool).await;
-        let import_id = queue.begin(spring).await;
-        let batch = ImportBatch {
-            division: Some(divided(&pool, &known, &[])),
-            ..TestQueue::batch(import_id, spring, rows(0..40))
-        };
-        queue.store.imports().enqueue(&batch).await.expect("queued");
-        queue
-            .store
-            .imports()
-            .finish(import_id, NOW)
-            .await
-            .expect("finished");
+        import(queue, spring, divided(&pool, &known, &[]), 40).await;
         let (one, other) = (queue.worker().await, queue.worker().await);
         let lanes = || {
             ["A", "B"]
@@ -321,18 +311,7 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
         };
         let division = Division::new(Arc::clone(&route), &numbers, &SendersOff::default());
         let division = division.expect("all have lanes");
-        let import_id = queue.begin(spring).await;
-        let batch = ImportBatch {
-            division: Some(division.clone()),
-            ..TestQueue::batch(import_id, spring, rows(0..10))
-        };
-        queue.store.imports().enqueue(&batch).await.expect("queued");
-        queue
-            .store
-            .imports()
-            .finish(import_id, NOW)
-            .await
-            .expect("finished");
+        import(queue, spring, division.clone(), 10).await;
         let worker = queue.worker().await;
         let own = LaneClaim {
             id: of(PROVIDER),
