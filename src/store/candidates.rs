@@ -27,6 +27,8 @@ const MAX_NOT_SENT: usize = 1_000;
 const MAX_DIVIDED: u32 = 1_000;
 /// When a message is looked at again whose senders are all switched off.
 const SWITCHED_OFF: Duration = Duration::from_secs(60);
+/// The same for a message that waits for the provider that may have it, which may be available again soon.
+const PROVIDER_AWAY: Duration = Duration::from_secs(5);
 
 /// The candidates of one provider, in the order of its lanes.
 #[derive(Default)]
@@ -181,8 +183,12 @@ impl Search<'_> {
                     self.writes.count_failover(moved);
                 }
             } else if lane.is_some() {
-                // All its senders are switched off, or it waits for its provider.
-                let until = self.batch.now.plus(SWITCHED_OFF);
+                // All its senders are switched off, or its provider is unavailable.
+                let is_away = division
+                    .owner(id.lane)
+                    .is_some_and(|owner| owner.outage.is_some());
+                let wait = if is_away { PROVIDER_AWAY } else { SWITCHED_OFF };
+                let until = self.batch.now.plus(wait);
                 self.not_sent(&sms, Transition::wait_until(until));
             } else {
                 found.refused += 1;
