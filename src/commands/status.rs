@@ -276,7 +276,6 @@ impl Status {
         }
         for (campaign, moved) in &self.failovers {
             let (what, span) = moved.describe(&LocalTime::system());
-            let what = plain_reason(&what);
             let _ = writeln!(text, "`{campaign}`: {what} ({span})");
         }
         for pause in &self.pauses {

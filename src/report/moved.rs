@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{LocalTime, as_text};
+use super::{LocalTime, as_text, plain_reason};
 use crate::sms::Timestamp;
 use crate::store::Failover;
 use crate::text::messages;
@@ -69,7 +69,7 @@ impl MovedMessages {
         let (count, fallback, provider) = (messages(self.messages), &self.fallback, &self.provider);
         let reason = match self.reason.as_str() {
             "" => String::new(),
-            reason => format!(": {reason}"),
+            reason => format!(": {}", plain_reason(reason)),
         };
         let text = format!("{count} by `{fallback}`, because `{provider}` was unavailable{reason}");
         (text, local.span(self.since, self.last_at))
@@ -90,6 +90,20 @@ mod tests {
             reason: format!("why {since}"),
             messages,
         }
+    }
+
+    #[test]
+    fn reason_is_readable_also_as_json() {
+        let json = Failover {
+            reason: r#"401: {"message":"wrong key"}"#.to_owned(),
+            ..failover("a", 1_000, 4_000, 1)
+        };
+        let moved = MovedMessages::of(vec![json]);
+        let (text, _) = moved[0].describe(&LocalTime::default());
+        assert_eq!(
+            text,
+            "1 message by `b`, because `a` was unavailable: 401: wrong key"
+        );
     }
 
     #[test]
