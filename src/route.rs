@@ -1,6 +1,7 @@
 //! Routes: which provider sends to a phone, by which of its senders, and which other provider does it while that one is
 //! unavailable. A provider with a pool of senders is a route, too: to itself.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +145,8 @@ pub struct RouteMember {
     /// The sender of a provider without a list of senders.
     pub own_sender: Option<String>,
     pub prices: Option<Arc<Prices>>,
+    /// The columns without which it cannot send a message; `content` is the text.
+    pub columns: BTreeSet<String>,
     /// What became of its messages.
     pub delivered: DeliveredShares,
 }
@@ -216,6 +219,8 @@ pub struct Route {
     fallback: Vec<usize>,
     fallback_after: Duration,
     choose: Choose,
+    /// The members that cannot send a list or a message, with a column that it lacks.
+    lacking: BTreeMap<usize, String>,
 }
 
 impl Route {
@@ -251,6 +256,7 @@ impl Route {
             fallback: config.fallback.iter().map(|name| index(name)).collect(),
             fallback_after: config.fallback_after,
             choose: config.choose,
+            lacking: BTreeMap::new(),
         })
     }
 
@@ -270,11 +276,13 @@ impl Route {
                 rates: Rates::default(),
                 own_sender: None,
                 prices: None,
+                columns: BTreeSet::new(),
                 delivered: DeliveredShares::default(),
             }],
             fallback: Vec::new(),
             fallback_after: usual_wait(),
             choose: Choose::Shares,
+            lacking: BTreeMap::new(),
         }
     }
 
@@ -296,6 +304,32 @@ impl Route {
             members: self.members.iter().map(member).collect(),
             ..self.clone()
         }
+    }
+
+    /// The route of a list or of a message: providers that need a column which it lacks send none of it.
+    #[must_use]
+    pub fn with_columns(&self, has: impl Fn(&str) -> bool) -> Self {
+        let members = self.members.iter().enumerate();
+        let lacking = members.filter_map(|(index, member)| {
+            let column = member.columns.iter().find(|column| !has(column))?;
+            Some((index, column.clone()))
+        });
+        Self {
+            lacking: lacking.collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the columns of a message decide who sends it.
+    pub fn needs_columns(&self) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| member.columns.iter().any(|column| column != CONTENT))
+    }
+
+    /// The providers that need a column which the list or the message lacks, with the column.
+    pub fn lacking(&self) -> impl Iterator<Item = (&str, &str)> {
+        let lacking = self.lacking.iter();
+        lacking.map(|(member, column)| (self.members[*member].pool.provider(), column.as_str()))
     }
 
     /// The first provider that does not list a sender.
@@ -393,7 +427,7 @@ impl Route {
 
     /// The cheapest provider of a phone's prefix, or of all if the prefix has none, among those that deliver as well as
     /// the best of them.
-    fn cheapest(&self, phone: &str) -> Option<usize> {
+    fn cheapest(&self, phone: &str, is_able: impl Fn(usize) -> bool) -> Option<usize> {
         let digits = phone.strip_prefix('+').unwrap_or(phone);
         let length = |entry: &RouteEntry| {
             let fitting = entry
@@ -402,13 +436,15 @@ impl Route {
                 .filter(|prefix| digits.starts_with(*prefix));
             fitting.map(String::len).max()
         };
-        let longest = self.entries.iter().filter_map(length).max();
+        let able = || self.entries.iter().filter(|entry| is_able(entry.member));
+        let longest = able().filter_map(length).max();
         let is_candidate = |entry: &&RouteEntry| match longest {
             Some(_) => length(entry) == longest,
             None => entry.prefixes.is_empty(),
         };
-        let of_prefix = self.entries.iter().filter(is_candidate);
-        let others = self.fallback.iter().filter(|_| longest.is_none());
+        let of_prefix = able().filter(is_candidate);
+        let is_other = |member: &&usize| longest.is_none() && is_able(**member);
+        let others = self.fallback.iter().filter(is_other);
         let members: BTreeSet<usize> = of_prefix
             .map(|entry| entry.member)
             .chain(others.copied())
@@ -430,10 +466,19 @@ impl Route {
 
     /// The provider that a phone in E.164 with `+` has, by its index; `None`: it has none.
     pub fn home(&self, phone: &str) -> Option<usize> {
+        self.home_among(phone, |member| self.is_able(member))
+    }
+
+    fn is_able(&self, member: usize) -> bool {
+        !self.lacking.contains_key(&member)
+    }
+
+    fn home_among(&self, phone: &str, is_able: impl Fn(usize) -> bool) -> Option<usize> {
         if self.is_cheapest() {
-            return self.cheapest(phone);
+            return self.cheapest(phone, is_able);
         }
-        let shares = self.entries.iter().map(|entry| Share {
+        let able = self.entries.iter().filter(|entry| is_able(entry.member));
+        let shares = able.map(|entry| Share {
             index: entry.member,
             prefixes: &entry.prefixes,
             weight: entry.share,
@@ -449,12 +494,12 @@ impl Route {
         phone: &str,
         is_usable: impl Fn(usize, usize) -> bool,
     ) -> Option<(usize, usize)> {
-        let home = self.home(phone)?;
-        let others = self.fallback.iter().copied();
-        let mut order = [home]
-            .into_iter()
-            .chain(others.filter(|other| *other != home));
-        order.find_map(|member| {
+        let home = self.home(phone);
+        // A fallback sends only to the numbers of the route.
+        home.or_else(|| self.home_among(phone, |_| true))?;
+        let able = self.fallback.iter().copied();
+        let others = able.filter(|other| Some(*other) != home && self.is_able(*other));
+        home.into_iter().chain(others).find_map(|member| {
             let pool = &self.members[member].pool;
             let sender = pool.choose(phone, |sender| is_usable(member, sender))?;
             Some((member, sender))
@@ -473,8 +518,24 @@ impl Route {
         if self.is_pool {
             format!("no sender of `{name}` sends to numbers that begin with {prefix}")
         } else {
-            format!("route `{name}` has no provider for numbers that begin with {prefix}")
+            let except = self.lacking().map(|(provider, column)| {
+                let needed = needed_column(column);
+                format!(", except `{provider}`, which needs {needed}")
+            });
+            let except: String = except.collect();
+            format!("route `{name}` has no provider for numbers that begin with {prefix}{except}")
         }
+    }
+}
+
+/// The name of the text of a message among the columns of a provider.
+pub const CONTENT: &str = "content";
+
+/// Names a column that a provider needs.
+pub fn needed_column(column: &str) -> String {
+    match column {
+        CONTENT => "a text".to_owned(),
+        column => format!("column `{column}`"),
     }
 }
 
@@ -547,6 +608,17 @@ impl Division {
 
     pub fn route(&self) -> &Arc<Route> {
         &self.route
+    }
+
+    /// The lanes of a message with these columns: providers that need another one do not send it.
+    pub fn with_columns(&self, has: impl Fn(&str) -> bool) -> Cow<'_, Self> {
+        if !self.route.needs_columns() {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(Self {
+            route: Arc::new(self.route.with_columns(has)),
+            ..self.clone()
+        })
     }
 
     /// Whether another provider than this one is available.
@@ -624,6 +696,11 @@ mod tests {
         Prices::from_toml(&text.parse().expect("TOML")).ok()
     }
 
+    /// `t` sends a template, the others a text.
+    fn column(name: &str) -> &'static str {
+        if name == "t" { "code" } else { CONTENT }
+    }
+
     fn route(text: &str) -> Arc<Route> {
         let member = |name: &str| {
             Ok::<_, ()>(RouteMember {
@@ -631,6 +708,7 @@ mod tests {
                 rates: Rates::default(),
                 own_sender: (name == "a").then(|| "SHOP".to_owned()),
                 prices: prices(name).map(Arc::new),
+                columns: BTreeSet::from([column(name).to_owned()]),
                 delivered: DeliveredShares::default(),
             })
         };
@@ -699,6 +777,48 @@ mod tests {
         assert_eq!(at(&["b"]), expected("a", true));
         // All are away: it waits for its own.
         assert_eq!(at(&["a", "b", "c"]), expected("a", false));
+    }
+
+    #[test]
+    fn provider_of_a_template_sends_only_messages_with_its_columns() {
+        let (chinese, british) = ("+8613800138000", "+447400123456");
+        let of = |route: &Arc<Route>, away: &[&str], phone: &str| {
+            let all = division(route, away);
+            let lacks = all.with_columns(|column| column == CONTENT).into_owned();
+            [all, lacks].map(|division| provider(&division, phone).map(|(name, _)| name.to_owned()))
+        };
+        for (text, away, with, without) in [
+            (
+                "first = [{ prefix = ['86'], provider = 't' }]\nelse = 'b'",
+                "",
+                "t",
+                Some("b"),
+            ),
+            ("else = 't'\nfallback = ['b', 'c']", "", "t", Some("b")),
+            ("else = 't'", "", "t", None),
+            ("else = 'a'\nfallback = ['t', 'b']", "", "a", Some("a")),
+            ("else = 'a'\nfallback = ['t', 'b']", "a", "t", Some("b")),
+        ] {
+            let found = of(&route(text), &[away], chinese);
+            let expected = [Some(with), without].map(|name| name.map(str::to_owned));
+            assert_eq!(found, expected, "{text}");
+        }
+        // The other provider of the prefix has all its numbers, whatever their hashes.
+        let shared = route(
+            "first = [{ prefix = ['86'], provider = 't' }, { prefix = ['86'], provider = 'c' }]\nelse = 'b'",
+        );
+        for digit in 0..10 {
+            let [_, without] = of(&shared, &[], &format!("+861380013800{digit}"));
+            assert_eq!(without.as_deref(), Some("c"));
+        }
+        // A fallback does not send to numbers that the route does not have.
+        let route = route("first = [{ prefix = ['86'], provider = 't' }]\nfallback = ['b']");
+        let [_, without] = of(&route, &[], chinese);
+        assert_eq!(without.as_deref(), Some("b"));
+        assert_eq!(of(&route, &[], british), [None, None]);
+        let lacking = route.with_columns(|column| column == CONTENT);
+        let why = "route `main` has no provider for numbers that begin with +447, except `t`, which needs column `code`";
+        assert_eq!(lacking.no_sender(british), why);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::options::{Options, campaign_name};
 use super::pipeline::{self, Task};
 use super::rejects_file::{self, RejectsFile};
 use super::row_mapper::{MappedRow, ProviderRequirements, RowMapper, Text};
-use crate::route::Route;
+use crate::route::{CONTENT, Route, needed_column};
 use crate::store::{Campaign, Store};
 use crate::text::{closest, did_you_mean, listed};
 use crate::window::TIMEZONE;
@@ -96,7 +96,7 @@ impl Plan {
     }
 
     /// Returns the providers and senders that its messages are divided among.
-    pub(super) fn route(&self) -> Option<Arc<Route>> {
+    pub fn route(&self) -> Option<Arc<Route>> {
         self.requirements.as_ref()?.route.clone()
     }
 
@@ -177,16 +177,25 @@ impl Plan {
     /// Sets what the provider needs. Fails if the file lacks a column for it.
     pub fn set_requirements(
         &mut self,
-        requirements: Option<ProviderRequirements>,
+        mut requirements: Option<ProviderRequirements>,
     ) -> Result<(), ImportError> {
         let (list, columns) = (self.list.name(), &self.header.columns);
-        let is_text = |name: &str| name == "content" && !matches!(self.text, Text::Provider);
-        let exists = |name: &&String| is_text(name) || columns.named(name).is_some();
-        if let Some(needed) = &requirements
-            && let Some(name) = needed.columns.iter().find(|name| !exists(name))
-        {
-            let provider = &needed.provider;
-            let column = closest(name, columns.names.iter().map(String::as_str));
+        let is_text = |name: &str| name == CONTENT && !matches!(self.text, Text::Provider);
+        let exists = |name: &str| is_text(name) || columns.named(name).is_some();
+        let missing = requirements.as_mut().and_then(|needed| {
+            let Some(route) = needed.route.as_ref().filter(|route| !route.is_pool()) else {
+                let name = needed.columns.iter().find(|name| !exists(name))?;
+                return Some((needed.provider.clone(), name.clone()));
+            };
+            let route = Arc::new(route.with_columns(exists));
+            let (provider, name) = route.lacking().next()?;
+            let missing = (provider.to_owned(), name.to_owned());
+            let is_sent = route.lacking().count() < route.members().len();
+            needed.route = Some(Arc::clone(&route));
+            (!is_sent).then_some(missing)
+        });
+        if let Some((provider, name)) = missing {
+            let column = closest(&name, columns.names.iter().map(String::as_str));
             let column = column.as_deref().unwrap_or("COLUMN");
             return Err(ImportError::hinted(
                 format!(
@@ -233,8 +242,19 @@ impl Plan {
         ))
     }
 
-    /// Returns warnings about the text, such as placeholders in another syntax.
+    /// Returns warnings about providers that send none of its messages, and about the text, such as placeholders in
+    /// another syntax.
     pub fn warnings(&self) -> Vec<String> {
+        let route = self.requirements.iter().flat_map(|needed| &needed.route);
+        let lacking = route.flat_map(|route| route.lacking());
+        let unused = lacking.map(|(provider, column)| {
+            let needed = needed_column(column);
+            format!("provider `{provider}` sends none of its messages: it needs {needed}, which the list lacks")
+        });
+        unused.chain(self.text_warnings()).collect()
+    }
+
+    fn text_warnings(&self) -> Vec<String> {
         let Text::Template { template, .. } = &self.text else {
             return Vec::new();
         };

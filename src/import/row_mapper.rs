@@ -32,9 +32,10 @@ pub(super) enum Text {
     },
 }
 
-/// Checks a message for the provider. Returns the text that the recipient sees if that is not the content,
+/// Checks a message for the provider, or for that of its phone on this route. Returns the text that the recipient sees if that is not the content,
 /// or why the message cannot be sent.
-pub type RowCheck = Arc<dyn Fn(&NewSms) -> Result<Option<String>, String> + Send + Sync>;
+pub type RowCheck =
+    Arc<dyn Fn(&NewSms, Option<&Route>) -> Result<Option<String>, String> + Send + Sync>;
 
 /// What the provider of a list requires of its messages, and what limits them. Import knows no providers, so its caller
 /// states this.
@@ -178,12 +179,8 @@ impl RowMapper {
             segments,
             shown: None,
         };
-        match self
-            .requirements
-            .as_ref()
-            .and_then(|needed| needed.check.as_ref())
-        {
-            Some(check) => self.checked(row, check),
+        match &self.requirements {
+            Some(needed) => self.checked(row, needed),
             None => Ok(row),
         }
     }
@@ -200,9 +197,16 @@ impl RowMapper {
         }
     }
 
-    fn checked(&self, mut row: MappedRow, check: &RowCheck) -> Result<MappedRow, Rejection> {
+    fn checked(
+        &self,
+        mut row: MappedRow,
+        needed: &ProviderRequirements,
+    ) -> Result<MappedRow, Rejection> {
+        let Some(check) = &needed.check else {
+            return Ok(row);
+        };
         let invalid = |reason| Rejection::new("not valid for the provider", reason);
-        let Some(shown) = check(&row.message).map_err(invalid)? else {
+        let Some(shown) = check(&row.message, needed.route.as_deref()).map_err(invalid)? else {
             return Ok(row);
         };
         row.segments = segments::count(&shown);

@@ -293,11 +293,10 @@ impl ListOptions {
         Ok(())
     }
 
-    /// What the list costs, by what is known of its provider or route.
-    pub fn prices(&self, campaign: Option<&Campaign>) -> Result<ListPrices<'_>, Hinted> {
-        let route = self.requirements(campaign)?.and_then(|needed| needed.route);
+    /// What a list costs, by what is known of its provider or route.
+    pub fn prices(&self, plan: &Plan, campaign: Option<&Campaign>) -> ListPrices<'_> {
         let provider = self.provider_in(campaign);
-        Ok(ListPrices::new(&self.settings.prices, provider, route))
+        ListPrices::new(&self.settings.prices, provider, plan.route())
     }
 
     /// What the provider of a list requires of its rows; `None` if it is not configured.
@@ -312,20 +311,18 @@ impl ListOptions {
             .transpose()
     }
 
-    /// The lanes of the senders that the messages of the campaign are divided among; `None`: they are not divided.
+    /// The lanes of the senders that messages of any columns are divided among; `None`: they are not divided, or their
+    /// columns decide who sends them.
     pub async fn division(
         &self,
         store: &Store,
         campaign: &Campaign,
     ) -> Result<Option<Division>, OperationError> {
         let requirements = self.requirements(Some(campaign))?;
-        let Some(route) = requirements.and_then(|needed| needed.route) else {
-            return Ok(None);
-        };
-        let route = informed(route, store).await?;
-        let numbers = store.open_lanes(campaign.id, &route).await?;
-        let off = store.senders_off().await?;
-        Ok(Division::new(route, &numbers, &off))
+        match requirements.and_then(|needed| needed.route) {
+            Some(route) if !route.needs_columns() => opened(route, store, campaign).await,
+            _ => Ok(None),
+        }
     }
 
     /// Fails if the provider needs a sender and none is set: it would reject every message.
@@ -520,8 +517,11 @@ impl ListOptions {
     ) -> Result<(Imported, Campaign), OperationError> {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
-        let prices = self.prices(Some(&campaign))?;
-        let division = self.division(store, &campaign).await?;
+        let prices = self.prices(plan, Some(&campaign));
+        let division = match plan.route() {
+            Some(route) => opened(route, store, &campaign).await?,
+            None => None,
+        };
         let target = Target {
             store,
             campaign: &campaign,
@@ -542,6 +542,18 @@ impl ListOptions {
         };
         Ok((imported, campaign))
     }
+}
+
+/// The lanes of a route in a campaign, which are created where they are missing.
+async fn opened(
+    route: Arc<Route>,
+    store: &Store,
+    campaign: &Campaign,
+) -> Result<Option<Division>, OperationError> {
+    let route = informed(route, store).await?;
+    let numbers = store.open_lanes(campaign.id, &route).await?;
+    let off = store.senders_off().await?;
+    Ok(Division::new(route, &numbers, &off))
 }
 
 /// The route, with what became of the messages of its providers if that decides which of them sends.

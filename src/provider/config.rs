@@ -1,6 +1,6 @@
 //! What the sections of all providers have in common: the settings, and what the adapter of the kind can do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub(super) struct ProviderConfig {
     pub(super) requires_sender: bool,
     /// Whether requests depend on imported columns.
     pub(super) reads_columns: bool,
+    /// The columns without which no request can be made, in addition to those of the template.
+    pub(super) needed_columns: BTreeSet<String>,
     /// About the settings; those about secrets are not among them.
     pub(super) warnings: Vec<String>,
     pub(super) timeout: Duration,
@@ -247,6 +249,7 @@ impl SharedSettings {
             },
             requires_sender: false,
             reads_columns: false,
+            needed_columns: BTreeSet::new(),
             warnings: Vec::new(),
             timeout,
             idle: self.idle.unwrap_or(Self::IDLE),

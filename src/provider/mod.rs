@@ -39,7 +39,7 @@ use url::Host;
 use crate::phone::Phone;
 use crate::prices::Prices;
 use crate::rate::Rates;
-use crate::route::{DeliveredShares, RouteMember};
+use crate::route::{CONTENT, DeliveredShares, RouteMember};
 use crate::senders::SenderPool;
 use crate::sms::{Class, Failure, Outcome, Timestamp};
 pub use capabilities::{
@@ -255,6 +255,7 @@ impl Provider {
             rates: self.rates().clone(),
             own_sender: config.from.clone(),
             prices: prices.cloned().map(Arc::new),
+            columns: self.needed_columns(),
             delivered: DeliveredShares::default(),
         }
     }
@@ -287,6 +288,19 @@ impl Provider {
     /// The columns that fill the parameters of the vendor's template.
     pub fn columns(&self) -> Vec<&str> {
         self.config().template.columns()
+    }
+
+    /// The columns without which no message can be sent; `content` is the text.
+    fn needed_columns(&self) -> BTreeSet<String> {
+        let config = self.config();
+        let sends_text = config.capabilities.sends == ContentMode::Text;
+        let text = sends_text.then(|| CONTENT.to_owned());
+        let of_template = config.template.columns().into_iter().map(str::to_owned);
+        let of_request = config.needed_columns.iter().cloned();
+        text.into_iter()
+            .chain(of_template)
+            .chain(of_request)
+            .collect()
     }
 
     /// The text of the vendor's template, where it is configured.

@@ -1,11 +1,13 @@
 //! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or
 //! wait.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::QueryResult;
+use serde_json::Value;
 
 use super::budgets::Budgets;
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
@@ -18,7 +20,7 @@ use super::{dead, suppression};
 use crate::phone::Phone;
 use crate::queue::batch::BatchItem;
 use crate::queue::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
-use crate::route::Division;
+use crate::route::{CONTENT, Division};
 use crate::sms::{Class, Failure, LaneId, Sms, Timestamp};
 
 /// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
@@ -50,6 +52,15 @@ pub(super) struct LaneCandidates {
     pub(super) items: Vec<BatchItem<ClaimKey>>,
     /// There are no other candidates.
     pub(super) is_short: bool,
+}
+
+/// Which columns a message has. Whether its text can be sent is decided when it is claimed.
+fn columns_of(sms: &Sms) -> impl Fn(&str) -> bool {
+    let params: OnceCell<serde_json::Map<String, Value>> = OnceCell::new();
+    move |column| {
+        let params = params.get_or_init(|| serde_json::from_str(&sms.params).unwrap_or_default());
+        column == CONTENT || params.get(column).is_some_and(|value| !value.is_null())
+    }
 }
 
 /// A message that is moved from its lane to another, if that is because its provider is unavailable.
@@ -172,6 +183,7 @@ impl Search<'_> {
                 }
             };
             self.writes.rewrite_phone(&sms, &phone);
+            let division = division.with_columns(columns_of(&sms));
             let lane = match &bound {
                 Some(provider) => division.lane_at(provider, phone.as_str()),
                 None => division.lane_of(phone.as_str()),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::support::databases::with_every_database;
+use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::list;
 use crate::support::running::eventually;
 use crate::support::timed_provider::{Reply, TimedProvider};
@@ -304,6 +304,118 @@ fn message_in_doubt_never_changes_its_provider() {
 fn import_phones(scratch: &Scratch) -> BTreeSet<String> {
     let list = scratch.read("list.csv");
     list.lines().skip(1).map(str::to_owned).collect()
+}
+
+/// `a` fills a template from column `code`, `b` sends any text.
+fn configure_a_template(scratch: &Scratch, gateways: [&Moody; 2], route: &str) {
+    configure(scratch, gateways, "rate = \"100/s\"", route);
+    let text = scratch.read("smsq.toml");
+    let text = text.replacen("{{ content }}", "{{ params.code }}", 1);
+    scratch.write("smsq.toml", &text);
+}
+
+fn sorted(mut phones: Vec<String>) -> Vec<String> {
+    phones.sort();
+    phones
+}
+
+/// Inserts messages as another program does: two with a code, one without.
+fn insert_three(db: &Database) {
+    for (phone, params) in [
+        ("+447400900001", "{\"code\": \"17\"}"),
+        ("+447400900002", "{\"code\": null}"),
+        ("+447400900003", "{\"code\": 18}"),
+    ] {
+        db.run(&format!(
+            "INSERT INTO sms (campaign_id, phone, content, params) \
+             SELECT id, '{phone}', 'Hello', '{params}' FROM campaign WHERE name = 'spring'"
+        ));
+    }
+}
+
+#[test]
+fn provider_of_a_template_gets_only_messages_with_its_columns() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let gateways = [Moody::start(Mood::Accepts), Moody::start(Mood::Accepts)];
+        let [a, b] = &gateways;
+        configure_a_template(&scratch, [a, b], "else = \"a\"\nfallback = [\"b\"]");
+        let ran = import(&scratch, "spring", 20);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let why =
+            "provider `a` sends none of its messages: it needs column `code`, which the list lacks";
+        assert!(ran.stderr().contains(why), "{ran}");
+        scratch.write(
+            "codes.csv",
+            "phone,code\n+447400800001,7\n+447400800002,8\n",
+        );
+        let codes = [
+            "import",
+            "codes.csv",
+            "--text",
+            "Hello",
+            "--route",
+            "main",
+            "--campaign",
+            "codes",
+        ];
+        let ran = scratch.run(codes);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(!ran.stderr().contains("sends none"), "{ran}");
+        insert_three(db);
+        assert_eq!(scratch.run(SEND).code(), Some(0));
+        let of_a = [
+            "+447400800001",
+            "+447400800002",
+            "+447400900001",
+            "+447400900003",
+        ];
+        assert_eq!(sorted(a.log()), of_a);
+        let mut of_b: Vec<String> = import_phones(&scratch).into_iter().collect();
+        of_b.push("+447400900002".to_owned());
+        assert_eq!(sorted(b.log()), sorted(of_b));
+    });
+}
+
+#[test]
+fn fallback_with_a_template_leaves_messages_that_lack_its_columns() {
+    with_every_database(|db| {
+        let scratch = Scratch::at(&db.url);
+        let (a, b) = (
+            Moody::start(Mood::Accepts),
+            Moody::start(Mood::IsUnavailable),
+        );
+        let route = "else = \"b\"\nfallback = [\"a\"]\nfallback_after = \"10ms\"";
+        configure_a_template(&scratch, [&a, &b], route);
+        assert_eq!(import(&scratch, "spring", 20).code(), Some(0));
+        insert_three(db);
+        let sending = scratch.start(SEND);
+        eventually("those with a code are at the fallback", || {
+            a.log().len() == 2
+        });
+        b.set(Mood::Accepts);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(sorted(a.log()), ["+447400900001", "+447400900003"]);
+        assert_eq!(b.log().len(), 21);
+        let status = status(&scratch);
+        assert_eq!(
+            (&status["sent"], &status["failed"]),
+            (&23.into(), &0.into())
+        );
+    });
+}
+
+#[test]
+fn list_that_no_provider_of_a_route_can_send_is_refused() {
+    let scratch = Scratch::new();
+    let gateways = [Moody::start(Mood::Accepts), Moody::start(Mood::Accepts)];
+    let [a, b] = &gateways;
+    configure_a_template(&scratch, [a, b], "else = \"a\"");
+    let ran = import(&scratch, "spring", 20);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    let why = "missing column `code` in `list.csv`, which the template of provider `a` needs";
+    assert!(ran.stderr().contains(why), "{ran}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl PreparedLists<'_> {
             Some(window) => window.open_between(starts_at, until),
             None => until.since(starts_at),
         });
-        let prices = options.prices(campaign)?;
+        let prices = options.prices(plan, campaign);
         let currency = prices.currency();
         let price = |phone: &str| prices.of(phone);
         let known = store.map(|store| (store, campaign));
@@ -111,9 +111,7 @@ impl PreparedLists<'_> {
                 stats: preview.stats,
                 currency: currency.clone(),
                 budget: options.budget_in(campaign),
-                route: requirements
-                    .as_ref()
-                    .and_then(|needed| needed.route.clone()),
+                route: plan.route(),
                 limits: limits(requirements, campaign),
                 open_for,
                 window,

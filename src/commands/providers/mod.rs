@@ -161,11 +161,10 @@ fn route_requirements(
     let checks: Vec<Option<RowCheck>> = providers.iter().map(check).collect();
     let has_check = checks.iter().any(Option::is_some);
     let of_home = {
-        let route = Arc::clone(&route);
-        move |row: &NewSms| {
-            let chosen = route.choose(&row.phone, |_, _| true);
+        move |row: &NewSms, route: Option<&Route>| {
+            let chosen = route.and_then(|route| route.choose(&row.phone, |_, _| true));
             match chosen.and_then(|(provider, _)| checks[provider].as_ref()) {
-                Some(check) => check(row),
+                Some(check) => check(row, route),
                 None => Ok(None),
             }
         }
@@ -182,7 +181,7 @@ fn route_requirements(
 }
 
 fn row_check(provider: Arc<Provider>, sender: Option<String>) -> RowCheck {
-    Arc::new(move |row| {
+    Arc::new(move |row, _| {
         let phone = Phone::parse(&row.phone, None).map_err(|error| error.to_string())?;
         let from = sender.clone().or_else(|| provider.pool_sender(&phone));
         let message = Message {

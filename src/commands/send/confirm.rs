@@ -78,7 +78,7 @@ async fn describe(
                 suppressed += 1;
                 continue;
             }
-            let shown = check.and_then(|check| check(&row).ok().flatten());
+            let shown = check.and_then(|check| check(&row, route.as_deref()).ok().flatten());
             let shown = shown.unwrap_or(row.content);
             let price = prices.of(&row.phone);
             let sample = Sample {

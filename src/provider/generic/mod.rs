@@ -13,6 +13,7 @@ mod template;
 mod tests;
 mod webhook;
 
+use std::mem;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -150,6 +151,7 @@ pub(super) fn new(mut section: Section<'_>, mut shared: SharedSettings) -> NewAd
     }
     describe(&mut config, &request, honours_reference.then_some(span));
     config.requires_sender = templates.requires_sender;
+    config.needed_columns = mem::take(&mut templates.needed_columns);
     templates.hide_derived_secrets(&mut config);
     let codes = config.codes.clone();
     Ok(Box::new(Generic {

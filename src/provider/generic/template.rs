@@ -2,7 +2,7 @@
 //! mistakes are errors of the configuration.
 
 use std::cell::OnceCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -52,6 +52,8 @@ pub(super) struct Templates {
     reads_params: bool,
     /// Whether a message without a sender cannot be filled in.
     pub(super) requires_sender: bool,
+    /// The columns without which a message cannot be filled in.
+    pub(super) needed_columns: BTreeSet<String>,
     /// What templates make of secrets alone.
     derived_secrets: Vec<SecretString>,
 }
@@ -143,6 +145,7 @@ impl Templates {
             default_from: config.from.clone(),
             reads_params: false,
             requires_sender: false,
+            needed_columns: BTreeSet::new(),
             derived_secrets: Vec::new(),
         }
     }
@@ -191,6 +194,15 @@ impl Templates {
             .iter()
             .map(|placeholder| root_of(placeholder))
             .collect();
+        let columns = placeholders
+            .iter()
+            .filter_map(|placeholder| placeholder.strip_prefix("params."));
+        let is_needed = |column: &&str| {
+            let without = template.render(trial_without(&name, column));
+            without.is_err_and(|error| error.kind() == ErrorKind::UndefinedError)
+        };
+        let needed: Vec<String> = columns.filter(is_needed).map(str::to_owned).collect();
+        self.needed_columns.extend(needed);
         match template.render(trial(&name, Some("sender"))) {
             Ok(made) if roots == HashSet::from(["secret"]) => {
                 self.derived_secrets.push(SecretString::from(made));
@@ -403,13 +415,23 @@ fn context(
 
 /// Values to find out whether the template at `key` can be filled at all.
 fn trial(key: &str, from: Option<&str>) -> Value {
+    trial_with(key, from, AnyColumn::default())
+}
+
+/// The values of a message that lacks a column.
+fn trial_without(key: &str, column: &str) -> Value {
+    let except = Some(column.to_owned());
+    trial_with(key, Some("sender"), AnyColumn { except })
+}
+
+fn trial_with(key: &str, from: Option<&str>, columns: AnyColumn) -> Value {
     let instant = Timestamp::default().to_string();
     let names = extra_names(key).iter();
     let extra: Vec<Extra> = names.map(|name| (*name, instant.clone())).collect();
     context(
         ["+15550100", "text", "reference"],
         from,
-        Some(Value::from_object(AnyColumn)),
+        Some(Value::from_object(columns)),
         &extra,
     )
 }
@@ -520,12 +542,15 @@ fn columns(message: &Message) -> Value {
     }))
 }
 
-/// Has every column.
-#[derive(Debug)]
-struct AnyColumn;
+/// Has every column, except one.
+#[derive(Debug, Default)]
+struct AnyColumn {
+    except: Option<String>,
+}
 
 impl Object for AnyColumn {
-    fn get_value(self: &Arc<Self>, _: &Value) -> Option<Value> {
-        Some(Value::from("1"))
+    fn get_value(self: &Arc<Self>, column: &Value) -> Option<Value> {
+        let is_absent = column.as_str() == self.except.as_deref();
+        (!is_absent).then(|| Value::from("1"))
     }
 }

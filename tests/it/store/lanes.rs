@@ -292,6 +292,7 @@ fn route() -> Arc<Route> {
             rates: Rates::default(),
             own_sender: None,
             prices: None,
+            columns: BTreeSet::new(),
             delivered: DeliveredShares::default(),
         })
     };
