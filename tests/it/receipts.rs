@@ -234,8 +234,13 @@ fn killed_puller_loses_no_stored_receipt() {
         let decided = "SELECT count(*) AS value FROM sms_sent WHERE delivery_state <> 'awaiting'";
         let stored = || database.number(decided);
         assert_eq!(stored(), 0);
+        // Some receipts are never made, and some come only when they are asked for again: the next kill must not wait
+        // for these.
+        let reported = |outcome: &&MessageOutcome| outcome.state != "no_report";
+        let made = gateway.outcomes().iter().filter(reported).count();
+        let most = i64::try_from(made * 3 / 4).expect("few");
         let mut kills = 0;
-        while kills < 10 && stored() < 900 {
+        while kills < 10 && stored() < most {
             let before = stored();
             let until = before + random.random_range(1..60);
             let mut puller = scratch.start(["receipts", "--for", "1h", "--quiet"]);
