@@ -32,8 +32,8 @@ pub(super) enum Text {
     },
 }
 
-/// Checks a message for the provider, or for that of its phone on this route. Returns the text that the recipient sees if that is not the content,
-/// or why the message cannot be sent.
+/// Checks a message for the provider, or for that of its phone on this route. Returns the text that the recipient sees if
+/// that is not the content, or why the message cannot be sent.
 pub type RowCheck =
     Arc<dyn Fn(&NewSms, Option<&Route>) -> Result<Option<String>, String> + Send + Sync>;
 

@@ -56,9 +56,9 @@ pub(super) struct LaneCandidates {
 
 /// Which columns a message has. Whether its text can be sent is decided when it is claimed.
 fn columns_of(sms: &Sms) -> impl Fn(&str) -> bool {
-    let params: OnceCell<serde_json::Map<String, Value>> = OnceCell::new();
+    let parsed: OnceCell<serde_json::Map<String, Value>> = OnceCell::new();
     move |column| {
-        let params = params.get_or_init(|| serde_json::from_str(&sms.params).unwrap_or_default());
+        let params = parsed.get_or_init(|| serde_json::from_str(&sms.params).unwrap_or_default());
         column == CONTENT || params.get(column).is_some_and(|value| !value.is_null())
     }
 }
@@ -183,10 +183,10 @@ impl Search<'_> {
                 }
             };
             self.writes.rewrite_phone(&sms, &phone);
-            let division = division.with_columns(columns_of(&sms));
+            let of_message = division.with_columns(columns_of(&sms));
             let lane = match &bound {
-                Some(provider) => division.lane_at(provider, phone.as_str()),
-                None => division.lane_of(phone.as_str()),
+                Some(provider) => of_message.lane_at(provider, phone.as_str()),
+                None => of_message.lane_of(phone.as_str()),
             };
             if let Some(lane) = lane.filter(|lane| *lane != id.lane) {
                 self.writes.move_to(lane, sms.id);
@@ -204,7 +204,7 @@ impl Search<'_> {
                 self.not_sent(&sms, Transition::wait_until(until));
             } else {
                 found.refused += 1;
-                let why = division.route().no_sender(phone.as_str());
+                let why = of_message.route().no_sender(phone.as_str());
                 let failure = Failure::new(Class::Recipient, why);
                 self.not_sent(&sms, Transition::NotAdmitted(failure));
             }

@@ -550,7 +550,8 @@ struct AnyColumn {
 
 impl Object for AnyColumn {
     fn get_value(self: &Arc<Self>, column: &Value) -> Option<Value> {
-        let is_absent = column.as_str() == self.except.as_deref();
-        (!is_absent).then(|| Value::from("1"))
+        let is_absent = |except| column.as_str() == Some(except);
+        let has = !self.except.as_deref().is_some_and(is_absent);
+        has.then(|| Value::from("1"))
     }
 }
