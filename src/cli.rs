@@ -224,16 +224,17 @@ impl Cli {
 
     /// The flags that override settings.
     fn flags(&self) -> Flags {
-        let send = match &self.command {
-            Command::Send(args) => Some(&args.flags),
-            Command::Run(args) => Some(&args.flags),
+        let worker = match &self.command {
+            Command::Send(args) => Some(&args.flags.worker),
+            Command::Run(args) => Some(&args.flags.worker),
+            Command::Serve(args) => Some(&args.worker),
             _ => None,
         };
         Flags {
             config: self.global.config.clone(),
             database: self.global.database.clone(),
-            concurrency: send.and_then(|flags| flags.concurrency),
-            on_unknown: send.and_then(|flags| flags.on_unknown.clone()),
+            concurrency: worker.and_then(|flags| flags.concurrency),
+            on_unknown: worker.and_then(|flags| flags.on_unknown.clone()),
             listen: match &self.command {
                 Command::Serve(args) => args.listen,
                 _ => None,

@@ -7,6 +7,7 @@ pub mod completions;
 pub mod import;
 pub mod init;
 pub mod man;
+pub mod practice;
 pub mod prove;
 pub mod providers;
 pub mod purge;

@@ -1,16 +1,13 @@
 //! `smsq run`: imports a list, sends it and reports. Without a provider it practises: the sandbox runs inside
 //! this process, and the messages go to a database of their own.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use super::import::{self, List, PreparedLists};
+use super::practice::{self, Practice};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
-use super::{Context, PRACTICE, check, providers, report};
+use super::{Context, check, report};
 use crate::exit::Exit;
 use crate::operations::Imported;
 use crate::report::{Listing, Report, shell_word};
-use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::secret::Secret;
 use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
@@ -20,8 +17,6 @@ Examples:
 
 It can be interrupted and run again: messages that are in the campaign are not added twice, and \
 sending continues where it stopped.";
-
-const SANDBOX: &str = "sandbox";
 
 /// Import a list, send it and print the report
 #[derive(Debug, clap::Args)]
@@ -39,33 +34,16 @@ pub struct Args {
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
     let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
     let practice = match (&args.list.provider, &context.config.default_provider) {
-        (None, None) => Some(start_practice(&mut context)?),
+        (None, None) => Some(Practice::start(&mut context)?),
         _ => None,
     };
     let mut store = None;
     let ended = import_and_send(args, &context, practice.is_some(), &mut store, &mut metrics).await;
     let ended = metrics.end(&context, store.as_ref(), ended).await;
-    if let Some(sandbox) = practice {
-        sandbox.stop().await;
+    if let Some(practice) = practice {
+        practice.stop().await;
     }
     ended
-}
-
-/// Starts the sandbox, and configures it as the provider.
-fn start_practice(context: &mut Context) -> anyhow::Result<Sandbox> {
-    if !context.config.own_providers.is_empty() {
-        let hint = "choose one with `--provider NAME`, or set `default_provider`";
-        return Err(providers::ambiguous(&context.config, hint));
-    }
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let sandbox = Sandbox::start(address, SandboxConfig::default())?;
-    let config = &mut context.config;
-    let section = config.providers.entry(SANDBOX.to_owned()).or_default();
-    section.insert("kind".to_owned(), SANDBOX.into());
-    section.insert("url".to_owned(), sandbox.url().into());
-    config.default_provider = Some(SANDBOX.to_owned());
-    config.database.url = Secret::new(format!("sqlite://{PRACTICE}"));
-    Ok(sandbox)
 }
 
 async fn import_and_send(
@@ -78,10 +56,7 @@ async fn import_and_send(
     let list = &args.list;
     let mut lists = PreparedLists::prepare(list, context, Access::Existing).await?;
     if is_practice {
-        context.console.status(&format!(
-            "practice: no provider is configured, so a practice gateway in this process accepts the messages, \
-             and nothing leaves this machine. The database is `{PRACTICE}`."
-        ));
+        context.console.status(&practice::notice());
     }
     let default = context.config.default_provider.as_ref();
     if let Some(name) = list.provider.as_ref().or(default) {

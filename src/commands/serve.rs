@@ -13,10 +13,15 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::import::NumberFlags;
-use super::{Context, with_hint};
+use super::practice::{self, Practice};
+use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
+use super::signals::Signals;
+use super::{Context, check, purge, with_hint};
 use crate::config::user_folder;
+use crate::console::Console;
 use crate::exit::Exit;
 use crate::import::Options;
+use crate::metrics::Metrics;
 use crate::operations::{ListOptions, WindowRequest};
 use crate::provider::Provider;
 use crate::serve::{self, AccessToken, Role, Server, ServerParts, receipt_url};
@@ -28,9 +33,11 @@ Examples:
   smsq serve                                     prints a link to the page at a terminal, for this machine
   smsq serve token manager --role read           a read-only token, and its line for smsq.toml
   smsq serve --listen 10.0.0.5:8026              for others too; needs a token
+  smsq serve --send                              also send what is queued: the whole system in one process
   smsq serve urls                                where each provider posts its delivery receipts
 
-Workers never need it: start and stop it at any time.";
+Workers never need it: start and stop it at any time. With --send the first Ctrl-C settles what is in flight; a \
+second one does not wait.";
 
 /// Run a server: a page to watch, an API for messages, receipts by webhook, metrics
 #[derive(Debug, clap::Args)]
@@ -39,6 +46,11 @@ pub struct Args {
     /// The address to listen on; port 0 selects a free port [default: setting `serve.listen`]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Also run a worker that sends what is queued, like `smsq send --follow`; without a provider it practises
+    #[arg(long)]
+    send: bool,
+    #[command(flatten, next_help_heading = "Options of --send")]
+    pub(crate) worker: WorkerFlags,
     #[command(subcommand)]
     command: Option<Sub>,
 }
@@ -67,7 +79,7 @@ pub(crate) async fn run(args: &Args, context: Context) -> anyhow::Result<Exit> {
     match &args.command {
         Some(Sub::Token { name, role }) => token(name, *role, &context),
         Some(Sub::Urls) => urls(&context),
-        None => serve(context).await,
+        None => serve(args, context).await,
     }
 }
 
@@ -183,7 +195,28 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
     providers
 }
 
-async fn serve(context: Context) -> anyhow::Result<Exit> {
+async fn serve(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
+    if let Some(flag) = args.worker.first_set().filter(|_| !args.send) {
+        return Err(with_hint(
+            format!("`{flag}` is for a worker, and none is started"),
+            "add `--send`",
+        ));
+    }
+    let is_configured = context.config.default_provider.is_some();
+    let practice = (args.send && !is_configured)
+        .then(|| Practice::start(&mut context))
+        .transpose()?;
+    if practice.is_some() {
+        context.console.status(&practice::notice());
+    }
+    let ended = serve_and_send(args, &context).await;
+    if let Some(practice) = practice {
+        practice.stop().await;
+    }
+    ended
+}
+
+async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let config = &context.config;
     let settings = config.serve.clone();
     let (is_open, has_tokens) = (settings.is_open(), !settings.tokens.expose().is_empty());
@@ -194,15 +227,35 @@ async fn serve(context: Context) -> anyhow::Result<Exit> {
         context.console.warn(warning);
     }
     let store = context.open(Access::Create).await?;
+    let metrics = Arc::new(Metrics::default());
+    let flags = SendFlags {
+        worker: args.worker.clone(),
+        ..SendFlags::default()
+    };
+    let options = SendOptions {
+        campaign: None,
+        flags: &flags,
+        follow: true,
+        metrics: &metrics,
+    };
+    // What keeps a worker from sending is said before the server listens.
+    let worker = if args.send {
+        purge::apply_retention(context, &store).await?;
+        check::warn_of_unsafe_settings(context, &store).await?;
+        Some(PreparedRun::new(context, &store, &options).await?)
+    } else {
+        None
+    };
     let listen = settings.listen;
     let parts = ServerParts {
-        uploads: uploads_folder(&context, &store).await?,
-        store,
-        providers: webhook_providers(&context),
+        uploads: uploads_folder(context, &store).await?,
+        store: store.clone(),
+        providers: webhook_providers(context),
         default_region: config.default_region,
         dialling: config.dialling(),
         default_provider: config.default_provider.clone(),
         metrics: config.metrics,
+        counted: Arc::clone(&metrics),
         prices: config.prices.clone(),
         no_report_after: config.receipts.no_report_after,
         lists: ListOptions {
@@ -251,24 +304,53 @@ async fn serve(context: Context) -> anyhow::Result<Exit> {
             "no log-in is possible yet: `smsq serve token NAME --role ROLE` makes a token; at a terminal a link is printed"
         }
     };
-    context.console.status(&format!(
-        "{next}; Ctrl-C stops the server, workers keep running"
-    ));
-    let mut manager = ServiceManager::default();
+    let stops = if args.send {
+        "Ctrl-C stops the server and its worker"
+    } else {
+        "Ctrl-C stops the server, workers keep running"
+    };
+    context.console.status(&format!("{next}; {stops}"));
     let mut running = tokio::spawn(server.run());
-    manager.ready();
-    manager.status(&format!("listening on {address}"));
-    signals.next().await;
-    manager.stopping();
+    let ended = match worker {
+        Some(worker) => send(worker, &mut signals, &context.console).await,
+        None => {
+            let mut manager = ServiceManager::default();
+            manager.ready();
+            manager.status(&format!("listening on {address}"));
+            signals.next().await;
+            manager.stopping();
+            Ok(Exit::Done)
+        }
+    };
     stop.send_replace(true);
+    if ended.as_ref().is_err_and(anyhow::Error::is::<Aborted>) {
+        running.abort();
+        return ended;
+    }
     tokio::select! {
         // A panic in it has been logged.
-        _ = &mut running => Ok(Exit::Done),
+        _ = &mut running => ended,
         exit = signals.next() => {
             running.abort();
             Ok(exit)
         }
     }
+}
+
+/// Sends until a signal stops the worker, and says what it did.
+async fn send(
+    worker: PreparedRun<'_>,
+    signals: &mut Signals,
+    console: &Console,
+) -> anyhow::Result<Exit> {
+    let run = worker.start(signals).await?;
+    console.status(run.text(true).trim_end());
+    run.explain(console);
+    Ok(if run.is_stopped() {
+        Exit::Done
+    } else {
+        run.exit()
+    })
 }
 
 /// In the folder of an embedded database's file; for a server in the user's state folder, or in the working directory.

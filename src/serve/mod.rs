@@ -64,6 +64,8 @@ pub struct ServerParts {
     pub dialling: Dialling,
     pub default_provider: Option<String>,
     pub metrics: metrics::Config,
+    /// What this process counts, also in addition to what the server does.
+    pub counted: Arc<metrics::Metrics>,
     pub prices: PriceTables,
     /// Receipts that belong to no message are kept for this long.
     pub no_report_after: Duration,
@@ -102,7 +104,7 @@ impl Server {
         let metrics = Arc::new(ServerMetrics::new(
             store.clone(),
             patient_store.clone(),
-            parts.metrics,
+            (parts.metrics, parts.counted),
             parts.default_provider.clone(),
         ));
         // Without a limit: a batch of a list may take longer than a request.

@@ -1,5 +1,6 @@
 //! What this process counts, and what was read of the database for probes and metrics.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -22,7 +23,7 @@ pub(super) struct ServerMetrics {
     patient_store: Store,
     config: metrics::Config,
     default_provider: Option<String>,
-    counted: Metrics,
+    counted: Arc<Metrics>,
     queue: Mutex<Option<QueueReading>>,
     /// When the database was asked last, and whether it can be written.
     ready: Mutex<Option<(Instant, bool)>>,
@@ -39,7 +40,7 @@ impl ServerMetrics {
     pub(super) fn new(
         store: Store,
         patient_store: Store,
-        config: metrics::Config,
+        (config, counted): (metrics::Config, Arc<Metrics>),
         default_provider: Option<String>,
     ) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl ServerMetrics {
             patient_store,
             config,
             default_provider,
-            counted: Metrics::default(),
+            counted,
             queue: Mutex::default(),
             ready: Mutex::default(),
         }

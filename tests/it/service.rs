@@ -14,7 +14,7 @@ use crate::support::practice::{Practice, list};
 use crate::support::running::eventually;
 use crate::support::{Scratch, repository};
 
-const UNITS: [&str; 2] = ["smsq-send@.service", "smsq-serve.service"];
+const UNITS: [&str; 3] = ["smsq.service", "smsq-send@.service", "smsq-serve.service"];
 const DOCKERFILE: &str = "docs/docker/Dockerfile";
 
 fn text_of(path: &str) -> String {
@@ -170,18 +170,20 @@ fn systemd_accepts_the_units() {
     assert!(output.status.success(), "{complaints}");
 }
 
-/// The command line of a unit, without the program and the configuration, is one that the program has.
+/// The command line of a unit, without the program, is one that the program has.
 #[test]
-fn worker_unit_starts_a_command_that_exists() {
-    let unit = text_of("docs/systemd/smsq-send@.service");
-    let [command] = values(&unit, "ExecStart")[..] else {
-        panic!("one command");
-    };
-    let words: Vec<&str> = command.split(' ').collect();
-    assert_eq!(words[0], "/usr/local/bin/smsq");
-    let scratch = Scratch::new();
-    let ran = scratch.run(words[1..].iter().copied().chain(["--help"]));
-    assert_eq!(ran.code(), Some(0), "{ran}");
+fn units_start_commands_that_exist() {
+    for name in UNITS {
+        let unit = text_of(&format!("docs/systemd/{name}"));
+        let [command] = values(&unit, "ExecStart")[..] else {
+            panic!("one command");
+        };
+        let words: Vec<&str> = command.split(' ').collect();
+        assert_eq!(words[0], "/usr/local/bin/smsq");
+        let scratch = Scratch::new();
+        let ran = scratch.run(words[1..].iter().copied().chain(["--help"]));
+        assert_eq!(ran.code(), Some(0), "{name}: {ran}");
+    }
 }
 
 /// The names of all commands, such as `smsq-campaign`, from the help of the program.

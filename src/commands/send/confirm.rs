@@ -119,7 +119,14 @@ async fn describe(
         import::write_row(&mut text, "estimated", format!("from the first {read}"));
     }
     let mut limits = import::limits(requirements, Some(campaign));
-    limits.extend(options.flags.rate.iter().flat_map(|rates| rates.0.clone()));
+    limits.extend(
+        options
+            .flags
+            .worker
+            .rate
+            .iter()
+            .flat_map(|rates| rates.0.clone()),
+    );
     let estimate = Estimate {
         messages: count - suppressed,
         stats,

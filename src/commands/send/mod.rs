@@ -70,9 +70,9 @@ pub struct Args {
     _file: Option<String>,
 }
 
-/// How `send` and `run` send.
-#[derive(Debug, clap::Args)]
-pub(crate) struct SendFlags {
+/// How a worker sends.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct WorkerFlags {
     /// A limit in addition to the provider's and the campaign's: 100/s, 300/min, 20000/day; several with commas
     #[arg(long, value_name = "RATE", value_parser = limit)]
     pub(crate) rate: Option<Rates>,
@@ -80,12 +80,33 @@ pub(crate) struct SendFlags {
     #[arg(long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CONCURRENCY)))]
     pub(crate) concurrency: Option<u32>,
-    /// Stop after this number of messages was sent or failed
-    #[arg(long, value_name = "N", value_parser = positive)]
-    pub(crate) limit: Option<u64>,
     /// What to do with a message that may have been accepted [default: setting `sender.on_unknown`, hold]
     #[arg(long, value_name = "ACTION", value_parser = ["hold", "resend"])]
     pub(crate) on_unknown: Option<String>,
+}
+
+impl WorkerFlags {
+    /// The first flag that is set.
+    pub(super) fn first_set(&self) -> Option<&'static str> {
+        let flags = [
+            (self.rate.is_some(), "--rate"),
+            (self.concurrency.is_some(), "--concurrency"),
+            (self.on_unknown.is_some(), "--on-unknown"),
+        ];
+        flags
+            .into_iter()
+            .find_map(|(is_set, flag)| is_set.then_some(flag))
+    }
+}
+
+/// How `send` and `run` send, and when they end.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct SendFlags {
+    #[command(flatten)]
+    pub(crate) worker: WorkerFlags,
+    /// Stop after this number of messages was sent or failed
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub(crate) limit: Option<u64>,
     /// End instead of waiting for a sending window, for messages that are due later than any retry, or for a
     /// provider that asked for a longer wait than that
     #[arg(long)]
@@ -638,7 +659,7 @@ async fn sender(
         budgets: config.limits.budgets(),
         prices: config.prices.clone(),
         campaign: options.campaign.map(str::to_owned),
-        rate: options.flags.rate.clone(),
+        rate: options.flags.worker.rate.clone(),
         limit: options.flags.limit,
         follow: options.follow,
         wait: !options.flags.no_wait,

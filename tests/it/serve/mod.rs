@@ -9,6 +9,7 @@ mod openapi;
 mod openapi_peers;
 mod operations;
 mod page;
+mod sending;
 mod standstill;
 mod webhooks;
 
@@ -119,7 +120,17 @@ impl Served {
     }
 
     fn again(scratch: &Scratch, tokens: BTreeMap<&'static str, String>, listen: &str) -> Self {
-        let mut process = scratch.start(["serve", "--listen", listen, "--format", "json"]);
+        Self::running(scratch, tokens, &["--listen", listen])
+    }
+
+    /// With more arguments.
+    fn running(
+        scratch: &Scratch,
+        tokens: BTreeMap<&'static str, String>,
+        arguments: &[&str],
+    ) -> Self {
+        let line = ["serve", "--format", "json"];
+        let mut process = scratch.start(line.iter().chain(arguments).copied());
         let printed = process.first_line();
         let printed: Value = serde_json::from_str(&printed).expect("JSON");
         let url = printed["url"].as_str().expect("a URL");

@@ -1,0 +1,122 @@
+//! `smsq serve --send`: the server and a worker in one process.
+
+use rustix::process::Signal;
+use smsq::sandbox::SandboxConfig;
+
+use super::{Served, configure};
+use crate::support::Scratch;
+use crate::support::databases::with_every_database;
+use crate::support::practice::{Practice, with_latency};
+use crate::support::running::eventually;
+
+const SEND: [&str; 5] = ["--listen", "127.0.0.1:0", "--send", "--concurrency", "4"];
+
+fn post(served: &Served, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let message = format!("{{\"phone\":\"+4474001{number:05}\",\"text\":\"Hello\"}}");
+        let answer = served.post(&message);
+        assert_eq!(answer.status, 202, "{}", answer.body);
+    }
+}
+
+#[test]
+fn one_process_takes_messages_and_sends_them() {
+    with_every_database(|db| {
+        let gateway = Practice::start(with_latency(300));
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_without_references(&scratch, "");
+        let tokens = configure(&scratch, "");
+        let mut served = Served::running(&scratch, tokens, &SEND);
+        post(&served, 0..10);
+        eventually("all are sent", || gateway.accepted() == 10);
+        let metrics = served.api("admin", "GET", "/metrics", "").body;
+        let counted = "smsq_attempts_total{provider=\"cellar\",outcome=\"accepted\"}";
+        assert!(metrics.contains(counted), "{metrics}");
+        post(&served, 10..40);
+        eventually("some are sent, others wait", || gateway.requests() > 14);
+        served.process.signal(Signal::TERM);
+        let ran = served.process.ended();
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(ran.stderr().contains("messages left"), "{ran}");
+        // Requests in flight were settled, and nothing that was taken is lost.
+        let status = scratch.checked_status(None);
+        assert_eq!(status["sent"], gateway.accepted(), "{status}");
+        assert_eq!(
+            (&status["unknown"], &status["sending"]),
+            (&0.into(), &0.into())
+        );
+        assert_eq!(status["imported"], 40, "{status}");
+        let ran = scratch.run(["send", "--quiet"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        gateway.assert_each_once(40);
+    });
+}
+
+#[test]
+fn second_signal_does_not_wait_for_requests() {
+    let gateway = Practice::start(with_latency(60_000));
+    let scratch = Scratch::new();
+    gateway.configure_without_references(&scratch, "timeout = \"25s\"");
+    let tokens = configure(&scratch, "");
+    let mut served = Served::running(&scratch, tokens, &SEND);
+    post(&served, 0..3);
+    eventually("requests are in flight", || gateway.requests() == 3);
+    served.process.signal(Signal::INT);
+    served
+        .process
+        .until_printed("it stops", |printed| printed.contains("stopping"));
+    served.process.signal(Signal::TERM);
+    let ran = served.process.ended();
+    assert_eq!(ran.code(), Some(143), "{ran}");
+    assert!(ran.stderr().contains("aborted"), "{ran}");
+}
+
+#[test]
+fn server_without_a_provider_practises() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "");
+    let tokens = configure(&scratch, "");
+    let served = Served::running(&scratch, tokens, &SEND[..3]);
+    post(&served, 0..3);
+    let sent = || scratch.run(["status", "--format", "json"]).json()["sent"] == 3;
+    eventually("all are sent", sent);
+    let ran = served.stop();
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(
+        ran.stderr().contains("practice: no provider is configured"),
+        "{ran}"
+    );
+    assert!(scratch.path("smsq-practice.db").exists());
+}
+
+#[test]
+fn worker_that_cannot_send_is_an_error_before_the_server_listens() {
+    let scratch = Scratch::new();
+    let gateway = Practice::start(SandboxConfig::default());
+    gateway.configure_without_references(&scratch, "");
+    configure(&scratch, "");
+    for (line, expected) in [
+        (
+            vec!["serve", "--rate", "5/s"],
+            "`--rate` is for a worker, and none is started",
+        ),
+        (
+            vec!["serve", "--send", "--concurrency", "0"],
+            "--concurrency",
+        ),
+    ] {
+        let ran = scratch.run(line);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains(expected), "{ran}");
+        assert_eq!(ran.stdout(), "");
+    }
+    let text = scratch.read("smsq.toml");
+    scratch.write(
+        "smsq.toml",
+        &format!("default_provider = \"other\"\n{text}"),
+    );
+    let ran = scratch.run(["serve", "--send"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().contains("`other`"), "{ran}");
+    assert_eq!(ran.stdout(), "");
+}
