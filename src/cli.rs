@@ -8,8 +8,9 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::signals::SignalWatch;
 use crate::commands::{
-    self, Context, Format, campaign, check, completions, import, init, man, prove, providers,
-    purge, receipts, report, retry, run, sandbox, send, serve, set, settle, status, suppress,
+    self, Context, Format, approve, campaign, check, completions, import, init, man, prove,
+    providers, purge, receipts, report, retry, run, sandbox, send, serve, set, settle, status,
+    suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -86,6 +87,7 @@ enum Command {
     /// Continue a paused, stopped or cancelled campaign; messages that were cancelled stay cancelled
     #[command(after_help = "Example:\n  smsq resume welcome-3f2a91 && smsq send")]
     Resume(campaign::Args),
+    Approve(approve::Args),
     /// Cancel a campaign, without asking: what was not sent will not be, and can be imported again
     #[command(after_help = "Example:\n  smsq cancel welcome-3f2a91")]
     Cancel(campaign::Args),
@@ -208,6 +210,7 @@ impl Cli {
             Command::Set(args) => set::run(&args, &context).await,
             Command::Pause(args) => campaign::pause(&args, &context).await,
             Command::Resume(args) => campaign::resume(&args, &context).await,
+            Command::Approve(args) => approve::run(&args, &context).await,
             Command::Cancel(args) => campaign::cancel(&args, &context).await,
             Command::Suppress(args) => suppress::run(&args, &context).await,
             Command::Purge(args) => purge::run(&args, &context).await,

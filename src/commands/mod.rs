@@ -1,6 +1,7 @@
 //! The commands, one module each: the arguments, and `run`. Here: the context that they run in, and how an
 //! error becomes a message with a hint.
 
+pub mod approve;
 pub mod campaign;
 pub mod check;
 pub mod completions;
@@ -371,6 +372,7 @@ impl Context {
             ),
             prices: self.config.prices.clone(),
             budgets: self.config.limits.budgets(),
+            approval: self.config.approval.clone(),
         }
     }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::budget::{BudgetRules, MonthlyBudgets, Unpriced};
+use crate::operations::ApprovalRules;
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::route::RouteConfig;
@@ -56,6 +57,7 @@ pub struct Config {
     pub default_region: Option<Region>,
     pub database: store::Config,
     pub limits: LimitsConfig,
+    pub approval: ApprovalRules,
     pub sender: sender::Config,
     pub retry: queue::retry::Config,
     pub circuit_breaker: sender::breaker::Config,

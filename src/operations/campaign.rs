@@ -4,7 +4,9 @@
 use super::budget::check_spent;
 use super::{Actor, OperationError};
 use crate::rate::{RateError, Rates};
-use crate::store::{BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange};
+use crate::store::{
+    ApprovalState, BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange,
+};
 use crate::window::SendWindow;
 
 /// How often a change is tried again after another change of the same campaign came in between.
@@ -24,6 +26,10 @@ pub enum CampaignAction {
     RetryUnknown,
     /// Decide what became of unknown messages.
     Settle,
+    /// Let its messages start, after another person has looked at them.
+    Approve,
+    /// Say why they do not start.
+    Reject,
 }
 
 /// Whether an action is possible in a state.
@@ -38,15 +44,20 @@ pub enum Permitted {
 
 /// The table of all actions and states.
 pub const fn permit(action: CampaignAction, state: CampaignStatus) -> Permitted {
-    use CampaignAction::{Cancel, Pause, Resume, Retry, RetryUnknown, Set, Settle};
-    use CampaignStatus::{Active, Cancelled, Paused, Stopped};
+    use CampaignAction::{
+        Approve, Cancel, Pause, Reject, Resume, Retry, RetryUnknown, Set, Settle,
+    };
+    use CampaignStatus::{Active, Cancelled, Paused, Stopped, Unapproved};
     match (action, state) {
-        (Pause, Active | Stopped)
+        (Pause, Active | Stopped | Unapproved)
         | (Resume, Paused | Stopped | Cancelled)
-        | (Cancel | Set | Retry | RetryUnknown, Active | Paused | Stopped)
+        | (Cancel | Set | Retry | RetryUnknown, Active | Paused | Stopped | Unapproved)
+        | (Approve | Reject, Unapproved)
         | (Settle, _) => Permitted::Yes,
         (Pause, Paused) | (Resume, Active) | (Cancel, Cancelled) => Permitted::Already,
         (Pause, Cancelled) => Permitted::No("it has no messages to pause"),
+        (Approve | Reject, _) => Permitted::No("it does not wait for approval"),
+        (Resume, Unapproved) => Permitted::No("its messages wait for approval"),
         (Set, Cancelled) => Permitted::No("its settings cannot be changed"),
         (Retry | RetryUnknown, Cancelled) => Permitted::No("its messages cannot be retried"),
     }
@@ -63,12 +74,24 @@ impl CampaignAction {
             Self::Retry => "retry",
             Self::RetryUnknown => "retry-unknown",
             Self::Settle => "settle",
+            Self::Approve => "approve",
+            Self::Reject => "reject",
         }
     }
 
     /// Fails if it is not possible for `campaign` in the state in which it was read.
     pub fn check(self, campaign: &Campaign) -> Result<(), OperationError> {
         match permit(self, campaign.state) {
+            Permitted::No(_) if matches!(self, Self::Approve | Self::Reject) => {
+                Err(OperationError::Refused(Refused::NotWaiting {
+                    campaign: campaign.name.clone(),
+                }))
+            }
+            Permitted::No(_) if campaign.state == CampaignStatus::Unapproved => {
+                Err(OperationError::Refused(Refused::Unapproved {
+                    campaign: campaign.name.clone(),
+                }))
+            }
             Permitted::No(reason) => Err(OperationError::Refused(Refused::Cancelled {
                 campaign: campaign.name.clone(),
                 reason,
@@ -90,7 +113,12 @@ impl CampaignAction {
             Self::Pause => Some((CampaignStatus::Paused, "paused")),
             Self::Resume => Some((CampaignStatus::Active, "resumed")),
             Self::Cancel => Some((CampaignStatus::Cancelled, "cancelled")),
-            Self::Set | Self::Retry | Self::RetryUnknown | Self::Settle => None,
+            Self::Set
+            | Self::Retry
+            | Self::RetryUnknown
+            | Self::Settle
+            | Self::Approve
+            | Self::Reject => None,
         }
     }
 }
@@ -103,6 +131,18 @@ pub enum Refused {
         campaign: String,
         reason: &'static str,
     },
+    #[error("campaign `{campaign}` is not paused: its messages wait for approval")]
+    Unapproved { campaign: String },
+    #[error("campaign `{campaign}` does not wait for approval")]
+    NotWaiting { campaign: String },
+    #[error(
+        "`{who}` added messages to campaign `{campaign}` or changed its settings, and cannot approve it"
+    )]
+    OwnMessages { campaign: String, who: String },
+    #[error(
+        "campaign `{campaign}` has changed: it has other messages or settings than those that were looked at"
+    )]
+    ChangedMeanwhile { campaign: String },
     #[error("campaign `{campaign}` is {state}, and its state cannot be changed{reason}")]
     Unchangeable {
         campaign: String,
@@ -144,7 +184,12 @@ impl Refused {
             Self::Spent { campaign, .. } => Some(format!(
                 "set a higher one, or `smsq pause --campaign {campaign}`"
             )),
-            Self::Unchangeable { .. } | Self::OpensTooLate { .. } => None,
+            Self::Unapproved { campaign } => Some(format!(
+                "another person looks at them with `smsq approve --campaign {campaign}`"
+            )),
+            Self::OwnMessages { .. } => Some("another person has to approve it".to_owned()),
+            Self::ChangedMeanwhile { .. } => Some("look at it again".to_owned()),
+            Self::NotWaiting { .. } | Self::Unchangeable { .. } | Self::OpensTooLate { .. } => None,
         }
     }
 }
@@ -229,6 +274,11 @@ pub async fn change_settings(
     }
     let (name, verb) = (campaign.name.as_str(), action.as_str());
     let detail = format!("changed campaign `{name}`: {}", describe(change));
+    if campaign.approval.state != ApprovalState::NotNeeded && change.is_approved() {
+        // Before the change, so that nothing is sent with settings that were not approved.
+        let reason = "its settings were changed";
+        store.want_approval(campaign.id, &actor.who, reason).await?;
+    }
     let entry = actor.entry(store, verb, Some(name), detail).await?;
     if store
         .change_campaign_in(campaign.id, &action.states(), change, &entry)

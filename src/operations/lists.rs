@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::approval::{self, ApprovalRules};
 use super::budget::{begin_budget, check_priced, check_spent};
 use super::window::WindowRequest;
 use super::{Actor, CampaignAction, OperationError, Refused, change_settings, change_state};
@@ -45,6 +46,7 @@ pub struct ListSettings {
     pub requirements: Requirements,
     pub prices: BTreeMap<String, Prices>,
     pub budgets: Arc<BudgetRules>,
+    pub approval: ApprovalRules,
 }
 
 /// How to read lists, and what to do with their campaigns.
@@ -83,6 +85,8 @@ pub struct Imported {
     pub budget: Option<Budget>,
     pub schedule: Schedule,
     pub summary: Summary,
+    /// Why its campaign waits for approval.
+    pub waits: Option<String>,
     /// Imports the rejects file after it was fixed.
     pub rejects_command: String,
 }
@@ -517,6 +521,7 @@ impl ListOptions {
     ) -> Result<(Imported, Campaign), OperationError> {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
+        approval::begin(self, store, &campaign, actor).await?;
         let prices = self.prices(plan, Some(&campaign));
         let division = match plan.route() {
             Some(route) => opened(route, store, &campaign).await?,
@@ -531,13 +536,17 @@ impl ListOptions {
         };
         let price = |phone: &str| prices.of(phone);
         let summary = import::run(plan, target, &price, progress).await?;
+        let currency = prices.currency();
+        let counted = (&summary, currency.as_deref());
+        let waits = approval::end(self, store, &campaign, counted, actor).await?;
         let imported = Imported {
             file: plan.file().to_owned(),
             campaign: campaign.name.clone(),
-            currency: prices.currency(),
+            currency,
             budget: campaign.budget.clone(),
             schedule,
             summary,
+            waits,
             rejects_command: String::new(),
         };
         Ok((imported, campaign))
@@ -615,6 +624,7 @@ impl Imported {
             "due_at": schedule.due_at.map(|at| at.to_string()),
             "expires_at": schedule.expires_at.map(|at| at.to_string()),
             "by_reason": by_reason,
+            "waits_for_approval": self.waits,
         })
     }
 }

@@ -1,8 +1,10 @@
 //! What people change. The command line, the page and the API call the same functions, so all of them refuse the same
 //! in the same words. Nothing here prints, parses flags or knows HTTP.
 
+mod approval;
 mod budget;
 mod campaign;
+mod estimate;
 mod lists;
 mod messages;
 mod provider;
@@ -14,9 +16,13 @@ use crate::import::ImportError;
 use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::Hinted;
 
+pub use approval::{ApprovalRules, approval_subject, approve, check_approver, reject};
 pub use budget::{begin_budget, budget, check_priced};
 pub use campaign::{
     CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
+};
+pub use estimate::{
+    EstimateRows, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue, reasons,
 };
 pub use lists::{
     Imported, ListOptions, ListPrices, ListSettings, Requirements, informed, local_now,

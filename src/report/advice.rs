@@ -81,6 +81,12 @@ pub fn steps(report: &Report) -> Vec<Step> {
     if state == Some("paused") {
         step(format!("smsq resume{flag}"), "resumes the campaign");
     }
+    if state == Some("unapproved") {
+        step(
+            format!("smsq approve{flag}"),
+            "lets another person approve the campaign",
+        );
+    }
     if report.totals.queued > 0 && state != Some("cancelled") {
         step(format!("smsq send{flag}"), "sends the queued messages");
     }

@@ -48,6 +48,7 @@ enum ShownState {
     Paused,
     Stopped,
     Cancelled,
+    Unapproved,
     Done,
 }
 

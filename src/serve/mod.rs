@@ -108,6 +108,7 @@ impl Server {
             parts.default_provider.clone(),
         ));
         // Without a limit: a batch of a list may take longer than a request.
+        let lists = parts.lists.settings.clone();
         let uploads = Uploads::start(parts.uploads, parts.store.clone(), parts.lists);
         let uploads = Arc::new(uploads);
         let intake = Intake::new(
@@ -128,6 +129,7 @@ impl Server {
             metrics,
             turns: Turns::default(),
             prices: parts.prices,
+            lists,
             default_provider: parts.default_provider,
             config,
             store,

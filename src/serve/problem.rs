@@ -12,7 +12,7 @@ use utoipa::{IntoResponses, ToSchema};
 
 use super::access::AccessError;
 use super::tokens::{Permission, Role};
-use crate::operations::OperationError;
+use crate::operations::{OperationError, Refused};
 use crate::store::{StoreError, StoreErrorKind};
 
 /// What a client may wait before it tries again, in seconds.
@@ -163,6 +163,7 @@ impl From<StoreError> for Problem {
 impl From<OperationError> for Problem {
     fn from(error: OperationError) -> Self {
         let status = match error {
+            OperationError::Refused(Refused::OwnMessages { .. }) => StatusCode::FORBIDDEN,
             OperationError::Refused(_) => StatusCode::CONFLICT,
             OperationError::Invalid(_) => StatusCode::BAD_REQUEST,
             OperationError::Store(error) => return error.into(),

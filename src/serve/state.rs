@@ -12,6 +12,7 @@ use super::counts::Counts;
 use super::intake::Intake;
 use super::problem::{Problem, unknown_campaign};
 use super::server_metrics::ServerMetrics;
+use crate::operations::ListSettings;
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::report::PriceTables;
@@ -35,6 +36,8 @@ pub(super) struct ServerState {
     pub(super) default_region: Option<Region>,
     pub(super) default_provider: Option<String>,
     pub(super) prices: PriceTables,
+    /// What is known of providers and routes for estimates.
+    pub(super) lists: ListSettings,
     pub(super) intake: Intake,
     pub(super) counts: Arc<Counts>,
     pub(super) metrics: Arc<ServerMetrics>,

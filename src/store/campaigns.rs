@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
+use super::approvals::{Approval, ApprovalColumns, ApprovalState};
 use super::commit_batch::CampaignStop;
 use super::connection::prelude::*;
 use super::connection::{
@@ -28,10 +29,18 @@ pub enum CampaignStatus {
     Stopped = 2,
     /// Until messages are imported into it again.
     Cancelled = 3,
+    /// It is active, and its messages wait for the approval of a second person. This is never stored.
+    Unapproved = 4,
 }
 
 impl CampaignStatus {
-    pub const ALL: [Self; 4] = [Self::Active, Self::Paused, Self::Stopped, Self::Cancelled];
+    pub const ALL: [Self; 5] = [
+        Self::Active,
+        Self::Paused,
+        Self::Stopped,
+        Self::Cancelled,
+        Self::Unapproved,
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -39,6 +48,7 @@ impl CampaignStatus {
             Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::Cancelled => "cancelled",
+            Self::Unapproved => "unapproved",
         }
     }
 
@@ -78,6 +88,7 @@ pub struct Campaign {
     pub window: Option<SendWindow>,
     /// The most that its messages may cost.
     pub budget: Option<Budget>,
+    pub approval: Approval,
     pub created_at: Timestamp,
 }
 
@@ -103,6 +114,14 @@ pub struct CampaignChange {
     pub unique_by: Option<String>,
     pub window: WindowChange,
     pub budget: BudgetChange,
+}
+
+impl CampaignChange {
+    /// Whether it changes what was looked at when the campaign was approved.
+    pub fn is_approved(&self) -> bool {
+        let is_other = self.provider.is_some() || self.sender.is_some() || self.rate.is_some();
+        is_other || self.window != WindowChange::Keep
+    }
 }
 
 /// A change of a campaign's budget.
@@ -161,6 +180,8 @@ struct CampaignRow {
     unique_by: Option<String>,
     send_window: String,
     budget: String,
+    #[diesel(embed)]
+    approval: ApprovalColumns,
     created_at: Timestamp,
 }
 
@@ -184,6 +205,11 @@ impl From<CampaignRow> for Campaign {
             state = CampaignStatus::Paused;
             state_reason = Some(error.clone());
         }
+        let approval = Approval::from(row.approval);
+        if let (ApprovalState::Waiting, CampaignStatus::Active) = (approval.state, state) {
+            state = CampaignStatus::Unapproved;
+            state_reason.get_or_insert_with(|| "it waits for approval".to_owned());
+        }
         Self {
             id: row.id,
             name: row.name,
@@ -196,6 +222,7 @@ impl From<CampaignRow> for Campaign {
             unique_by: row.unique_by,
             window: window.unwrap_or_default(),
             budget: budget.unwrap_or_default(),
+            approval,
             created_at: row.created_at,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use diesel::QueryResult;
 use serde_json::Value;
 
+use super::approvals::{ApprovalChanges, ApprovalState};
 use super::budgets::Budgets;
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch};
@@ -92,6 +93,7 @@ pub(super) struct Search<'a> {
     pub(super) writes: ClaimWrites,
     pub(super) recipients: Recipients,
     pub(super) budgets: Budgets,
+    pub(super) approvals: ApprovalChanges,
 }
 
 impl Search<'_> {
@@ -162,9 +164,12 @@ impl Search<'_> {
             after: self.locked.get(&id).copied(),
             count: lane.max_messages.min(MAX_DIVIDED),
         };
-        let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
+        let mut rows = claim::next_candidates(connection, self.cursors, wanted).await?;
         if rows.len() < wanted.count as usize {
             found.exhausted.push(id);
+        }
+        if !self.is_approved(id, &rows) {
+            rows.clear();
         }
         if let Some(key) = rows.iter().map(Candidate::key).max() {
             self.locked.insert(id, key);
@@ -212,6 +217,27 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Whether the campaign needs no approval, or has one for these messages. Where one of them has none, nothing of the
+    /// campaign starts until it is approved again.
+    fn is_approved(&mut self, lane: LaneId, rows: &[Candidate]) -> bool {
+        let id = lane.campaign_id;
+        let Some(campaign) = self.campaigns.get(&id) else {
+            return true;
+        };
+        let lapse = |row: &Candidate| {
+            let (due_at, row_id) = row.key();
+            let due_at = Timestamp::from_millis(due_at);
+            campaign.approval.lapse(row_id, due_at, self.batch.now)
+        };
+        if let Some(reason) = rows.iter().find_map(lapse) {
+            self.approvals.lapsed.insert(id, reason);
+        }
+        if campaign.approval.state == ApprovalState::Approved && !rows.is_empty() {
+            self.approvals.begun.insert(id);
+        }
+        !self.approvals.lapsed.contains_key(&id)
+    }
+
     /// Claims a message, and settles it without a request.
     fn not_sent(&mut self, sms: &Sms, transition: Transition) {
         self.writes.claim(sms.id, None);
@@ -242,6 +268,11 @@ impl Search<'_> {
             };
             let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
             found.is_short = rows.len() < missing as usize;
+            if !self.is_approved(id, &rows) {
+                found.items.clear();
+                found.is_short = true;
+                return Ok(());
+            }
             if let Some(key) = rows.iter().map(Candidate::key).max() {
                 self.locked.insert(id, key);
             }

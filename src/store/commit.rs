@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::{QueryResult, update};
 
+use super::approvals::{Approval, ApprovalChanges, ApprovalColumns};
 use super::budgets::Budgets;
 use super::campaigns::stop_campaigns;
 use super::candidates::{Candidates, Search};
@@ -129,6 +130,7 @@ async fn commit(
     recipients::store_claimed(connection, batch, &result.claims).await?;
     budgets.store(connection, spending).await?;
     budgets.stop_ended(connection).await?;
+    found.approvals.store(connection, batch.now).await?;
     Ok((result, reached))
 }
 
@@ -173,6 +175,7 @@ struct Found {
     candidates: Vec<Candidates>,
     writes: ClaimWrites,
     budgets: Budgets,
+    approvals: ApprovalChanges,
 }
 
 impl Found {
@@ -206,6 +209,7 @@ impl Found {
             writes: ClaimWrites::new(),
             recipients: Recipients::lock(connection, batch).await?,
             budgets: Budgets::read(connection, batch, &campaigns).await?,
+            approvals: ApprovalChanges::default(),
         };
         let own = limits::own_rates(batch, &campaigns, &declared);
         let (mut candidates, none) = (Vec::new(), OwnRates::default());
@@ -214,7 +218,7 @@ impl Found {
         for (claim, estimate) in batch.claims.iter().zip(&mut estimates) {
             candidates.push(search.run(connection, claim, estimate).await?);
         }
-        let (writes, mut budgets) = (search.writes, search.budgets);
+        let (writes, mut budgets, approvals) = (search.writes, search.budgets, search.approvals);
         let lanes = candidates.iter().flat_map(|found| &found.of_lanes);
         let items = lanes.flat_map(|lane| &lane.items);
         budgets.read_earlier(connection, items).await?;
@@ -225,6 +229,7 @@ impl Found {
             candidates,
             writes,
             budgets,
+            approvals,
         }))
     }
 }
@@ -263,7 +268,14 @@ async fn campaigns(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
-    type Row = (i64, CampaignStatus, String, Option<String>, String);
+    type Row = (
+        i64,
+        CampaignStatus,
+        String,
+        Option<String>,
+        String,
+        ApprovalColumns,
+    );
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
         ids.extend(claim.lanes().map(|(lane, _)| lane.campaign_id));
@@ -286,17 +298,19 @@ async fn campaigns(
                 campaign::rate,
                 campaign::provider,
                 campaign::budget,
+                ApprovalColumns::as_select(),
             ))
         )
         .load(conn))?;
         rows.extend(found);
     }
-    let of = |(id, status, rate, provider, budget): Row| {
+    let of = |(id, status, rate, provider, budget, approval): Row| {
         let campaign = ClaimedCampaign {
             status,
             provider,
             limits: rate.parse(),
             budget: Budget::stored(&budget),
+            approval: Approval::from(approval),
         };
         (id, campaign)
     };

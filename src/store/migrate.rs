@@ -37,6 +37,7 @@ macro_rules! migrations {
             ("0015", sql!("0015_failover.sql")),
             ("0016", sql!("0016_dead.sql")),
             ("0017", sql!("0017_budgets.sql")),
+            ("0018", sql!("0018_approval.sql")),
         ];
         MIGRATIONS
     }};

@@ -2,6 +2,7 @@
 //! and MariaDB; `connection/` has what differs between them.
 
 mod activity;
+mod approvals;
 mod attempts;
 mod audit;
 mod awaiting;
@@ -55,6 +56,7 @@ use connection::{
 };
 
 pub use crate::queue::dedupe::Decision;
+pub use approvals::{Approval, ApprovalResult, ApprovalState, ApprovalSubject};
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::{AuditEntry, Audited};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};

@@ -14,6 +14,10 @@ diesel::table! {
         created_at -> BigInt,
         send_window -> Text,
         budget -> Text,
+        approval -> Integer,
+        approved_id -> BigInt,
+        approved_at -> BigInt,
+        wanted_by -> Text,
     }
 }
 

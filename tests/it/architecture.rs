@@ -46,7 +46,15 @@ const DIRECTIONS: [(&str, &[&str]); 38] = [
     (
         "config",
         &[
-            "import", "logging", "metrics", "provider", "queue", "receipts", "sender", "serve",
+            "import",
+            "logging",
+            "metrics",
+            "operations",
+            "provider",
+            "queue",
+            "receipts",
+            "sender",
+            "serve",
             "store",
         ],
     ),
@@ -494,6 +502,7 @@ fn every_setting_has_a_default() {
     let owners = [
         ("database", "src/store/mod.rs", "Config"),
         ("limits", "src/config/mod.rs", "LimitsConfig"),
+        ("approval", "src/operations/approval.rs", "ApprovalRules"),
         ("sender", "src/sender/mod.rs", "Config"),
         ("retry", "src/queue/retry.rs", "Config"),
         ("circuit_breaker", "src/sender/breaker.rs", "Config"),

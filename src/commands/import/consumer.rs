@@ -151,6 +151,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         budget: None,
         schedule: first_schedule,
         summary,
+        waits: None,
     };
     let has_rejects_on_stdout = list.has_rejects_on_stdout();
     output::print(context, &store, &[imported], has_rejects_on_stdout).await?;

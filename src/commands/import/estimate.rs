@@ -6,16 +6,11 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::PreparedLists;
-use super::output::{self, ListEstimate};
+use super::output::{self, list_text};
 use crate::exit::Exit;
-use crate::import::{Estimate, Plan, ProviderRequirements, SeenKeys};
-use crate::operations::{Imported, local_now};
-use crate::rate::Rate;
-use crate::store::Campaign;
+use crate::import::{Plan, SeenKeys};
+use crate::operations::ListEstimate;
 use crate::text::messages;
-
-/// How many messages and rejected rows are shown.
-pub(in crate::commands) const SAMPLES: usize = 5;
 
 impl PreparedLists<'_> {
     /// Prints what an import would do.
@@ -33,7 +28,7 @@ impl PreparedLists<'_> {
         }
         for estimate in &estimates {
             if !context.is_json() {
-                context.console.print(&estimate.text())?;
+                context.console.print(&list_text(estimate))?;
             }
             estimate.list.warn(&context.console);
         }
@@ -56,7 +51,7 @@ impl PreparedLists<'_> {
             return Ok(true);
         }
         for estimate in &estimates {
-            console.status(estimate.text().trim_end());
+            console.status(list_text(estimate).trim_end());
             estimate.list.warn(console);
         }
         let is_confirmed = console.confirm(&format!("send {}?", messages(total)));
@@ -78,64 +73,9 @@ impl PreparedLists<'_> {
     }
 
     async fn estimate(&self, plan: &Plan, seen: &mut SeenKeys) -> anyhow::Result<ListEstimate> {
-        let (options, store) = (&self.options, self.store.as_ref());
-        let name = options.campaign_of(plan);
-        let campaign = match store {
-            Some(store) => store.campaign(name).await?,
-            None => None,
-        };
-        let campaign = campaign.as_ref();
-        let now = local_now();
-        let schedule = options.schedule(now)?;
-        let window = options.window_in(campaign)?;
-        let starts_at = schedule.due_at.unwrap_or(now);
-        let open_for = schedule.expires_at.map(|until| match &window {
-            Some(window) => window.open_between(starts_at, until),
-            None => until.since(starts_at),
-        });
-        let prices = options.prices(plan, campaign);
-        let currency = prices.currency();
-        let price = |phone: &str| prices.of(phone);
-        let known = store.map(|store| (store, campaign));
         let progress = self.context.console.progress(None, "checking");
-        let preview = plan
-            .preview(seen, SAMPLES, known, &price, |rows| progress.set(rows))
-            .await?;
-        let requirements = options.requirements(campaign)?;
-        Ok(ListEstimate {
-            interpretation: plan.interpretation(),
-            rejects: preview.rejects,
-            saved: preview.saved,
-            estimate: Estimate {
-                messages: preview.summary.accepted,
-                stats: preview.stats,
-                currency: currency.clone(),
-                budget: options.budget_in(campaign),
-                route: plan.route(),
-                limits: limits(requirements, campaign),
-                open_for,
-                window,
-                starts_at,
-            },
-            list: Imported {
-                file: plan.file().to_owned(),
-                campaign: name.to_owned(),
-                currency,
-                budget: options.budget_in(campaign),
-                schedule,
-                summary: preview.summary,
-                rejects_command: String::new(),
-            },
-        })
+        let store = self.store.as_ref();
+        let rows = |rows| progress.set(rows);
+        Ok(self.options.estimate(plan, seen, store, rows).await?)
     }
-}
-
-/// The limits of the provider and of the campaign.
-pub(in crate::commands) fn limits(
-    provider: Option<ProviderRequirements>,
-    campaign: Option<&Campaign>,
-) -> Vec<Rate> {
-    let of_provider = provider.map(|needed| needed.rates.0).unwrap_or_default();
-    let of_campaign = campaign.iter().flat_map(|campaign| campaign.rate.0.clone());
-    of_provider.into_iter().chain(of_campaign).collect()
 }

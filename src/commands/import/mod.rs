@@ -14,10 +14,7 @@ use crate::operations::{Imported, ListOptions};
 use crate::store::{Access, Store, StoreErrorKind};
 
 pub(super) use self::args::{FileFormat, List, NumberFlags};
-pub(super) use self::estimate::{SAMPLES, limits};
-pub(super) use self::output::{
-    print_interpretation, warn_of_rows, write_estimate, write_row, write_schedule,
-};
+pub(super) use self::output::{print_interpretation, queue_text, warn_of_rows};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -35,6 +35,7 @@ use crate::store::{Access, Campaign, CampaignStatus, Store, StoreError};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;
 
+pub(super) use self::confirm::describe;
 pub(super) use self::metrics_file::MetricsFile;
 pub(super) use self::progress::Aborted;
 
@@ -349,7 +350,8 @@ impl SendRun {
     pub(super) fn exit(&self) -> Exit {
         let totals: Totals = self.campaigns.iter().map(|summary| summary.totals).sum();
         let is_halted = |summary: &CampaignSummary| {
-            matches!(summary.state, "paused" | "stopped") && summary.totals.queued > 0
+            matches!(summary.state, "paused" | "stopped" | "unapproved")
+                && summary.totals.queued > 0
         };
         let delivery = totals
             .delivery
@@ -453,13 +455,19 @@ impl SendRun {
 
     /// How to continue with a campaign that stopped.
     fn next_command(&self, campaign: &str) -> String {
-        let is_paused =
-            |summary: &CampaignSummary| summary.campaign == campaign && summary.state == "paused";
-        if self.campaigns.iter().any(is_paused) {
-            let word = shell_word(campaign);
-            format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
-        } else {
-            "nothing was lost; fix the cause, then `smsq send` again".to_owned()
+        let mut campaigns = self.campaigns.iter();
+        let summary = campaigns.find(|summary| summary.campaign == campaign);
+        let word = shell_word(campaign);
+        match summary.map(|summary| summary.state) {
+            Some("paused") => {
+                format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
+            }
+            Some("unapproved") => {
+                format!(
+                    "another person looks at it with `smsq approve --campaign {word}`, then `smsq send`"
+                )
+            }
+            _ => "nothing was lost; fix the cause, then `smsq send` again".to_owned(),
         }
     }
 }
@@ -578,7 +586,7 @@ async fn sender(
         let has_work = totals.queued + totals.sending > 0;
         let is_held = matches!(
             campaign.state,
-            CampaignStatus::Paused | CampaignStatus::Cancelled
+            CampaignStatus::Paused | CampaignStatus::Cancelled | CampaignStatus::Unapproved
         );
         if has_work && !is_held {
             let name = campaign.provider.as_deref();

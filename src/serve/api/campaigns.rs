@@ -8,14 +8,17 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::operations::{Actor, CampaignAction, change_settings, change_state, limit};
+use crate::operations::{
+    Actor, CampaignAction, approve, change_settings, change_state, limit, reject,
+};
 use crate::report::CampaignSummary;
 use crate::serve::downloads::{READ_TIMEOUT, report_csv};
 use crate::serve::guard::{MAX_BODY, Path, Program, Query, WholeBody};
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::{MAX_DOWNLOADS, ServerState};
 use crate::serve::tokens::Permission;
-use crate::store::{CampaignChange, WindowChange};
+use crate::store::{CampaignChange, CampaignStatus, WindowChange};
+use crate::text::printable_line;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CountedCampaigns {
@@ -59,12 +62,36 @@ pub(super) struct CampaignDetails {
     provider: Option<String>,
     from: Option<String>,
     window: Option<String>,
+    /// What waits for approval
+    approval: Option<ApprovalDetails>,
+}
+
+/// Messages that another person has to approve.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Approval)]
+struct ApprovalDetails {
+    /// Differs where the campaign has other messages or settings
+    fingerprint: String,
+    messages: u64,
+    /// Who added messages or changed settings: they cannot approve them
+    wanted_by: Vec<String>,
 }
 
 impl CampaignDetails {
     async fn read(shared: &ServerState, name: &str) -> Result<Json<Self>, Problem> {
         let campaign = shared.campaign(name).await?;
+        let approval = if campaign.state == CampaignStatus::Unapproved {
+            let subject = shared.store.approval_subject(campaign.id).await?;
+            Some(ApprovalDetails {
+                fingerprint: subject.fingerprint,
+                messages: subject.messages,
+                wanted_by: campaign.approval.wanted_by.iter().cloned().collect(),
+            })
+        } else {
+            None
+        };
         Ok(Json(Self {
+            approval,
             summary: CampaignSummary {
                 // It is a setting here.
                 window: None,
@@ -113,6 +140,10 @@ struct CampaignPatch {
     paused: Option<bool>,
     /// Such as `09:00-20:00 mon-fri Europe/Berlin`; empty: at any time
     window: Option<String>,
+    /// The `fingerprint` of what is approved
+    approve: Option<String>,
+    /// Why it is not approved
+    reject: Option<String>,
 }
 
 impl CampaignPatch {
@@ -190,6 +221,13 @@ pub(super) async fn change_campaign(
     let mut campaign = shared.campaign(&name).await?;
     let change = patch.change()?;
     let actor = Actor::of_token(&program.0.name);
+    if let Some(fingerprint) = &patch.approve {
+        approve(&shared.store, &campaign, fingerprint, &actor).await?;
+    }
+    if let Some(reason) = &patch.reject {
+        let reason = printable_line(reason);
+        reject(&shared.store, &campaign, &reason, &actor).await?;
+    }
     // The state first: a cancelled campaign takes settings when it is resumed.
     if let Some(action) = patch.action() {
         change_state(&shared.store, &campaign, action, &actor).await?;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 
 use crate::operations::{
-    Actor, CampaignAction, OperationError, Permitted, SettledAs, cancel, change_settings,
-    change_state, limit, permit, retry_failed, retry_unknown, settle,
+    Actor, CampaignAction, OperationError, Permitted, SettledAs, approve, cancel, change_settings,
+    change_state, check_approver, limit, permit, reject, retry_failed, retry_unknown, settle,
 };
 use crate::serve::problem::Problem;
 use crate::sms::Class;
@@ -19,6 +19,8 @@ use crate::text::{messages, printable_line};
 /// A change of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
+    Approve,
+    Reject,
     Pause,
     Resume,
     Rate,
@@ -58,7 +60,9 @@ impl ActionError {
 }
 
 impl Action {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
+        Self::Approve,
+        Self::Reject,
         Self::Pause,
         Self::Resume,
         Self::Rate,
@@ -72,6 +76,8 @@ impl Action {
     /// The last part of its address.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
+            Self::Approve => "approve",
+            Self::Reject => "reject",
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Rate => "rate",
@@ -92,6 +98,8 @@ impl Action {
 
     pub(super) const fn label(self) -> &'static str {
         match self {
+            Self::Approve => "Approve",
+            Self::Reject => "Reject",
             Self::Pause => "Pause",
             Self::Resume => "Resume",
             Self::Rate => "Change the limit",
@@ -114,8 +122,10 @@ impl Action {
     }
 
     /// What it does with the campaign, for all doors alike.
-    pub(super) const fn operation(self) -> CampaignAction {
+    const fn operation(self) -> CampaignAction {
         match self {
+            Self::Approve => CampaignAction::Approve,
+            Self::Reject => CampaignAction::Reject,
             Self::Pause => CampaignAction::Pause,
             Self::Resume => CampaignAction::Resume,
             Self::Rate => CampaignAction::Set,
@@ -126,11 +136,19 @@ impl Action {
         }
     }
 
+    /// Fails if `who` cannot do it with the campaign now.
+    pub(super) fn check(self, campaign: &Campaign, who: &str) -> Result<(), OperationError> {
+        match self {
+            Self::Approve | Self::Reject => check_approver(campaign, &Actor::of_token(who)),
+            _ => self.operation().check(campaign),
+        }
+    }
+
     /// The changes that are possible, and would do something.
     pub(super) fn possible(campaign: &Campaign, totals: &Totals) -> Vec<Self> {
         let fits = |action: &Self| {
             let has_messages = match action {
-                Self::Pause | Self::Resume | Self::Rate => true,
+                Self::Approve | Self::Reject | Self::Pause | Self::Resume | Self::Rate => true,
                 Self::Retry => totals.failed > 0,
                 Self::RetryUnknown | Self::SettleSent | Self::SettleFailed => totals.unknown > 0,
                 Self::Cancel => totals.queued > 0,
@@ -140,8 +158,20 @@ impl Action {
         Self::ALL.into_iter().filter(fits).collect()
     }
 
-    /// The messages that the question names, if it is about those that there are now.
+    /// The messages that the question names, if it is about those that there are now, as a text without blanks.
     pub(super) async fn named(
+        self,
+        store: &Store,
+        campaign: &Campaign,
+    ) -> Result<Option<String>, StoreError> {
+        if self == Self::Approve {
+            return Ok(Some(store.approval_subject(campaign.id).await?.fingerprint));
+        }
+        let counted = self.counted(store, campaign).await?;
+        Ok(counted.map(|named| format!("{}-{}", named.count, named.newest)))
+    }
+
+    async fn counted(
         self,
         store: &Store,
         campaign: &Campaign,
@@ -151,7 +181,12 @@ impl Action {
             Self::RetryUnknown | Self::SettleSent | Self::SettleFailed => {
                 Some(store.named_unknown(campaign.id).await?)
             }
-            Self::Pause | Self::Resume | Self::Rate | Self::Cancel => None,
+            Self::Approve
+            | Self::Reject
+            | Self::Pause
+            | Self::Resume
+            | Self::Rate
+            | Self::Cancel => None,
         })
     }
 
@@ -162,7 +197,7 @@ impl Action {
         campaign: &Campaign,
         given: &BTreeMap<String, String>,
     ) -> Result<(), ActionError> {
-        let Some(present) = self.named(store, campaign).await? else {
+        let Some(present) = self.counted(store, campaign).await? else {
             return Ok(());
         };
         let parse = |text: &String| {
@@ -194,6 +229,10 @@ impl Action {
             messages(totals.unknown),
         );
         match self {
+            Self::Approve => {
+                format!("Approve `{name}`? Running workers will send its {queued}.")
+            }
+            Self::Reject => format!("Reject `{name}`? Its {queued} continue to wait."),
             Self::Pause => format!("Pause `{name}`? Its {queued} stay queued until it is resumed."),
             Self::Resume if campaign.state == CampaignStatus::Cancelled => format!(
                 "Resume `{name}`, which was cancelled? It accepts new messages again. Its {} stay cancelled.",
@@ -263,6 +302,12 @@ impl Action {
                     field("code", "Only this code of the provider"),
                 ]
             }
+            Self::Reject => vec![Field {
+                name: "reason",
+                label: "What has to be changed".to_owned(),
+                value: given("reason").unwrap_or_default(),
+                is_required: true,
+            }],
             Self::Cancel => vec![Field {
                 name: "name",
                 label: format!("Enter `{}` to confirm", campaign.name),
@@ -281,12 +326,21 @@ impl Action {
         given: &BTreeMap<String, String>,
         who: &str,
     ) -> Result<String, ActionError> {
-        self.operation().check(campaign)?;
+        self.check(campaign, who)?;
         self.check_named(store, campaign, given).await?;
         let actor = Actor::of_token(who);
         let name = &campaign.name;
         let text = |key: &str| given.get(key).map_or("", |text| text.trim());
         Ok(match self {
+            Self::Approve => {
+                approve(store, campaign, text("named"), &actor).await?;
+                format!("Approved `{name}`. Running workers send it within seconds.")
+            }
+            Self::Reject => {
+                let reason = printable_line(text("reason"));
+                reject(store, campaign, &reason, &actor).await?;
+                format!("Rejected `{name}`. Its messages continue to wait.")
+            }
             Self::Pause => {
                 change_state(store, campaign, self.operation(), &actor).await?;
                 format!("Paused `{name}`. Running workers stop within seconds.")

@@ -11,19 +11,27 @@ use serde::Serialize;
 
 use super::action::{Action, ActionError, Field};
 use super::render::{MessagePage, View, path_of, problem_page, render};
+use crate::import::Sample;
+use crate::operations::{alphabet, estimate_queue};
 use crate::serve::guard::{Form, Path, Query, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
+use crate::store::Campaign;
 
 /// How long a page waits for a change before it says that the change continues; shorter than a request may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How many messages of a campaign are read for the question whether to approve it.
+const MOST_READ: u64 = 20_000;
 
 /// The question before a change.
 #[derive(Default, Serialize)]
 pub(super) struct ConfirmPage<'a> {
     /// The messages that it is about.
     named: Option<String>,
+    /// What is approved.
+    estimate: Option<EstimateView>,
     action: &'static str,
     label: &'static str,
     is_dangerous: bool,
@@ -36,6 +44,42 @@ pub(super) struct ConfirmPage<'a> {
 
 impl View for ConfirmPage<'_> {
     const TEMPLATE: &'static str = "confirm.html";
+}
+
+/// What sending a campaign would be like.
+#[derive(Serialize)]
+struct EstimateView {
+    rows: Vec<(&'static str, String)>,
+    samples: Vec<SampleView>,
+    wanted_by: Vec<String>,
+}
+
+/// A message as its recipient would see it.
+#[derive(Serialize)]
+struct SampleView {
+    phone: String,
+    content: String,
+    size: String,
+}
+
+impl EstimateView {
+    async fn of(shared: &ServerState, campaign: &Campaign, count: u64) -> Result<Self, Problem> {
+        let region = (None, shared.default_region);
+        let of = (&shared.store, campaign);
+        let estimate =
+            estimate_queue(&shared.lists, of, (count, MOST_READ), region, |_, _| ()).await?;
+        let sample = |(_, sample): (Option<&str>, &Sample)| SampleView {
+            phone: sample.phone.clone(),
+            content: sample.content.clone(),
+            size: format!("{} × {}", sample.segments.count, alphabet(sample)),
+        };
+        let samples = estimate.estimate.labelled_samples().into_iter();
+        Ok(Self {
+            samples: samples.map(sample).collect(),
+            rows: estimate.rows.0,
+            wanted_by: campaign.approval.wanted_by.iter().cloned().collect(),
+        })
+    }
 }
 
 /// Asks whether to make a change.
@@ -62,11 +106,17 @@ async fn question(
     visitor.0.need(Permission::Operate)?;
     let action = Action::of(action)?;
     let campaign = shared.campaign(name).await?;
-    action.operation().check(&campaign)?;
+    action.check(&campaign, &visitor.0.name)?;
     let totals = shared.store.report().totals(Some(campaign.id)).await?;
+    // Before the estimate: what is added meanwhile was not looked at.
     let named = action.named(&shared.store, &campaign).await?;
+    let estimate = match action {
+        Action::Approve => Some(EstimateView::of(shared, &campaign, totals.queued).await?),
+        _ => None,
+    };
     let page = ConfirmPage {
-        named: named.map(|named| format!("{}-{}", named.count, named.newest)),
+        named,
+        estimate,
         action: action.as_str(),
         label: action.label(),
         is_dangerous: action.is_dangerous(),
