@@ -271,6 +271,7 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             expires: None,
             window: WindowRequest::default(),
             budget: None,
+            rate: None,
             posted_by: None,
             may_change: false,
             settings: context.list_settings(),

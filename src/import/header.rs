@@ -114,6 +114,31 @@ impl Header {
         })
     }
 
+    /// The names of the phone columns.
+    pub(super) fn phones(&self) -> Vec<String> {
+        let columns = self.columns.phones.iter();
+        columns
+            .map(|&column| self.columns.names[column].clone())
+            .collect()
+    }
+
+    /// The names of the columns and the first rows of a list, also if no header was found that can be used.
+    pub(super) fn first_rows(
+        list: &ListFile,
+        found: Option<&Self>,
+        roles: &[(String, String)],
+    ) -> Result<(Vec<String>, Vec<Vec<String>>), ImportError> {
+        let rows = sample(list)?;
+        let (names, skipped) = if let Some(header) = found {
+            (header.columns.names.clone(), header.skipped)
+        } else {
+            let place = find_header(&rows, roles);
+            (rows[place].cells.clone(), place + 1)
+        };
+        let rows = rows.into_iter().skip(skipped).map(|row| row.cells);
+        Ok((names, rows.collect()))
+    }
+
     /// Describes how the list is read; `text` says where the texts come from.
     pub(super) fn interpretation(&self, list: &ListFile, text: String) -> Interpretation {
         let ListColumns { names, phones, .. } = &self.columns;

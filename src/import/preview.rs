@@ -36,13 +36,13 @@ impl Default for SeenKeys {
 }
 
 impl Plan {
-    /// Reads the whole file and keeps the first `max_samples` messages and rejected rows. `seen` has the
-    /// keys of other files for the same campaign; `known` is the database and the campaign, if they exist.
+    /// Reads the whole file and keeps the first `max_samples` messages and rejected rows; `keep_rejects`: also a file
+    /// with all rejected rows. `seen` has the keys of other files for the same campaign; `known` is the database and the campaign, if they exist.
     /// `progress` gets the number of rows.
     pub async fn preview(
         &self,
         seen: &mut SeenKeys,
-        max_samples: usize,
+        (max_samples, keep_rejects): (usize, bool),
         known: Option<(&Store, Option<&Campaign>)>,
         price: PriceOf<'_>,
         mut progress: impl FnMut(u64),
@@ -56,7 +56,8 @@ impl Plan {
             stats: MessageStats::new(max_samples).with_route(self.route()),
             ..Preview::default()
         };
-        pipeline::stream::<_, ImportError>(self.task(&unique, false)?, async |mut parsed| {
+        let task = self.task(&unique, keep_rejects)?;
+        let rejects = pipeline::stream::<_, ImportError>(task, async |mut parsed| {
             let decisions = match known {
                 Some((store, campaign)) => {
                     // No campaign has the id 0.
@@ -124,6 +125,10 @@ impl Plan {
         preview.rejects.sort_by_key(|(line, _)| *line);
         preview.summary.segments = preview.stats.segments;
         preview.summary.cost = preview.stats.cost;
+        preview.summary.rejects_file = match rejects {
+            Some(rejects) => rejects.finish()?,
+            None => None,
+        };
         Ok(preview)
     }
 }

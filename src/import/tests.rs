@@ -125,7 +125,13 @@ async fn preview_matches_the_import_and_writes_nothing() {
     let plan = Plan::prepare(fixture.options("list.csv", LIST)).expect("a plan");
     let known = Some((&fixture.store, Some(&fixture.campaign)));
     let preview = plan
-        .preview(&mut SeenKeys::default(), 1, known, &|_| None, |_| {})
+        .preview(
+            &mut SeenKeys::default(),
+            (1, false),
+            known,
+            &|_| None,
+            |_| {},
+        )
         .await
         .expect("previews");
     assert_eq!(
@@ -145,7 +151,13 @@ async fn preview_matches_the_import_and_writes_nothing() {
     let summary = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(summary.segments, preview.stats.segments);
     let after = plan
-        .preview(&mut SeenKeys::default(), 1, known, &|_| None, |_| {})
+        .preview(
+            &mut SeenKeys::default(),
+            (1, false),
+            known,
+            &|_| None,
+            |_| {},
+        )
         .await
         .expect("previews");
     assert_eq!((after.summary.accepted, after.summary.duplicates), (0, 3));
@@ -224,9 +236,15 @@ async fn long_texts_make_smaller_batches() {
     let plan = Plan::prepare(options).expect("a plan");
     let mut batches = 0;
     let preview = plan
-        .preview(&mut SeenKeys::default(), 1, None, &|_| None, |_| {
-            batches += 1;
-        })
+        .preview(
+            &mut SeenKeys::default(),
+            (1, false),
+            None,
+            &|_| None,
+            |_| {
+                batches += 1;
+            },
+        )
         .await;
     assert_eq!(preview.expect("previews").summary.accepted, 3_000);
     assert_eq!(batches, 2);
@@ -273,7 +291,13 @@ async fn unusual_files_are_read_or_refused() {
         let found = match plan {
             Ok(plan) => {
                 let preview = plan
-                    .preview(&mut SeenKeys::default(), 9, None, &|_| None, |_| {})
+                    .preview(
+                        &mut SeenKeys::default(),
+                        (9, false),
+                        None,
+                        &|_| None,
+                        |_| {},
+                    )
                     .await
                     .expect("previews");
                 Ok((

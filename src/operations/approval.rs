@@ -54,6 +54,24 @@ impl ApprovalRules {
     }
 }
 
+/// Why a list would have to be approved after its import.
+pub(super) async fn expected(
+    options: &ListOptions,
+    known: Option<(&Store, &Campaign)>,
+    (summary, currency): (&Summary, Option<&str>),
+) -> Result<Option<String>, OperationError> {
+    let rules = &options.settings.approval;
+    let (mut total, mut was_needed) = (summary.accepted, false);
+    if let Some((store, campaign)) = known {
+        was_needed = campaign.approval.state != ApprovalState::NotNeeded;
+        if rules.is_any() {
+            total += store.report().totals(Some(campaign.id)).await?.imported;
+        }
+    }
+    let again = || was_needed.then(|| format!("{} are added", messages(summary.accepted)));
+    Ok(rules.reason(total, summary, currency).or_else(again))
+}
+
 /// Lets a campaign wait for approval before messages are added to it.
 pub(super) async fn begin(
     options: &ListOptions,
@@ -133,7 +151,7 @@ pub async fn approve(
     let verb = CampaignAction::Approve.as_str();
     let entry = actor.entry(store, verb, Some(name), detail).await?;
     let result = store.approve(campaign.id, fingerprint, &entry).await?;
-    Ok(check(result, campaign)?)
+    Ok(check(&result, campaign)?)
 }
 
 /// Says why the messages of a campaign are not approved: they continue to wait.
@@ -159,10 +177,10 @@ pub async fn reject(
         )
         .await?;
     let result = store.reject(campaign.id, &reason, &entry).await?;
-    Ok(check(result, campaign)?)
+    Ok(check(&result, campaign)?)
 }
 
-fn check(result: ApprovalResult, campaign: &Campaign) -> Result<(), Refused> {
+fn check(result: &ApprovalResult, campaign: &Campaign) -> Result<(), Refused> {
     let campaign = campaign.name.clone();
     match result {
         ApprovalResult::Done => Ok(()),

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
 
+use super::approval;
 use super::lists::local_now;
 use super::{Imported, ListOptions, ListPrices, ListSettings, OperationError};
 use crate::budget::Budget;
@@ -22,7 +23,7 @@ use crate::sms::NewSms;
 use crate::store::report::Queued;
 use crate::store::{Campaign, Store};
 use crate::text::segments::{self, Alphabet};
-use crate::text::{counted, duration, is_printable, messages, smart};
+use crate::text::{Hinted, counted, duration, is_printable, messages, smart};
 use crate::window::local_and_utc;
 
 /// How many messages and rejected rows are shown.
@@ -39,17 +40,21 @@ pub struct ListEstimate {
     pub rejects: Vec<(u64, Rejection)>,
     /// What messages to numbers that do not exist would cost.
     pub saved: EstimatedCost,
+    /// Why a second person would have to approve it.
+    pub approval: Option<String>,
     pub estimate: Estimate,
 }
 
 impl ListOptions {
-    /// Reads a list as an import would, without writing. `seen` has the keys of other lists for the same campaign;
-    /// `store` is the database, if it exists; `progress` gets the number of rows.
+    /// Reads a list as an import would, without writing to the database; with `keep_rejects` it writes the file with the
+    /// rejected rows. `seen` has the keys of other lists for the same campaign; `store` is the database, if it exists;
+    /// `progress` gets the number of rows.
     pub async fn estimate(
         &self,
         plan: &Plan,
         seen: &mut SeenKeys,
         store: Option<&Store>,
+        keep_rejects: bool,
         progress: impl FnMut(u64),
     ) -> Result<ListEstimate, OperationError> {
         let name = self.campaign_of(plan);
@@ -70,8 +75,12 @@ impl ListOptions {
         let currency = prices.currency();
         let price = |phone: &str| prices.of(phone);
         let known = store.map(|store| (store, campaign));
-        let preview = plan.preview(seen, SAMPLES, known, &price, progress).await?;
+        let samples = (SAMPLES, keep_rejects);
+        let preview = plan.preview(seen, samples, known, &price, progress).await?;
+        let known = store.zip(campaign);
+        let counted = (&preview.summary, currency.as_deref());
         Ok(ListEstimate {
+            approval: approval::expected(self, known, counted).await?,
             interpretation: plan.interpretation(),
             rejects: preview.rejects,
             saved: preview.saved,
@@ -81,7 +90,7 @@ impl ListOptions {
                 currency: currency.clone(),
                 budget: self.budget_in(campaign),
                 route: plan.route(),
-                limits: limits(self.requirements(campaign)?, campaign),
+                limits: self.limits(campaign)?,
                 open_for,
                 window,
                 starts_at,
@@ -100,6 +109,15 @@ impl ListOptions {
     }
 }
 
+impl ListOptions {
+    /// The limits of the provider, and of the campaign after the import.
+    fn limits(&self, campaign: Option<&Campaign>) -> Result<Vec<Rate>, Hinted> {
+        let of_campaign = campaign.map(|campaign| &campaign.rate);
+        let rates = self.rate.as_ref().or(of_campaign);
+        Ok(limits(self.requirements(campaign)?, rates))
+    }
+}
+
 impl ListEstimate {
     pub fn rows(&self) -> EstimateRows {
         let (list, mut rows) = (&self.list, EstimateRows::default());
@@ -110,6 +128,10 @@ impl ListEstimate {
         rows.add_skipped(list.summary.dead(), self.saved, list.currency.as_deref());
         rows.add_schedule(list.schedule);
         rows.add_estimate(&self.estimate);
+        if let Some(reason) = &self.approval {
+            let value = format!("a second person has to approve it: {reason}");
+            rows.add("approval", value);
+        }
         rows
     }
 
@@ -141,6 +163,7 @@ impl ListEstimate {
             "list": self.interpretation.format,
             "phone": self.interpretation.phone,
             "text": self.interpretation.text,
+            "needs_approval": self.approval,
         });
         if let (Value::Object(object), Value::Object(added)) = (&mut object, added) {
             object.extend(added);
@@ -237,7 +260,7 @@ pub async fn estimate_queue(
     if read < count {
         rows.add("estimated", format!("from the first {}", HumanCount(read)));
     }
-    let mut limits = limits(requirements, Some(campaign));
+    let mut limits = limits(requirements, Some(&campaign.rate));
     limits.extend(rate.iter().flat_map(|rates| rates.0.clone()));
     let estimate = Estimate {
         messages: count - suppressed,
@@ -270,9 +293,9 @@ fn message(queued: Queued, region: Option<Region>) -> NewSms {
 }
 
 /// The limits of the provider and of the campaign.
-fn limits(provider: Option<ProviderRequirements>, campaign: Option<&Campaign>) -> Vec<Rate> {
+fn limits(provider: Option<ProviderRequirements>, campaign: Option<&Rates>) -> Vec<Rate> {
     let of_provider = provider.map(|needed| needed.rates.0).unwrap_or_default();
-    let of_campaign = campaign.iter().flat_map(|campaign| campaign.rate.0.clone());
+    let of_campaign = campaign.iter().flat_map(|rates| rates.0.clone());
     of_provider.into_iter().chain(of_campaign).collect()
 }
 
@@ -442,8 +465,10 @@ fn describe(route: &Route) -> String {
                 _ => format!("`{name}` at {}", member.rates),
             }
         };
-        let members: Vec<String> = route.members().iter().map(limited).collect();
-        return members.join(" and ");
+        let lacking: BTreeSet<&str> = route.lacking().map(|(provider, _)| provider).collect();
+        let sends = |member: &&RouteMember| !lacking.contains(member.pool.provider());
+        let members = route.members().iter().filter(sends).map(limited);
+        return members.collect::<Vec<_>>().join(" and ");
     }
     let rates: BTreeSet<String> = route
         .senders()

@@ -18,6 +18,7 @@ use crate::import::{
     Summary, Target, When,
 };
 use crate::prices::Prices;
+use crate::rate::Rates;
 use crate::route::{Division, Route};
 use crate::sms::Timestamp;
 use crate::store::{
@@ -67,6 +68,8 @@ pub struct ListOptions {
     pub window: WindowRequest,
     /// `None`: that of the campaign.
     pub budget: Option<Budget>,
+    /// The limit of the campaign; `None`: that which it has.
+    pub rate: Option<Rates>,
     /// The name of the token with which the list was uploaded.
     pub posted_by: Option<String>,
     /// The list may replace failed messages.
@@ -388,7 +391,7 @@ impl ListOptions {
         };
         for plan in plans {
             let mut seen = SeenKeys::default();
-            let preview = plan.preview(&mut seen, 0, None, &|_| None, &progress);
+            let preview = plan.preview(&mut seen, (0, false), None, &|_| None, &progress);
             let summary = preview.await?.summary;
             if !limit.allows(summary.rejected, summary.rows) {
                 let (file, rejected, rows) = (plan.file(), summary.rejected, summary.rows);
@@ -455,6 +458,7 @@ impl ListOptions {
             unique_by: Some(unique.clone()),
             window: window.clone().applied_to(None),
             budget: self.budget.clone(),
+            rate: self.rate.clone().unwrap_or_default(),
             ..NewCampaign::default()
         };
         let mut campaign = store.open_campaign(&new, store.now().await?).await?;
@@ -494,6 +498,7 @@ impl ListOptions {
                 None => BudgetChange::Keep,
                 Some(budget) => BudgetChange::Set(budget),
             },
+            rate: self.rate.clone().filter(|rate| *rate != campaign.rate),
             ..CampaignChange::default()
         };
         if let BudgetChange::Set(budget) = &change.budget {

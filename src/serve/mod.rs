@@ -42,7 +42,7 @@ use crate::report::PriceTables;
 use crate::store::Store;
 use access::AccessControl;
 use counts::Counts;
-use intake::{Intake, IntakeLimits, Uploads};
+use intake::{Drafts, Intake, IntakeLimits, Uploads};
 use server_metrics::ServerMetrics;
 use state::{ServerState, Turns};
 
@@ -108,9 +108,10 @@ impl Server {
             parts.default_provider.clone(),
         ));
         // Without a limit: a batch of a list may take longer than a request.
-        let lists = parts.lists.settings.clone();
-        let uploads = Uploads::start(parts.uploads, parts.store.clone(), parts.lists);
+        let lists = parts.lists;
+        let uploads = Uploads::start(parts.uploads, parts.store.clone(), lists.clone());
         let uploads = Arc::new(uploads);
+        let drafts = Drafts::new(Arc::clone(&uploads), parts.store.clone(), lists.clone());
         let intake = Intake::new(
             store.clone(),
             parts.dialling,
@@ -129,7 +130,8 @@ impl Server {
             metrics,
             turns: Turns::default(),
             prices: parts.prices,
-            lists,
+            lists: lists.settings,
+            drafts: Arc::new(drafts),
             default_provider: parts.default_provider,
             config,
             store,
@@ -162,6 +164,7 @@ impl Server {
         let tasks = [
             tokio::spawn(shared.until_stopped(Arc::clone(&shared.counts).refresh())),
             tokio::spawn(shared.until_stopped(receipts::apply(Arc::clone(&shared)))),
+            tokio::spawn(shared.until_stopped(Arc::clone(&shared.drafts).prune())),
         ];
         let router = router(Arc::clone(&shared));
         let stop = shared.stop.clone();
@@ -188,6 +191,7 @@ fn router(shared: Arc<ServerState>) -> Router {
         .layer(from_fn(guard::limit_time));
     Router::new()
         .merge(api)
+        .merge(pages::upload_routes())
         .merge(others)
         .fallback(pages::not_found)
         .method_not_allowed_fallback(guard::method_not_allowed)

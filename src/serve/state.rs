@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use super::access::AccessControl;
 use super::config::Config;
 use super::counts::Counts;
-use super::intake::Intake;
+use super::intake::{Drafts, Intake};
 use super::problem::{Problem, unknown_campaign};
 use super::server_metrics::ServerMetrics;
 use crate::operations::ListSettings;
@@ -39,6 +39,7 @@ pub(super) struct ServerState {
     /// What is known of providers and routes for estimates.
     pub(super) lists: ListSettings,
     pub(super) intake: Intake,
+    pub(super) drafts: Arc<Drafts>,
     pub(super) counts: Arc<Counts>,
     pub(super) metrics: Arc<ServerMetrics>,
     pub(super) turns: Turns,

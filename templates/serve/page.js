@@ -29,8 +29,8 @@ async function update() {
   const address = new URL(location.href);
   address.hash = "";
   address.searchParams.set("live", revision);
-  const response = await fetch(address, { redirect: "error" });
-  if (response.status === 401) {
+  const response = await fetch(address, { redirect: "manual" });
+  if (response.status === 401 || response.type === "opaqueredirect") {
     location.reload();
     return;
   }
@@ -42,7 +42,11 @@ async function update() {
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const next = page.getElementById("live");
-  if (!next) throw new Error("not a live page");
+  if (!next) {
+    // What was awaited is done: the page is another one.
+    location.reload();
+    return;
+  }
   unchanged = next.dataset.revision === revision ? unchanged + 1 : 0;
   Idiomorph.morph(live, next, { callbacks });
 }
@@ -58,4 +62,63 @@ async function poll() {
 if (live) {
   setTimeout(poll, 1000);
   document.addEventListener("visibilitychange", () => { unchanged = 0; });
+}
+
+// The text of a new campaign: columns are inserted where the cursor is, and the first messages follow what is typed.
+const text = document.querySelector("#step-text textarea");
+const trial = document.getElementById("trial");
+let trying = 0;
+async function tryText() {
+  const turn = ++trying;
+  const given = new URLSearchParams(new FormData(text.form));
+  given.set("then", "try");
+  const response = await fetch(text.form.action, { method: "POST", body: given, redirect: "error" });
+  const part = await response.text();
+  if (!response.ok || turn !== trying) return;
+  const parsed = new DOMParser().parseFromString(part, "text/html");
+  trial.replaceChildren(...parsed.body.childNodes);
+}
+if (text) {
+  let timer;
+  text.form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => tryText().catch(() => {}), 300);
+  });
+  for (const button of text.form.querySelectorAll("[data-insert]")) {
+    button.addEventListener("click", () => {
+      text.setRangeText(button.dataset.insert, text.selectionStart, text.selectionEnd, "end");
+      text.focus();
+      text.dispatchEvent(new Event("input", { bubbles: true }));
+    });
+  }
+}
+
+// The upload of a large list shows how far it is.
+const upload = document.getElementById("upload");
+if (upload) {
+  upload.addEventListener("submit", (event) => {
+    if (!upload.elements.file.files.length) return;
+    event.preventDefault();
+    const shown = document.getElementById("uploading");
+    const bar = shown.querySelector("progress");
+    const request = new XMLHttpRequest();
+    request.open("POST", upload.action);
+    request.setRequestHeader("Accept", "text/html");
+    request.upload.addEventListener("progress", (sent) => {
+      if (!sent.lengthComputable) return;
+      bar.value = (sent.loaded / sent.total) * 100;
+      shown.querySelector("span").textContent = `${Math.floor(bar.value)} %`;
+    });
+    request.addEventListener("load", () => {
+      if (request.status === 200) {
+        location.assign(request.responseURL);
+        return;
+      }
+      const page = new DOMParser().parseFromString(request.responseText, "text/html");
+      document.getElementById("main").replaceWith(page.getElementById("main"));
+    });
+    request.addEventListener("error", () => upload.submit());
+    shown.hidden = false;
+    request.send(new FormData(upload));
+  });
 }

@@ -192,7 +192,7 @@ fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Result<(), Stri
         let _ = plan.interpretation();
         runtime.block_on(plan.preview(
             &mut SeenKeys::default(),
-            usize::MAX,
+            (usize::MAX, false),
             None,
             &|_| None,
             |_| {},

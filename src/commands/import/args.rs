@@ -164,6 +164,7 @@ impl List {
             expires: self.expires,
             window,
             budget: self.budget.clone(),
+            rate: None,
             posted_by: None,
             may_change: true,
             settings: context.list_settings(),

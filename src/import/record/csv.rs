@@ -50,6 +50,7 @@ pub(super) fn open(
         description: format!("CSV in {}, {fields} between the fields", text.encoding),
         delimiter: Some(format.delimiter),
         sheet: None,
+        sheets: Vec::new(),
         rows: Box::new(move |source| {
             let mut reader = CsvReader::new(source, format);
             reader.skips_line = declared.is_some();

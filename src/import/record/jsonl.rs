@@ -32,6 +32,7 @@ pub(super) fn open(text: &TextFile, _: &[u8], _: Option<u8>) -> Result<RowLayout
         description: format!("JSON lines in {}", text.encoding),
         delimiter: None,
         sheet: None,
+        sheets: Vec::new(),
         rows: Box::new(move |source| Box::new(JsonReader::new(source, &keys))),
     })
 }

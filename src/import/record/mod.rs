@@ -118,6 +118,8 @@ pub(super) struct RowLayout {
     pub(super) delimiter: Option<u8>,
     /// Which sheet of a workbook it is, and what was left out.
     pub(super) sheet: Option<String>,
+    /// The names of all sheets of a workbook.
+    pub(super) sheets: Vec<String>,
     rows: Box<OpenRows>,
 }
 

@@ -84,7 +84,15 @@ failure_from!(XlsxError, XlsError, XlsbError, OdsError);
 
 /// Copies the sheet with this name or number to a file; also returns a note which sheet it is and what was left out.
 pub(super) type CopySheet = fn(&File, Option<&str>) -> Copied;
-type Copied = Result<(File, String), WorkbookError>;
+type Copied = Result<SheetCopy, WorkbookError>;
+
+/// A sheet that was copied.
+pub(super) struct SheetCopy {
+    file: File,
+    note: String,
+    /// The names of all sheets of its workbook.
+    sheets: Vec<String>,
+}
 
 /// Copies a sheet to a temporary file.
 pub(super) fn open(
@@ -95,7 +103,7 @@ pub(super) fn open(
 ) -> Result<(TextFile, RowLayout), ImportError> {
     // calamine can panic on damaged files.
     let copied = catch_unwind(AssertUnwindSafe(|| copy(file, sheet)));
-    let (file, note) = copied
+    let SheetCopy { file, note, sheets } = copied
         .unwrap_or_else(|_| Err(WorkbookError::damaged()))
         .map_err(|error| explain(error, name, sheet))?;
     let text = TextFile {
@@ -109,6 +117,7 @@ pub(super) fn open(
         description: format!("workbook, {note}"),
         delimiter: Some(b','),
         sheet: Some(note),
+        sheets,
         rows: Box::new(|source| Box::new(SheetReader::new(source))),
     };
     Ok((text, layout))
@@ -254,6 +263,7 @@ struct Chosen {
     name: String,
     /// Among all sheets, from 0.
     place: usize,
+    all: Vec<String>,
     /// The other visible sheets, if none was asked for.
     others: Vec<String>,
 }
@@ -278,6 +288,7 @@ fn choose<R: Reader<WorkbookFile>>(book: &R, asked: Option<&str>) -> Result<Chos
     Ok(Chosen {
         name: found.name.clone(),
         place,
+        all: tables().map(|(_, sheet)| sheet.name.clone()).collect(),
         others: match asked {
             Some(_) => Vec::new(),
             None => visible()
@@ -417,7 +428,11 @@ impl SheetWriter {
         let unwritten =
             |error: csv::IntoInnerError<_>| WorkbookError::Other(error.error().to_string());
         let file = self.csv.into_inner().map_err(unwritten)?;
-        Ok((file, chosen.note(self.left_out)))
+        Ok(SheetCopy {
+            file,
+            note: chosen.note(self.left_out),
+            sheets: chosen.all.clone(),
+        })
     }
 }
 

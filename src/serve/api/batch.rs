@@ -14,9 +14,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::PART_TIMEOUT;
 use crate::serve::guard::Program;
-use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
+use crate::serve::intake::{MAX_MESSAGE, NewMessages, PART_TIMEOUT, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;

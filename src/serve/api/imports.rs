@@ -3,41 +3,26 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::multipart::{MultipartError, MultipartRejection};
+use axum::extract::multipart::MultipartRejection;
 use axum::extract::{Multipart, State};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde::Serialize;
-use tokio::io::AsyncWriteExt as _;
 use utoipa::ToSchema;
 
-use super::{PART_TIMEOUT, posted_by};
+use super::posted_by;
 use crate::serve::downloads::rejected_rows;
 use crate::serve::guard::{Path, Program};
 use crate::serve::intake::{
-    ImportField, ImportStatus, MAX_UPLOADS, UploadField, UploadForm, UploadRequest,
+    ImportStatus, MAX_FILE, MAX_UPLOADS, PART_TIMEOUT, UploadField, UploadForm, UploadRequest,
+    cannot_keep,
 };
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 
-/// The largest file that can be uploaded, in bytes.
-const MAX_FILE: u64 = 4 << 30;
-/// After how many bytes of a file the room on the disk is looked at again.
-const ROOM_EVERY: u64 = 16 << 20;
 /// The most bytes of the other fields of an upload.
 const MAX_FIELD: usize = 64 << 10;
-
-/// The next part of a form, within its time.
-async fn in_time<T>(part: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Problem> {
-    tokio::time::timeout(PART_TIMEOUT, part)
-        .await
-        .map_err(|_| {
-            let detail = "the file did not arrive in time";
-            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
-        })?
-        .map_err(|error| Problem::new(error.status(), error.body_text()))
-}
 
 #[derive(Serialize, ToSchema)]
 struct AcceptedUpload {
@@ -72,54 +57,9 @@ pub(super) async fn post_import(
     multipart: Result<Multipart, MultipartRejection>,
 ) -> Result<Response, Problem> {
     program.0.need(Permission::Send)?;
-    let mut multipart = multipart?;
-    let failed = |error: std::io::Error| {
-        tracing::warn!(%error, "an uploaded file cannot be kept");
-        Problem::unavailable("the file cannot be kept on the server")
-    };
     let uploads = &shared.intake.uploads;
-    uploads.check_room()?;
-    let mut fields = Vec::new();
-    let mut file = None;
-    while let Some(mut field) = in_time(multipart.next_field()).await? {
-        let name = field.name().unwrap_or_default().to_owned();
-        if name != "file" {
-            check_field(&name, &program)?;
-            let mut value = Vec::new();
-            while let Some(part) = in_time(field.chunk()).await? {
-                if value.len() + part.len() > MAX_FIELD {
-                    let detail = format!("invalid `{name}`: it is longer than 64 KiB");
-                    return Err(Problem::invalid(detail));
-                }
-                value.extend_from_slice(&part);
-            }
-            let value = String::from_utf8(value)
-                .map_err(|_| Problem::invalid(format!("invalid `{name}`: it is not UTF-8")))?;
-            fields.push(ImportField { name, value });
-            continue;
-        }
-        let name = field.file_name().unwrap_or("list.csv");
-        let uploaded = uploads.create(name).map_err(failed)?;
-        let mut output = tokio::fs::File::create(&uploaded.path)
-            .await
-            .map_err(failed)?;
-        let mut size = 0;
-        while let Some(part) = in_time(field.chunk()).await? {
-            size += part.len() as u64;
-            if size > MAX_FILE {
-                return Err(Problem::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "the file is larger than 4 GiB",
-                ));
-            }
-            if size / ROOM_EVERY != (size - part.len() as u64) / ROOM_EVERY {
-                uploads.check_room()?;
-            }
-            output.write_all(&part).await.map_err(failed)?;
-        }
-        output.flush().await.map_err(failed)?;
-        file = Some(uploaded);
-    }
+    let form = uploads.read_form(multipart?, MAX_FIELD, |name| check_field(name, &program));
+    let (fields, file) = form.await?;
     let Some(file) = file else {
         return Err(Problem::invalid("missing field `file`: the list to import"));
     };
@@ -128,7 +68,9 @@ pub(super) async fn post_import(
         posted_by: program.0.name.clone(),
         may_change: program.0.role.may(Permission::Operate),
     };
-    uploads.check(&request).map_err(Problem::invalid)?;
+    uploads
+        .check(&request)
+        .map_err(|error| Problem::invalid(error.message))?;
     let campaign = request
         .fields
         .iter()
@@ -137,7 +79,10 @@ pub(super) async fn post_import(
     if let Some(campaign) = &campaign {
         shared.intake.check_campaign(campaign.trim()).await?;
     }
-    let id = uploads.accept(file, request).await.map_err(failed)?;
+    let id = uploads
+        .accept(file, request)
+        .await
+        .map_err(|error| cannot_keep(&error))?;
     let detail = format!("uploaded a list as `{id}`");
     // The file is taken, whether or not that can be recorded.
     let recorded = shared

@@ -7,7 +7,6 @@ mod imports;
 mod messages;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn;
@@ -20,9 +19,6 @@ use super::guard::{MAX_BODY, Program, limit_time};
 use super::problem::ProblemBody;
 use super::state::ServerState;
 use super::tokens::Permission;
-
-/// How long the next part of a body may take.
-const PART_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(OpenApi)]
 #[openapi(

@@ -42,7 +42,7 @@ pub(in crate::serve) struct ImportStatus {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ImportState {
+pub(in crate::serve) enum ImportState {
     #[default]
     Running,
     Done,
@@ -65,6 +65,20 @@ impl ImportStatus {
             detail: Some(reason.to_owned()),
             ..Self::default()
         }
+    }
+
+    pub(in crate::serve) const fn state(&self) -> ImportState {
+        self.state
+    }
+
+    /// Why it failed.
+    pub(in crate::serve) fn detail(&self) -> Option<&str> {
+        self.detail.as_deref()
+    }
+
+    /// The campaign of the messages, once it is done.
+    pub(in crate::serve) fn campaign(&self) -> Option<&str> {
+        self.counts.get("campaign")?.as_str()
     }
 
     pub(super) fn read(folder: &Path) -> Option<Self> {

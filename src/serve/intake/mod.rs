@@ -1,9 +1,13 @@
 //! Takes messages and files. A message is answered after its commit.
 
 mod campaigns;
+mod draft_check;
+mod draft_list;
+mod drafts;
 mod import_status;
 mod mapper;
 mod message;
+mod upload_form;
 mod upload_request;
 mod uploads;
 mod writer;
@@ -22,13 +26,17 @@ use mapper::MessageMapper;
 use writer::IntakeWriter;
 
 pub(super) use campaigns::IntakeLimits;
-pub(super) use import_status::ImportStatus;
+pub(super) use draft_check::{DraftCheck, ShownMessage};
+pub(super) use draft_list::DraftList;
+pub(super) use drafts::{Draft, Drafts, MAX_DRAFTS, ReadingState, has_text};
+pub(super) use import_status::{ImportState, ImportStatus};
 #[cfg(feature = "fuzz")]
 pub use mapper::fuzz_posted;
 pub(super) use mapper::{MappedMessage, invalid_phone};
 pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
-pub(super) use upload_request::{ImportField, UploadField, UploadForm, UploadRequest};
-pub(super) use uploads::{MAX_UPLOADS, RejectedRows, Uploads};
+pub(super) use upload_form::{MAX_FILE, PART_TIMEOUT, cannot_keep};
+pub(super) use upload_request::{FieldError, ImportField, UploadField, UploadForm, UploadRequest};
+pub(super) use uploads::{MAX_UPLOADS, PartialUpload, RejectedRows, Uploads};
 pub(super) use writer::NewMessages;
 
 /// What takes messages and files.

@@ -14,7 +14,7 @@ use utoipa::openapi::schema::{
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
-use crate::operations::ListOptions;
+use crate::operations::{ListOptions, limit};
 use crate::phone::Numbers;
 use crate::text::{listed, printable_line};
 
@@ -36,7 +36,8 @@ pub(in crate::serve) enum UploadField {
 
 /// The fields of each kind, except `file`. Other flags of `smsq import` name files, or belong to a terminal.
 const LIST: &str = "campaign text column region international national smart unique at expires delimiter encoding sheet";
-const CHANGE: &str = "provider from window days timezone fallback-timezone max-rejects again";
+const CHANGE: &str =
+    "provider from rate budget window days timezone fallback-timezone max-rejects again";
 
 impl UploadField {
     pub(in crate::serve) fn named(name: &str) -> Option<Self> {
@@ -69,6 +70,8 @@ fn set(options: &mut ListOptions, name: &str, value: &str) -> Result<(), String>
         "sheet" => list.sheet = Some(value.to_owned()),
         "provider" => options.provider = Some(value.to_owned()),
         "from" => options.sender = Some(sender(value)?),
+        "rate" => options.rate = Some(limit(value)?),
+        "budget" => options.budget = Some(parsed(value)?),
         "window" => window.hours = Some(parsed(value)?),
         "days" => window.days = Some(parsed(value)?),
         "timezone" => window.zone = Some(parsed(value)?),
@@ -90,6 +93,31 @@ fn switch(value: &str) -> Result<bool, String> {
         "true" | "1" => Ok(true),
         "false" | "0" | "" => Ok(false),
         _ => Err("use `true` or `false`".to_owned()),
+    }
+}
+
+/// Why a field cannot be used, as a sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub(in crate::serve) struct FieldError {
+    pub(in crate::serve) field: String,
+    pub(in crate::serve) message: String,
+}
+
+impl FieldError {
+    pub(in crate::serve) fn new(field: &str, message: String) -> Self {
+        Self {
+            field: field.to_owned(),
+            message,
+        }
+    }
+
+    fn invalid(field: &str, problem: &str) -> Self {
+        let message = match problem.strip_prefix("invalid ") {
+            Some(_) => problem.to_owned(),
+            None => format!("invalid `{field}`: {problem}"),
+        };
+        Self::new(field, message)
     }
 }
 
@@ -159,13 +187,21 @@ impl UploadRequest {
         fields.any(|field| field.name == name && switch(&field.value) == Ok(true))
     }
 
-    /// The options of the import of `file`. The error is a sentence.
+    /// The first value of a field.
+    pub(in crate::serve) fn value(&self, name: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        fields
+            .find(|field| field.name == name)
+            .map(|field| field.value.as_str())
+    }
+
+    /// The options of the import of `file`.
     pub(in crate::serve) fn options(
         &self,
         defaults: &ListOptions,
         file: &Path,
         rejects: Option<&Path>,
-    ) -> Result<ListOptions, String> {
+    ) -> Result<ListOptions, FieldError> {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let mut options = ListOptions {
             list: Options {
@@ -181,13 +217,14 @@ impl UploadRequest {
             let name = field.name.as_str();
             let mut earlier = self.fields[..index].iter();
             if name != "column" && earlier.any(|earlier| earlier.name == name) {
-                return Err(format!("duplicate field `{name}`"));
+                return Err(FieldError::new(name, format!("duplicate field `{name}`")));
             }
             set(&mut options, name, &field.value)
-                .map_err(|problem| format!("invalid `{name}`: {problem}"))?;
+                .map_err(|problem| FieldError::invalid(name, &problem))?;
         }
         if self.is_on("international") && self.is_on("national") {
-            return Err("invalid `national`: it cannot be used with `international`".to_owned());
+            let problem = "it cannot be used with `international`";
+            return Err(FieldError::invalid("national", problem));
         }
         options.list.with_timezone = options.window.is_by_column();
         Ok(options)
@@ -201,10 +238,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::operations::{ListSettings, WindowRequest};
+    use crate::operations::{ApprovalRules, ListSettings, WindowRequest};
     use crate::text::Hinted;
 
-    fn read(fields: &[(&str, &str)]) -> Result<ListOptions, String> {
+    fn read(fields: &[(&str, &str)]) -> Result<ListOptions, FieldError> {
         let request = UploadRequest {
             fields: fields
                 .iter()
@@ -226,6 +263,7 @@ mod tests {
             expires: None,
             window: WindowRequest::default(),
             budget: None,
+            rate: None,
             posted_by: None,
             may_change: false,
             settings: ListSettings {
@@ -234,6 +272,7 @@ mod tests {
                 requirements: Arc::new(|name, _| Err(Hinted::plain(name))),
                 prices: BTreeMap::new(),
                 budgets: Arc::default(),
+                approval: ApprovalRules::default(),
             },
         };
         request.options(&defaults, Path::new("list.csv"), None)
@@ -266,7 +305,7 @@ mod tests {
             ),
         ] {
             let problem = read(&fields).err().expect("a problem");
-            assert!(problem.starts_with(expected), "{problem}");
+            assert!(problem.message.starts_with(expected), "{problem}");
         }
     }
 

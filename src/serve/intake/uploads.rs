@@ -1,6 +1,7 @@
 //! Files that are uploaded: kept in a folder until they are imported, one after the other, also after a restart. Their
 //! rejected rows can be downloaded.
 
+use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -16,8 +17,9 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use super::drafts;
 use super::import_status::{ImportState, ImportStatus, RESULT};
-use super::upload_request::UploadRequest;
+use super::upload_request::{FieldError, UploadRequest};
 use crate::operations::{Actor, ListOptions, OperationError};
 use crate::serve::problem::Problem;
 use crate::store::Store;
@@ -36,9 +38,9 @@ const RESERVE: u64 = 1 << 30;
 const PARTIAL: &str = ".partial-";
 const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
 /// What the folder of an upload contains: a folder with the file until it is imported, the request, then the result.
-const FILE: &str = "file";
-const REQUEST: &str = "fields.json";
-const REJECTS: &str = "rejects.csv";
+pub(super) const FILE: &str = "file";
+pub(super) const REQUEST: &str = "fields.json";
+pub(super) const REJECTS: &str = "rejects.csv";
 
 /// A file that is being uploaded, in a folder that is deleted unless it is accepted.
 pub(in crate::serve) struct PartialUpload {
@@ -48,7 +50,7 @@ pub(in crate::serve) struct PartialUpload {
 
 impl PartialUpload {
     /// Stores the file and its request durably; returns the id of the upload. Blocks until the disk has them.
-    fn accept(self, uploads: &Path, request: &UploadRequest) -> io::Result<String> {
+    pub(super) fn accept(self, uploads: &Path, request: &UploadRequest) -> io::Result<String> {
         let mut output = File::create(self.folder.path().join(REQUEST))?;
         serde_json::to_writer(&mut output, request)?;
         output.sync_all()?;
@@ -78,6 +80,14 @@ pub(in crate::serve) struct RejectedRows {
     pub(in crate::serve) count: u64,
 }
 
+/// How far an import is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::serve) struct RowProgress {
+    pub(in crate::serve) rows: u64,
+    /// An estimate.
+    pub(in crate::serve) all: Option<u64>,
+}
+
 /// The uploads of this host.
 pub(in crate::serve) struct Uploads {
     folder: PathBuf,
@@ -87,6 +97,8 @@ pub(in crate::serve) struct Uploads {
     /// One file is imported at a time.
     turn: Arc<Semaphore>,
     imports: Mutex<JoinSet<()>>,
+    /// Rows that running imports have read, and an estimate of all rows.
+    progress: Arc<Mutex<HashMap<PathBuf, RowProgress>>>,
     stop: watch::Sender<bool>,
 }
 
@@ -99,6 +111,7 @@ impl Uploads {
             lists: Arc::new(lists),
             turn: Arc::new(Semaphore::new(1)),
             imports: Mutex::default(),
+            progress: Arc::default(),
             stop: watch::Sender::new(false),
         };
         uploads.prune();
@@ -128,7 +141,7 @@ impl Uploads {
     }
 
     /// Checks the fields before the file is taken. An error is a sentence that says what to do.
-    pub(in crate::serve) fn check(&self, request: &UploadRequest) -> Result<(), String> {
+    pub(in crate::serve) fn check(&self, request: &UploadRequest) -> Result<(), FieldError> {
         let file = Path::new("list.csv");
         request.options(&self.lists, file, None).map(drop)
     }
@@ -172,21 +185,31 @@ impl Uploads {
         Ok(id)
     }
 
-    fn begin(&self, id: &str) {
+    pub(super) fn begin(&self, id: &str) {
         let folder = self.folder.join(id);
         let (store, lists) = (self.store.clone(), Arc::clone(&self.lists));
         let (turn, mut stop) = (Arc::clone(&self.turn), self.stop.subscribe());
+        let progress = Arc::clone(&self.progress);
         let import = async move {
             let _turn = turn.acquire_owned().await;
             let place = folder.clone();
             let import = move || {
-                tokio::runtime::Handle::current().block_on(async {
-                    tokio::select! {
-                        biased;
-                        _ = stop.wait_for(|stop| *stop) => Ok(()),
-                        ended = import(&place, &store, &lists) => ended,
-                    }
-                })
+                let set = |rows, all| {
+                    let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                    progress.insert(place.clone(), RowProgress { rows, all });
+                };
+                tokio::runtime::Handle::current()
+                    .block_on(async {
+                        tokio::select! {
+                            biased;
+                            _ = stop.wait_for(|stop| *stop) => Ok(()),
+                            ended = import(&place, &store, &lists, set) => ended,
+                        }
+                    })
+                    .inspect(|()| {
+                        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                        progress.remove(&place);
+                    })
             };
             let ended = match tokio::task::spawn_blocking(import).await {
                 Ok(ended) => ended,
@@ -236,6 +259,18 @@ impl Uploads {
             // It is tried again with the next upload.
             let _ = fs::remove_dir_all(self.folder.join(name));
         }
+    }
+
+    /// The folder of all uploads.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How far a running import is.
+    pub(in crate::serve) fn progress(&self, id: &str) -> RowProgress {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = progress.get(&self.folder.join(id)).copied();
+        found.unwrap_or_default()
     }
 
     /// The folder of an upload.
@@ -292,18 +327,23 @@ fn reserve(size: u64) -> u64 {
     (size / 20).min(RESERVE)
 }
 
-fn is_id(name: &str) -> bool {
+pub(super) fn is_id(name: &str) -> bool {
     name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The names of what a folder contains.
-fn names(folder: &Path) -> impl Iterator<Item = String> {
+pub(super) fn names(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 /// Imports a file that was taken, writes the result, and deletes the file.
-async fn import(folder: &Path, store: &Store, lists: &ListOptions) -> io::Result<()> {
+async fn import(
+    folder: &Path,
+    store: &Store,
+    lists: &ListOptions,
+    progress: impl Fn(u64, Option<u64>),
+) -> io::Result<()> {
     let request = File::open(folder.join(REQUEST))?;
     let lock = flock(&request, FlockOperation::NonBlockingLockExclusive);
     if lock.is_err() || folder.join(RESULT).exists() {
@@ -318,14 +358,19 @@ async fn import(folder: &Path, store: &Store, lists: &ListOptions) -> io::Result
     let rejects = folder.join(REJECTS);
     let options = uploaded.options(lists, &path, Some(&rejects));
     let result = match options {
-        Ok(options) => import_list(&options, path, uploaded.is_on("again"), store).await,
-        Err(problem) => Err(problem),
+        Ok(options) => {
+            let again = uploaded.is_on("again");
+            import_list(&options, path, again, store, progress).await
+        }
+        Err(problem) => Err(problem.to_string()),
     };
     let status = match result {
+        Err(reason) if drafts::is_from_draft(folder) => return drafts::take_back(folder, &reason),
         Ok(printed) => ImportStatus::done(name, printed)?,
         Err(reason) => ImportStatus::failed(&reason),
     };
     status.write(folder)?;
+    drafts::forget_readings(folder);
     fs::remove_dir_all(folder.join(FILE))
 }
 
@@ -335,6 +380,7 @@ async fn import_list(
     file: PathBuf,
     again: bool,
     store: &Store,
+    progress: impl Fn(u64, Option<u64>),
 ) -> Result<Value, String> {
     let actor = Actor::of_token(options.posted_by.as_deref().unwrap_or_default());
     let tell = |message: &str| tracing::info!("{message}");
@@ -353,7 +399,7 @@ async fn import_list(
             for warning in plan.warnings() {
                 tracing::warn!(file = plan.file(), "{warning}");
             }
-            let imported = options.import(plan, schedule, store, &actor, tell, |_, _| ());
+            let imported = options.import(plan, schedule, store, &actor, tell, &progress);
             Ok(imported.await?.0.json())
         };
         match imported.await {

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::action::{Action, ActionError, Field};
 use super::render::{MessagePage, View, path_of, problem_page, render};
-use crate::import::Sample;
-use crate::operations::{alphabet, estimate_queue};
+use crate::operations::estimate_queue;
 use crate::serve::guard::{Form, Path, Query, Visitor};
+use crate::serve::intake::ShownMessage;
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
@@ -50,16 +50,8 @@ impl View for ConfirmPage<'_> {
 #[derive(Serialize)]
 struct EstimateView {
     rows: Vec<(&'static str, String)>,
-    samples: Vec<SampleView>,
+    samples: Vec<ShownMessage>,
     wanted_by: Vec<String>,
-}
-
-/// A message as its recipient would see it.
-#[derive(Serialize)]
-struct SampleView {
-    phone: String,
-    content: String,
-    size: String,
 }
 
 impl EstimateView {
@@ -68,14 +60,9 @@ impl EstimateView {
         let of = (&shared.store, campaign);
         let estimate =
             estimate_queue(&shared.lists, of, (count, MOST_READ), region, |_, _| ()).await?;
-        let sample = |(_, sample): (Option<&str>, &Sample)| SampleView {
-            phone: sample.phone.clone(),
-            content: sample.content.clone(),
-            size: format!("{} × {}", sample.segments.count, alphabet(sample)),
-        };
         let samples = estimate.estimate.labelled_samples().into_iter();
         Ok(Self {
-            samples: samples.map(sample).collect(),
+            samples: samples.map(ShownMessage::of).collect(),
             rows: estimate.rows.0,
             wanted_by: campaign.approval.wanted_by.iter().cloned().collect(),
         })

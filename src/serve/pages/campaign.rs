@@ -15,7 +15,6 @@ use crate::report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
 use crate::serve::counts::{Details, Snapshot};
 use crate::serve::guard::{Path, Query, Visitor};
 use crate::serve::intake::RejectedRows;
-use crate::serve::problem::unknown_campaign;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::report::FailureRecord;
@@ -74,8 +73,12 @@ pub(super) async fn campaign(
     Query(live): Query<Live>,
 ) -> Response {
     let snapshot = shared.counts.recent().await;
-    if snapshot.revision > 0 && snapshot.settings_of(&name).is_none() {
-        return problem_page(&visitor, &unknown_campaign(&name), "/");
+    // A new one is not counted yet.
+    if snapshot.revision > 0
+        && snapshot.settings_of(&name).is_none()
+        && let Err(problem) = shared.campaign(&name).await
+    {
+        return problem_page(&visitor, &problem, "/");
     }
     let details = shared.counts.details(&name).await;
     if details.is_some()

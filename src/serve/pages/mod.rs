@@ -9,6 +9,7 @@ mod assets;
 mod attempts;
 mod audit;
 mod campaign;
+mod draft;
 mod events;
 mod files;
 mod live;
@@ -64,6 +65,14 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
             get(actions::ask).post(actions::act),
         )
         .route("/imports/{id}/rejects.csv", get(files::rejects_csv))
+        .merge(draft::routes())
+        .method_not_allowed_fallback(guard::method_not_allowed)
+        .layer(from_fn(show_problems))
+}
+
+/// The pages of which the body is limited by their handler.
+pub(super) fn upload_routes() -> Router<Arc<ServerState>> {
+    draft::upload_routes()
         .method_not_allowed_fallback(guard::method_not_allowed)
         .layer(from_fn(show_problems))
 }

@@ -37,6 +37,13 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         "search.html",
         "suppression.html",
         "audit.html",
+        "new.html",
+        "working.html",
+        "draft_steps.html",
+        "draft_step.html",
+        "draft_trial.html",
+        "draft_check.html",
+        "draft_delete.html",
     ] {
         let added = environment.add_template(name, source);
         added.expect("a test parses every template");

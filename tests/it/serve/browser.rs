@@ -6,11 +6,12 @@ use std::process::{Child, Command, Stdio};
 use fantoccini::wd::Capabilities;
 use fantoccini::{Client, ClientBuilder, Locator};
 use serde_json::json;
+use smsq::sandbox::SandboxConfig;
 use tempfile::TempDir;
 
 use super::{Served, configure};
 use crate::support::databases::{Database, Kind};
-use crate::support::practice::list;
+use crate::support::practice::{Practice, list};
 use crate::support::running::{PATIENCE, eventually};
 use crate::support::{Gateway, Scratch};
 
@@ -408,4 +409,185 @@ async fn wrong_token_and_log_out_are_shown() {
     browser.click("nav form button").await;
     browser.until("label", |text| text == "Access token").await;
     browser.close().await;
+}
+
+/// A workbook with a title, a sheet of notes, and numbers in several forms: some twice, some unusable.
+fn untidy_workbook(rows: u32) -> Vec<u8> {
+    let mut book = rust_xlsxwriter::Workbook::new();
+    let notes = book.add_worksheet().set_name("Notes").expect("a sheet");
+    notes.write(0, 0, "Exported by Ann").expect("a cell");
+    let sheet = book.add_worksheet_with_constant_memory();
+    let sheet = sheet.set_name("Customers").expect("a sheet");
+    sheet.write(0, 0, "Customers of 2026").expect("a cell");
+    for (column, name) in ["No.", "First name", "Mobile"].iter().enumerate() {
+        let column = u16::try_from(column).expect("few columns");
+        sheet.write(2, column, *name).expect("a cell");
+    }
+    for row in 0..rows {
+        let number = 7_400_000_000_u64 + u64::from(row);
+        let phone = match row % 100 {
+            7 => "n/a".to_owned(),
+            8 => String::new(),
+            9 => format!("0{}", number - 3),
+            odd if odd % 3 == 0 => format!("+44 (0) {number}"),
+            odd if odd % 3 == 1 => format!("0{number}"),
+            _ => format!("0044 {number}"),
+        };
+        sheet.write(row + 3, 0, row + 1).expect("a cell");
+        sheet
+            .write(row + 3, 1, format!("Ann {row}"))
+            .expect("a cell");
+        sheet.write(row + 3, 2, phone).expect("a cell");
+    }
+    book.save_to_buffer().expect("a workbook")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    gateway.configure_without_references(&scratch, "");
+    let text = scratch.read("smsq.toml");
+    let approval = "[approval]\nfrom_messages = 1000\n";
+    scratch.write(
+        "smsq.toml",
+        &format!("default_region = \"GB\"\n{text}\n{approval}"),
+    );
+    std::fs::write(scratch.path("customers.xlsx"), untidy_workbook(3_000)).expect("a file");
+    let tokens = configure(&scratch, "");
+    let served = Served::running(&scratch, tokens, &["--listen", "127.0.0.1:0", "--send"]);
+    let browser = Browser::start(&[]).await;
+    let base = format!("http://{}", served.address);
+    let log_in = async |role: &str| {
+        browser.go(&format!("{base}/logout")).await;
+        browser
+            .client
+            .delete_all_cookies()
+            .await
+            .expect("no cookies");
+        browser
+            .go(&format!("{base}/#token={}", served.tokens[role]))
+            .await;
+        browser.until("h1", |text| text == "Campaigns").await;
+    };
+    let enter = async |selector: &str, text: &str| {
+        let field = browser.client.wait().at_most(PATIENCE);
+        let field = field.for_element(Locator::Css(selector)).await;
+        field
+            .expect(selector)
+            .send_keys(text)
+            .await
+            .expect(selector);
+    };
+    log_in("operate").await;
+    browser.click("nav a[href='/new']").await;
+    let file = scratch.path("customers.xlsx");
+    enter("#file", file.to_str().expect("a path")).await;
+    browser.click("#upload button").await;
+    browser
+        .until("#phone-problem", |text| text.contains("or another sheet"))
+        .await;
+    enter("#sheet", "Customers").await;
+    browser.click("#step-list button.plain").await;
+    browser
+        .until("main", |text| text.contains("header in line 3"))
+        .await;
+    browser.click("#step-list .buttons button").await;
+
+    // The message follows what is typed.
+    enter("#text", "Hi ").await;
+    browser.click("[data-insert*=First]").await;
+    enter("#text", ", come by").await;
+    browser
+        .until("#trial", |text| {
+            text.contains("Hi Ann 0, come by") && text.contains("1 × GSM-7")
+        })
+        .await;
+    enter("#text", " \u{2013} now").await;
+    browser
+        .until("#trial", |text| text.contains("UCS-2, - would not"))
+        .await;
+    browser.click("#step-text > .buttons button").await;
+    enter("#campaign", "autumn").await;
+    enter("#rate", "fast").await;
+    browser.click("#step-settings > .buttons button").await;
+    browser
+        .until("#rate-problem", |text| text.starts_with("Invalid rate"))
+        .await;
+    browser
+        .script("document.getElementById('rate').value = '200/s'")
+        .await;
+    browser.click("#step-settings > .buttons button").await;
+    browser
+        .until("#start", |text| text.contains("Send 2,910 messages"))
+        .await;
+
+    // Back and reload lose nothing.
+    browser.client.back().await.expect("the page before");
+    let rate = "return document.getElementById('rate').value";
+    browser.until_script(rate, &json!("200/s")).await;
+    browser.client.refresh().await.expect("the same page");
+    browser.until_script(rate, &json!("200/s")).await;
+    browser.click(".steps a[href$='/check']").await;
+    enter("#phone", "07400 999999").await;
+    browser.click("#test button").await;
+    browser
+        .until("main", |text| text.contains("Test messages:"))
+        .await;
+    eventually("the test is sent", || {
+        gateway.phones().contains("+447400999999")
+    });
+    browser.click("#start button").await;
+    browser.until("h1", |text| text == "autumn").await;
+    browser.until(".pill", |text| text == "unapproved").await;
+    assert_eq!(gateway.accepted(), 1);
+
+    log_in("admin").await;
+    browser.go(&format!("{base}/campaigns/autumn")).await;
+    browser.click("#action-approve").await;
+    browser.until("main", |text| text.contains("2,910")).await;
+    browser.click("main form button").await;
+    browser
+        .until("[role=status]", |text| text.contains("Approved"))
+        .await;
+    browser.click("a.button").await;
+    browser.until(SENT, |text| count(text) > 10).await;
+    browser.click("#action-pause").await;
+    browser.click("main form button").await;
+    browser
+        .until("[role=status]", |text| text.contains("Paused"))
+        .await;
+    browser.click("a.button").await;
+    browser.until(".pill", |text| text == "paused").await;
+    browser.click("#action-resume").await;
+    browser.click("main form button").await;
+    browser
+        .until("[role=status]", |text| text.contains("Resumed"))
+        .await;
+    browser.click("a.button").await;
+    browser.until(".pill", |text| text == "done").await;
+    browser
+        .until("#downloads", |text| {
+            text.contains("Rejected rows of customers.xlsx (60)")
+        })
+        .await;
+    gateway.assert_each_once(2_911);
+
+    // On a phone nothing is wider than the screen.
+    log_in("operate").await;
+    browser
+        .client
+        .set_window_size(375, 800)
+        .await
+        .expect("a small window");
+    browser.go(&format!("{base}/new")).await;
+    let fits =
+        "return document.documentElement.scrollWidth <= document.documentElement.clientWidth";
+    assert_eq!(browser.script(fits).await, json!(true));
+    browser.close().await;
+    served.stop();
+    // It has a runtime of its own.
+    tokio::task::spawn_blocking(move || drop(gateway))
+        .await
+        .expect("the gateway ends");
 }

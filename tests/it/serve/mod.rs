@@ -2,6 +2,7 @@
 
 mod access;
 mod browser;
+mod drafts;
 mod intake;
 mod kill;
 mod many_campaigns;

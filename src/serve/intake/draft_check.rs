@@ -1,0 +1,141 @@
+//! What starting a draft would do: the numbers of `smsq import --dry-run`, from the same functions.
+
+use std::fs;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::drafts::{Draft, Reading, described};
+use super::message::digest;
+use crate::import::{Sample, SeenKeys};
+use crate::operations::{ListEstimate, ListOptions, OperationError, alphabet};
+use crate::sms::Timestamp;
+use crate::store::Store;
+use crate::text::counted;
+
+/// A message as its recipient would see it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(in crate::serve) struct ShownMessage {
+    pub(in crate::serve) label: Option<String>,
+    pub(in crate::serve) phone: String,
+    pub(in crate::serve) content: String,
+    /// `142 characters, 1 × GSM-7`
+    pub(in crate::serve) size: String,
+}
+
+impl ShownMessage {
+    pub(in crate::serve) fn of((label, sample): (Option<&str>, &Sample)) -> Self {
+        Self {
+            label: label.map(str::to_owned),
+            phone: sample.phone.clone(),
+            content: sample.content.clone(),
+            size: format!(
+                "{}, {} × {}",
+                counted(sample.content.chars().count() as u64, "character"),
+                sample.segments.count,
+                alphabet(sample)
+            ),
+        }
+    }
+}
+
+/// What starting a draft would do, or why it cannot be started.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(in crate::serve) struct DraftCheck {
+    /// Identifies what was looked at.
+    pub(in crate::serve) fingerprint: String,
+    pub(in crate::serve) checked_at: Option<Timestamp>,
+    pub(in crate::serve) problem: Option<String>,
+    /// The list was imported into another campaign within a day.
+    pub(in crate::serve) again: Option<String>,
+    pub(in crate::serve) warnings: Vec<String>,
+    pub(in crate::serve) campaign: String,
+    /// The campaign exists: the messages are added to it.
+    pub(in crate::serve) is_known: bool,
+    pub(in crate::serve) messages: u64,
+    pub(in crate::serve) rejected: u64,
+    pub(in crate::serve) rows: Vec<(String, String)>,
+    pub(in crate::serve) samples: Vec<ShownMessage>,
+    /// Line and reason of the first rejected rows.
+    pub(in crate::serve) rejects: Vec<(u64, String)>,
+}
+
+impl DraftCheck {
+    async fn of(
+        draft: &Draft,
+        options: &ListOptions,
+        store: &Store,
+        rows: &AtomicU64,
+    ) -> Result<Self, OperationError> {
+        let read = |count: u64| rows.store(count, Ordering::Relaxed);
+        let plans = options.prepare(&[draft.list()], Some(store)).await?;
+        options.check_rejects(&plans, read).await?;
+        let asked = Mutex::new(None);
+        let confirm = |question: &str| {
+            if let Ok(mut asked) = asked.lock() {
+                *asked = Some(question.to_owned());
+            }
+            true
+        };
+        options.check_again(&plans, store, confirm).await?;
+        let again = asked.into_inner().unwrap_or_default();
+        let now = store.now().await?;
+        options.schedule(now)?;
+        let mut check = Self {
+            again,
+            checked_at: Some(now),
+            ..Self::default()
+        };
+        for plan in &plans {
+            let mut seen = SeenKeys::default();
+            let estimate = options.estimate(plan, &mut seen, Some(store), true, read);
+            check.add(&estimate.await?);
+            check.warnings.extend(plan.warnings());
+        }
+        check.is_known = store.campaign(&check.campaign).await?.is_some();
+        Ok(check)
+    }
+
+    fn add(&mut self, estimate: &ListEstimate) {
+        let (list, rows) = (&estimate.list, estimate.rows());
+        self.campaign.clone_from(&list.campaign);
+        self.messages = list.summary.accepted;
+        self.rejected = list.summary.rejected;
+        let rows = rows.0.into_iter();
+        self.rows = rows.map(|(name, value)| (name.to_owned(), value)).collect();
+        let samples = estimate.estimate.labelled_samples().into_iter();
+        self.samples = samples.map(ShownMessage::of).collect();
+        let rejects = estimate.rejects.iter();
+        self.rejects = rejects
+            .map(|(line, rejection)| (*line, rejection.reason.clone()))
+            .collect();
+    }
+}
+
+impl Reading for DraftCheck {
+    const FILE: &'static str = "check.json";
+
+    fn depends_on(draft: &Draft) -> String {
+        digest(serde_json::to_vec(&draft.request.fields).unwrap_or_default())
+    }
+
+    async fn make(draft: &Draft, lists: &ListOptions, store: &Store, rows: &AtomicU64) -> Self {
+        // The file of an earlier check.
+        let _ = fs::remove_file(draft.rejects());
+        let made = match draft.options(lists) {
+            Ok(options) => Self::of(draft, &options, store, rows)
+                .await
+                .map_err(|error| described(&error)),
+            Err(error) => Err(error.message),
+        };
+        let check = made.unwrap_or_else(|problem| Self {
+            problem: Some(problem),
+            ..Self::default()
+        });
+        Self {
+            fingerprint: Self::depends_on(draft),
+            ..check
+        }
+    }
+}
