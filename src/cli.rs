@@ -8,7 +8,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::signals::SignalWatch;
 use crate::commands::{
-    self, Context, Format, approve, campaign, check, completions, import, init, man, prove,
+    self, Context, Format, approve, campaign, check, completions, hooks, import, init, man, prove,
     providers, purge, receipts, report, retry, run, sandbox, send, serve, set, settle, status,
     suppress,
 };
@@ -94,6 +94,7 @@ enum Command {
     Suppress(suppress::Args),
     Purge(purge::Args),
     Providers(providers::Args),
+    Hooks(hooks::Args),
     Init(init::Args),
     Check(check::Args),
     Serve(serve::Args),
@@ -215,6 +216,7 @@ impl Cli {
             Command::Suppress(args) => suppress::run(&args, &context).await,
             Command::Purge(args) => purge::run(&args, &context).await,
             Command::Providers(args) => providers::run(&args, &context).await,
+            Command::Hooks(args) => hooks::run(&args, &context).await,
             Command::Check(args) => check::run(&args, &context).await,
             Command::Serve(args) => serve::run(&args, context).await,
             Command::Init(_)

@@ -10,6 +10,7 @@
 //! - [`instant`]: instants in microseconds on two clocks
 //! - [`receipt`]: what a provider reports about a message on its way to the phone
 //! - [`activity`]: what workers publish while they send
+//! - [`event`]: what other programs want to know
 //! - [`secret`]: settings that are never shown
 //! - [`phone`], [`rate`], [`window`], [`text`]: numbers in E.164; rate limits; sending windows and time zones;
 //!   templates and segments
@@ -20,6 +21,7 @@
 //! - [`sender`]: permits, claims, requests, settlements; retries, outages, leases
 //! - [`service_manager`]: reports to systemd
 //! - [`metrics`]: counters and gauges for Prometheus
+//! - [`hooks`]: delivers events to other programs
 //! - [`operations`]: what people change, by command, page or API
 //! - [`report`]: who was reached, who was not, and why
 //! - [`sandbox`]: the practice gateway
@@ -36,7 +38,10 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod console;
+pub mod event;
 pub mod exit;
+pub mod hooks;
+
 pub mod import;
 pub mod instant;
 pub mod limit;

@@ -15,11 +15,12 @@ use tokio::time::timeout;
 
 use super::{Context, message_and_hint, providers, serve, status, with_hint};
 use crate::exit::Exit;
+use crate::hooks::Hook;
 use crate::provider::Provider;
 use crate::provider::client::{Client, Unreachable};
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreError, StoreErrorKind};
-use crate::text::{counted, messages};
+use crate::text::{counted, listed, messages};
 use settings::Conflict;
 
 /// How long the server of this machine may take to accept a connection.
@@ -126,6 +127,14 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     findings
         .check_settings(context, &configured, args.offline)
         .await;
+    match context.hooks() {
+        Ok(hooks) if hooks.is_empty() => {}
+        Ok(hooks) => {
+            let names: Vec<&str> = hooks.iter().map(Hook::name).collect();
+            findings.ok("hooks", &listed(names));
+        }
+        Err(error) => findings.problem("hooks", &error),
+    }
     if let Some(store) = &store {
         findings.check_messages(store).await?;
     }

@@ -5,6 +5,7 @@ pub mod approve;
 pub mod campaign;
 pub mod check;
 pub mod completions;
+pub mod hooks;
 pub mod import;
 pub mod init;
 pub mod man;
@@ -40,6 +41,7 @@ use url::Url;
 use crate::config::{self, Config, Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
+use crate::hooks::subscriptions;
 use crate::import::ImportError;
 use crate::operations::{Actor, ListSettings, OperationError, unknown_provider};
 use crate::phone::{Phone, Region};
@@ -274,7 +276,10 @@ impl Context {
     /// Opens the database that is configured, with the rules for its messages.
     async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
         let store = Store::of(&self.config.database, access).await?;
-        Ok(store.skipping_dead(self.config.limits.skip_dead))
+        let (hooks, notify) = (&self.config.hooks, &self.config.notify);
+        Ok(store
+            .skipping_dead(self.config.limits.skip_dead)
+            .with_subscriptions(subscriptions(hooks, notify)))
     }
 
     async fn open(&self, access: Access) -> anyhow::Result<Store> {

@@ -26,6 +26,9 @@ impl Practice {
         section.insert("kind".to_owned(), SANDBOX.into());
         section.insert("url".to_owned(), sandbox.url().into());
         config.default_provider = Some(SANDBOX.to_owned());
+        // Nothing leaves this machine.
+        config.hooks.clear();
+        config.notify.command.clear();
         config.database.url = Secret::new(format!("sqlite://{PRACTICE}"));
         Ok(Self(sandbox))
     }

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use url::Url;
 
+use super::hooks::Delivering;
 use super::import::NumberFlags;
 use super::practice::{self, Practice};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
@@ -246,6 +247,11 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     } else {
         None
     };
+    // Those of a worker are delivered by its run.
+    let hooks = match worker {
+        Some(_) => Vec::new(),
+        None => context.hooks()?,
+    };
     let listen = settings.listen;
     let parts = ServerParts {
         uploads: uploads_folder(context, &store).await?,
@@ -312,6 +318,7 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     context.console.status(&format!("{next}; {stops}"));
     let mut running = tokio::spawn(server.run());
+    let delivering = Delivering::start(hooks, context, &store);
     let ended = match worker {
         Some(worker) => send(worker, &mut signals, &context.console).await,
         None => {
@@ -324,6 +331,9 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         }
     };
     stop.send_replace(true);
+    if let Some(delivering) = delivering {
+        delivering.end(false, &context.console).await;
+    }
     if ended.as_ref().is_err_and(anyhow::Error::is::<Aborted>) {
         running.abort();
         return ended;

@@ -50,6 +50,12 @@ pub enum ConfigError {
         value: Option<String>,
         expected: String,
     },
+    #[error("{origin}: invalid hook `{name}`: {reason}")]
+    Hook {
+        origin: Origin,
+        name: String,
+        reason: String,
+    },
     #[error("{origin}: invalid route `{name}`: {reason}")]
     Route {
         origin: Origin,
@@ -68,7 +74,9 @@ impl ConfigError {
         match self {
             Self::Unreadable { .. } => Some("`smsq init` writes an example"),
             Self::UnknownKey { hint, .. } => Some(hint),
-            Self::Syntax { .. } | Self::Value { .. } | Self::Route { .. } => None,
+            Self::Syntax { .. } | Self::Value { .. } | Self::Hook { .. } | Self::Route { .. } => {
+                None
+            }
         }
     }
 }

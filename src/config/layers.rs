@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
 use super::{Config as Settings, DEFAULT, expected};
+use crate::hooks::HookConfig;
 use crate::prices::Prices;
 use crate::provider;
 use crate::route::RouteConfig;
@@ -21,6 +22,7 @@ const PREFIX: &str = "SMSQ__";
 const PROVIDERS: &str = "providers";
 const PRICES: &str = "prices";
 const ROUTES: &str = "routes";
+const HOOKS: &str = "hooks";
 
 pub(super) struct Layers {
     /// The settings of environment and flags by key, and where they were set.
@@ -83,11 +85,12 @@ impl Layers {
                         return Err(self.invalid(&format!("{key}.{name}"), None));
                     }
                 }
+                (HOOKS, _, Value::Array(sections)) if sections.iter().all(Value::is_table) => {}
                 (_, Some(Value::Table(defaults)), Value::Table(inner)) => {
                     self.check_keys(inner, defaults, &key)?;
                 }
                 (_, Some(default), value) if default.same_type(value) => {}
-                (PROVIDERS | PRICES | ROUTES, ..) | (_, Some(_), _) => {
+                (PROVIDERS | PRICES | ROUTES | HOOKS, ..) | (_, Some(_), _) => {
                     return Err(self.invalid(&key, None));
                 }
                 (_, None, _) => return Err(unknown(&key, self.origin(&key))),
@@ -249,6 +252,33 @@ impl Layers {
         Ok(routes)
     }
 
+    /// The hooks in the file. Their names differ.
+    pub(super) fn hooks(&self) -> Result<Vec<HookConfig>, ConfigError> {
+        let mut hooks: Vec<HookConfig> = Vec::new();
+        let file = self.file.as_ref();
+        let sections = file.and_then(|file| file.table.get(HOOKS)?.as_array());
+        for (index, section) in sections.into_iter().flatten().enumerate() {
+            let name = section.get("name").and_then(Value::as_str);
+            let invalid = |reason: String| ConfigError::Hook {
+                origin: match file {
+                    Some(file) => Origin::File(file.name.clone(), file.line_of_entry(HOOKS, index)),
+                    None => Origin::Default,
+                },
+                name: name.map_or_else(|| (index + 1).to_string(), str::to_owned),
+                reason,
+            };
+            let table = section.as_table().cloned().unwrap_or_default();
+            let hook = HookConfig::from_toml(&table).map_err(invalid)?;
+            if hooks.iter().any(|other| other.name == hook.name) {
+                return Err(invalid(
+                    "`name`: another hook has this name: give it another one".to_owned(),
+                ));
+            }
+            hooks.push(hook);
+        }
+        Ok(hooks)
+    }
+
     /// The price tables in the file.
     pub(super) fn prices(
         &self,
@@ -298,6 +328,19 @@ impl ConfigFile {
             }
         })?;
         Ok(Self { name, text, table })
+    }
+
+    /// The line where an entry of a list of tables begins.
+    fn line_of_entry(&self, key: &str, index: usize) -> Option<usize> {
+        let document = toml::de::DeTable::parse(&self.text).ok()?;
+        let (_, value) = document
+            .get_ref()
+            .iter()
+            .find(|(name, _)| name.get_ref().as_ref() == key)?;
+        let toml::de::DeValue::Array(entries) = value.get_ref() else {
+            return None;
+        };
+        Some(line_at(&self.text, entries.get(index)?.span().start))
     }
 
     /// The line that sets `key` or the section that it is in.

@@ -21,7 +21,7 @@ use crate::operations::ApprovalRules;
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::route::RouteConfig;
-use crate::{import, logging, metrics, queue, receipts, sender, serve, store};
+use crate::{hooks, import, logging, metrics, queue, receipts, sender, serve, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -69,6 +69,10 @@ pub struct Config {
     pub serve: serve::Config,
     pub log: logging::Config,
     pub metrics: metrics::Config,
+    pub notify: hooks::NotifyConfig,
+    /// The hooks in the file.
+    #[serde(skip)]
+    pub hooks: Vec<hooks::HookConfig>,
     /// The file that was read.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -151,6 +155,7 @@ impl Config {
         config.providers = layers.providers()?;
         config.prices = layers.prices(&config.providers)?;
         config.routes = layers.routes(&config.providers, &config.prices)?;
+        config.hooks = layers.hooks()?;
         Ok(config)
     }
 
@@ -198,6 +203,10 @@ impl Config {
             ("serve.max_waiting", self.serve.max_waiting >= 1),
             ("serve.max_campaigns", self.serve.max_campaigns >= 1),
             ("serve.receipt_key", self.serve.is_receipt_key_valid()),
+            (
+                "notify.stuck_after",
+                self.notify.stuck_after >= Duration::from_secs(60),
+            ),
         ];
         if let Some(expected) = self.serve.tokens_problem() {
             return Err(layers.invalid("serve.tokens", Some(&expected)));
@@ -245,6 +254,7 @@ fn expected(key: &str) -> &'static str {
         _ if key == "providers" => "sections `[providers.NAME]`",
         _ if key == "prices" => "sections `[prices.NAME]`",
         _ if key == "routes" => "sections `[routes.NAME]`",
+        _ if key == "hooks" => "sections `[[hooks]]`",
         _ => "a section of settings",
     }
 }

@@ -107,7 +107,9 @@ impl Client {
             .ok()
             .and_then(|uri| Destination::of(&uri))
             .ok_or_else(|| failed("its `url` has no host".to_owned()))?;
-        let tls = tls(provider).map_err(|error| failed(error.to_string()))?;
+        let is_plain = provider.config().url.scheme() == "http";
+        let needs_certificates = !(is_plain && provider.is_on_this_host());
+        let tls = tls_config(needs_certificates).map_err(|error| failed(error.to_string()))?;
         let opener = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             // For the `CONNECT` of a proxy.
@@ -124,7 +126,7 @@ impl Client {
             (opener, Some(Arc::new(Matcher::from_system())))
         };
         Ok(Self {
-            opener: opener.build().map_err(|error| failed(reason(&error)))?,
+            opener: opener.build().map_err(|error| failed(cause_text(&error)))?,
             connections: Connections::new(provider.config().idle),
             base: Arc::new(base),
             proxies,
@@ -218,7 +220,7 @@ impl Client {
                     format!("the certificate of `{host}` {fault}")
                 }
                 (None, Some(error)) if error.is_timeout() => late(self.connect),
-                (None, Some(error)) => reason(&error),
+                (None, Some(error)) => cause_text(&error),
                 (None, None) => "the request failed".to_owned(),
             },
         })
@@ -281,14 +283,16 @@ impl Client {
             return Err(match ended {
                 Some(Err(ExchangeError::NotSent)) => Unanswered::NotConnected,
                 Some(Err(ExchangeError::Lost(error))) => {
-                    Unanswered::Ended(unknown(format!("no answer: {}", reason(&error))))
+                    Unanswered::Ended(unknown(format!("no answer: {}", cause_text(&error))))
                 }
                 _ => Unanswered::Ended(unknown(format!("no answer: {}", late(self.timeout)))),
             });
         };
         let problem = match ended {
             None => Some(format!("broke off: {}", late(self.timeout))),
-            Some(Err(ExchangeError::Lost(error))) => Some(format!("broke off: {}", reason(&error))),
+            Some(Err(ExchangeError::Lost(error))) => {
+                Some(format!("broke off: {}", cause_text(&error)))
+            }
             Some(Err(ExchangeError::NotSent)) => return Err(Unanswered::NotConnected),
             Some(Ok(false)) => Some("is longer than 1 MiB".to_owned()),
             Some(Ok(true)) => None,
@@ -346,16 +350,15 @@ async fn read_answer(
     Ok(true)
 }
 
-/// A gateway on this host without TLS needs no certificates, which take long to read.
-fn tls(provider: &Provider) -> Result<rustls::ClientConfig, rustls::Error> {
+/// The settings of TLS. Without it no certificates are needed, which take long to read.
+pub fn tls_config(needs_certificates: bool) -> Result<rustls::ClientConfig, rustls::Error> {
     let builder = rustls::ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?;
-    let is_plain = provider.config().url.scheme() == "http";
-    let mut config = if is_plain && provider.is_on_this_host() {
+    let mut config = if needs_certificates {
+        builder.with_platform_verifier()?.with_no_client_auth()
+    } else {
         let none = rustls::RootCertStore::empty();
         builder.with_root_certificates(none).with_no_client_auth()
-    } else {
-        builder.with_platform_verifier()?.with_no_client_auth()
     };
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
@@ -405,7 +408,7 @@ fn certificate_fault(error: &(dyn Error + 'static)) -> Option<String> {
 }
 
 /// `error` and its causes, outermost first, without the url, whose query may have secrets.
-fn reason(error: &(dyn Error + 'static)) -> String {
+pub fn cause_text(error: &(dyn Error + 'static)) -> String {
     let mut words: Vec<String> = Vec::new();
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -205,6 +205,11 @@ impl Maintenance {
     async fn queued(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
         let store = self.context.database.reach().await?;
         let mut queued = store.queued_campaigns().await?;
+        // Before any of their messages is claimed.
+        store
+            .hooks()
+            .watch(&queued, self.context.clock.now())
+            .await?;
         let mut are_opened = false;
         for QueuedCampaign {
             campaign, lanes, ..

@@ -358,7 +358,10 @@ impl Sender {
 
     /// Checks that every campaign with something to send has a configured provider.
     async fn check_providers(&self) -> Result<(), SendError> {
-        for queued in self.store.queued_campaigns().await? {
+        let all = self.store.queued_campaigns().await?;
+        let now = self.store.now().await?;
+        self.store.hooks().watch(&all, now).await?;
+        for queued in all {
             let (campaign, wanted) = (&queued.campaign, self.settings.campaign.as_ref());
             let is_wanted = wanted.is_none_or(|name| *name == campaign.name);
             if !is_wanted || !queued.is_unfinished() || campaign.state != CampaignStatus::Active {

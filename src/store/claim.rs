@@ -13,10 +13,11 @@ use super::column_types::LossyText;
 use super::commit_batch::CommitBatch;
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
+use super::effects::Effects;
 use super::lanes::Failover;
 use super::schema::{sms, worker};
 use super::settle::{self, ClaimedRows};
-use super::spending::{ReserveWrites, Spending};
+use super::spending::ReserveWrites;
 use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;
@@ -319,7 +320,7 @@ impl ClaimWrites {
         &mut self,
         connection: &mut Connection,
         batch: &CommitBatch,
-    ) -> QueryResult<Spending> {
+    ) -> QueryResult<Effects> {
         for (provider, mut ids) in std::mem::take(&mut self.ids) {
             ids.sort_unstable();
             for ids in ids.chunks(ROWS) {
@@ -350,14 +351,14 @@ impl ClaimWrites {
             failover.store(connection).await?;
         }
         self.reserved.write(connection).await?;
-        let (_, spending) = settle::settle_all(
+        let (_, effects) = settle::settle_all(
             connection,
             &self.not_sent,
             ClaimedRows::default(),
             batch.now,
         )
         .await?;
-        Ok(spending)
+        Ok(effects)
     }
 
     /// Marks messages as claimed by this worker. If one is not ready any more or the worker is not registered, the

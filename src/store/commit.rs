@@ -19,13 +19,14 @@ use super::claim::{ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
+use super::effects::Effects;
 use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
 use super::settle::{self, ClaimedRows};
-use super::spending::Spending;
-use super::{Age, CampaignStatus, Store, StoreError, dead, suppression, workers};
+use super::{Age, CampaignStatus, Store, StoreError, dead, outbox, suppression, workers};
 use crate::budget::Budget;
+use crate::event::Subscriptions;
 use crate::instant::DbMicros;
 use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits, provider_scope};
 use crate::queue::batch::{self, Batches};
@@ -49,7 +50,8 @@ impl Store {
             connection,
             batch,
             claimed(),
-            (&self.cursors, self.skip_dead)
+            (&self.cursors, self.skip_dead),
+            &self.subscriptions
         ))?;
         for (lane, key) in reached {
             self.cursors.advance(lane, key);
@@ -63,26 +65,27 @@ async fn commit(
     batch: &CommitBatch,
     claimed: ClaimedRows<'_>,
     (cursors, skip_dead): (&ClaimCursors, Option<Age>),
+    subscriptions: &Subscriptions,
 ) -> QueryResult<Committed> {
     let mut result = CommitResult::default();
-    let mut spending;
+    let mut effects;
     let found = if is_independent(batch) {
         let (settled, found) = independent!(
             connection,
             |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
             |connection| Found::search(connection, batch, cursors, skip_dead),
         )?;
-        (result.settled, spending) = settled;
+        (result.settled, effects) = settled;
         found
     } else {
-        (result.settled, result.released, spending) = settle(connection, batch, claimed).await?;
+        (result.settled, result.released, effects) = settle(connection, batch, claimed).await?;
         recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors, skip_dead).await?
     };
     let Some(mut found) = found else {
         // Before the others, as claims lock them.
-        spending.store(connection).await?;
+        effects.store(connection, subscriptions, batch.now).await?;
         limits::pause(connection, &batch.pauses).await?;
         result.is_worker_missing = !batch.claims.is_empty();
         let claims = batch.claims.iter().map(|_| ProviderClaimed::default());
@@ -95,9 +98,10 @@ async fn commit(
         Err(error) => (OwnRates::default(), Some(error)),
     };
     let budgets = &mut found.budgets;
-    let counters = budgets.scopes_to_lock(batch, &spending);
+    let counters = budgets.scopes_to_lock(batch, &effects.spending);
     let mut locked = LockedLimits::lock(connection, batch, &own, &found.declared, counters).await?;
-    budgets.locked(std::mem::take(&mut locked.spent), spending);
+    let spent = std::mem::take(&mut locked.spent);
+    budgets.locked(spent, std::mem::take(&mut effects.spending));
     for (claim, candidates) in batch.claims.iter().zip(found.candidates) {
         let agreed = found.declared.agreed(&claim.provider, &claim.limits);
         let limits = match unreadable.clone().map_or(agreed, Err) {
@@ -122,40 +126,42 @@ async fn commit(
         );
         result.claims.push(claimed);
     }
-    ((), spending) = independent!(
+    let ((), written) = independent!(
         connection,
         |connection| locked.store(connection),
         |connection| found.writes.write(connection, batch),
     )?;
     recipients::store_claimed(connection, batch, &result.claims).await?;
-    budgets.store(connection, spending).await?;
+    effects.extend(written);
+    outbox::record_ended(connection, subscriptions, effects.ended, batch.now).await?;
+    budgets.store(connection, effects.spending).await?;
     budgets.stop_ended(connection).await?;
     found.approvals.store(connection, batch.now).await?;
     Ok((result, reached))
 }
 
 /// Stores the settlements, and releases orphans. Returns what was done with each settlement, the number of released
-/// messages, and what that changes of budgets.
+/// messages, and what is left for the end of the transaction.
 async fn settle(
     connection: &mut Connection,
     batch: &CommitBatch,
     claimed: ClaimedRows<'_>,
-) -> QueryResult<(Vec<Settled>, usize, Spending)> {
+) -> QueryResult<(Vec<Settled>, usize, Effects)> {
     let Some(orphans) = &batch.orphans else {
-        let (settled, spending) =
+        let (settled, effects) =
             settle::settle_all(connection, &batch.settlements, claimed, batch.now).await?;
-        return Ok((settled, 0, spending));
+        return Ok((settled, 0, effects));
     };
     let released = workers::orphans(connection, batch.worker_id, orphans).await?;
     // Together, because rows are locked in the order of their ids.
     let all = [batch.settlements.as_slice(), &released].concat();
-    let (mut settled, spending) = settle::settle_all(connection, &all, claimed, batch.now).await?;
+    let (mut settled, effects) = settle::settle_all(connection, &all, claimed, batch.now).await?;
     let released = settled
         .split_off(batch.settlements.len())
         .into_iter()
         .filter(|settled| *settled == Settled::Done)
         .count();
-    Ok((settled, released, spending))
+    Ok((settled, released, effects))
 }
 
 /// Whether the settlements change nothing that the claims read: no campaign, suppression list or cap.

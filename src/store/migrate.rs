@@ -38,6 +38,7 @@ macro_rules! migrations {
             ("0016", sql!("0016_dead.sql")),
             ("0017", sql!("0017_budgets.sql")),
             ("0018", sql!("0018_approval.sql")),
+            ("0019", sql!("0019_hooks.sql")),
         ];
         MIGRATIONS
     }};

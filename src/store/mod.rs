@@ -17,20 +17,24 @@ mod commit_batch;
 mod connection;
 mod dead;
 mod dedupe;
+mod effects;
 mod enqueue;
 mod error;
+mod hooks;
 mod imports;
 mod intake;
 mod lanes;
 mod limits;
 mod migrate;
 mod operator;
+mod outbox;
 mod purge;
 mod queue_state;
 mod raw;
 mod receipts;
 mod recipients;
 mod removal;
+mod replies;
 pub mod report;
 mod schema;
 mod settle;
@@ -40,6 +44,7 @@ mod suppression;
 pub(crate) mod testing;
 mod transitions;
 mod unknown;
+mod watch;
 mod workers;
 
 use std::path::Path;
@@ -49,6 +54,7 @@ use std::time::{Duration, SystemTime};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
+use crate::event::Subscriptions;
 use crate::secret::Secret;
 use crate::sms::{Timestamp, millis};
 use connection::{
@@ -73,17 +79,21 @@ pub use connection::fuzz_server_url;
 pub use connection::{Probe, all_closed};
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
+pub use hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
 pub use imports::{ImportBatch, ImportTexts};
 pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
 pub use lanes::{Failover, SenderQueue};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
+pub use outbox::NewEvent;
 pub use purge::{Age, Purge, Purged, RetentionConfig};
 pub use queue_state::{QueuedCampaign, QueuedLane};
 pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
+pub use replies::{KeptReply, NewReply};
 pub use report::{FoundSms, SmsFilter};
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
+pub use watch::WatchedCampaign;
 pub use workers::{NewWorker, SendingMessage, Worker};
 
 /// The most rows that an administrative command moves in one transaction.
@@ -151,6 +161,8 @@ pub struct Store {
     limit: Option<Duration>,
     /// Numbers that were found not to exist within this age are skipped.
     skip_dead: Option<Age>,
+    /// What hooks want to know.
+    subscriptions: Arc<Subscriptions>,
 }
 
 /// Groups of operations on the same database.
@@ -182,10 +194,14 @@ macro_rules! groups {
 }
 
 groups! {
+    /// Hooks, their events, and campaigns that events will be about.
+    hooks: HookStore,
     /// Imports, and the messages that they queue.
     imports: ImportStore,
     /// Delivery receipts, and the messages that await them.
     receipts: ReceiptStore,
+    /// Messages that recipients sent.
+    replies: ReplyStore,
     /// Queries for reports.
     report: ReportStore,
     /// The suppression list.
@@ -228,6 +244,7 @@ impl Store {
             cursors: Arc::default(),
             limit: None,
             skip_dead: None,
+            subscriptions: Arc::default(),
         };
         store.refuse_pooler().await?;
         store.migrate(access).await?;
@@ -242,6 +259,18 @@ impl Store {
             limit: Some(limit),
             ..self.clone()
         }
+    }
+
+    /// Stores events for these hooks.
+    #[must_use]
+    pub fn with_subscriptions(mut self, subscriptions: Arc<Subscriptions>) -> Self {
+        self.subscriptions = subscriptions;
+        self
+    }
+
+    /// What hooks want to know.
+    pub fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
     }
 
     /// Takes what every writer needs: on SQLite the lock of the file, on a server a transaction.

@@ -11,13 +11,15 @@ use super::connection::prelude::*;
 use super::connection::{
     Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn,
 };
+use super::effects::Effects;
 use super::schema::{campaign, sms, sms_failed};
-use super::spending::{self, Spending};
+use super::spending;
 use super::transitions::{Resend, TakenNow};
 use super::unknown::{UnknownFilter, lock_unknown};
 use super::{
     Audited, CHUNK, CampaignStatus, Store, StoreError, dead, lanes, positive, settle, transitions,
 };
+use crate::event::Subscriptions;
 use crate::queue::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
@@ -170,10 +172,11 @@ impl Store {
             phone: phone.map(str::to_owned),
             ..UnknownFilter::default()
         };
+        let subscriptions = &self.subscriptions;
         in_chunks!(self, audited, now, |connection| async {
             let rows = lock_unknown(connection, &filter).await?;
             let ids: Vec<i64> = rows.into_iter().map(|(id, _)| id).collect();
-            let spending = if as_sent {
+            let effects = if as_sent {
                 let rows = transitions::rows(connection, &ids).await?;
                 let sent = rows.iter().map(|row| {
                     let counts = SentCounts::default();
@@ -185,13 +188,13 @@ impl Store {
                         now,
                     )
                 });
-                transitions::to_sent(connection, sent.collect()).await?
+                Effects::from(transitions::to_sent(connection, sent.collect()).await?)
             } else {
                 let failure = CertainFailure::by_operator();
                 let reserves = spending::read(connection, &ids).await?;
                 transitions::to_failed(connection, (&ids, &reserves), &failure, 0, now).await?
             };
-            spending.store(connection).await?;
+            effects.store(connection, subscriptions, now).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })
     }
@@ -199,6 +202,7 @@ impl Store {
     /// Fails the ready messages of a cancelled campaign with class `cancelled` and removes their keys; those in doubt
     /// become unknown.
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
+        let subscriptions = &self.subscriptions;
         in_chunks!(self, |connection| async {
             let rows: Vec<(i64, bool)> = load_locked!(
                 connection,
@@ -209,7 +213,8 @@ impl Store {
                     .limit(CHUNK)
                     .select((sms::id, sms::in_doubt))
             )?;
-            end(connection, rows.iter().copied(), &cancelled(), now).await?;
+            let messages = rows.iter().copied();
+            end(connection, messages, (&cancelled(), subscriptions), now).await?;
             QueryResult::Ok(Chunk::all(rows.len()))
         })
     }
@@ -225,6 +230,7 @@ impl Store {
     ) -> Result<Expired, StoreError> {
         type Row = (i64, i64, Option<Timestamp>, bool);
         let (lane, due_at, id) = after.unwrap_or((0, i64::MIN, i64::MIN));
+        let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
             let rows: Vec<Row> = load_locked!(
                 connection,
@@ -242,7 +248,7 @@ impl Store {
                 .iter()
                 .filter(|row| row.2.is_some_and(|at| at <= by))
                 .map(|&(_, id, _, in_doubt)| (id, in_doubt));
-            let ended = end(connection, expiring, &expired(), now).await?;
+            let ended = end(connection, expiring, (&expired(), subscriptions), now).await?;
             let reached = if let Some(last) = rows.last().filter(|_| rows.len() >= ROWS) {
                 Some((lane, last.0, last.1))
             } else {
@@ -262,14 +268,14 @@ impl Store {
 async fn end(
     connection: &mut Connection,
     rows: impl Iterator<Item = (i64, bool)>,
-    failure: &Failure,
+    (failure, subscriptions): (&Failure, &Subscriptions),
     now: Timestamp,
 ) -> QueryResult<u64> {
     let mut by_doubt: BTreeMap<bool, Vec<i64>> = BTreeMap::new();
     for (id, in_doubt) in rows {
         by_doubt.entry(in_doubt).or_default().push(id);
     }
-    let (mut ended, mut spending) = (0, Spending::default());
+    let (mut ended, mut effects) = (0, Effects::default());
     for (in_doubt, mut ids) in by_doubt {
         ids.sort_unstable();
         ended += ids.len() as u64;
@@ -285,9 +291,9 @@ async fn end(
                 transitions::mark_unknown(connection, messages, change, now).await?
             }
         };
-        spending.extend(changed);
+        effects.extend(changed);
     }
-    spending.store(connection).await?;
+    effects.store(connection, subscriptions, now).await?;
     Ok(ended)
 }
 

@@ -24,7 +24,8 @@ use super::schema::{
 };
 use super::transitions::RemovedKeys;
 use super::{
-    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, positive, signed, transitions,
+    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, hooks, positive, replies, signed,
+    transitions,
 };
 use crate::sms::{Class, State, Timestamp};
 
@@ -203,6 +204,10 @@ enum PurgeScope {
     Unknown(i64, Timestamp),
     /// The numbers that were found not to exist before the instant.
     Dead(Timestamp),
+    /// Events for hooks that happened before the instant.
+    Events(Timestamp),
+    /// Replies that came before the instant.
+    Replies(Timestamp),
     /// The dedupe keys of a campaign that has no messages left.
     Keys(i64),
     /// Empty campaigns, all at once.
@@ -236,7 +241,12 @@ impl Purge {
             before,
             removal,
             next: Stage::Messages,
-            scopes: VecDeque::from([PurgeScope::Failed(0, before), PurgeScope::Dead(before)]),
+            scopes: VecDeque::from([
+                PurgeScope::Failed(0, before),
+                PurgeScope::Dead(before),
+                PurgeScope::Events(before),
+                PurgeScope::Replies(before),
+            ]),
         }
     }
 
@@ -447,7 +457,11 @@ impl Store {
                 })?;
             }
             self.delete_traces(&found).await?;
-            transaction!(self, |connection| dead::forget(connection, phones))?;
+            transaction!(self, |connection| async {
+                dead::forget(connection, phones).await?;
+                hooks::forget(connection, phones).await?;
+                replies::forget(connection, phones).await
+            })?;
             if most == 0 {
                 return Ok(Purged {
                     sending: counts.sending,
@@ -615,6 +629,10 @@ async fn purge_scope(
             ids.last().copied()
         }
         PurgeScope::Dead(before) => dead::purge(connection, *before).await?.then_some(0),
+        PurgeScope::Events(before) => hooks::purge_before(connection, *before).await?.then_some(0),
+        PurgeScope::Replies(before) => replies::purge_before(connection, *before)
+            .await?
+            .then_some(0),
         PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id).await?,
         PurgeScope::Campaigns(campaigns, before, removal) => {
             let removed = removal::remove(connection, campaigns, *before, *removal, now).await?;

@@ -24,7 +24,8 @@ use super::connection::{
 use super::dead::{self, DeadNumber, DeadNumbers};
 use super::schema::{receipt, sms, sms_failed, sms_sent};
 use super::settle::{self, ClaimedRows};
-use super::{ReceiptStore, StoreError, suppression};
+use super::{ReceiptStore, StoreError, outbox, suppression};
+use crate::event::Subscriptions;
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, delivery};
 use crate::queue::transition::{NOT_STORED, is_only_attempt, opt_out_reason};
@@ -348,12 +349,12 @@ impl ReceiptStore<'_> {
             .map(|receipt| Tried::new(provider, receipt, now))
             .filter(|tried| known.insert(tried.key()))
             .collect();
-        let mut applied = ReceiptsApplied::default();
+        let (mut applied, subscriptions) = (ReceiptsApplied::default(), &self.subscriptions);
         for new in new.chunks(BATCH.into()) {
             applied += transaction!(self, |connection| apply(
                 connection,
                 new.to_vec(),
-                Duration::MAX,
+                (Duration::MAX, subscriptions),
                 now
             ))?;
         }
@@ -367,6 +368,7 @@ impl ReceiptStore<'_> {
         keep: Duration,
         now: Timestamp,
     ) -> Result<ReceiptsApplied, StoreError> {
+        let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
             let due: Vec<(i64, ReceiptRow)> = load_locked!(
                 connection,
@@ -377,7 +379,7 @@ impl ReceiptStore<'_> {
                     .select((receipt::id, ReceiptRow::as_select()))
             )?;
             let due = due.into_iter().map(Tried::from).collect();
-            apply(connection, due, keep, now).await
+            apply(connection, due, (keep, subscriptions), now).await
         })
     }
 
@@ -434,7 +436,7 @@ async fn with_earlier(
 async fn apply(
     connection: &mut Connection,
     tried: Vec<Tried>,
-    keep: Duration,
+    (keep, subscriptions): (Duration, &Subscriptions),
     now: Timestamp,
 ) -> QueryResult<ReceiptsApplied> {
     let mut applied = ReceiptsApplied::default();
@@ -444,10 +446,10 @@ async fn apply(
     let mut tried = with_earlier(connection, tried).await?;
     applied.receipts = tried.len() as u64;
     match_sent(connection, &mut tried).await?;
-    settle_open(connection, &mut tried, &mut applied, now).await?;
+    settle_open(connection, &mut tried, (&mut applied, subscriptions), now).await?;
     let (matched, mut unmatched): (Vec<Tried>, Vec<Tried>) =
         tried.into_iter().partition(|tried| tried.sms_id.is_some());
-    let (new, early) = update_deliveries(connection, matched, now).await?;
+    let (new, early) = update_deliveries(connection, matched, subscriptions, now).await?;
     unmatched.extend(early);
     applied.matched = applied.receipts - unmatched.len() as u64;
     applied.new += new + keep_unmatched(connection, unmatched, keep, now).await?;
@@ -525,7 +527,7 @@ async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryRe
 async fn settle_open(
     connection: &mut Connection,
     tried: &mut [Tried],
-    applied: &mut ReceiptsApplied,
+    (applied, subscriptions): (&mut ReceiptsApplied, &Subscriptions),
     now: Timestamp,
 ) -> QueryResult<()> {
     let references = unmatched(tried, |receipt| receipt.reference.as_ref());
@@ -559,9 +561,9 @@ async fn settle_open(
         }
     }
     let settlements: Vec<Settlement> = settlements.into_values().collect();
-    let (settled, spending) =
+    let (settled, effects) =
         settle::settle_all(connection, &settlements, ClaimedRows::default(), now).await?;
-    spending.store(connection).await?;
+    effects.store(connection, subscriptions, now).await?;
     let mut changed_meanwhile = HashSet::new();
     for (settlement, settled) in settlements.iter().zip(settled) {
         match settlement.transition {
@@ -726,6 +728,7 @@ impl RecipientChanges {
 async fn update_deliveries(
     connection: &mut Connection,
     matched: Vec<Tried>,
+    subscriptions: &Subscriptions,
     now: Timestamp,
 ) -> QueryResult<(u64, Vec<Tried>)> {
     let ids: BTreeSet<i64> = matched.iter().filter_map(|tried| tried.sms_id).collect();
@@ -753,6 +756,7 @@ async fn update_deliveries(
     let mut new = 0;
     let (mut changes, mut kept) = (Vec::new(), Vec::new());
     let mut recipients = RecipientChanges::default();
+    let mut reported = Vec::new();
     for row in rows {
         let arrived = matched.remove(&row.id).unwrap_or_default();
         let mut earlier = known.remove(&row.id).unwrap_or_default();
@@ -784,6 +788,9 @@ async fn update_deliveries(
             continue;
         }
         recipients.add(&row, &found, &earlier, now);
+        if found.state != row.delivery().state {
+            reported.push((row.id, found.clone()));
+        }
         changes.push((row.id, found));
     }
     let mut early = Vec::new();
@@ -811,6 +818,7 @@ async fn update_deliveries(
     insert_new!(connection, receipt::table, &kept)?;
     store_deliveries(connection, changes).await?;
     recipients.store(connection, now).await?;
+    outbox::record_deliveries(connection, subscriptions, &reported, now).await?;
     Ok((new, early))
 }
 

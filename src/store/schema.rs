@@ -384,3 +384,55 @@ diesel::table! {
         reason -> Text,
     }
 }
+
+diesel::table! {
+    hook (name) {
+        name -> Text,
+        holder -> BigInt,
+        leased_until -> BigInt,
+        off_at -> Nullable<BigInt>,
+        off_reason -> Nullable<Text>,
+        failing_since -> Nullable<BigInt>,
+        last_error -> Nullable<Text>,
+        delivered -> BigInt,
+        skipped -> BigInt,
+    }
+}
+
+diesel::table! {
+    hook_event (id) {
+        id -> BigInt,
+        hook -> Text,
+        event_id -> Text,
+        kind -> Text,
+        body -> Text,
+        phone -> Nullable<Text>,
+        created_at -> BigInt,
+        state -> Integer,
+        at -> BigInt,
+        attempts -> Integer,
+        last_error -> Nullable<Text>,
+    }
+}
+
+diesel::table! {
+    campaign_watch (campaign_id) {
+        campaign_id -> BigInt,
+        opened_at -> BigInt,
+        due_since -> Nullable<BigInt>,
+        stuck_at -> Nullable<BigInt>,
+    }
+}
+
+diesel::table! {
+    reply (id) {
+        id -> BigInt,
+        provider -> Text,
+        reply_key -> Text,
+        phone -> Text,
+        sender -> Nullable<Text>,
+        content -> Text,
+        campaign_id -> Nullable<BigInt>,
+        received_at -> BigInt,
+    }
+}

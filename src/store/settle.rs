@@ -9,8 +9,9 @@ use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{Connection, all_removed, in_list, load_locked, load_shared, with_conn};
 use super::dead::{self, DeadNumber, DeadNumbers};
+use super::effects::Effects;
 use super::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
-use super::spending::{Reserves, Spending};
+use super::spending::Reserves;
 use super::transitions::{self, QueuedSms, SentMove, TakenNow, Version, is_version};
 use super::{CampaignStatus, suppression};
 use crate::queue::transition::{
@@ -51,23 +52,23 @@ pub(super) async fn settle_all(
     settlements: &[Settlement],
     claimed: ClaimedRows<'_>,
     now: Timestamp,
-) -> QueryResult<(Vec<Settled>, Spending)> {
+) -> QueryResult<(Vec<Settled>, Effects)> {
     let mut settled = Vec::with_capacity(settlements.len());
-    let mut spending = Spending::default();
+    let mut effects = Effects::default();
     for group in groups(settlements) {
         if let [settlement] = group
             && settlement.transition == Transition::Refunded
         {
             let (refunded, changed) = refund(connection, settlement, now).await?;
             settled.push(refunded);
-            spending.extend(changed);
+            effects.extend(changed);
         } else {
             let (of_group, changed) = settle_group(connection, group, claimed, now).await?;
             settled.extend(of_group);
-            spending.extend(changed);
+            effects.extend(changed);
         }
     }
-    Ok((settled, spending))
+    Ok((settled, effects))
 }
 
 /// Divides settlements into groups that can be stored together: no message twice, refunds alone.
@@ -92,7 +93,7 @@ async fn settle_group(
     group: &[Settlement],
     claimed: ClaimedRows<'_>,
     now: Timestamp,
-) -> QueryResult<(Vec<Settled>, Spending)> {
+) -> QueryResult<(Vec<Settled>, Effects)> {
     let rows = read_rows(connection, group, claimed).await?;
     let requeued: Vec<(i64, i64)> = group
         .iter()
@@ -103,7 +104,7 @@ async fn settle_group(
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &requeued, is_cancelled).await?;
     let cancelled: HashSet<i64> = cancelled.into_iter().collect();
-    let (mut changes, mut spending) = (Changes::default(), Spending::default());
+    let (mut changes, mut effects) = (Changes::default(), Effects::default());
     let mut settled = Vec::with_capacity(group.len());
     for settlement in group {
         settled.push(match (rows.get(&settlement.id), &settlement.transition) {
@@ -116,16 +117,16 @@ async fn settle_group(
             }
             (None, Transition::Sent(acceptance)) => {
                 let taken = claimed.taken(settlement);
-                let (elsewhere, spent) =
+                let (elsewhere, changed) =
                     accept_elsewhere(connection, settlement, acceptance, taken, now).await?;
-                spending.extend(spent);
+                effects.extend(changed);
                 elsewhere
             }
             (None, _) => Settled::Stale,
         });
     }
-    spending.extend(changes.execute(connection, now).await?);
-    Ok((settled, spending))
+    effects.extend(changes.execute(connection, now).await?);
+    Ok((settled, effects))
 }
 
 /// Reads the rows of these messages, and locks them in the order of their ids unless all of them were accepted: those
@@ -284,14 +285,14 @@ impl Changes {
         }
     }
 
-    async fn execute(self, connection: &mut Connection, now: Timestamp) -> QueryResult<Spending> {
+    async fn execute(self, connection: &mut Connection, now: Timestamp) -> QueryResult<Effects> {
         let opted_out: Vec<_> = self.opted_out.into_iter().collect();
         if !opted_out.is_empty() {
             suppression::insert(connection, &opted_out, now).await?;
         }
         dead::record(connection, self.dead, now).await?;
         attempts::store(connection, self.attempts, now).await?;
-        let mut spending = transitions::to_sent(connection, self.sent).await?;
+        let mut effects = Effects::from(transitions::to_sent(connection, self.sent).await?);
         for (id, (claim, state, late), provider, acceptance, claims) in self.noted {
             let noted = with_conn!(connection, |conn| update(
                 sms::table.find(id).filter(is_version(claim, state, late))
@@ -319,15 +320,17 @@ impl Changes {
                     transitions::mark_unknown(connection, messages, change, now).await?
                 }
                 NewState::Ready(requeue) => {
-                    transitions::to_ready(connection, messages, &requeue, counted, now).await?
+                    transitions::to_ready(connection, messages, &requeue, counted, now)
+                        .await?
+                        .into()
                 }
                 NewState::Cancelled(failure) => {
                     cancel(connection, messages, &failure, counted, now).await?
                 }
             };
-            spending.extend(changed);
+            effects.extend(changed);
         }
-        Ok(spending)
+        Ok(effects)
     }
 }
 
@@ -358,7 +361,7 @@ pub(super) async fn cancel(
     failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
-) -> QueryResult<Spending> {
+) -> QueryResult<Effects> {
     transitions::remove_keys_of(connection, messages.0).await?;
     transitions::to_failed(connection, messages, failure, counted, now).await
 }
@@ -370,7 +373,7 @@ async fn accept_elsewhere(
     acceptance: &Acceptance,
     taken: TakenNow<'_>,
     now: Timestamp,
-) -> QueryResult<(Settled, Spending)> {
+) -> QueryResult<(Settled, Effects)> {
     let id = settlement.id;
     let sent: Vec<(i64, i32, Option<String>)> = load_locked!(
         connection,
@@ -384,7 +387,7 @@ async fn accept_elsewhere(
         let counted =
             transition::with_accepted_claim(settlement, *claim, *accepted, claims.as_deref());
         let Some(counted) = counted else {
-            return Ok((Settled::Done, Spending::default()));
+            return Ok((Settled::Done, Effects::default()));
         };
         with_conn!(connection, |conn| update(sms_sent::table.find(id))
             .set((
@@ -392,7 +395,7 @@ async fn accept_elsewhere(
                 sms_sent::accepted_claims.eq(&counted),
             ))
             .execute(conn))?;
-        return Ok((Settled::Late, Spending::default()));
+        return Ok((Settled::Late, Effects::default()));
     }
     let failed: Vec<(i64, Option<LossyText>, String)> = load_locked!(
         connection,
@@ -403,7 +406,7 @@ async fn accept_elsewhere(
         ))
     )?;
     let Some((campaign_id, key, class)) = failed.into_iter().next() else {
-        return Ok((Settled::Stale, Spending::default()));
+        return Ok((Settled::Stale, Effects::default()));
     };
     if let Some(key) = key.filter(|_| class == Class::Cancelled.as_str()) {
         // A cancelled message has lost its key, but it was sent.
@@ -420,7 +423,7 @@ async fn accept_elsewhere(
         row.sent(&settlement.provider, acceptance.clone(), counts, taken, now)
     });
     let spending = transitions::to_sent(connection, sent.collect()).await?;
-    Ok((Settled::Late, spending))
+    Ok((Settled::Late, spending.into()))
 }
 
 /// The attempt of this claim was not refunded yet: a refund is repeated if the answer to its commit was lost.
@@ -437,7 +440,7 @@ async fn refund(
     connection: &mut Connection,
     settlement: &Settlement,
     now: Timestamp,
-) -> QueryResult<(Settled, Spending)> {
+) -> QueryResult<(Settled, Effects)> {
     let (id, claim) = (settlement.id, settlement.claim);
     let queued = with_conn!(connection, |conn| Prepared(
         update(
@@ -456,7 +459,7 @@ async fn refund(
     )
     .execute(conn))?;
     if queued == 1 {
-        return Ok((Settled::Done, Spending::default()));
+        return Ok((Settled::Done, Effects::default()));
     }
     let failed: Vec<i64> = load_locked!(
         connection,
@@ -467,7 +470,7 @@ async fn refund(
             .select(sms_failed::campaign_id)
     )?;
     let Some(campaign_id) = failed.into_iter().next() else {
-        return Ok((Settled::Stale, Spending::default()));
+        return Ok((Settled::Stale, Effects::default()));
     };
     transitions::back_to_queue(connection, &[id], now).await?;
     with_conn!(connection, |conn| update(sms::table.find(id))
@@ -479,15 +482,15 @@ async fn refund(
     attempts::retried(connection, id, claim).await?;
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &[(id, campaign_id)], is_cancelled).await?;
-    let mut spending = Spending::default();
+    let mut effects = Effects::default();
     // It had failed, so it is not in doubt, and has taken nothing.
     if !cancelled.is_empty()
         && let Ok(failure) = CertainFailure::unless_in_doubt(transition::cancelled(), false)
     {
         let messages = (&cancelled[..], &Reserves::new());
-        spending = cancel(connection, messages, &failure, 0, now).await?;
+        effects = cancel(connection, messages, &failure, 0, now).await?;
     }
-    Ok((Settled::Done, spending))
+    Ok((Settled::Done, effects))
 }
 
 #[cfg(test)]

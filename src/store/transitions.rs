@@ -14,6 +14,7 @@ use super::connection::{
     Connection, Prepared, ROWS, all_removed, delete_all, in_list, independent, insert_all,
     insert_new, load_locked, with_conn,
 };
+use super::effects::Effects;
 use super::schema::{message, sms, sms_failed, sms_key, sms_sent};
 use super::spending::{self, Kept, Reserves, RowReserve, Spending};
 use crate::budget;
@@ -429,10 +430,10 @@ pub(super) async fn to_failed(
     failure: &CertainFailure,
     counted: i32,
     now: Timestamp,
-) -> QueryResult<Spending> {
-    let mut spending = Spending::default();
+) -> QueryResult<Effects> {
+    let mut effects = Effects::default();
     if ids.is_empty() {
-        return Ok(spending);
+        return Ok(effects);
     }
     let failure = failure.failure();
     let taken: Vec<i64> = with_conn!(connection, |conn| sms_failed::table
@@ -441,7 +442,7 @@ pub(super) async fn to_failed(
         .load(conn))?;
     if !taken.is_empty() {
         let change = (&number_taken(), Doubt::New, counted);
-        spending = mark_unknown(connection, (&taken, reserves), change, now).await?;
+        effects = mark_unknown(connection, (&taken, reserves), change, now).await?;
         with_conn!(connection, |conn| update(
             sms::table.filter(sms::id.eq_any(&taken))
         )
@@ -454,9 +455,9 @@ pub(super) async fn to_failed(
         .filter(|id| !taken.contains(id))
         .collect();
     if ids.is_empty() {
-        return Ok(spending);
+        return Ok(effects);
     }
-    spending.extend(spending::keep(connection, &ids, reserves, Kept::Nothing).await?);
+    effects.extend(spending::keep(connection, &ids, reserves, Kept::Nothing).await?);
     with_conn!(connection, |conn| sms::table
         .filter(sms::id.eq_any(&ids))
         .select((
@@ -478,7 +479,8 @@ pub(super) async fn to_failed(
         ))
         .execute(conn))?;
     delete_all!(connection, sms, &ids)?;
-    Ok(spending)
+    effects.ended.extend(ids);
+    Ok(effects)
 }
 
 /// Makes messages unknown that are in doubt, counting this many attempts. They can be looked up from now on, whenever
@@ -488,9 +490,9 @@ pub(super) async fn mark_unknown(
     (ids, reserves): (&[i64], &Reserves),
     (failure, doubt, counted): (&Failure, Doubt, i32),
     now: Timestamp,
-) -> QueryResult<Spending> {
+) -> QueryResult<Effects> {
     if ids.is_empty() {
-        return Ok(Spending::default());
+        return Ok(Effects::default());
     }
     let list = in_list(ids.iter().copied());
     with_conn!(connection, |conn| Prepared(
@@ -506,7 +508,10 @@ pub(super) async fn mark_unknown(
         ))
     )
     .execute(conn))?;
-    spending::keep(connection, ids, reserves, Some(doubt).into()).await
+    Ok(Effects {
+        spending: spending::keep(connection, ids, reserves, Some(doubt).into()).await?,
+        ended: ids.to_vec(),
+    })
 }
 
 /// Puts messages back into the queue.

@@ -7,12 +7,11 @@ use diesel::{QueryResult, update};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Chunk, Connection, ROWS, in_chunks, load_locked, querying, reading, transaction, with_conn,
-    writing,
+    Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_sent};
 use super::transitions::{self, Resend};
-use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, settle};
+use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, outbox, settle};
 use crate::queue::transition::{NOT_ADMITTED, NOT_STORED, is_only_attempt};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{LaneId, State, Timestamp};
@@ -219,9 +218,18 @@ impl Store {
             error.reason()
         );
         let reason: String = reason.chars().take(REASON).collect();
-        querying!(self, Write, |connection| transitions::set_aside(
-            connection, settlement, counted, &reason
-        ))
+        let subscriptions = &self.subscriptions;
+        let now = self.now().await?;
+        transaction!(self, |connection| async {
+            let is_done = transitions::set_aside(connection, settlement, counted, &reason).await?;
+            let ended = if is_done {
+                vec![settlement.id]
+            } else {
+                Vec::new()
+            };
+            outbox::record_ended(connection, subscriptions, ended, now).await?;
+            QueryResult::Ok(is_done)
+        })
     }
 }
 

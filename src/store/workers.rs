@@ -12,6 +12,7 @@ use super::connection::{
 use super::schema::{sms, worker};
 use super::settle::{self, ClaimedRows};
 use super::{CampaignFilter, Orphans, StoreError, WorkerStore, positive};
+use crate::event::Subscriptions;
 use crate::limit::DeclaredLimits;
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Class, Failure, State, Timestamp};
@@ -140,6 +141,7 @@ impl WorkerStore<'_> {
         reason: &str,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
+        let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
             let deleted = with_conn!(connection, |conn| delete(worker::table.find(dead.id))
                 .filter(worker::heartbeat_at.eq(dead.heartbeat_at))
@@ -149,12 +151,13 @@ impl WorkerStore<'_> {
             }
             let mut rows = sending(connection).await?;
             rows.retain(|row| row.worker_id == Some(dead.id));
-            reclaim(connection, &rows, reason, now).await
+            reclaim(connection, &rows, (reason, subscriptions), now).await
         })
     }
 
     /// Makes messages unknown that are sending without a registered worker; returns their number.
     pub async fn reclaim_without_worker(self, now: Timestamp) -> Result<u64, StoreError> {
+        let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
             // Messages first: the worker of each was registered when it claimed the message.
             let mut rows = sending(connection).await?;
@@ -162,7 +165,13 @@ impl WorkerStore<'_> {
                 .select(worker::id)
                 .load(conn))?;
             rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
-            reclaim(connection, &rows, "its worker is gone", now).await
+            reclaim(
+                connection,
+                &rows,
+                ("its worker is gone", subscriptions),
+                now,
+            )
+            .await
         })
     }
 }
@@ -217,7 +226,7 @@ pub(super) async fn orphans(
 async fn reclaim(
     connection: &mut Connection,
     rows: &[SendingMessage],
-    reason: &str,
+    (reason, subscriptions): (&str, &Subscriptions),
     now: Timestamp,
 ) -> QueryResult<u64> {
     let unknown = rows.iter().map(|row| Settlement {
@@ -227,8 +236,8 @@ async fn reclaim(
         transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
     });
     let unknown: Vec<Settlement> = unknown.collect();
-    let (_, spending) =
+    let (_, effects) =
         settle::settle_all(connection, &unknown, ClaimedRows::default(), now).await?;
-    spending.store(connection).await?;
+    effects.store(connection, subscriptions, now).await?;
     Ok(unknown.len() as u64)
 }

@@ -9,13 +9,13 @@ use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
 
 /// Modules that every other may use.
-const COMMON: [&str; 14] = [
-    "activity", "broken", "budget", "instant", "phone", "prices", "rate", "receipt", "route",
-    "secret", "senders", "sms", "text", "window",
+const COMMON: [&str; 15] = [
+    "activity", "broken", "budget", "event", "instant", "phone", "prices", "rate", "receipt",
+    "route", "secret", "senders", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 38] = [
+const DIRECTIONS: [(&str, &[&str]); 40] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -26,6 +26,7 @@ const DIRECTIONS: [(&str, &[&str]); 38] = [
             "config",
             "console",
             "exit",
+            "hooks",
             "import",
             "logging",
             "metrics",
@@ -46,6 +47,7 @@ const DIRECTIONS: [(&str, &[&str]); 38] = [
     (
         "config",
         &[
+            "hooks",
             "import",
             "logging",
             "metrics",
@@ -81,6 +83,7 @@ const DIRECTIONS: [(&str, &[&str]); 38] = [
     // Its judge uses nothing that it judges: `store` only connects.
     ("prove", &["store"]),
     ("receipts", &["metrics", "provider", "store"]),
+    ("hooks", &["provider", "store", "text"]),
     ("operations", &["import", "store"]),
     ("metrics", &["store"]),
     ("import", &["atomic_file", "process", "store", "text"]),
@@ -97,6 +100,7 @@ const DIRECTIONS: [(&str, &[&str]); 38] = [
     ("service_manager", &[]),
     ("process", &[]),
     ("phone", &["text"]),
+    ("event", &["text"]),
     ("text", &[]),
     ("budget", &[]),
     ("prices", &[]),
@@ -353,8 +357,9 @@ fn licences_of_the_manifest_are_in_the_repository() {
 }
 
 #[test]
-fn only_the_provider_client_uses_reqwest() {
-    let places = ["provider/client.rs", "provider/client/"];
+fn only_the_clients_of_providers_and_hooks_use_reqwest() {
+    // The client of hooks refuses what a provider may have: private addresses, redirects.
+    let places = ["provider/client.rs", "provider/client/", "hooks/client.rs"];
     assert_eq!(violations(r"\breqwest\b", &places), none());
 }
 
@@ -466,7 +471,7 @@ fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn tables_have_the_same_columns_on_every_engine() {
     let sqlite = tables("sqlite");
-    assert_eq!(sqlite.len(), 22);
+    assert_eq!(sqlite.len(), 26);
     assert_eq!(sqlite["suppression"], ["phone", "reason", "created_at"]);
     for database in ["mysql", "postgres"] {
         assert_eq!(tables(database), sqlite, "{database}");
@@ -514,6 +519,7 @@ fn every_setting_has_a_default() {
         ("log", "src/logging.rs", "Config"),
         ("serve", "src/serve/config.rs", "Config"),
         ("metrics", "src/metrics/mod.rs", "Config"),
+        ("notify", "src/hooks/config.rs", "NotifyConfig"),
     ];
     for (section, file, owner) in owners {
         let table = defaults[section].as_table().expect("a section");

@@ -16,6 +16,7 @@ mod dead;
 mod docs;
 mod faults;
 mod flows;
+mod hooks;
 mod json;
 mod kill;
 mod limits;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::progress::run_with_progress;
+use super::hooks::Delivering;
 use super::receipts::{self, Waiting};
 use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
@@ -22,6 +23,7 @@ use super::{Context, check, message_and_hint, providers, purge, status, temporar
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
 use crate::console::Console;
 use crate::exit::Exit;
+use crate::hooks::Hook;
 use crate::metrics::Metrics;
 use crate::operations::{self, limit};
 use crate::provider::Provider;
@@ -191,6 +193,7 @@ pub(super) struct PreparedRun<'a> {
     /// The other ones, which may get messages during the run.
     idle: Vec<(Campaign, Totals)>,
     sender: Sender,
+    hooks: Vec<Hook>,
 }
 
 impl<'a> PreparedRun<'a> {
@@ -208,6 +211,7 @@ impl<'a> PreparedRun<'a> {
             campaigns,
             idle,
             sender,
+            hooks: context.hooks()?,
         })
     }
 
@@ -220,7 +224,9 @@ impl<'a> PreparedRun<'a> {
             mut campaigns,
             idle,
             sender,
+            hooks,
         } = self;
+        let hooks = Delivering::start(hooks, context, store);
         if options.follow {
             warn_of_missing_campaigns(&context.console, &store.report().without_campaign().await?);
         }
@@ -256,6 +262,9 @@ impl<'a> PreparedRun<'a> {
             signal = stopped_by;
         }
         service.stopping();
+        if let Some(hooks) = hooks {
+            hooks.end(signal.is_none(), &context.console).await;
+        }
         let counts = async {
             if options.campaign.is_none() {
                 campaigns.extend(changed(store, &campaigns, &idle).await?);

@@ -19,6 +19,7 @@ mod lost_commits;
 mod not_utf8;
 mod open;
 mod operator;
+mod outbox;
 mod purge;
 mod query_plans;
 mod random_operations;

@@ -7,6 +7,7 @@ pub(crate) mod disk;
 pub(crate) mod html;
 pub(crate) mod practice;
 pub(crate) mod proxy;
+pub(crate) mod receiver;
 pub(crate) mod running;
 pub(crate) mod scripted;
 pub(crate) mod server;

@@ -1,0 +1,166 @@
+//! Decides whether a campaign is stuck: none of its messages is accepted, although some should be.
+
+use std::time::Duration;
+
+use crate::sms::Timestamp;
+use crate::store::{CampaignStatus, QueuedCampaign, WatchedCampaign};
+
+/// When the first message of a campaign is due that no worker is sending.
+fn ready_at(queued: &QueuedCampaign) -> Option<Timestamp> {
+    let lanes = queued.lanes.iter().filter_map(|lane| lane.ready_at);
+    queued.ready_at.into_iter().chain(lanes).min()
+}
+
+/// What is known of a campaign that was watched, after a look at it: whether it is stuck since this look is in
+/// `stuck_at`. `accepted_at`: when a message was accepted last, if that was within `stuck_after`.
+///
+/// Messages that wait for a retry keep a campaign due; those that were never due do not begin it. A pause by a person, an
+/// approval that is missing and a closed window end it, as does a window that differs from recipient to recipient. A
+/// campaign that a worker has stopped counts as due, because it waits for a person.
+pub(super) fn look(
+    known: &WatchedCampaign,
+    queued: &QueuedCampaign,
+    accepted_at: Option<Timestamp>,
+    stuck_after: Duration,
+    now: Timestamp,
+) -> WatchedCampaign {
+    let campaign = &queued.campaign;
+    let may_send = matches!(
+        campaign.state,
+        CampaignStatus::Active | CampaignStatus::Stopped
+    );
+    let is_open = campaign.window.as_ref().is_none_or(|window| {
+        let span = window.for_all(now);
+        span.is_some_and(|span| span.contains(now))
+    });
+    let is_within = |wait: Duration| {
+        queued.is_sending || ready_at(queued).is_some_and(|at| at <= now.plus(wait))
+    };
+    let due_since = match known.due_since {
+        _ if !may_send || !is_open => None,
+        Some(since) => is_within(stuck_after).then_some(since),
+        None => is_within(Duration::ZERO).then_some(now),
+    };
+    let mut stuck_at = known.stuck_at.filter(|at| {
+        let is_accepting = accepted_at.is_some_and(|accepted| accepted > *at);
+        due_since.is_some() && !is_accepting
+    });
+    if let Some(since) = due_since
+        && stuck_at.is_none()
+        && now.since(accepted_at.map_or(since, |accepted| accepted.max(since))) >= stuck_after
+    {
+        stuck_at = Some(now);
+    }
+    WatchedCampaign {
+        due_since,
+        stuck_at,
+        ..known.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate::Rates;
+    use crate::store::{Approval, Campaign};
+
+    const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
+    const MINUTE: Duration = Duration::from_secs(60);
+    const STUCK_AFTER: Duration = Duration::from_secs(600);
+
+    fn before(minutes: u32) -> Timestamp {
+        NOW.minus(MINUTE * minutes)
+    }
+
+    fn queued(state: CampaignStatus, ready_at: Option<Timestamp>) -> QueuedCampaign {
+        QueuedCampaign {
+            campaign: Campaign {
+                id: 2,
+                name: "c".to_owned(),
+                provider: None,
+                sender: None,
+                rate: Rates::default(),
+                priority: 0,
+                state,
+                state_reason: None,
+                unique_by: None,
+                window: None,
+                budget: None,
+                approval: Approval::default(),
+                created_at: before(60),
+            },
+            ready_at,
+            lanes: Vec::new(),
+            is_sending: false,
+            has_unknown: false,
+        }
+    }
+
+    fn watched(due_since: Option<Timestamp>, stuck_at: Option<Timestamp>) -> WatchedCampaign {
+        WatchedCampaign {
+            campaign_id: 2,
+            opened_at: before(60),
+            due_since,
+            stuck_at,
+        }
+    }
+
+    fn after(
+        known: &WatchedCampaign,
+        queued: &QueuedCampaign,
+        accepted: Option<u32>,
+    ) -> WatchedCampaign {
+        look(known, queued, accepted.map(before), STUCK_AFTER, NOW)
+    }
+
+    #[test]
+    fn campaign_is_stuck_once_per_episode() {
+        let due = queued(CampaignStatus::Active, Some(before(30)));
+        let begun = after(&watched(None, None), &due, None);
+        assert_eq!(begun, watched(Some(NOW), None));
+        let since = Some(before(10));
+        let stuck = after(&watched(since, None), &due, None);
+        assert_eq!(stuck, watched(since, Some(NOW)));
+        let earlier = watched(Some(before(20)), Some(before(9)));
+        assert_eq!(after(&earlier, &due, None), earlier);
+        // It was accepting, and stopped again.
+        let accepting = after(&earlier, &due, Some(5));
+        assert_eq!(accepting, watched(Some(before(20)), None));
+        let again = watched(Some(before(30)), None);
+        assert_eq!(after(&again, &due, Some(10)).stuck_at, Some(NOW));
+    }
+
+    #[test]
+    fn recent_acceptance_or_due_time_is_not_stuck() {
+        let due = queued(CampaignStatus::Active, Some(before(30)));
+        for (due_since, accepted) in [(before(30), Some(9)), (before(9), None)] {
+            let known = watched(Some(due_since), None);
+            assert_eq!(after(&known, &due, accepted).stuck_at, None);
+        }
+    }
+
+    #[test]
+    fn wait_for_a_retry_counts_and_a_schedule_does_not() {
+        let later = |minutes| queued(CampaignStatus::Active, Some(NOW.plus(MINUTE * minutes)));
+        let known = watched(Some(before(10)), None);
+        assert_eq!(after(&known, &later(9), None).stuck_at, Some(NOW));
+        assert_eq!(after(&known, &later(11), None), watched(None, None));
+        let fresh = watched(None, None);
+        assert_eq!(after(&fresh, &later(9), None), fresh);
+    }
+
+    #[test]
+    fn pause_ends_an_episode_and_a_stop_by_a_worker_does_not() {
+        let known = watched(Some(before(20)), None);
+        for (state, is_stuck) in [
+            (CampaignStatus::Paused, false),
+            (CampaignStatus::Unapproved, false),
+            (CampaignStatus::Cancelled, false),
+            (CampaignStatus::Stopped, true),
+        ] {
+            let found = after(&known, &queued(state, Some(before(30))), None);
+            assert_eq!(found.stuck_at.is_some(), is_stuck, "{state:?}");
+            assert_eq!(found.due_since.is_some(), is_stuck, "{state:?}");
+        }
+    }
+}
