@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::delivery::{Before, DeliveryAttempt, ReceiverAnswer, decide, pause};
+use super::stuck::Seen;
 use super::{Hook, stuck};
 use crate::event::{CampaignFacts, EventKind, body};
 use crate::sms::Timestamp;
@@ -389,7 +390,19 @@ impl HookRunner {
         accepted_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let found = stuck::look(known, queued, accepted_at, self.stuck_after, now);
+        let campaign = &queued.campaign;
+        let is_paused = campaign.state == CampaignStatus::Paused;
+        let found = stuck::look(
+            known,
+            queued,
+            Seen {
+                accepted_at,
+                is_paused_by_worker: is_paused
+                    && self.store.is_changed_by_worker(&campaign.name).await?,
+                stuck_after: self.stuck_after,
+                now,
+            },
+        );
         if found == *known {
             return Ok(());
         }

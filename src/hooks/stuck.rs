@@ -11,24 +11,40 @@ fn ready_at(queued: &QueuedCampaign) -> Option<Timestamp> {
     queued.ready_at.into_iter().chain(lanes).min()
 }
 
+/// What was seen of a campaign besides its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// When a message was accepted last, if that was within the time after which a campaign is stuck.
+    pub(super) accepted_at: Option<Timestamp>,
+    /// A worker has paused it.
+    pub(super) is_paused_by_worker: bool,
+    pub(super) stuck_after: Duration,
+    pub(super) now: Timestamp,
+}
+
 /// What is known of a campaign that was watched, after a look at it: whether it is stuck since this look is in
-/// `stuck_at`. `accepted_at`: when a message was accepted last, if that was within `stuck_after`.
+/// `stuck_at`.
 ///
 /// Messages that wait for a retry keep a campaign due; those that were never due do not begin it. A pause by a person, an
 /// approval that is missing and a closed window end it, as does a window that differs from recipient to recipient. A
-/// campaign that a worker has stopped counts as due, because it waits for a person.
+/// campaign that a worker has paused or stopped counts as due, because it waits for a person.
 pub(super) fn look(
     known: &WatchedCampaign,
     queued: &QueuedCampaign,
-    accepted_at: Option<Timestamp>,
-    stuck_after: Duration,
-    now: Timestamp,
+    seen: Seen,
 ) -> WatchedCampaign {
+    let Seen {
+        accepted_at,
+        is_paused_by_worker,
+        stuck_after,
+        now,
+    } = seen;
     let campaign = &queued.campaign;
-    let may_send = matches!(
-        campaign.state,
-        CampaignStatus::Active | CampaignStatus::Stopped
-    );
+    let may_send = match campaign.state {
+        CampaignStatus::Active | CampaignStatus::Stopped => true,
+        CampaignStatus::Paused => is_paused_by_worker,
+        CampaignStatus::Cancelled | CampaignStatus::Unapproved => false,
+    };
     let is_open = campaign.window.as_ref().is_none_or(|window| {
         let span = window.for_all(now);
         span.is_some_and(|span| span.contains(now))
@@ -110,7 +126,13 @@ mod tests {
         queued: &QueuedCampaign,
         accepted: Option<u32>,
     ) -> WatchedCampaign {
-        look(known, queued, accepted.map(before), STUCK_AFTER, NOW)
+        let seen = Seen {
+            accepted_at: accepted.map(before),
+            is_paused_by_worker: false,
+            stuck_after: STUCK_AFTER,
+            now: NOW,
+        };
+        look(known, queued, seen)
     }
 
     #[test]
@@ -162,5 +184,13 @@ mod tests {
             assert_eq!(found.stuck_at.is_some(), is_stuck, "{state:?}");
             assert_eq!(found.due_since.is_some(), is_stuck, "{state:?}");
         }
+        let seen = Seen {
+            accepted_at: None,
+            is_paused_by_worker: true,
+            stuck_after: STUCK_AFTER,
+            now: NOW,
+        };
+        let paused = queued(CampaignStatus::Paused, Some(before(30)));
+        assert_eq!(look(&known, &paused, seen).stuck_at, Some(NOW));
     }
 }

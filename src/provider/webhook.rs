@@ -41,6 +41,10 @@ pub struct Reply {
     /// The country of numbers that the vendor writes without a country code.
     pub region: Option<Region>,
     pub text: String,
+    /// The vendor's id, which a repeated post has again.
+    pub id: Option<String>,
+    /// The number that it was sent to, as the vendor writes it.
+    pub to: Option<String>,
 }
 
 impl Reply {
@@ -234,6 +238,8 @@ mod tests {
                 phone: written.to_owned(),
                 region: region(vendors),
                 text: "STOP".to_owned(),
+                id: None,
+                to: None,
             };
             let phones = reply.phones(region(default));
             let phones: Vec<&str> = phones.iter().map(Phone::as_str).collect();
@@ -247,6 +253,8 @@ mod tests {
             phone: "447400123456".to_owned(),
             region: None,
             text: "STOP".to_owned(),
+            id: None,
+            to: None,
         };
         let printed = format!("{reply:?}");
         assert!(

@@ -11,20 +11,26 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, Uri, header};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
 use super::guard::WholeBody;
 use super::problem::Problem;
 use super::state::ServerState;
-use crate::provider::{PostedRequest, Provider, WebhookError, asks_to_stop};
+use crate::phone::{Phone, Region};
+use crate::provider::{PostedRequest, Provider, Reply, WebhookError, asks_to_stop};
 use crate::receipts::ReceiptPuller;
 use crate::secret::Secret;
-use crate::store::{Audited, StoreError};
+use crate::sms::Timestamp;
+use crate::store::{Audited, NewReply, StoreError};
 
 /// What a vendor waits before it posts again, in seconds.
 const RETRY: u32 = 30;
+/// The longest id of a reply by which it is known again, and the longest text of one, in characters.
+const MAX_ID: usize = 200;
+const MAX_TEXT: usize = 10_000;
+const HOUR_MILLIS: i64 = 3_600_000;
 
 pub(super) fn routes() -> Router<Arc<ServerState>> {
     Router::new().route("/receipts/{provider}/{token}", any(receive))
@@ -100,6 +106,15 @@ async fn receive(
             .map_err(unavailable)?;
         shared.metrics.count_receipts(name, applied.new);
     }
+    let replies: Vec<NewReply> = posted
+        .replies
+        .iter()
+        .map(|reply| new_reply(reply, shared.default_region, now))
+        .collect();
+    if !replies.is_empty() {
+        let added = store.replies().add(name, &replies, now).await;
+        added.map_err(unavailable)?;
+    }
     let mut unreadable = posted.unreadable;
     let mut stops: Vec<(String, Option<String>)> = Vec::new();
     for reply in posted
@@ -133,6 +148,29 @@ async fn receive(
     }
     let (kind, text) = provider.webhook_answer();
     Ok(([(header::CONTENT_TYPE, kind)], text.to_owned()).into_response())
+}
+
+/// The reply as it is stored. Without an id, the same text of the same phone counts once an hour.
+fn new_reply(reply: &Reply, default_region: Option<Region>, now: Timestamp) -> NewReply {
+    let phones = reply.phones(default_region);
+    let phone = phones.into_iter().next().map(Phone::into_string);
+    let phone = phone.unwrap_or_else(|| reply.phone.trim().to_owned());
+    let id = reply.id.as_ref().filter(|id| id.len() <= MAX_ID);
+    let key = match id {
+        Some(id) => format!("id {id}"),
+        None => {
+            let hour = now.as_millis().div_euclid(HOUR_MILLIS);
+            let digest = Sha256::digest(format!("{phone}\n{hour}\n{}", reply.text));
+            hex::encode(digest)
+        }
+    };
+    NewReply {
+        sender: reply.to.clone(),
+        content: reply.text.chars().take(MAX_TEXT).collect(),
+        is_stop: asks_to_stop(&reply.text),
+        key,
+        phone,
+    }
 }
 
 /// The URL as the vendor knows it, with the query.

@@ -11,6 +11,10 @@ use super::schema::audit;
 use super::{Store, StoreError};
 use crate::sms::Timestamp;
 
+/// The verbs of changes of a campaign's state, by people and by workers.
+pub const STATE_VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stopped"];
+const WORKER: &str = "worker";
+
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
 #[diesel(table_name = audit)]
@@ -30,11 +34,16 @@ impl AuditEntry {
     pub(super) fn of_worker(at: Timestamp, campaign: String, what: &str, reason: &str) -> Self {
         Self {
             at,
-            who: "worker".to_owned(),
+            who: WORKER.to_owned(),
             what: what.to_owned(),
             detail: format!("{what} `{campaign}`: {reason}"),
             campaign: Some(campaign),
         }
+    }
+
+    /// Whether a worker made the change.
+    pub fn is_by_worker(&self) -> bool {
+        self.who == WORKER
     }
 
     /// Returns the id of its row.
@@ -147,6 +156,17 @@ impl Store {
             detail: detail.to_owned(),
         };
         transaction!(self, |connection| entry.insert(connection)).map(drop)
+    }
+
+    /// Whether a worker made the last change of a campaign's state.
+    pub async fn is_changed_by_worker(&self, campaign: &str) -> Result<bool, StoreError> {
+        let last: Option<AuditEntry> = reading!(self, |conn| optional audit::table
+            .filter(audit::campaign.eq(campaign))
+            .filter(audit::what.eq_any(STATE_VERBS))
+            .order(audit::id.desc())
+            .select(AuditEntry::as_select())
+            .first(conn))?;
+        Ok(last.is_some_and(|entry| entry.is_by_worker()))
     }
 
     /// The last `most` changes, the newest first.

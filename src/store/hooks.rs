@@ -442,12 +442,17 @@ pub(super) async fn purge_before(
     connection: &mut Connection,
     before: Timestamp,
 ) -> QueryResult<bool> {
-    let old: Vec<i64> = with_conn!(connection, |conn| hook_event::table
-        .filter(hook_event::created_at.lt(before))
+    // The first ones are the oldest.
+    let first: Vec<(i64, Timestamp)> = with_conn!(connection, |conn| hook_event::table
         .order(hook_event::id)
         .limit(CHUNK)
-        .select(hook_event::id)
+        .select((hook_event::id, hook_event::created_at))
         .load(conn))?;
+    let old: Vec<i64> = first
+        .into_iter()
+        .filter(|(_, at)| *at < before)
+        .map(|(id, _)| id)
+        .collect();
     delete_events(connection, &old).await?;
     Ok(!old.is_empty())
 }

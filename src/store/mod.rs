@@ -64,7 +64,7 @@ use connection::{
 pub use crate::queue::dedupe::Decision;
 pub use approvals::{Approval, ApprovalResult, ApprovalState, ApprovalSubject};
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
-pub use audit::{AuditEntry, Audited};
+pub use audit::{AuditEntry, Audited, STATE_VERBS};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{

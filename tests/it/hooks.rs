@@ -136,8 +136,8 @@ fn failed_messages_and_the_end_of_a_campaign_are_posted() {
 fn killed_senders_lose_no_event() {
     const ORDINARY: u64 = 300;
     const REJECTED: u64 = 200;
-    let mut random = StdRng::seed_from_u64(7);
     with_every_database(|db| {
+        let mut random = StdRng::seed_from_u64(7);
         let number = AtomicU32::new(0);
         let receiver = Receiver::with(move |_| match number.fetch_add(1, Ordering::Relaxed) % 9 {
             3 => Reaction::Answer(500, ""),

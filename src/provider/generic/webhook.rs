@@ -55,6 +55,9 @@ struct WebhookSettings {
     /// Where a message of a recipient has the recipient's number and the text.
     reply_phone: Option<Pointers>,
     reply_text: Option<Pointers>,
+    /// The vendor's id of that message, and the number that it was sent to.
+    reply_id: Option<Pointers>,
+    reply_to: Option<Pointers>,
     /// The country of numbers that the vendor writes without a country code.
     reply_region: Option<Region>,
     /// What distinguishes a message of a recipient from a receipt; without it, that it has a text.
@@ -285,6 +288,10 @@ impl WebhookReader {
             phone: cut(&phone, MAX_PHONE).to_owned(),
             region: self.settings.reply_region,
             text: entry.first(self.settings.reply_text.as_ref())?,
+            id: entry.first(self.settings.reply_id.as_ref()),
+            to: entry
+                .first(self.settings.reply_to.as_ref())
+                .map(|to| cut(&to, MAX_PHONE).to_owned()),
         })
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::report::{CampaignSummary, LocalTime, plain_reason};
 use crate::serve::counts::Snapshot;
 use crate::sms::Timestamp;
+use crate::store::{AuditEntry, STATE_VERBS};
 use crate::text::{duration, messages};
 
 /// Campaigns that are named one by one.
@@ -79,17 +80,15 @@ pub(super) fn since(at: Timestamp, now: Timestamp, local: &LocalTime) -> String 
 
 /// Campaigns that workers have stopped or paused.
 fn stopped(snapshot: &Snapshot, campaign: Option<&CampaignSummary>) -> Vec<Alert> {
-    const VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stopped"];
     let change_of = |summary: &CampaignSummary| {
         let name = Some(summary.campaign.as_str());
-        snapshot
-            .changes
-            .iter()
-            .find(|entry| entry.campaign.as_deref() == name && VERBS.contains(&entry.what.as_str()))
+        snapshot.changes.iter().find(|entry| {
+            entry.campaign.as_deref() == name && STATE_VERBS.contains(&entry.what.as_str())
+        })
     };
     // A pause by a person is intended, and the state shows it.
     let is_stopped = |summary: &&CampaignSummary| {
-        let is_by_worker = || change_of(summary).is_some_and(|entry| entry.who == "worker");
+        let is_by_worker = || change_of(summary).is_some_and(AuditEntry::is_by_worker);
         summary.state == "stopped" || summary.state == "paused" && is_by_worker()
     };
     let stopped: Vec<&CampaignSummary> =
@@ -274,7 +273,7 @@ fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert>
 mod tests {
     use super::*;
     use crate::activity::{ActivityCounts, ActivityRow};
-    use crate::store::{AuditEntry, ProviderPause};
+    use crate::store::ProviderPause;
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 

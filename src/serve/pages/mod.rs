@@ -16,6 +16,7 @@ mod live;
 mod login;
 mod overview;
 mod render;
+mod replies;
 mod search;
 mod suppression;
 
@@ -47,6 +48,7 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
         .route("/login", get(overview::overview).post(login::log_in))
         .route("/logout", post(login::log_out))
         .route("/search", get(search::search))
+        .route("/replies", get(replies::replies))
         .route(
             "/suppression",
             get(suppression::suppression).post(suppression::suppress),

@@ -44,6 +44,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         "draft_trial.html",
         "draft_check.html",
         "draft_delete.html",
+        "replies.html",
     ] {
         let added = environment.add_template(name, source);
         added.expect("a test parses every template");
@@ -173,6 +174,7 @@ pub(super) mod tests {
     use super::super::campaign::CampaignPage;
     use super::super::login::LogInPage;
     use super::super::overview::OverviewPage;
+    use super::super::replies::RepliesPage;
     use super::super::search::SearchPage;
     use super::super::suppression::SuppressionPage;
     use super::*;
@@ -208,6 +210,7 @@ pub(super) mod tests {
         assert_renders(&SearchPage::default());
         assert_renders(&SuppressionPage::default());
         assert_renders(&AuditPage::default());
+        assert_renders(&RepliesPage::default());
         assert_renders(&CampaignPage::default());
         assert_renders(&OverviewPage::default());
     }

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use super::{Served, configure, request};
 use crate::support::databases::with_every_database;
 use crate::support::practice::list;
+use crate::support::receiver::{Receiver, SECRET};
 use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
 use crate::support::{Gateway, Scratch};
@@ -237,6 +238,69 @@ fn national_number_of_a_reply_is_suppressed() {
     let metrics = served.api("", "GET", "/metrics", "").body;
     let unreadable = r#"smsq_unreadable_posts_total{provider="kannel"} 1"#;
     assert!(metrics.contains(unreadable), "{metrics}");
+}
+
+#[test]
+fn replies_are_kept_shown_and_posted_to_hooks() {
+    with_every_database(|db| {
+        let receiver = Receiver::start();
+        let scratch = Scratch::at(&db.url);
+        let hook = receiver
+            .section(
+                "crm",
+                &["reply.received"],
+                "include = [\"phone\", \"text\"]",
+            )
+            .replace("env = \"HOOK_SECRET\"", "file = \"hook\"");
+        scratch.write("hook", SECRET);
+        scratch.write(
+            "smsq.toml",
+            &format!(
+                "default_provider = \"own\"\n[providers.own]\nkind = \"generic\"\nurl = \"http://127.0.0.1:1/\"\n\
+                 json = {{ to = \"{{{{ phone }}}}\" }}\n[providers.own.webhook]\nmessage_id = \"/id\"\nstate = \"/state\"\n\
+                 states = {{ ok = \"delivered\" }}\nreply_phone = \"/from\"\nreply_text = \"/text\"\nreply_id = \"/id\"\n\
+                 reply_to = \"/to\"\n{hook}"
+            ),
+        );
+        let served = Served::with(&scratch, SETTINGS);
+        scratch.import(&list(1));
+        let path = path_of(&scratch, "own");
+        let post = |body: &str| {
+            let answer = request(&served.address, "POST", &path, &[], body.as_bytes());
+            assert_eq!(answer.expect("an answer").status, 200);
+        };
+        let reply = r#"{"from":"+447400010010","to":"12345","text":"yes <b>","id":"7"}"#;
+        for _ in 0..3 {
+            post(reply);
+        }
+        // Without an id.
+        let nameless = r#"{"from":"+447400010011","text":"STOP"}"#;
+        post(nameless);
+        post(nameless);
+        eventually("both are posted", || receiver.taken().len() == 2);
+        let events = receiver.taken();
+        let with_id = events.values().find(|event| event.text.contains("yes"));
+        let data = &with_id.expect("the reply").body["data"];
+        assert_eq!(data["campaign"], "c");
+        assert_eq!(data["phone"], "+447400010010");
+        assert_eq!(data["text"], "yes <b>");
+        assert_eq!(data["to"], "12345");
+        assert_eq!(data["is_stop"], false);
+        let cookie = served.log_in("operate");
+        let page = served.page(&cookie, "/replies").body;
+        assert!(
+            page.contains("+447400010010") && page.contains("yes &lt;b&gt;"),
+            "{page}"
+        );
+        let cookie = served.log_in("read");
+        let page = served.page(&cookie, "/replies").body;
+        assert!(page.contains("****0010") && !page.contains("yes"), "{page}");
+        let purged = scratch.run(["purge", "--phone", "+447400010010", "--yes"]);
+        assert_eq!(purged.code(), Some(0), "{purged}");
+        assert_eq!(db.number("SELECT count(*) AS value FROM reply"), 1);
+        let left = "SELECT count(*) AS value FROM hook_event WHERE body LIKE '%0010010%'";
+        assert_eq!(db.number(left), 0);
+    });
 }
 
 /// By the openssl command, so that the check is independent.
