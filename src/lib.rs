@@ -17,7 +17,7 @@
 //! - [`senders`]: which of a provider's senders sends to a phone
 //! - [`import`]: from a file to the queue
 //! - [`store`]: the database, and the only module with SQL
-//! - [`provider`]: HTTP requests for messages, outcomes from responses; the only HTTP client
+//! - [`provider`]: HTTP requests for messages, outcomes from responses; their HTTP client
 //! - [`sender`]: permits, claims, requests, settlements; retries, outages, leases
 //! - [`service_manager`]: reports to systemd
 //! - [`metrics`]: counters and gauges for Prometheus

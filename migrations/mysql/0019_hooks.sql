@@ -48,5 +48,6 @@ CREATE TABLE IF NOT EXISTS reply (
     campaign_id BIGINT,                 -- the last campaign that has the phone
     received_at BIGINT       NOT NULL,
     UNIQUE KEY reply_key (provider, reply_key),
-    KEY reply_received (received_at)
+    KEY reply_received (received_at),
+    KEY reply_campaign (campaign_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

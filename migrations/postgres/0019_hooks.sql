@@ -50,3 +50,4 @@ CREATE TABLE reply (
 );
 CREATE UNIQUE INDEX reply_key ON reply (provider, reply_key);
 CREATE INDEX reply_received ON reply (received_at);
+CREATE INDEX reply_campaign ON reply (campaign_id);

@@ -4,6 +4,8 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
+
 use super::delivery::ReceiverAnswer;
 use crate::text::printable_line;
 
@@ -33,8 +35,12 @@ impl NotifyProgram {
     /// Runs it with the event as its standard input. It has succeeded if its exit status is 0.
     pub(super) async fn run(&self, body: &str) -> ReceiverAnswer {
         let (program, body) = (self.clone(), body.to_owned());
-        let ran = tokio::task::spawn_blocking(move || program.run_until(&body, TIMEOUT)).await;
-        let ran = ran.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let (result, ran) = oneshot::channel();
+        // Not a thread of the runtime, for which the end of the process would wait.
+        std::thread::spawn(move || result.send(program.run_until(&body, TIMEOUT)));
+        let ran = ran
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)));
         let error = match ran {
             Ok(Some(status)) if status.success() => {
                 let summary = status.to_string();

@@ -136,21 +136,14 @@ impl HookRunner {
                 .iter()
                 .map(|hook| self.run_hook(hook, end.clone())),
         );
-        tokio::join!(hooks, self.run_looks(end.clone()));
+        tokio::join!(hooks, self.run_looks(end.clone()), self.run_tidying(end));
     }
 
     async fn run_hook(&self, hook: &Hook, mut end: End) {
         let mut failing = FailureStreak::default();
-        let mut tidied: Option<Instant> = None;
         while !end.is_here() {
-            let done = async {
-                if tidied.is_none_or(|at| at.elapsed() >= TIDY_EVERY) {
-                    self.tidy(hook.name()).await?;
-                    tidied = Some(Instant::now());
-                }
-                self.session(hook, &mut failing, &mut end.clone()).await
-            };
-            if let Err(error) = done.await {
+            let done = self.session(hook, &mut failing, &mut end.clone()).await;
+            if let Err(error) = done {
                 let hook = hook.name();
                 tracing::warn!(hook, %error, "events could not be delivered");
             }
@@ -164,6 +157,15 @@ impl HookRunner {
                 tracing::warn!(%error, "campaigns could not be read for their events");
             }
             end.sleep(Instant::now() + POLL).await;
+        }
+    }
+
+    async fn run_tidying(&self, mut end: End) {
+        while !end.is_here() {
+            if let Err(error) = self.tidy().await {
+                tracing::warn!(%error, "old events could not be deleted");
+            }
+            end.sleep(Instant::now() + TIDY_EVERY).await;
         }
     }
 
@@ -306,17 +308,17 @@ impl HookRunner {
         Ok(())
     }
 
-    /// Deletes old events, and finds out whether too many wait.
-    async fn tidy(&self, name: &str) -> Result<(), StoreError> {
+    /// Deletes old events, also those of hooks that are not configured any more, and finds out whether too many wait.
+    async fn tidy(&self) -> Result<(), StoreError> {
         let (hooks, now) = (self.store.hooks(), self.store.now().await?);
-        hooks
-            .purge(name, now.minus(KEPT), now.minus(KEPT_WAITING))
-            .await?;
-        let is_full = hooks.has_more_waiting(name, MAX_WAITING).await?;
+        for name in hooks.names().await? {
+            hooks
+                .purge(&name, now.minus(KEPT), now.minus(KEPT_WAITING))
+                .await?;
+        }
         for subscription in self.store.subscriptions().all() {
-            if subscription.hook == name {
-                subscription.set_full(is_full);
-            }
+            let name = &subscription.hook;
+            subscription.set_full(hooks.has_more_waiting(name, MAX_WAITING).await?);
         }
         Ok(())
     }
@@ -495,8 +497,11 @@ impl DeliverySession {
             *failing = FailureStreak::default();
         } else {
             self.failing_since.get_or_insert(now);
-            failing.count += 1;
-            failing.until = Instant::now() + pause(failing.count, hook.first_wait);
+            // Requests that ran together fail together.
+            if failing.until <= Instant::now() {
+                failing.count += 1;
+                failing.until = Instant::now() + pause(failing.count, hook.first_wait);
+            }
         }
         if let Some(reason) = verdict.off
             && self.off.is_none()

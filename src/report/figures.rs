@@ -77,6 +77,10 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
             p95,
         );
     }
+    if let Some(replies) = report.replies {
+        let replies = HumanCount(replies);
+        fact("replies", replies.to_string(), String::new());
+    }
     if report.opted_out > 0 {
         let opted_out = HumanCount(report.opted_out);
         let more = "of the failed";

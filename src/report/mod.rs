@@ -254,6 +254,9 @@ pub struct Report {
     pub lists: Lists,
     /// How many of the failed opted out.
     pub opted_out: u64,
+    /// How many messages recipients sent back; `None`: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replies: Option<u64>,
     #[serde(rename = "over_time")]
     pub histogram: Option<Histogram>,
     pub by_reason: Vec<Reason>,
@@ -341,6 +344,8 @@ impl Report {
         let took = took.map(|(first, last)| last.since(first));
         let lists = store.report().lists(filter).await?;
         let text = Lists::text(&lists);
+        let of_campaign = campaign.map(|campaign| campaign.id);
+        let replies = store.replies().count(of_campaign).await?;
         Ok(Self {
             campaign: campaign.map(|campaign| campaign.name.clone()),
             made_at,
@@ -355,6 +360,7 @@ impl Report {
             histogram: Histogram::read(store, filter, ends, offset).await?,
             purged_at: store.purged_at(filter).await?,
             opted_out: opted_out.map(|count| count.messages).sum(),
+            replies: Some(replies).filter(|count| *count > 0),
             first_sent_at: sent.facts.first_at,
             last_sent_at: sent.facts.last_at,
             rate: took.filter(|took| took.as_secs() > 0).map(|took| {

@@ -85,6 +85,7 @@ pub(super) fn report() -> Report {
         },
         text: Some("Dear {{ name }}, \"20 %\" off, today only".to_owned()),
         opted_out: 6,
+        replies: None,
         local: LocalTime::default(),
         is_masked: false,
         filter: CampaignFilter::One(1),

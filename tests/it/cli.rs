@@ -34,6 +34,7 @@ fn help_lists_commands_and_examples() {
       suppress     Manage the phones that no campaign sends to
       purge        Delete old messages, empty campaigns or one person's messages; the counts stay
       providers    List, show or test providers, or end a provider's wait
+      hooks        Show hooks, test one, and deliver events again
       init         Write a short smsq.toml to start from, or print all settings; never overwrites a file
       check        Check configuration, database and providers, and that no message is lost; sends
                    nothing
@@ -88,6 +89,7 @@ fn every_command_has_help_with_an_example() {
         "cancel",
         "suppress",
         "providers",
+        "hooks",
         "init",
         "check",
         "sandbox",

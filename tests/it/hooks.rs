@@ -10,13 +10,12 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use smsq::sandbox::SandboxConfig;
 
+use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::receiver::{PostedEvent, Reaction, Receiver, SECRET};
-use crate::support::running::{Running, eventually};
-use crate::support::{Ran, Scratch};
+use crate::support::running::eventually;
 
-const ENVIRONMENT: [(&str, &str); 1] = [("HOOK_SECRET", SECRET)];
 const QUICK: &str = "first_wait = \"30ms\"\ntimeout = \"1s\"";
 const MESSAGES: [&str; 2] = ["message.failed", "message.unknown"];
 
@@ -28,22 +27,13 @@ fn folder(db: &Database, hooks: &str) -> (Practice, Scratch) {
         ..SandboxConfig::default()
     });
     let scratch = Scratch::at(&db.url);
+    scratch.write("hook", SECRET);
     // A campaign of rejected numbers is not paused.
     let config = "[auto_pause]\nrejected = 0\nunlisted = 0\n";
     gateway.configure_without_references(&scratch, "");
     let text = scratch.read("smsq.toml");
     scratch.write("smsq.toml", &format!("{text}{config}{hooks}"));
     (gateway, scratch)
-}
-
-fn run<'a>(scratch: &Scratch, arguments: impl IntoIterator<Item = &'a str>) -> Ran {
-    scratch.run_with(arguments, &ENVIRONMENT)
-}
-
-fn start<'a>(scratch: &Scratch, arguments: impl IntoIterator<Item = &'a str>) -> Running {
-    let mut command = scratch.command(arguments);
-    command.envs(ENVIRONMENT);
-    scratch.start_command(command)
 }
 
 /// Rejected numbers after ordinary ones.
@@ -55,7 +45,7 @@ fn mixed(ordinary: u64, rejected: u64) -> String {
 
 /// What `hooks list` says of a hook.
 fn listed(scratch: &Scratch, name: &str) -> Value {
-    let ran = run(scratch, ["hooks", "list", "--format", "json"]);
+    let ran = scratch.run(["hooks", "list", "--format", "json"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let hooks = ran.json()["hooks"].clone();
     let hooks = hooks.as_array().expect("a list");
@@ -66,7 +56,7 @@ fn listed(scratch: &Scratch, name: &str) -> Value {
 /// Runs `send` until no event waits.
 fn deliver_all(scratch: &Scratch, name: &str) {
     eventually("all events are delivered", || {
-        let ran = run(scratch, ["send", "--quiet"]);
+        let ran = scratch.run(["send", "--quiet"]);
         assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
         listed(scratch, name)["waiting"] == 0
     });
@@ -97,7 +87,7 @@ fn failed_messages_and_the_end_of_a_campaign_are_posted() {
         let kinds = ["message.failed", "campaign.done"];
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &kinds, ""));
         scratch.import(&mixed(5, 3));
-        let ran = run(&scratch, ["send"]);
+        let ran = scratch.run(["send"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         let taken = receiver.taken();
         assert_eq!(taken.len(), 4, "{taken:?}");
@@ -122,7 +112,7 @@ fn failed_messages_and_the_end_of_a_campaign_are_posted() {
         }
         // More messages: it is done again.
         scratch.import(&mixed(7, 3));
-        assert_eq!(run(&scratch, ["send"]).code(), Some(1));
+        assert_eq!(scratch.run(["send"]).code(), Some(1));
         let taken = receiver.taken();
         assert_eq!(of_kind(&taken, "campaign.done"), 2);
         assert_eq!(of_kind(&taken, "message.failed"), 3);
@@ -153,7 +143,7 @@ fn killed_senders_lose_no_event() {
         for _ in 0..20 {
             let requests = gateway.requests() + random.random_range(0..30);
             let events = receiver.events().len() + random.random_range(0..10);
-            let mut sending = start(&scratch, ["send", "--concurrency", "8", "--quiet"]);
+            let mut sending = scratch.start(["send", "--concurrency", "8", "--quiet"]);
             sending.until("requests or events", || {
                 gateway.requests() > requests || receiver.events().len() > events
             });
@@ -201,9 +191,9 @@ fn two_processes_deliver_each_event_once() {
         let kinds = ["message.failed", "campaign.done"];
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &kinds, QUICK));
         scratch.import(&mixed(50, 300));
-        let mut serving = start(&scratch, ["serve", "--listen", "127.0.0.1:0"]);
+        let mut serving = scratch.start(["serve", "--listen", "127.0.0.1:0"]);
         serving.first_line();
-        let senders = [(); 2].map(|()| start(&scratch, ["send", "--quiet"]));
+        let senders = [(); 2].map(|()| scratch.start(["send", "--quiet"]));
         for sender in senders {
             let ran = sender.ended();
             assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
@@ -229,7 +219,7 @@ fn hook_that_is_gone_is_off_until_it_is_tested() {
         });
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &["message.failed"], QUICK));
         scratch.import(&mixed(0, 1));
-        let ran = run(&scratch, ["send"]);
+        let ran = scratch.run(["send"]);
         assert!(
             ran.stderr().contains("1 event still to be delivered"),
             "{ran}"
@@ -241,12 +231,12 @@ fn hook_that_is_gone_is_off_until_it_is_tested() {
             "{hook}"
         );
         // Nothing is posted while it is off.
-        run(&scratch, ["send"]);
+        scratch.run(["send"]);
         assert_eq!(receiver.events().len(), 1);
-        let ran = run(&scratch, ["hooks", "test", "crm"]);
+        let ran = scratch.run(["hooks", "test", "crm"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(ran.stdout().starts_with("delivered: 200"), "{ran}");
-        run(&scratch, ["send"]);
+        scratch.run(["send"]);
         let hook = listed(&scratch, "crm");
         assert_eq!(
             [&hook["state"], &hook["waiting"]],
@@ -270,7 +260,7 @@ fn replayed_events_have_their_ids_and_bodies() {
         let kinds = ["message.failed", "campaign.done"];
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &kinds, QUICK));
         scratch.import(&mixed(2, 3));
-        run(&scratch, ["send"]);
+        scratch.run(["send"]);
         let first = receiver.taken();
         assert_eq!(first.len(), 4);
         let line = [
@@ -282,7 +272,7 @@ fn replayed_events_have_their_ids_and_bodies() {
             "--kind",
             "message.failed",
         ];
-        let ran = run(&scratch, line);
+        let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(
             ran.stderr().contains("3 events of `crm` delivered again"),
@@ -293,10 +283,7 @@ fn replayed_events_have_their_ids_and_bodies() {
             receiver.taken().keys().collect::<Vec<_>>(),
             first.keys().collect::<Vec<_>>()
         );
-        let ran = run(
-            &scratch,
-            ["hooks", "replay", "crm", "--since", "2099-01-01 00:00"],
-        );
+        let ran = scratch.run(["hooks", "replay", "crm", "--since", "2099-01-01 00:00"]);
         assert!(ran.stderr().contains("0 events"), "{ran}");
     });
 }
@@ -308,7 +295,7 @@ fn receiver_that_is_down_gets_few_requests_and_keeps_all_events() {
         let more = "first_wait = \"10min\"";
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &MESSAGES, more));
         scratch.import(&mixed(5, 100));
-        let ran = run(&scratch, ["send"]);
+        let ran = scratch.run(["send"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         assert!(
             ran.stderr().contains("100 events still to be delivered"),
@@ -335,21 +322,22 @@ fn receiver_that_is_down_gets_few_requests_and_keeps_all_events() {
 fn addresses_that_are_not_public_are_refused() {
     let receiver = Receiver::start();
     let scratch = Scratch::new();
+    scratch.write("hook", SECRET);
     let hook = receiver.section("crm", &["campaign.done"], "");
     let private = hook.replace("allow_private = true\n", "");
     scratch.write("smsq.toml", &private);
-    let ran = run(&scratch, ["hooks", "test", "crm"]);
+    let ran = scratch.run(["hooks", "test", "crm"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     let place = "smsq.toml:2: invalid hook `crm`: `url`: the address is not public";
     assert!(ran.stderr().contains(place), "{ran}");
     // By its name.
     scratch.write("smsq.toml", &private.replace("127.0.0.1", "localhost"));
-    let ran = run(&scratch, ["hooks", "test", "crm"]);
+    let ran = scratch.run(["hooks", "test", "crm"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     assert!(ran.stdout().contains("which is not public"), "{ran}");
     assert_eq!(receiver.events().len(), 0);
     scratch.write("smsq.toml", &hook.replace("127.0.0.1", "localhost"));
-    let ran = run(&scratch, ["hooks", "test", "crm"]);
+    let ran = scratch.run(["hooks", "test", "crm"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
 }
 
@@ -366,7 +354,7 @@ fn invalid_hooks_are_errors_with_their_place() {
     for (text, expected) in [
         (
             section("colour = 1"),
-            "smsq.toml:6: invalid hook `b`: unknown field `colour`",
+            "smsq.toml:6: invalid hook `b`: `colour`: unknown field `colour`",
         ),
         (
             section("").replace("\"b\"", "\"a\""),
@@ -390,7 +378,7 @@ fn invalid_hooks_are_errors_with_their_place() {
         ),
     ] {
         scratch.write("smsq.toml", &text);
-        let ran = run(&scratch, ["status"]);
+        let ran = scratch.run(["status"]);
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(ran.stderr().contains(expected), "{expected}\n{ran}");
     }
@@ -404,9 +392,9 @@ fn invalid_hooks_are_errors_with_their_place() {
         ran.stdout().contains("24 to 64 bytes") && !ran.stdout().contains("aGVsbG8"),
         "{ran}"
     );
-    let ran = run(&scratch, ["check", "--offline"]);
+    let ran = scratch.run_with(["check", "--offline"], &[("HOOK_SECRET", SECRET)]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let ran = run(&scratch, ["hooks", "test", "c"]);
+    let ran = scratch.run_with(["hooks", "test", "c"], &[("HOOK_SECRET", SECRET)]);
     assert!(ran.stderr().contains("unknown hook `c`"), "{ran}");
 }
 
@@ -441,7 +429,7 @@ fn stuck_campaign_is_reported_once() {
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &["campaign.stuck"], QUICK));
         scratch.import(&mixed(3, 0));
         // Nothing sends.
-        let mut serving = start(&scratch, ["serve", "--listen", "127.0.0.1:0"]);
+        let mut serving = scratch.start(["serve", "--listen", "127.0.0.1:0"]);
         serving.first_line();
         let due = "SELECT count(*) AS value FROM campaign_watch WHERE due_since IS NOT NULL";
         eventually("the campaign is due", || db.number(due) == 1);

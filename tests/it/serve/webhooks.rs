@@ -245,13 +245,11 @@ fn replies_are_kept_shown_and_posted_to_hooks() {
     with_every_database(|db| {
         let receiver = Receiver::start();
         let scratch = Scratch::at(&db.url);
-        let hook = receiver
-            .section(
-                "crm",
-                &["reply.received"],
-                "include = [\"phone\", \"text\"]",
-            )
-            .replace("env = \"HOOK_SECRET\"", "file = \"hook\"");
+        let hook = receiver.section(
+            "crm",
+            &["reply.received"],
+            "include = [\"phone\", \"text\"]",
+        );
         scratch.write("hook", SECRET);
         scratch.write(
             "smsq.toml",

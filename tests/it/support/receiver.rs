@@ -120,11 +120,11 @@ impl Receiver {
         taken
     }
 
-    /// The section of a hook with this name that posts to this receiver.
+    /// The section of a hook with this name that posts to this receiver. Its secret is in the file `hook`.
     pub(crate) fn section(&self, name: &str, kinds: &[&str], more: &str) -> String {
         let url = self.url();
         format!(
-            "\n[[hooks]]\nname = \"{name}\"\nurl = \"{url}\"\nsecret = {{ env = \"HOOK_SECRET\" }}\n\
+            "\n[[hooks]]\nname = \"{name}\"\nurl = \"{url}\"\nsecret = {{ file = \"hook\" }}\n\
              events = {kinds:?}\nallow_private = true\ninsecure = true\n{more}\n"
         )
     }
