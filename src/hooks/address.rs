@@ -55,8 +55,9 @@ fn contained_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
         Ipv4Addr::new(a, b, c, d)
     };
     match segments {
-        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => Some(at(6)),
-        [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(at(6)),
+        [0, 0, 0, 0, 0, 0xffff | 0, ..]
+        | [0, 0, 0, 0, 0xffff, 0, ..]
+        | [0x64, 0xff9b, 0, 0, 0, 0, ..] => Some(at(6)),
         [0x2002, ..] => Some(at(1)),
         _ => None,
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, StatusCode};
+use jiff::fmt::rfc2822;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::Url;
 
@@ -16,6 +17,7 @@ use super::config::{HookConfig, HookSecret};
 use super::delivery::{DeliveryAttempt, ReceiverAnswer};
 use super::signature::SigningKey;
 use crate::provider::client::{cause_text, tls_config};
+use crate::sms::Timestamp;
 
 const AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
 /// More of a response is not read.
@@ -91,7 +93,10 @@ impl HookClient {
             Err(error) if error.is_timeout() => return failed("no answer in time", None),
             Err(error) => return failed(cause_text(&error), None),
         };
-        let (status, wait) = (response.status(), retry_after(response.headers()));
+        let (status, wait) = (
+            response.status(),
+            retry_after(response.headers(), attempt.at),
+        );
         let mut read = 0;
         // Read to its end, the connection can be used again.
         while read < MAX_RESPONSE
@@ -124,10 +129,14 @@ fn failed(error: impl Into<String>, retry_after: Option<Duration>) -> ReceiverAn
     }
 }
 
-/// A number of seconds; a date counts as none.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    text.trim().parse().ok().map(Duration::from_secs)
+/// A number of seconds, or a date.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    Some(Timestamp::from_millis(date.as_millisecond()).since(now))
 }
 
 /// The error has a hint.
@@ -194,6 +203,20 @@ mod tests {
         let both = [address("8.8.8.8"), address("127.0.0.1")];
         let error = check("crm.example", &both).expect_err("private");
         assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let now = Timestamp::from_millis(1_763_715_600_000);
+        let read = |text: &'static str| {
+            let value = http::HeaderValue::from_static(text);
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, value)]);
+            retry_after(&headers, now).map(|wait| wait.as_secs())
+        };
+        assert_eq!(read("120"), Some(120));
+        assert_eq!(read("Fri, 21 Nov 2025 09:01:00 GMT"), Some(60));
+        assert_eq!(read("Fri, 21 Nov 2025 08:00:00 GMT"), Some(0));
+        assert_eq!(read("soon"), None);
     }
 
     #[test]

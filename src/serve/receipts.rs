@@ -156,13 +156,12 @@ fn new_reply(reply: &Reply, default_region: Option<Region>, now: Timestamp) -> N
     let phone = phones.into_iter().next().map(Phone::into_string);
     let phone = phone.unwrap_or_else(|| reply.phone.trim().to_owned());
     let id = reply.id.as_ref().filter(|id| id.len() <= MAX_ID);
-    let key = match id {
-        Some(id) => format!("id {id}"),
-        None => {
-            let hour = now.as_millis().div_euclid(HOUR_MILLIS);
-            let digest = Sha256::digest(format!("{phone}\n{hour}\n{}", reply.text));
-            hex::encode(digest)
-        }
+    let key = if let Some(id) = id {
+        format!("id {id}")
+    } else {
+        let hour = now.as_millis().div_euclid(HOUR_MILLIS);
+        let digest = Sha256::digest(format!("{phone}\n{hour}\n{}", reply.text));
+        hex::encode(digest)
     };
     NewReply {
         sender: reply.to.clone(),

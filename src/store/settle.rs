@@ -117,9 +117,9 @@ async fn settle_group(
             }
             (None, Transition::Sent(acceptance)) => {
                 let taken = claimed.taken(settlement);
-                let (elsewhere, changed) =
+                let (elsewhere, left) =
                     accept_elsewhere(connection, settlement, acceptance, taken, now).await?;
-                effects.extend(changed);
+                effects.extend(left);
                 elsewhere
             }
             (None, _) => Settled::Stale,
