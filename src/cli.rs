@@ -133,6 +133,10 @@ impl Cli {
             Command::Import(args) => args.redis_url(),
             _ => None,
         };
+        let source = match &self.command {
+            Command::Import(args) => args.source(),
+            _ => None,
+        };
         let warn = |place: &str, alternatives: &str| {
             console.warn(&format!(
                 "the password in {place} is visible to other users of this machine; use {alternatives}"
@@ -143,6 +147,9 @@ impl Cli {
                 "`--database`",
                 "SMSQ__DATABASE__PASSWORD or `database.password_file`",
             );
+        }
+        if source.is_some_and(has_password) {
+            warn("`--from`", "`--from NAME` and a section `[sources.NAME]`");
         }
         if redis.is_some_and(has_password) {
             warn(

@@ -378,6 +378,8 @@ impl Context {
             prices: self.config.prices.clone(),
             budgets: self.config.limits.budgets(),
             approval: self.config.approval.clone(),
+            sources: self.config.sources.clone(),
+            query_timeout: self.config.import.query_timeout,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::prices::Prices;
 use crate::provider;
 use crate::route::RouteConfig;
 use crate::secret::secret_keys;
+use crate::store::SourceConfig;
 use crate::text::did_you_mean;
 
 /// The prefix of environment variables that are settings.
@@ -23,6 +24,7 @@ const PROVIDERS: &str = "providers";
 const PRICES: &str = "prices";
 const ROUTES: &str = "routes";
 const HOOKS: &str = "hooks";
+const SOURCES: &str = "sources";
 
 pub(super) struct Layers {
     /// The settings of environment and flags by key, and where they were set.
@@ -30,6 +32,8 @@ pub(super) struct Layers {
     file: Option<ConfigFile>,
     /// The variables of providers, with their paths in lower case.
     provider_variables: Vec<(String, Vec<String>, String)>,
+    /// Those of sources.
+    source_variables: Vec<(String, Vec<String>, String)>,
 }
 
 struct ConfigFile {
@@ -47,6 +51,7 @@ impl Layers {
             overrides: BTreeMap::new(),
             file: file.map(ConfigFile::read).transpose()?,
             provider_variables: Vec::new(),
+            source_variables: Vec::new(),
         };
         if let Some(file) = &layers.file {
             layers.check_keys(&file.table, &default_settings(), "")?;
@@ -60,6 +65,9 @@ impl Layers {
             if path.len() >= 3 && path[0] == PROVIDERS {
                 let variable = (name.clone(), path, value.clone());
                 layers.provider_variables.push(variable);
+            } else if path.len() == 3 && path[0] == SOURCES {
+                let variable = (name.clone(), path, value.clone());
+                layers.source_variables.push(variable);
             } else {
                 layers.set(&path.join("."), value, Origin::Variable(name.clone()))?;
             }
@@ -80,7 +88,7 @@ impl Layers {
                 section => format!("{section}.{name}"),
             };
             match (key.as_str(), defaults.get(name), value) {
-                (PROVIDERS | PRICES | ROUTES, _, Value::Table(sections)) => {
+                (PROVIDERS | PRICES | ROUTES | SOURCES, _, Value::Table(sections)) => {
                     if let Some((name, _)) = sections.iter().find(|(_, value)| !value.is_table()) {
                         return Err(self.invalid(&format!("{key}.{name}"), None));
                     }
@@ -90,7 +98,7 @@ impl Layers {
                     self.check_keys(inner, defaults, &key)?;
                 }
                 (_, Some(default), value) if default.same_type(value) => {}
-                (PROVIDERS | PRICES | ROUTES | HOOKS, ..) | (_, Some(_), _) => {
+                (PROVIDERS | PRICES | ROUTES | HOOKS | SOURCES, ..) | (_, Some(_), _) => {
                     return Err(self.invalid(&key, None));
                 }
                 (_, None, _) => return Err(unknown(&key, self.origin(&key))),
@@ -299,6 +307,32 @@ impl Layers {
             prices.insert(name.clone(), table);
         }
         Ok(prices)
+    }
+
+    /// The databases of other programs: those in the file, changed by the environment.
+    pub(super) fn sources(&self) -> Result<BTreeMap<String, SourceConfig>, ConfigError> {
+        let mut tables: BTreeMap<String, Table> = self
+            .file_sections(SOURCES)
+            .map(|(name, table)| (name.clone(), table.clone()))
+            .collect();
+        for (_, path, value) in &self.source_variables {
+            let name = existing_name(tables.keys(), &path[1]);
+            let table = tables.entry(name).or_default();
+            table.insert(path[2].clone(), Value::String(value.clone()));
+        }
+        let mut sources = BTreeMap::new();
+        for (name, table) in tables {
+            let key = format!("{SOURCES}.{name}");
+            let source = table.try_into().map_err(|_| ConfigError::Value {
+                origin: self.origin(&key),
+                key,
+                value: None,
+                expected: "a section with `url`, and if it needs one `password` or `password_file`"
+                    .to_owned(),
+            })?;
+            sources.insert(name, source);
+        }
+        Ok(sources)
     }
 
     /// The tables of the file below `section`.

@@ -88,6 +88,9 @@ pub struct Config {
     /// By name, which no provider has.
     #[serde(skip)]
     pub routes: BTreeMap<String, RouteConfig>,
+    /// The databases of other programs that lists are read from, by name.
+    #[serde(skip)]
+    pub sources: BTreeMap<String, store::SourceConfig>,
 }
 
 /// Section `[limits]`: what no message may exceed, whatever is imported.
@@ -156,6 +159,7 @@ impl Config {
         config.prices = layers.prices(&config.providers)?;
         config.routes = layers.routes(&config.providers, &config.prices)?;
         config.hooks = layers.hooks()?;
+        config.sources = layers.sources()?;
         Ok(config)
     }
 
@@ -200,6 +204,10 @@ impl Config {
                 self.receipts.no_report_after >= Duration::from_secs(60),
             ),
             ("retention.older_than", self.retention.is_valid()),
+            (
+                "import.query_timeout",
+                self.import.query_timeout >= shortest,
+            ),
             ("serve.max_waiting", self.serve.max_waiting >= 1),
             ("serve.max_campaigns", self.serve.max_campaigns >= 1),
             ("serve.receipt_key", self.serve.is_receipt_key_valid()),
@@ -251,10 +259,12 @@ fn expected(key: &str) -> &'static str {
         Some(("providers", _)) => "a section `[providers.NAME]`",
         Some(("prices", _)) => "a section `[prices.NAME]`",
         Some(("routes", _)) => "a section `[routes.NAME]`",
+        Some(("sources", _)) => "a section `[sources.NAME]`",
         _ if key == "providers" => "sections `[providers.NAME]`",
         _ if key == "prices" => "sections `[prices.NAME]`",
         _ if key == "routes" => "sections `[routes.NAME]`",
         _ if key == "hooks" => "sections `[[hooks]]`",
+        _ if key == "sources" => "sections `[sources.NAME]`",
         _ => "a section of settings",
     }
 }

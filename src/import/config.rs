@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -18,6 +19,9 @@ pub struct Config {
     pub ask_from: u64,
     /// What the numbers of a list are that do not begin with `+` or `00`.
     pub numbers: Numbers,
+    /// How long a query may take whose rows are a list.
+    #[serde(with = "jiff::fmt::serde::unsigned_duration::friendly::compact::required")]
+    pub query_timeout: Duration,
 }
 
 /// Reads an empty text as no limit.

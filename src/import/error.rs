@@ -6,7 +6,7 @@ use std::path::Path;
 use zip::result::ZipError;
 
 use crate::phone::PhoneError;
-use crate::store::StoreError;
+use crate::store::{SourceError, StoreError};
 use crate::text::content::ContentError;
 use crate::text::printable_line;
 
@@ -34,6 +34,9 @@ pub enum ImportError {
     /// The Redis server may come back soon.
     #[error("cannot use `{server}`: {reason}")]
     ServerUnavailable { server: String, reason: String },
+    /// The database that a list is read from may be available again soon.
+    #[error(transparent)]
+    Source(#[from] SourceError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -96,6 +99,7 @@ impl ImportError {
                 "nothing is lost: run it again when the server is back; use `rediss://` for TLS"
                     .to_owned(),
             ),
+            Self::Source(error) => error.hint.clone(),
             Self::Store(error) => error.hint().map(str::to_owned),
         }
     }

@@ -51,7 +51,11 @@ impl Header {
     ) -> Result<Self, ImportError> {
         let rows = sample(list)?;
         let has_keys = list.layout.delimiter.is_none();
-        let place = find_header(&rows, roles);
+        let place = if has_keys {
+            0
+        } else {
+            find_header(&rows, roles)
+        };
         let header = &rows[place].cells;
         if !has_keys && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
             return Self::without_header(list.name(), &rows, roles, dialling);

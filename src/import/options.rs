@@ -10,18 +10,23 @@ use sha2::{Digest, Sha256};
 use super::dedupe::Unique;
 use super::encoding::Encoding;
 use super::error::ImportError;
+use super::query::QueryRows;
 use crate::phone::Dialling;
 use crate::text::template::{self, MAX_SOURCE, Template};
 use crate::text::{content, is_printable, smart};
 
 /// The longest name of a campaign, in characters.
 const MAX_NAME: usize = 100;
+/// The longest query, in bytes.
+const MAX_QUERY: usize = 64 * 1024;
 
 /// What the operator asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `-` is standard input.
     pub file: PathBuf,
+    /// The rows that the query in `file` has returned; `None`: the file itself is the list.
+    pub query: Option<Arc<QueryRows>>,
     /// What messages call the file; `None`: the path as given, or `standard input`.
     pub name: Option<String>,
     pub text: TextSource,
@@ -87,19 +92,33 @@ impl Options {
     }
 }
 
-fn read_template(path: &Path) -> Result<String, ImportError> {
+/// Reads a file with a text, which has at most [`MAX_SOURCE`] bytes.
+pub fn read_template(path: &Path) -> Result<String, ImportError> {
+    let name = path.display().to_string();
+    let text = read_text(path, MAX_SOURCE)?;
+    text.ok_or_else(|| ImportError::new(format!("`{name}`: {}", template::too_long())))
+}
+
+/// Reads a file with a query.
+pub fn read_query(path: &Path) -> Result<String, ImportError> {
+    let name = path.display().to_string();
+    let text = read_text(path, MAX_QUERY)?;
+    text.ok_or_else(|| ImportError::new(format!("`{name}`: a query has at most {MAX_QUERY} bytes")))
+}
+
+/// Reads a file of UTF-8; `None` if it is longer than `limit` bytes.
+fn read_text(path: &Path, limit: usize) -> Result<Option<String>, ImportError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| {
-        let limit = MAX_SOURCE as u64 + 1;
+        let limit = limit as u64 + 1;
         file.take(limit).read_to_end(&mut bytes)
     });
     read.map_err(|error| ImportError::open(path, &name, error))?;
-    if bytes.len() > MAX_SOURCE {
-        let problem = template::too_long();
-        return Err(ImportError::new(format!("`{name}`: {problem}")));
+    if bytes.len() > limit {
+        return Ok(None);
     }
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bytes).map(Some).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let bytes = error.as_bytes();
         let line = bytes[..at].split(|&byte| byte == b'\n').count();

@@ -20,10 +20,11 @@ use crate::import::{
 use crate::prices::Prices;
 use crate::rate::Rates;
 use crate::route::{Division, Route};
+use crate::secret::Secret;
 use crate::sms::Timestamp;
 use crate::store::{
-    BudgetChange, Campaign, CampaignChange, CampaignStatus, NewCampaign, Store, StoreError,
-    WindowChange,
+    BudgetChange, Campaign, CampaignChange, CampaignStatus, NewCampaign, SourceConfig,
+    SourceDatabase, Store, StoreError, WindowChange,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
@@ -48,6 +49,40 @@ pub struct ListSettings {
     pub prices: BTreeMap<String, Prices>,
     pub budgets: Arc<BudgetRules>,
     pub approval: ApprovalRules,
+    /// The databases of other programs by name.
+    pub sources: BTreeMap<String, SourceConfig>,
+    /// How long a query may take.
+    pub query_timeout: Duration,
+}
+
+impl ListSettings {
+    /// The database of another program that `from` names: a URL, or the name of a section `[sources.NAME]`.
+    pub fn source(&self, from: &str) -> Result<SourceDatabase, ImportError> {
+        if let Some(config) = self.sources.get(from) {
+            return Ok(SourceDatabase::new(config)?);
+        }
+        if is_url(from) {
+            let config = SourceConfig {
+                url: Secret::new(from.to_owned()),
+                password: Secret::default(),
+                password_file: Secret::default(),
+            };
+            return Ok(SourceDatabase::new(&config)?);
+        }
+        let hint = did_you_mean(from, self.sources.keys().map(String::as_str)).unwrap_or_else(|| {
+            "describe it as `[sources.NAME]` in smsq.toml, or use a URL such as `postgres://user@host/database`"
+                .to_owned()
+        });
+        Err(ImportError::Invalid {
+            message: format!("unknown source `{from}`"),
+            hint: Some(hint),
+        })
+    }
+}
+
+/// Whether the text is the URL of a database, not the name of a source.
+pub fn is_url(from: &str) -> bool {
+    from.contains("://") || from.starts_with("sqlite:")
 }
 
 /// How to read lists, and what to do with their campaigns.

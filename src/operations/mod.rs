@@ -25,7 +25,7 @@ pub use estimate::{
     EstimateRows, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue, reasons,
 };
 pub use lists::{
-    Imported, ListOptions, ListPrices, ListSettings, Requirements, informed, local_now,
+    Imported, ListOptions, ListPrices, ListSettings, Requirements, informed, is_url, local_now,
     sender_needed, unknown_provider,
 };
 pub use messages::{SettledAs, retry_failed, retry_unknown, settle};

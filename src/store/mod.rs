@@ -38,6 +38,7 @@ mod replies;
 pub mod report;
 mod schema;
 mod settle;
+mod source;
 mod spending;
 mod suppression;
 #[cfg(test)]
@@ -91,6 +92,7 @@ pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
 pub use replies::{KeptReply, NewReply};
 pub use report::{FoundSms, SmsFilter};
+pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError};
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
 pub use watch::WatchedCampaign;

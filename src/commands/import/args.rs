@@ -73,10 +73,13 @@ impl NumberFlags {
 
 #[derive(Debug, clap::Args)]
 pub(in crate::commands) struct List {
-    #[arg(required = true, value_name = "FILE", help = format!(
+    #[arg(required_unless_present = "query", value_name = "FILE", help = format!(
         "{}, also as .gz or .zip; `-` is standard input", formats()
     ))]
     pub(super) files: Vec<PathBuf>,
+    /// A file with a query whose rows are the list, from the database of another program that --from names
+    #[arg(long, value_name = "FILE", conflicts_with = "files", requires = "from")]
+    pub(super) query: Option<PathBuf>,
     /// The campaign [default: for failed messages their own, else the file's name and a short hash of the text]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
     pub(super) campaign: Option<String>,
@@ -97,14 +100,18 @@ pub(in crate::commands) struct List {
     #[command(flatten)]
     pub(super) numbers: NumberFlags,
     /// Columns that identify a duplicate row, with commas, or `none` [default: phone]
-    #[arg(long, value_name = "COLUMN,…|none")]
+    #[arg(long, visible_alias = "key", value_name = "COLUMN,…|none")]
     pub(super) unique: Option<Unique>,
     /// The provider or route that sends the campaign [default: setting `default_provider`]
     #[arg(long, visible_alias = "route", value_name = "NAME")]
     pub(in crate::commands) provider: Option<String>,
-    /// The sender that recipients see
-    #[arg(long, value_name = "SENDER", value_parser = sender)]
+    /// The sender that recipients see; with --query, the database: `postgres://user@host/database`, `mysql://…`,
+    /// `sqlite:FILE`, or NAME of a section [sources.NAME]
+    #[arg(long, value_name = "SENDER|DATABASE", value_parser = sender)]
     pub(super) from: Option<String>,
+    /// The sender that recipients see, also with --query
+    #[arg(long, value_name = "SENDER", value_parser = sender)]
+    pub(super) sender: Option<String>,
     /// The file for rejected rows [default: <file>.rejects.csv in the current folder]
     #[arg(long, value_name = "FILE")]
     pub(super) rejects: Option<PathBuf>,
@@ -134,6 +141,16 @@ impl List {
         files.find(|file| file.starts_with("redis://") || file.starts_with("rediss://"))
     }
 
+    /// The query and the database that it reads; `None` for files.
+    pub(super) fn source(&self) -> Option<(&PathBuf, &str)> {
+        self.query.as_ref().zip(self.from.as_deref())
+    }
+
+    fn sender(&self) -> Option<String> {
+        let from = self.from.as_ref().filter(|_| self.query.is_none());
+        self.sender.as_ref().or(from).cloned()
+    }
+
     pub(super) fn has_rejects_on_stdout(&self) -> bool {
         self.rejects.as_deref().is_some_and(is_stdout)
     }
@@ -158,7 +175,7 @@ impl List {
             }),
             campaign: self.campaign.clone(),
             provider: self.provider.clone(),
-            sender: self.from.clone(),
+            sender: self.sender(),
             max_rejects: self.max_rejects.or(context.config.import.max_rejects),
             at: self.at,
             expires: self.expires,

@@ -6,10 +6,12 @@ mod consumer;
 mod estimate;
 mod output;
 
+use std::sync::Arc;
+
 use super::signals::Signals;
 use super::{Context, purge, user_of, with_hint};
 use crate::exit::Exit;
-use crate::import::Plan;
+use crate::import::{Plan, QueryRows, read_query};
 use crate::operations::{Imported, ListOptions};
 use crate::store::{Access, Store, StoreErrorKind};
 
@@ -25,6 +27,7 @@ Examples:
   smsq import 名单.xlsx --column phone=手机,电话 --max-rejects 5% --template summer.txt
   smsq import list.csv --template offer.txt --at \"2026-12-24 09:00\" --expires +8h
   smsq import list.csv --template offer.txt --window 09:00-20:00 --timezone Europe/Berlin
+  smsq import --from postgres://reader@crm/db --query due.sql --key customer_id --template remind.txt
   smsq import redis://localhost/0 --list tasks --follow   entries of a Redis list
   tail -f tasks.jsonl | smsq import - --follow --campaign codes
   smsq import list.rejects.csv --template welcome.txt --campaign welcome-3f2a91   the fixed rows
@@ -52,6 +55,11 @@ pub struct Args {
 impl Args {
     pub(crate) fn redis_url(&self) -> Option<&str> {
         self.list.redis_url()
+    }
+
+    /// The database whose query is imported.
+    pub(crate) fn source(&self) -> Option<&str> {
+        self.list.source().map(|(_, from)| from)
     }
 }
 
@@ -108,7 +116,7 @@ impl<'a> PreparedLists<'a> {
                 "use `smsq import redis://… --list KEY`, and `smsq send` in another process",
             ));
         }
-        let options = list.options(context);
+        let mut options = list.options(context);
         options.check_provider()?;
         if list.rejects.is_some() && list.files.len() > 1 {
             return Err(with_hint(
@@ -123,7 +131,16 @@ impl<'a> PreparedLists<'a> {
                 _ => return Err(error.into()),
             },
         };
-        let plans = options.prepare(&list.files, store.as_ref()).await?;
+        let mut files = list.files.clone();
+        if let Some((query, from)) = list.source() {
+            let progress = context.console.progress(None, "reading");
+            let database = options.settings.source(from)?;
+            let (text, limit) = (read_query(query)?, options.settings.query_timeout);
+            let rows = QueryRows::read(&database, &text, limit, |rows| progress.set(rows)).await?;
+            options.list.query = Some(Arc::new(rows));
+            files.push(query.clone());
+        }
+        let plans = options.prepare(&files, store.as_ref()).await?;
         for plan in &plans {
             for warning in plan.warnings() {
                 let file = plan.file();

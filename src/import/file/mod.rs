@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use super::encoding::{Detected, Encoding, detect};
 use super::error::ImportError;
 use super::options::Options;
+use super::query::QueryRows;
 use super::record::{FileHead, RecordReader, RowLayout, TextFile};
 use crate::text::printable_line;
 
@@ -40,6 +41,9 @@ pub(super) struct ListFile {
 
 impl ListFile {
     pub(super) fn open(options: &Options) -> Result<Self, ImportError> {
+        if let Some(query) = &options.query {
+            return Self::of_query(query, options);
+        }
         let is_stdin = options.file == Path::new("-");
         let (mut file, path) = open(&options.file)?;
         let name = options.name.clone().unwrap_or(path);
@@ -87,6 +91,29 @@ impl ListFile {
             stem = stem_of(if is_stdin { &entry } else { &stem });
         }
         Self::open_text(file, name, stem, options)
+    }
+
+    fn of_query(query: &QueryRows, options: &Options) -> Result<Self, ImportError> {
+        let path = printable_line(&options.file.display().to_string()).into_owned();
+        let name = options.name.clone().unwrap_or(path);
+        let unreadable = ImportError::read(&name);
+        let mut file = query.file().map_err(unreadable)?;
+        let scan = FileScan::of(&mut file).map_err(unreadable)?;
+        Ok(Self {
+            layout: RowLayout::of_objects(query.columns().to_vec()),
+            stem: stem_of(&name),
+            hash: scan.hash,
+            is_detected: false,
+            has_mark: false,
+            modified_at: None,
+            text: TextFile {
+                file,
+                name,
+                encoding: Encoding::UTF8,
+                start: 0,
+                length: scan.bytes,
+            },
+        })
     }
 
     fn open_text(

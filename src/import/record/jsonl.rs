@@ -30,11 +30,21 @@ pub(super) fn open(text: &TextFile, _: &[u8], _: Option<u8>) -> Result<RowLayout
         })?;
     Ok(RowLayout {
         description: format!("JSON lines in {}", text.encoding),
-        delimiter: None,
-        sheet: None,
-        sheets: Vec::new(),
-        rows: Box::new(move |source| Box::new(JsonReader::new(source, &keys))),
+        ..RowLayout::of_objects(keys)
     })
+}
+
+impl RowLayout {
+    /// Objects with these keys, of which there may be none.
+    pub(in crate::import) fn of_objects(keys: Vec<String>) -> Self {
+        Self {
+            description: "rows of a query".to_owned(),
+            delimiter: None,
+            sheet: None,
+            sheets: Vec::new(),
+            rows: Box::new(move |source| Box::new(JsonReader::new(source, &keys))),
+        }
+    }
 }
 
 /// Reads objects as rows; the first row has the keys.

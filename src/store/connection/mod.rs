@@ -28,11 +28,12 @@ use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
 
 use super::{StoreError, StoreErrorKind};
-pub(super) use mysql::by_index;
+pub(super) use mysql::{by_index, foreign_client as mysql_client};
 pub use pool::all_closed;
-pub(super) use pool::{Location, Pool, PooledConnection, Purpose};
+pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, PooledConnection, Purpose};
+pub(super) use postgres::foreign_client as postgres_client;
 pub use probe::Probe;
-pub(super) use sqlite::{SqliteFile, execute_prepared, run_inline};
+pub(super) use sqlite::{SqliteFile, execute_prepared, in_place, run_inline};
 pub(super) use transaction::{
     Attempts, Chunk, audited, in_chunks, querying, reading, run_query, run_transaction,
     transaction, with_retries, within, writing,
@@ -363,9 +364,9 @@ pub(super) use {
 
 /// Why a host cannot be used.
 #[derive(Clone, Debug)]
-struct ConnectError {
-    kind: StoreErrorKind,
-    reason: String,
+pub(super) struct ConnectError {
+    pub(super) kind: StoreErrorKind,
+    pub(super) reason: String,
 }
 
 impl ConnectError {
@@ -383,7 +384,7 @@ impl ConnectError {
         )
     }
 
-    fn no_answer() -> Self {
+    pub(super) fn no_answer() -> Self {
         Self::new(StoreErrorKind::Unavailable, "does not answer")
     }
 }
@@ -663,7 +664,7 @@ fn lost(why: &str) -> Error {
     )
 }
 
-fn message(error: &Error) -> String {
+pub(super) fn message(error: &Error) -> String {
     match error {
         Error::DatabaseError(_, information) => information.message().to_owned(),
         other => other.to_string(),

@@ -110,25 +110,9 @@ pub(super) async fn connect(
     port: u16,
     patience: Duration,
 ) -> Result<Connection, ConnectError> {
-    let mut options = OptsBuilder::default()
-        .ip_or_hostname(host)
-        .tcp_port(port)
-        .user(Some(&url.user))
-        .pass(url.password.as_ref().map(ExposeSecret::expose_secret))
-        .db_name(Some(&url.database))
-        .prefer_socket(false)
-        .socket(url.socket.as_ref().map(|path| path.display().to_string()))
-        .stmt_cache_size(0)
+    let options = options(url, host, port)
         .client_found_rows(true)
-        .tcp_keepalive(u32::try_from(KEEPALIVE.as_millis()).ok())
         .init(SESSION.to_vec());
-    if url.encrypted {
-        let mut encryption = SslOpts::default();
-        if let Some(file) = &url.authority {
-            encryption = encryption.with_root_certs(vec![file.clone().into()]);
-        }
-        options = options.ssl_opts(Some(encryption));
-    }
     let connecting = async {
         let mut conn = Conn::new(options).await?;
         check_node(&mut conn, url).await?;
@@ -141,6 +125,42 @@ pub(super) async fn connect(
         Ok(connected) => connected,
         Err(_) => Err(ConnectError::no_answer()),
     }
+}
+
+/// Connects to one host of another program's database, without any check of it.
+pub(in crate::store) async fn foreign_client(
+    url: &ServerUrl,
+    host: &str,
+    port: u16,
+    patience: Duration,
+) -> Result<Conn, ConnectError> {
+    let session = ["SET NAMES utf8mb4", "SET SESSION lc_messages = 'en_US'"];
+    let connecting = Conn::new(options(url, host, port).init(session.to_vec()));
+    match tokio::time::timeout(patience, connecting).await {
+        Ok(connected) => Ok(connected?),
+        Err(_) => Err(ConnectError::no_answer()),
+    }
+}
+
+fn options(url: &ServerUrl, host: &str, port: u16) -> OptsBuilder {
+    let options = OptsBuilder::default()
+        .ip_or_hostname(host)
+        .tcp_port(port)
+        .user(Some(&url.user))
+        .pass(url.password.as_ref().map(ExposeSecret::expose_secret))
+        .db_name(Some(&url.database))
+        .prefer_socket(false)
+        .socket(url.socket.as_ref().map(|path| path.display().to_string()))
+        .stmt_cache_size(0)
+        .tcp_keepalive(u32::try_from(KEEPALIVE.as_millis()).ok());
+    if !url.encrypted {
+        return options;
+    }
+    let encryption = match &url.authority {
+        Some(file) => SslOpts::default().with_root_certs(vec![file.clone().into()]),
+        None => SslOpts::default(),
+    };
+    options.ssl_opts(Some(encryption))
 }
 
 /// Returns an error for a replica, and for a node that is not part of its cluster.

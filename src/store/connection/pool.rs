@@ -16,7 +16,7 @@ use crate::store::{StoreError, StoreErrorKind};
 /// publisher, receipts, lookups of each provider, and reports. None is reserved.
 const SERVER_CONNECTIONS: usize = 5;
 /// How long to wait for the answer of a host.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(in crate::store) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

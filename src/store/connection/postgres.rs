@@ -8,8 +8,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::ExposeSecret;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::probe::refuse_unsupported;
@@ -62,29 +63,13 @@ pub(super) async fn connect(
     port: u16,
     patience: Duration,
 ) -> Result<Connection, ConnectError> {
-    let mut config = Config::new();
-    config
-        .user(&url.user)
-        .dbname(&url.database)
-        .application_name("smsq")
-        .connect_timeout(patience)
-        .keepalives_idle(KEEPALIVE)
-        .port(port);
-    match &url.socket {
-        Some(path) => config.host_path(path),
-        None => config.host(host),
-    };
-    if let Some(password) = &url.password {
-        config.password(password.expose_secret());
-    }
+    let config = config(url, host, port, patience);
     let tls = url.encrypted.then(|| encryption(url)).transpose()?;
     let connecting = async {
         let conn = if let Some(tls) = tls {
-            config.ssl_mode(tokio_postgres::config::SslMode::Require);
             let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
             AsyncPgConnection::try_from_client_and_connection(client, connection).await?
         } else {
-            config.ssl_mode(tokio_postgres::config::SslMode::Disable);
             let (client, connection) = config.connect(NoTls).await?;
             AsyncPgConnection::try_from_client_and_connection(client, connection).await?
         };
@@ -100,6 +85,54 @@ pub(super) async fn connect(
     // The driver limits only the time of TCP, not that of the first messages after it.
     let connected = tokio::time::timeout(patience, connecting).await;
     connected.unwrap_or_else(|_| Err(ConnectError::no_answer()))
+}
+
+/// Connects to one host of another program's database, without any check of it.
+pub(in crate::store) async fn foreign_client(
+    url: &ServerUrl,
+    host: &str,
+    port: u16,
+    patience: Duration,
+) -> Result<Client, ConnectError> {
+    let config = config(url, host, port, patience);
+    let tls = url.encrypted.then(|| encryption(url)).transpose()?;
+    let connecting = async {
+        if let Some(tls) = tls {
+            let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
+            tokio::spawn(connection);
+            Ok(client)
+        } else {
+            let (client, connection) = config.connect(NoTls).await?;
+            tokio::spawn(connection);
+            Ok(client)
+        }
+    };
+    let connected = tokio::time::timeout(patience, connecting).await;
+    connected.unwrap_or_else(|_| Err(ConnectError::no_answer()))
+}
+
+fn config(url: &ServerUrl, host: &str, port: u16, patience: Duration) -> Config {
+    let mut config = Config::new();
+    config
+        .user(&url.user)
+        .dbname(&url.database)
+        .application_name("smsq")
+        .connect_timeout(patience)
+        .keepalives_idle(KEEPALIVE)
+        .port(port)
+        .ssl_mode(if url.encrypted {
+            SslMode::Require
+        } else {
+            SslMode::Disable
+        });
+    match &url.socket {
+        Some(path) => config.host_path(path),
+        None => config.host(host),
+    };
+    if let Some(password) = &url.password {
+        config.password(password.expose_secret());
+    }
+    config
 }
 
 /// Certificates are always checked, against the authorities of the system or of the URL.

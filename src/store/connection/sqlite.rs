@@ -92,7 +92,7 @@ pub(in crate::store) fn run_inline<F: Future>(future: F) -> F::Output {
 }
 
 /// Runs work that blocks. Other tasks continue if the runtime has several threads.
-pub(super) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+pub(in crate::store) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
@@ -140,6 +140,15 @@ impl SqliteFile {
 
     /// Opens a file that may be read-only, in a folder that may be read-only.
     fn connect_to_read(&self) -> Result<SqliteConnection, StoreError> {
+        self.open_to_read("mode=rw")
+    }
+
+    /// Opens the file of another program, which cannot be changed.
+    pub(in crate::store) fn connect_to_foreign(&self) -> Result<SqliteConnection, StoreError> {
+        self.open_to_read("mode=ro")
+    }
+
+    fn open_to_read(&self, mode: &str) -> Result<SqliteConnection, StoreError> {
         let open = |mode: &str| -> Result<SqliteConnection, StoreError> {
             let uri = format!("file:{}?{mode}", uri_path(&self.path));
             let mut connection = establish(&uri, &self.path)?;
@@ -151,7 +160,7 @@ impl SqliteFile {
         };
         // A file in WAL mode needs a second file, which cannot be created in a read-only folder. Without a log no
         // other process is writing, and the file is complete.
-        match open("mode=rw") {
+        match open(mode) {
             Err(error) if error.kind() == StoreErrorKind::ReadOnly && !has_log(&self.path) => {
                 open("immutable=1")
             }
@@ -219,7 +228,7 @@ fn has_log(path: &str) -> bool {
     std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() > 0)
 }
 
-pub(super) fn store_error(path: &str, error: &Error) -> StoreError {
+pub(in crate::store) fn store_error(path: &str, error: &Error) -> StoreError {
     let text = message(error);
     // Only the store's own `conflict` has this kind.
     if let Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) = error {

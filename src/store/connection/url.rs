@@ -26,7 +26,7 @@ pub(in crate::store) struct ServerUrl {
     pub(super) user: String,
     pub(super) password: Option<SecretString>,
     /// Host names or addresses, and ports, in the order in which they are tried.
-    pub(super) hosts: Vec<(String, u16)>,
+    pub(in crate::store) hosts: Vec<(String, u16)>,
     /// A Unix socket to use instead of the network.
     pub(super) socket: Option<PathBuf>,
     pub(super) database: String,
