@@ -9,8 +9,8 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use crate::commands::signals::SignalWatch;
 use crate::commands::{
     self, Context, Format, approve, campaign, check, completions, hooks, import, init, man, prove,
-    providers, purge, receipts, report, retry, run, sandbox, send, serve, set, settle, status,
-    suppress,
+    providers, purge, receipts, report, retry, run, sandbox, schedule, send, serve, set, settle,
+    status, suppress,
 };
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
@@ -74,6 +74,7 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 enum Command {
     Run(run::Args),
     Import(import::Args),
+    Schedule(schedule::Args),
     Send(send::Args),
     Status(status::Args),
     Receipts(receipts::Args),
@@ -135,6 +136,7 @@ impl Cli {
         };
         let source = match &self.command {
             Command::Import(args) => args.source(),
+            Command::Schedule(args) => args.source(),
             _ => None,
         };
         let warn = |place: &str, alternatives: &str| {
@@ -209,6 +211,7 @@ impl Cli {
         match self.command {
             Command::Run(args) => run::run(&args, context).await,
             Command::Import(args) => import::run(&args, &context).await,
+            Command::Schedule(args) => schedule::run(&args, &context).await,
             Command::Send(args) => send::run(&args, &context).await,
             Command::Status(args) => status::run(&args, &context).await,
             Command::Receipts(args) => receipts::run(&args, &context).await,

@@ -18,6 +18,7 @@ pub mod report;
 pub mod retry;
 pub mod run;
 pub mod sandbox;
+pub mod schedule;
 pub mod send;
 pub mod serve;
 pub mod set;
@@ -29,7 +30,7 @@ mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ use clap::error::ErrorKind;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::config::{self, Config, Environment, Flags};
+use crate::config::{self, Config, Environment, Flags, user_folder};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::hooks::subscriptions;
@@ -89,6 +90,19 @@ fn user_of(command: &str) -> Actor {
         who: process::user_and_host(),
         by: format!("`smsq {command}`"),
     }
+}
+
+/// A folder for files of the database: beside the file of an embedded one; for a server in the user's state folder, or in
+/// the working directory.
+async fn data_folder(context: &Context, store: &Store, name: &str) -> anyhow::Result<PathBuf> {
+    if let Some(file) = store.file() {
+        let mut path = file.as_os_str().to_owned();
+        path.push(format!("-{name}"));
+        return Ok(path.into());
+    }
+    let folder = user_folder(&context.environment, "XDG_STATE_HOME", ".local/state");
+    let name = format!("{name}-{:x}", store.created_at().await?);
+    Ok(folder.unwrap_or_default().join(name))
 }
 
 /// Prints an error of the command line, with `is_json` also as an object on standard output, or the help that

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -13,21 +12,18 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::hooks::Delivering;
-use super::import::NumberFlags;
 use super::practice::{self, Practice};
+use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
-use super::{Context, check, purge, with_hint};
-use crate::config::user_folder;
+use super::{Context, check, data_folder, purge, with_hint};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::import::Options;
 use crate::metrics::Metrics;
-use crate::operations::{ListOptions, WindowRequest};
 use crate::provider::Provider;
 use crate::serve::{self, AccessToken, Role, Server, ServerParts, receipt_url};
 use crate::service_manager::ServiceManager;
-use crate::store::{Access, Store};
+use crate::store::Access;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -253,8 +249,10 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         None => context.hooks()?,
     };
     let listen = settings.listen;
+    let schedules = RunningScheduler::start(context, &store).await?;
     let parts = ServerParts {
-        uploads: uploads_folder(context, &store).await?,
+        uploads: data_folder(context, &store, "uploads").await?,
+        scheduler: Arc::clone(&schedules.scheduler),
         store: store.clone(),
         providers: webhook_providers(context),
         default_region: config.default_region,
@@ -264,24 +262,7 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         counted: Arc::clone(&metrics),
         prices: config.prices.clone(),
         no_report_after: config.receipts.no_report_after,
-        lists: ListOptions {
-            list: Options {
-                dialling: NumberFlags::default().dialling(config),
-                ..Options::default()
-            },
-            campaign: None,
-            provider: None,
-            sender: None,
-            max_rejects: config.import.max_rejects,
-            at: None,
-            expires: None,
-            window: WindowRequest::default(),
-            budget: None,
-            rate: None,
-            posted_by: None,
-            may_change: false,
-            settings: context.list_settings(),
-        },
+        lists: schedule::list_options(context),
         config: settings,
     };
     let mut signals = context.signals.listen();
@@ -334,13 +315,17 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(delivering) = delivering {
         delivering.end(false, &context.console).await;
     }
+    schedules.scheduler.stop();
     if ended.as_ref().is_err_and(anyhow::Error::is::<Aborted>) {
         running.abort();
         return ended;
     }
     tokio::select! {
         // A panic in it has been logged.
-        _ = &mut running => ended,
+        _ = &mut running => {
+            schedules.stop().await;
+            ended
+        }
         exit = signals.next() => {
             running.abort();
             Ok(exit)
@@ -362,16 +347,4 @@ async fn send(
     } else {
         run.exit()
     })
-}
-
-/// In the folder of an embedded database's file; for a server in the user's state folder, or in the working directory.
-async fn uploads_folder(context: &Context, store: &Store) -> anyhow::Result<PathBuf> {
-    if let Some(file) = store.file() {
-        let mut name = file.as_os_str().to_owned();
-        name.push("-uploads");
-        return Ok(name.into());
-    }
-    let folder = user_folder(&context.environment, "XDG_STATE_HOME", ".local/state");
-    let name = format!("uploads-{:x}", store.created_at().await?);
-    Ok(folder.unwrap_or_default().join(name))
 }

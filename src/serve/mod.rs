@@ -35,7 +35,7 @@ use tower_http::compression::{CompressionLayer, CompressionLevel};
 use tower_http::trace::TraceLayer;
 
 use crate::metrics;
-use crate::operations::ListOptions;
+use crate::operations::{ListOptions, Scheduler};
 use crate::phone::{Dialling, Region};
 use crate::provider::Provider;
 use crate::report::PriceTables;
@@ -73,6 +73,7 @@ pub struct ServerParts {
     pub uploads: PathBuf,
     /// What the fields of an upload change.
     pub lists: ListOptions,
+    pub scheduler: Arc<Scheduler>,
 }
 
 /// How long a query or transaction of a request may take, and one of a count or report, which takes longer with the
@@ -132,6 +133,7 @@ impl Server {
             prices: parts.prices,
             lists: lists.settings,
             drafts: Arc::new(drafts),
+            scheduler: parts.scheduler,
             default_provider: parts.default_provider,
             config,
             store,

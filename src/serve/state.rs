@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::intake::{Drafts, Intake};
 use super::problem::{Problem, unknown_campaign};
 use super::server_metrics::ServerMetrics;
-use crate::operations::ListSettings;
+use crate::operations::{ListSettings, Scheduler};
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::report::PriceTables;
@@ -38,6 +38,8 @@ pub(super) struct ServerState {
     pub(super) prices: PriceTables,
     /// What is known of providers and routes for estimates.
     pub(super) lists: ListSettings,
+    /// Runs schedules, and those that are asked for on a page.
+    pub(super) scheduler: Arc<Scheduler>,
     pub(super) intake: Intake,
     pub(super) drafts: Arc<Drafts>,
     pub(super) counts: Arc<Counts>,

@@ -39,6 +39,7 @@ macro_rules! migrations {
             ("0017", sql!("0017_budgets.sql")),
             ("0018", sql!("0018_approval.sql")),
             ("0019", sql!("0019_hooks.sql")),
+            ("0020", sql!("0020_schedule.sql")),
         ];
         MIGRATIONS
     }};

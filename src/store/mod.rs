@@ -36,6 +36,7 @@ mod recipients;
 mod removal;
 mod replies;
 pub mod report;
+mod schedules;
 mod schema;
 mod settle;
 mod source;
@@ -92,6 +93,10 @@ pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
 pub use replies::{KeptReply, NewReply};
 pub use report::{FoundSms, SmsFilter};
+pub use schedules::{
+    FireRow, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
+    ScheduleRunState,
+};
 pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError};
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
@@ -206,6 +211,8 @@ groups! {
     replies: ReplyStore,
     /// Queries for reports.
     report: ReportStore,
+    /// Campaigns that are imported from a query again and again, and their runs.
+    schedules: ScheduleStore,
     /// The suppression list.
     suppression: SuppressionStore,
     /// Workers, and the messages of dead ones.

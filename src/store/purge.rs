@@ -1,7 +1,7 @@
 //! Deletes old messages, and everything about one person. Deleted rows are counted by campaign and import in the same
 //! transaction, so that no message seems lost.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use super::schema::{
 };
 use super::transitions::RemovedKeys;
 use super::{
-    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, hooks, positive, replies, signed,
+    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, hooks, positive, replies, schedules, signed,
     transitions,
 };
 use crate::sms::{Class, State, Timestamp};
@@ -633,7 +633,7 @@ async fn purge_scope(
         PurgeScope::Replies(before) => replies::purge_before(connection, *before)
             .await?
             .then_some(0),
-        PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id).await?,
+        PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id, now).await?,
         PurgeScope::Campaigns(campaigns, before, removal) => {
             let removed = removal::remove(connection, campaigns, *before, *removal, now).await?;
             let purged = Purged {
@@ -652,11 +652,20 @@ async fn store_purged(
     counts: &PurgeCounts,
     now: Timestamp,
 ) -> QueryResult<Purged> {
-    for (campaign_id, keys) in &counts.keys {
+    let mut kept = BTreeSet::new();
+    for &campaign_id in counts.keys.keys().chain(counts.sent_keys.keys()) {
+        if !kept.contains(&campaign_id)
+            && schedules::keeps_keys(connection, campaign_id, now).await?
+        {
+            kept.insert(campaign_id);
+        }
+    }
+    let is_forgotten = |(id, _): &(&i64, &Vec<String>)| !kept.contains(*id);
+    for (campaign_id, keys) in counts.keys.iter().filter(is_forgotten) {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         transitions::remove_keys(connection, *campaign_id, &keys, RemovedKeys::NotSent).await?;
     }
-    for (campaign_id, keys) in &counts.sent_keys {
+    for (campaign_id, keys) in counts.sent_keys.iter().filter(is_forgotten) {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         transitions::remove_keys(connection, *campaign_id, &keys, RemovedKeys::OfSent).await?;
     }
@@ -757,7 +766,11 @@ async fn delete_queued(
 
 /// Deletes the remaining dedupe keys of a campaign whose last message was purged. The keys are read first: if an import
 /// adds one meanwhile, its message is found.
-async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResult<Option<i64>> {
+async fn purge_keys(
+    connection: &mut Connection,
+    campaign_id: i64,
+    now: Timestamp,
+) -> QueryResult<Option<i64>> {
     let keys: Vec<LossyText> = load_locked!(
         connection,
         sms_key::table
@@ -774,6 +787,7 @@ async fn purge_keys(connection: &mut Connection, campaign_id: i64) -> QueryResul
     if keys.is_empty()
         || was_purged.is_empty()
         || removal::has_messages(connection, campaign_id).await?
+        || schedules::keeps_keys(connection, campaign_id, now).await?
     {
         return Ok(None);
     }

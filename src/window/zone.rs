@@ -61,8 +61,17 @@ impl Zone {
         Some((i64::from(offset), changes_at))
     }
 
+    /// This machine's zone, if it is one of the database.
+    pub fn of_machine() -> Option<Self> {
+        Self::named(TimeZone::system().iana_name()?)
+    }
+
+    pub fn time_zone(&self) -> &TimeZone {
+        &self.0
+    }
+
     /// `2026-11-21 09:00 Asia/Shanghai`.
-    pub(super) fn format_local(&self, at: Timestamp) -> String {
+    pub fn format_local(&self, at: Timestamp) -> String {
         match jiff::Timestamp::from_millisecond(at.as_millis()) {
             Ok(instant) => {
                 let local = instant.to_zoned(self.0.clone());

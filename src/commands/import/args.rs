@@ -48,7 +48,7 @@ impl FileFormat {
 pub(in crate::commands) struct NumberFlags {
     /// The country of numbers without a country code, such as GB [default: setting `default_region`]
     #[arg(long)]
-    pub(super) region: Option<Region>,
+    pub(in crate::commands) region: Option<Region>,
     /// Numbers without `+` begin with a country code [default: setting `import.numbers`]
     #[arg(long, conflicts_with = "national")]
     pub(super) international: bool,
@@ -58,6 +58,15 @@ pub(in crate::commands) struct NumberFlags {
 }
 
 impl NumberFlags {
+    /// What numbers without `+` are; `None`: the setting.
+    pub(in crate::commands) fn as_str(self) -> Option<&'static str> {
+        match (self.international, self.national) {
+            (true, _) => Some("international"),
+            (_, true) => Some("national"),
+            _ => None,
+        }
+    }
+
     pub(in crate::commands) fn dialling(self, config: &Config) -> Dialling {
         Dialling {
             region: self.region.or(config.default_region),

@@ -86,7 +86,7 @@ pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]
     for list in imported {
         let (file, summary) = (&list.file, &list.summary);
         if summary.rows == 0 {
-            console.warn(&format!("`{file}` has a header and no rows"));
+            console.warn(&format!("`{file}` has no rows"));
         }
         if !list.rejected_text().is_empty() {
             console.warn(&format!("`{file}`: {}", list.rejected_text().trim_end()));

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use self::progress::run_with_progress;
 use super::hooks::Delivering;
 use super::receipts::{self, Waiting};
+use super::schedule::RunningScheduler;
 use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
 use super::{Context, check, message_and_hint, providers, purge, status, temporary, with_hint};
@@ -63,7 +64,7 @@ pub struct Args {
     campaign: Option<String>,
     #[command(flatten)]
     pub(crate) flags: SendFlags,
-    /// Wait for more messages when nothing is left to send
+    /// Wait for more messages when nothing is left to send, and run schedules (`smsq schedule`)
     #[arg(long, conflicts_with = "no_wait")]
     follow: bool,
     /// Do not ask before sending a large campaign
@@ -168,7 +169,16 @@ async fn send(
         return Ok(Exit::CouldNotRun);
     }
     let mut signals = context.signals.listen();
-    let run = prepared.start(&mut signals).await?;
+    let schedules = if args.follow {
+        Some(RunningScheduler::start(context, store).await?)
+    } else {
+        None
+    };
+    let run = prepared.start(&mut signals).await;
+    if let Some(schedules) = schedules {
+        schedules.stop().await;
+    }
+    let run = run?;
     context.print(&run.text(true), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())

@@ -236,6 +236,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io::Write as _;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::operations::{ApprovalRules, ListSettings, WindowRequest};
@@ -273,6 +274,8 @@ mod tests {
                 prices: BTreeMap::new(),
                 budgets: Arc::default(),
                 approval: ApprovalRules::default(),
+                sources: BTreeMap::new(),
+                query_timeout: Duration::ZERO,
             },
         };
         request.options(&defaults, Path::new("list.csv"), None)

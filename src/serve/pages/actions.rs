@@ -39,7 +39,28 @@ pub(super) struct ConfirmPage<'a> {
     warning: Option<&'static str>,
     fields: Vec<Field>,
     path: String,
+    /// The page to return to.
+    back: String,
     problem: Option<&'a str>,
+}
+
+impl ConfirmPage<'_> {
+    /// A question without fields. `action`: the last part of the address below `path`; `back`: the page to return to.
+    pub(super) fn plain(
+        (action, label): (&'static str, &'static str),
+        question: String,
+        path: String,
+        back: &str,
+    ) -> Self {
+        Self {
+            action,
+            label,
+            question,
+            path,
+            back: back.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 impl View for ConfirmPage<'_> {
@@ -111,6 +132,7 @@ async fn question(
         warning: action.warning(),
         fields: action.fields(&campaign, given),
         path: path_of(name),
+        back: path_of(name),
         problem: problem.map(|(_, problem)| problem),
     };
     let status = problem.map_or(StatusCode::OK, |(status, _)| status);

@@ -17,6 +17,7 @@ mod login;
 mod overview;
 mod render;
 mod replies;
+mod schedules;
 mod search;
 mod suppression;
 
@@ -54,6 +55,11 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
             get(suppression::suppression).post(suppression::suppress),
         )
         .route("/audit", get(audit::audit))
+        .route("/schedules", get(schedules::schedules))
+        .route(
+            "/schedules/{name}/{action}",
+            get(schedules::ask).post(schedules::act),
+        )
         .route("/campaigns/{name}", get(campaign::campaign))
         .route("/campaigns/{name}/report.html", get(files::report_page))
         .route("/campaigns/{name}/failed.csv", files::csv("failed"))

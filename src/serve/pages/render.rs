@@ -45,6 +45,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         "draft_check.html",
         "draft_delete.html",
         "replies.html",
+        "schedules.html",
     ] {
         let added = environment.add_template(name, source);
         added.expect("a test parses every template");
@@ -175,6 +176,7 @@ pub(super) mod tests {
     use super::super::login::LogInPage;
     use super::super::overview::OverviewPage;
     use super::super::replies::RepliesPage;
+    use super::super::schedules::SchedulesPage;
     use super::super::search::SearchPage;
     use super::super::suppression::SuppressionPage;
     use super::*;
@@ -211,6 +213,7 @@ pub(super) mod tests {
         assert_renders(&SuppressionPage::default());
         assert_renders(&AuditPage::default());
         assert_renders(&RepliesPage::default());
+        assert_renders(&SchedulesPage::default());
         assert_renders(&CampaignPage::default());
         assert_renders(&OverviewPage::default());
     }

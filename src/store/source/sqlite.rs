@@ -43,10 +43,7 @@ pub(super) fn read(
                         return Err(QueryError::of_type(name, "blob", &cast));
                     }
                     Some(value) => {
-                        let bytes =
-                            <Vec<u8> as diesel::deserialize::FromSql<Binary, Sqlite>>::from_sql(
-                                value,
-                            )
+                        let bytes: Vec<u8> = FromSql::<Binary, Sqlite>::from_sql(value)
                             .map_err(|error| QueryError::new(error.to_string()))?;
                         let text = String::from_utf8(bytes);
                         Some(text.map_err(|_| QueryError::not_utf8(name))?)

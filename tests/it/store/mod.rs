@@ -27,6 +27,7 @@ mod receipts;
 mod recipients;
 mod replace;
 mod report;
+mod schedules;
 mod server;
 mod settle;
 mod sqlite_file;

@@ -1,0 +1,356 @@
+//! Schedules: campaigns that are imported from a query again and again. Each run of a period goes into the same campaign,
+//! whose dedupe key is the key of the schedule, so a key gets at most one message in a period.
+
+mod cron;
+mod runs;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub use self::cron::{CronTime, Per};
+use self::cron::{Fire, read_local, written};
+pub use self::runs::Scheduler;
+use super::{Actor, ListOptions, OperationError, is_url};
+use crate::import::{QueryRows, Unique, campaign_name};
+use crate::store::{
+    FireRow, NewSchedule, ScheduleRow, ScheduleRun, SourceDatabase, Store, StoreError,
+};
+use crate::text::{Hinted, did_you_mean};
+use crate::window::Zone;
+
+/// The longest name, which leaves room for the period in the name of a campaign.
+const MAX_NAME: usize = 60;
+/// How many runs of a schedule are listed.
+const LISTED_RUNS: i64 = 7;
+/// The verb in the audit log.
+const VERB: &str = "schedule";
+
+/// What a schedule imports, and how; stored as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleOptions {
+    /// What messages call the query: the name of its file.
+    pub query_name: String,
+    /// `None`: the column `content`.
+    pub text: Option<String>,
+    /// Names that the text uses, and their columns.
+    pub columns: Vec<(String, String)>,
+    /// `None`: the setting.
+    pub region: Option<String>,
+    /// `national` or `international`; `None`: the setting.
+    pub numbers: Option<String>,
+    pub smart: bool,
+    pub provider: Option<String>,
+    pub sender: Option<String>,
+    /// From the start of a run on, in milliseconds.
+    pub expires_after: Option<u64>,
+    pub max_rejects: Option<String>,
+}
+
+/// A schedule that is to be added.
+pub struct ScheduleRequest {
+    pub name: String,
+    pub cron: String,
+    pub zone: Zone,
+    /// A URL, or the name of a source.
+    pub source: String,
+    pub query: String,
+    pub key: Unique,
+    pub per: Per,
+    pub catch_up: bool,
+    pub options: ScheduleOptions,
+}
+
+/// The name of a schedule, which is the first part of the names of its campaigns.
+pub fn schedule_name(text: &str) -> Result<String, String> {
+    let name = campaign_name(text)?;
+    if name.contains('/') {
+        return Err(
+            "the name contains `/`, which is before the period in names of campaigns".to_owned(),
+        );
+    }
+    if name.chars().count() > MAX_NAME {
+        return Err(format!("the name is longer than {MAX_NAME} characters"));
+    }
+    Ok(name)
+}
+
+/// A schedule that can be run: its row with what is parsed from it.
+struct ReadSchedule<'a> {
+    row: &'a ScheduleRow,
+    time: CronTime,
+    per: Per,
+}
+
+impl<'a> ReadSchedule<'a> {
+    fn new(row: &'a ScheduleRow) -> Result<Self, Hinted> {
+        let invalid = |problem: String| {
+            let hint = "`smsq schedule remove` it, and add it again";
+            Hinted::new(format!("invalid schedule `{}`: {problem}", row.name), hint)
+        };
+        let zone = row.timezone.parse().map_err(invalid)?;
+        Ok(Self {
+            row,
+            time: CronTime::new(&row.cron, zone)?,
+            per: row.per.parse().map_err(invalid)?,
+        })
+    }
+
+    fn current(&self) -> Result<Fire, Hinted> {
+        let local = read_local(&self.row.fire).ok_or_else(|| {
+            let (name, fire) = (&self.row.name, &self.row.fire);
+            Hinted::new(
+                format!("invalid schedule `{name}`: its next run is `{fire}`"),
+                "`smsq schedule pause` and `resume` set it again",
+            )
+        })?;
+        Ok(self.time.fire(local))
+    }
+
+    fn fire_row(&self, fire: Fire) -> FireRow {
+        fire_row(self.per, fire)
+    }
+
+    fn campaign(&self, period: &str) -> String {
+        format!("{}/{period}", self.row.name)
+    }
+}
+
+fn fire_row(per: Per, fire: Fire) -> FireRow {
+    FireRow {
+        fire: written(fire.local),
+        period: per.period(fire.local),
+        at: fire.at,
+    }
+}
+
+fn never(name: &str) -> Hinted {
+    Hinted::new(
+        format!("schedule `{name}` has no next run"),
+        "check its cron expression",
+    )
+}
+
+/// Adds a schedule, after its query was run once without importing its rows. `progress` gets their number; `warn` gets what
+/// is doubtful about them. Returns the schedule, and how many rows it would import now.
+pub async fn add_schedule(
+    store: &Store,
+    lists: &ListOptions,
+    request: &ScheduleRequest,
+    actor: &Actor,
+    progress: impl FnMut(u64) + Send,
+    warn: impl Fn(&str),
+) -> Result<(ScheduleRow, u64), OperationError> {
+    let ScheduleRequest { name, source, .. } = request;
+    if request.key == Unique::None {
+        return Err(Hinted::new(
+            "invalid key `none`: a schedule needs one",
+            "name the column that identifies a recipient in the query, such as `--key customer_id`",
+        )
+        .into());
+    }
+    let database = lists.settings.source(source)?;
+    if is_url(source) && has_password(source, &database) {
+        return Err(Hinted::new(
+            "the URL in `--from` has a password, which would be stored with the schedule",
+            "describe the database as `[sources.NAME]` in smsq.toml, and use `--from NAME`",
+        )
+        .into());
+    }
+    let time = CronTime::new(&request.cron, request.zone.clone())?;
+    if store.schedules().named(name).await?.is_some() {
+        return Err(exists(name));
+    }
+    let limit = lists.settings.query_timeout;
+    let rows = QueryRows::read(&database, &request.query, limit, progress).await?;
+    let count = rows.count();
+    let options = runs::list_options(lists, &request.options, &request.key, rows, None)?;
+    let file = std::path::PathBuf::from(&request.options.query_name);
+    for plan in options.prepare(&[file], None).await? {
+        plan.warnings().iter().for_each(|warning| warn(warning));
+    }
+    let now = store.now().await?;
+    let fire = time.next_after(now).ok_or_else(|| never(name))?;
+    let new = NewSchedule {
+        name: name.clone(),
+        cron: time.expression().to_owned(),
+        timezone: time.zone().to_string(),
+        source: source.clone(),
+        query: request.query.clone(),
+        unique_by: request.key.to_string(),
+        per: request.per.to_string(),
+        options: serde_json::to_string(&request.options).expect("texts and numbers are JSON"),
+        catch_up: request.catch_up,
+        next: fire_row(request.per, fire),
+    };
+    let detail = format!(
+        "added schedule `{name}`: `{}` in {}",
+        new.cron, new.timezone
+    );
+    let entry = actor.entry(store, VERB, None, detail).await?;
+    if !store.schedules().add(&new, &entry).await? {
+        return Err(exists(name));
+    }
+    let added = schedule_named(store, name).await?;
+    Ok((added, count))
+}
+
+/// Whether a URL has a password: the name of the database leaves it out.
+fn has_password(url: &str, database: &SourceDatabase) -> bool {
+    let login = |url: &str| {
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        rest.rsplit_once('@')
+            .is_some_and(|(login, _)| login.contains(':'))
+    };
+    !url.starts_with("sqlite:") && login(url) && !login(database.name())
+}
+
+fn exists(name: &str) -> OperationError {
+    Hinted::new(
+        format!("schedule `{name}` exists already"),
+        format!("choose another name, or `smsq schedule remove {name}` first"),
+    )
+    .into()
+}
+
+/// The schedule of that name.
+pub async fn schedule_named(store: &Store, name: &str) -> Result<ScheduleRow, OperationError> {
+    if let Some(schedule) = store.schedules().named(name).await? {
+        return Ok(schedule);
+    }
+    let all = store.schedules().all().await?;
+    let hint = did_you_mean(name, all.iter().map(|schedule| schedule.name.as_str()));
+    let hint = hint.unwrap_or_else(|| "`smsq schedule list` shows the schedules".to_owned());
+    Err(Hinted::new(format!("unknown schedule `{name}`"), hint).into())
+}
+
+/// Pauses a schedule: it does not run until it is resumed, and what it would have run meanwhile is not missed. Returns false
+/// if it was paused already.
+pub async fn pause_schedule(
+    store: &Store,
+    schedule: &ScheduleRow,
+    actor: &Actor,
+) -> Result<bool, OperationError> {
+    let detail = format!("paused schedule `{}`", schedule.name);
+    let entry = actor.entry(store, VERB, None, detail).await?;
+    let paused = store.schedules().set_paused(schedule.id, None, &entry);
+    Ok(paused.await?)
+}
+
+/// Resumes a schedule with its next run after now. Returns false if it was not paused.
+pub async fn resume_schedule(
+    store: &Store,
+    schedule: &ScheduleRow,
+    actor: &Actor,
+) -> Result<bool, OperationError> {
+    let read = ReadSchedule::new(schedule)?;
+    let fire = read.time.next_after(store.now().await?);
+    let fire = fire.ok_or_else(|| never(&schedule.name))?;
+    let detail = format!("resumed schedule `{}`", schedule.name);
+    let entry = actor.entry(store, VERB, None, detail).await?;
+    let next = read.fire_row(fire);
+    let resumed = store
+        .schedules()
+        .set_paused(schedule.id, Some(&next), &entry);
+    Ok(resumed.await?)
+}
+
+/// Removes a schedule. Its campaigns stay.
+pub async fn remove_schedule(
+    store: &Store,
+    schedule: &ScheduleRow,
+    actor: &Actor,
+) -> Result<bool, OperationError> {
+    let detail = format!("removed schedule `{}`", schedule.name);
+    let entry = actor.entry(store, VERB, None, detail).await?;
+    Ok(store.schedules().remove(schedule.id, &entry).await?)
+}
+
+/// A schedule with its last runs.
+pub struct ScheduleReport {
+    pub schedule: ScheduleRow,
+    /// When it runs next, in its time zone; `None`: it is paused.
+    pub next: Option<String>,
+    /// The newest first.
+    pub runs: Vec<ScheduleRun>,
+}
+
+impl ScheduleReport {
+    /// `0 9 * * * Europe/Berlin, one message per customer_id and day`.
+    pub fn describe(&self) -> String {
+        let ScheduleRow {
+            cron,
+            timezone,
+            unique_by,
+            per,
+            ..
+        } = &self.schedule;
+        format!("{cron} {timezone}, one message per {unique_by} and {per}")
+    }
+
+    pub fn json(&self) -> Value {
+        let (schedule, next) = (&self.schedule, &self.next);
+        let runs: Vec<Value> = self
+            .runs
+            .iter()
+            .map(|run| {
+                json!({
+                    "time": run.fire,
+                    "period": run.period,
+                    "campaign": run.campaign,
+                    "state": run.state.as_str(),
+                    "started_at": run.started_at.to_string(),
+                    "finished_at": run.finished_at.map(|at| at.to_string()),
+                    "rows": run.counts.rows,
+                    "accepted": run.counts.accepted,
+                    "duplicates": run.counts.duplicates(),
+                    "suppressed": run.counts.suppressed,
+                    "rejected": run.counts.rejected,
+                    "reasons": run.counts.reasons,
+                    "error": run.error,
+                })
+            })
+            .collect();
+        json!({
+            "name": schedule.name,
+            "cron": schedule.cron,
+            "timezone": schedule.timezone,
+            "source": schedule.source,
+            "key": schedule.unique_by,
+            "per": schedule.per,
+            "catch_up": schedule.catch_up,
+            "state": if schedule.is_paused { "paused" } else { "active" },
+            "next_at": next.as_ref().map(|_| schedule.next_at.to_string()),
+            "created_by": schedule.created_by,
+            "runs": runs,
+        })
+    }
+}
+
+/// All schedules with their last runs, in the order of their names.
+pub async fn schedule_reports(store: &Store) -> Result<Vec<ScheduleReport>, StoreError> {
+    let mut reports = Vec::new();
+    for schedule in store.schedules().all().await? {
+        let runs = store.schedules().runs(schedule.id, LISTED_RUNS).await?;
+        let zone: Option<Zone> = schedule.timezone.parse().ok();
+        let next = zone.filter(|_| !schedule.is_paused);
+        reports.push(ScheduleReport {
+            next: next.map(|zone| zone.format_local(schedule.next_at)),
+            schedule,
+            runs,
+        });
+    }
+    Ok(reports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_has_room_for_the_period() {
+        assert_eq!(schedule_name(" birthday ").as_deref(), Ok("birthday"));
+        for bad in ["", "a/b", "..", &"x".repeat(61)] {
+            assert!(schedule_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Runs schedules that are due: one process at a time has the lease of a schedule. A run that was interrupted is repeated
+//! into the same campaign, and adds what is missing.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::cron::{Fire, Missed, written};
+use super::{ReadSchedule, ScheduleOptions, VERB};
+use crate::import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
+use crate::operations::{Actor, ListOptions, OperationError, Refused};
+use crate::phone::{Dialling, Numbers};
+use crate::store::{
+    CampaignStatus, MissedRow, RunCounts, RunProgress, ScheduleRow, Store, StoreError,
+};
+use crate::text::{Hinted, counted};
+
+/// How long a process has a schedule without a renewal.
+const LEASE: Duration = Duration::from_secs(60);
+const RENEW_EVERY: Duration = Duration::from_secs(15);
+/// How often schedules are looked for that are due.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long a process that ends waits for the database.
+const LAST_STATEMENT: Duration = Duration::from_secs(2);
+/// How many schedules a process runs at once: one whose source is slow does not delay the others.
+const AT_ONCE: usize = 4;
+/// The wait before a run that failed is repeated; it doubles.
+const FIRST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// Runs the schedules of a database.
+pub struct Scheduler {
+    store: Store,
+    /// What the configuration says about lists.
+    lists: ListOptions,
+    /// The folder for rejected rows.
+    rejects: PathBuf,
+    /// This process, among all that have the database.
+    holder: i64,
+    stop: watch::Sender<bool>,
+}
+
+/// The options of an import of the rows of a query.
+pub(super) fn list_options(
+    lists: &ListOptions,
+    options: &ScheduleOptions,
+    key: &Unique,
+    rows: QueryRows,
+    campaign: Option<&str>,
+) -> Result<ListOptions, Hinted> {
+    let invalid = |problem: String| Hinted::new(problem, "remove the schedule, and add it again");
+    let region = options.region.as_deref().map(str::parse).transpose();
+    let region = region.map_err(|error: String| invalid(error))?;
+    let max_rejects = options.max_rejects.as_deref();
+    let max_rejects = max_rejects
+        .map(str::parse::<RejectLimit>)
+        .transpose()
+        .map_err(invalid)?;
+    let of_settings = lists.list.dialling;
+    let dialling = Dialling {
+        region: region.or(of_settings.region),
+        numbers: match options.numbers.as_deref() {
+            Some("international") => Numbers::International,
+            Some("national") => Numbers::National,
+            _ => of_settings.numbers,
+        },
+        ..of_settings
+    };
+    let expires = options.expires_after.map(Duration::from_millis);
+    Ok(ListOptions {
+        list: Options {
+            query: Some(Arc::new(rows)),
+            text: match &options.text {
+                Some(text) => TextSource::Text(text.clone()),
+                None => TextSource::Column,
+            },
+            columns: options.columns.clone(),
+            dialling,
+            unique: Some(key.clone()),
+            smart: options.smart,
+            ..lists.list.clone()
+        },
+        campaign: campaign.map(str::to_owned),
+        provider: options.provider.clone(),
+        sender: options.sender.clone(),
+        max_rejects: max_rejects.or(lists.max_rejects),
+        expires: expires.map(When::In),
+        may_change: false,
+        ..lists.clone()
+    })
+}
+
+/// How long to wait after `attempts` failed ones.
+fn wait(attempts: i32) -> Duration {
+    let doubled = u32::try_from(attempts).unwrap_or(0).min(10);
+    FIRST_WAIT.saturating_mul(1 << doubled).min(MAX_WAIT)
+}
+
+impl Scheduler {
+    pub fn new(store: Store, lists: ListOptions, rejects: PathBuf) -> Self {
+        Self {
+            store,
+            lists,
+            rejects,
+            holder: i64::from(rand::random::<u32>()) + 1,
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    /// Runs schedules when they are due, until it is stopped.
+    pub async fn run(self: Arc<Self>) {
+        let mut stop = self.stop.subscribe();
+        let mut running = JoinSet::new();
+        let mut is_down = false;
+        loop {
+            if running.len() < AT_ONCE {
+                let leased = tokio::select! {
+                    _ = stop.wait_for(|is_stopped| *is_stopped) => break,
+                    leased = self.lease() => leased,
+                };
+                match leased {
+                    Ok(Some(schedule)) => {
+                        is_down = false;
+                        let (scheduler, runtime) = (Arc::clone(&self), Handle::current());
+                        // An import reads and parses on its thread.
+                        running.spawn_blocking(move || {
+                            runtime.block_on(scheduler.run_due(&schedule));
+                        });
+                        continue;
+                    }
+                    Ok(None) => is_down = false,
+                    Err(error) if !is_down => {
+                        is_down = true;
+                        tracing::warn!(%error, "cannot look for schedules that are due");
+                    }
+                    Err(_) => {}
+                }
+            }
+            tokio::select! {
+                _ = stop.wait_for(|is_stopped| *is_stopped) => break,
+                Some(_) = running.join_next() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+        while running.join_next().await.is_some() {}
+        // The database may be the reason to stop; then another process takes the schedules when the leases end.
+        let released = self.store.schedules().release_all(self.holder);
+        if let Ok(Err(error)) = tokio::time::timeout(LAST_STATEMENT, released).await {
+            tracing::warn!(%error, "cannot release schedules");
+        }
+    }
+
+    /// Ends all runs, which another process or the next one repeats.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    async fn lease(&self) -> Result<Option<ScheduleRow>, StoreError> {
+        let now = self.store.now().await?;
+        let until = now.plus(LEASE);
+        self.store
+            .schedules()
+            .lease_due(self.holder, now, until)
+            .await
+    }
+
+    /// Runs a schedule whose lease this process has.
+    async fn run_due(&self, schedule: &ScheduleRow) {
+        let mut stop = self.stop.subscribe();
+        let done = tokio::select! {
+            biased;
+            _ = stop.wait_for(|is_stopped| *is_stopped) => return,
+            done = self.run_leased(schedule) => done,
+            () = self.keep_lease(schedule.id) => return,
+        };
+        if let Err(error) = done {
+            // It is due again when the lease ends.
+            tracing::warn!(schedule = schedule.name, %error, "cannot run a schedule");
+        }
+    }
+
+    /// Returns when another process has the schedule, or when it was removed.
+    async fn keep_lease(&self, id: i64) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            let renewed = async {
+                let until = self.store.now().await?.plus(LEASE);
+                self.store.schedules().renew(id, self.holder, until).await
+            };
+            if let Ok(false) = renewed.await {
+                return;
+            }
+        }
+    }
+
+    async fn run_leased(&self, schedule: &ScheduleRow) -> Result<(), OperationError> {
+        let read = ReadSchedule::new(schedule)?;
+        let (due, now) = (read.current()?, self.store.now().await?);
+        let (fire, missed) = if schedule.catch_up {
+            (due, None)
+        } else {
+            read.time.latest(due, now)
+        };
+        let run = progress(&read, fire);
+        let missed = missed.map(|missed| missed_row(&read, missed));
+        let after = Some((schedule.fire.as_str(), missed.as_ref()));
+        let schedules = self.store.schedules();
+        if !schedules.begin_run(&run, after, now).await? {
+            return Ok(());
+        }
+        let done = self.import(&read, &run).await;
+        let now = self.store.now().await?;
+        let next = read.time.next(fire.local).map(|next| read.fire_row(next));
+        let next = next.ok_or_else(|| super::never(&schedule.name))?;
+        match done {
+            Ok(counts) => {
+                let is_first = schedules
+                    .finish_run(&run, Ok(&counts), Some(&next), now)
+                    .await?;
+                if is_first {
+                    let (accepted, rejected) = (counts.accepted, counts.rejected);
+                    let (schedule, fire) = (&schedule.name, &run.fire);
+                    tracing::info!(schedule, fire, accepted, rejected, "ran a schedule");
+                }
+            }
+            // Nothing can be stored now; the lease ends, and the run is repeated.
+            Err(error) if error.is_temporary() => return Err(error),
+            Err(error) => {
+                let attempts = if run.fire == schedule.fire {
+                    schedule.attempts
+                } else {
+                    0
+                };
+                let again_at = now.plus(wait(attempts));
+                let (schedule, fire, reason) = (&schedule.name, &run.fire, error.to_string());
+                if again_at < next.at {
+                    tracing::warn!(
+                        schedule,
+                        fire,
+                        error = reason,
+                        "a run failed, and is repeated"
+                    );
+                    schedules.postpone_run(&run, &reason, again_at).await?;
+                } else {
+                    tracing::warn!(schedule, fire, error = reason, "a run was missed");
+                    let outcome = Err(reason.as_str());
+                    schedules
+                        .finish_run(&run, outcome, Some(&next), now)
+                        .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a schedule because somebody asks for it, in the present period; the next run stays as it is. Returns the campaign
+    /// and what became of the rows.
+    pub async fn run_now(
+        self: Arc<Self>,
+        schedule: ScheduleRow,
+        actor: Actor,
+    ) -> Result<(String, RunCounts), OperationError> {
+        let (mut stop, runtime) = (self.stop.subscribe(), Handle::current());
+        let interrupted = || Hinted {
+            message: "the run was interrupted".to_owned(),
+            hint: Some("run it again: only what is missing is added".to_owned()),
+        };
+        let running = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|is_stopped| *is_stopped) => Err(interrupted().into()),
+                    done = self.run_asked(&schedule, &actor) => done,
+                }
+            })
+        });
+        // A panic has been logged.
+        running.await.unwrap_or_else(|_| Err(interrupted().into()))
+    }
+
+    async fn run_asked(
+        &self,
+        schedule: &ScheduleRow,
+        actor: &Actor,
+    ) -> Result<(String, RunCounts), OperationError> {
+        let read = ReadSchedule::new(schedule)?;
+        let now = self.store.now().await?;
+        let local = read.time.local(now);
+        let fire = Fire { local, at: now };
+        let mut run = progress(&read, fire);
+        // Another one than that of a fire in this minute.
+        run.fire = local.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        if read.per == super::Per::Run {
+            run.period.clone_from(&run.fire);
+            run.campaign = read.campaign(&run.period);
+        }
+        let campaign = run.campaign.clone();
+        let detail = format!(
+            "ran schedule `{}` into campaign `{campaign}`",
+            schedule.name
+        );
+        self.store
+            .record(&actor.who, VERB, Some(&campaign), &detail)
+            .await?;
+        let schedules = self.store.schedules();
+        if !schedules.begin_run(&run, None, now).await? {
+            return Err(Hinted::new(
+                format!("schedule `{}` was removed", schedule.name),
+                "`smsq schedule list` shows the schedules",
+            )
+            .into());
+        }
+        let done = self.import(&read, &run).await;
+        let now = self.store.now().await?;
+        let reason = done.as_ref().map_err(ToString::to_string);
+        let outcome = reason
+            .as_ref()
+            .map(|counts| *counts)
+            .map_err(String::as_str);
+        schedules.finish_run(&run, outcome, None, now).await?;
+        Ok((campaign, done?))
+    }
+
+    /// Imports the rows that the query has now into the campaign of a run.
+    async fn import(
+        &self,
+        read: &ReadSchedule<'_>,
+        run: &RunProgress,
+    ) -> Result<RunCounts, OperationError> {
+        let (schedule, settings) = (read.row, &self.lists.settings);
+        let campaign = self.store.campaign(&run.campaign).await?;
+        if campaign.is_some_and(|campaign| campaign.state == CampaignStatus::Cancelled) {
+            return Err(Refused::takes_no_messages(&run.campaign).into());
+        }
+        let options: ScheduleOptions =
+            serde_json::from_str(&schedule.options).map_err(|error| {
+                let name = &schedule.name;
+                Hinted::new(
+                    format!("invalid schedule `{name}`: {error}"),
+                    "remove it, and add it again",
+                )
+            })?;
+        let database = settings.source(&schedule.source)?;
+        let limit = settings.query_timeout;
+        let rows = QueryRows::read(&database, &schedule.query, limit, |_| ()).await?;
+        if rows.count() == 0 {
+            return Ok(RunCounts::default());
+        }
+        let Ok(key) = schedule.unique_by.parse::<Unique>();
+        let file = PathBuf::from(&options.query_name);
+        let mut lists = list_options(&self.lists, &options, &key, rows, Some(&run.campaign))?;
+        lists.list.rejects = Some(self.rejects_file(&run.campaign)?);
+        let plans = lists.prepare(&[file], Some(&self.store)).await?;
+        lists.check_rejects(&plans, |_| ()).await?;
+        let actor = Actor {
+            who: schedule.created_by.clone(),
+            by: format!("schedule `{}`", schedule.name),
+        };
+        let times = lists.schedule(self.store.now().await?)?;
+        let mut counts = RunCounts::default();
+        for plan in &plans {
+            let tell = |message: &str| tracing::info!(schedule = schedule.name, "{message}");
+            let imported = lists.import(plan, times, &self.store, &actor, tell, |_, _| ());
+            let summary = imported.await?.0.summary;
+            let reasons = summary
+                .frequent_reasons()
+                .into_iter()
+                .map(|(reason, count)| format!("{reason} ({count})"))
+                .collect::<Vec<_>>()
+                .join(", ");
+            counts = RunCounts {
+                rows: summary.rows,
+                accepted: summary.accepted,
+                suppressed: summary.suppressed,
+                rejected: summary.rejected,
+                reasons: Some(reasons).filter(|reasons| !reasons.is_empty()),
+            };
+        }
+        Ok(counts)
+    }
+
+    /// The file for the rejected rows of a campaign, in a folder that only this user can read.
+    fn rejects_file(&self, campaign: &str) -> Result<PathBuf, Hinted> {
+        let folder = &self.rejects;
+        let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        created.map_err(|error| Hinted {
+            message: format!("cannot create `{}`: {error}", folder.display()),
+            hint: None,
+        })?;
+        let name = campaign.replace('/', "-");
+        Ok(folder.join(format!("{name}.rejects.jsonl")))
+    }
+}
+
+fn progress(read: &ReadSchedule<'_>, fire: Fire) -> RunProgress {
+    let period = read.per.period(fire.local);
+    RunProgress {
+        schedule_id: read.row.id,
+        fire: written(fire.local),
+        campaign: read.campaign(&period),
+        keys_until: read.time.period_end(read.per, fire.local),
+        period,
+    }
+}
+
+fn missed_row(read: &ReadSchedule<'_>, missed: Missed) -> MissedRow {
+    let period = read.per.period(missed.last.local);
+    let last = written(missed.last.local);
+    let reason = if missed.count == 1 {
+        "no process ran it".to_owned()
+    } else {
+        let first = written(missed.first.local);
+        let count = counted(missed.count, "run");
+        format!("no process ran it: {count} from {first} to {last}")
+    };
+    MissedRow {
+        campaign: read.campaign(&period),
+        fire: last,
+        period,
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_doubles_up_to_ten_minutes() {
+        let seconds = |attempts| wait(attempts).as_secs();
+        assert_eq!(
+            [0, 1, 2, 4, 5, 100].map(seconds),
+            [30, 60, 120, 480, 600, 600]
+        );
+    }
+}

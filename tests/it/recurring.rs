@@ -1,0 +1,410 @@
+//! `smsq schedule`: campaigns that are imported from a query again and again. Each key gets one message in a period,
+//! whatever is killed; counted at the gateway.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+use smsq::sandbox::SandboxConfig;
+
+use crate::support::databases::{Database, with_every_database};
+use crate::support::practice::{Practice, with_latency};
+use crate::support::running::{Running, eventually};
+use crate::support::{Ran, Scratch};
+
+/// The table that a schedule reads, a gateway, and a folder whose queue is on `db`.
+fn prepared(db: &Database, config: SandboxConfig) -> (Database, Practice, Scratch) {
+    let crm = Database::new(db.kind);
+    crm.run("CREATE TABLE due (id INTEGER PRIMARY KEY, phone VARCHAR(20))");
+    let gateway = Practice::start(config);
+    let scratch = Scratch::at(&db.url);
+    gateway.configure_with_references(&scratch, "");
+    let text = scratch.read("smsq.toml");
+    let section = format!("[sources.crm]\nurl = \"{}\"\n", crm.url);
+    scratch.write("smsq.toml", &format!("{text}\n{section}"));
+    scratch.write("due.sql", "SELECT id, phone FROM due ORDER BY id");
+    (crm, gateway, scratch)
+}
+
+fn phone(id: u64) -> String {
+    format!("+4474{:08}", id + 10_010)
+}
+
+/// Adds rows to the table.
+fn grow(crm: &Database, ids: std::ops::Range<u64>) {
+    let rows: Vec<String> = ids.map(|id| format!("({id}, '{}')", phone(id))).collect();
+    crm.run(&format!("INSERT INTO due VALUES {}", rows.join(", ")));
+}
+
+const ADD: [&str; 16] = [
+    "schedule",
+    "add",
+    "daily",
+    "--cron",
+    "0 9 * * *",
+    "--timezone",
+    "Europe/Berlin",
+    "--from",
+    "crm",
+    "--query",
+    "due.sql",
+    "--key",
+    "id",
+    "--text",
+    "Hello",
+    "--quiet",
+];
+
+fn add(scratch: &Scratch, more: &[&str]) {
+    let ran = scratch.run(ADD.into_iter().chain(more.iter().copied()));
+    assert_eq!(ran.code(), Some(0), "{ran}");
+}
+
+fn run_now(scratch: &Scratch) -> Value {
+    let ran = scratch.run(["schedule", "run", "daily", "--format", "json"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    ran.json()
+}
+
+/// The schedule, as the list shows it.
+fn listed(scratch: &Scratch) -> Value {
+    let ran = scratch.run(["schedule", "list", "--format", "json"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    ran.json()["schedules"][0].clone()
+}
+
+fn expect_error(ran: &Ran, said: &str) {
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().contains(said), "{said}: {ran}");
+}
+
+#[test]
+fn schedule_is_added_paused_resumed_and_removed() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..3);
+        add(&scratch, &["--per", "week", "--expires", "6h"]);
+        let shown = listed(&scratch);
+        assert_eq!(shown["name"], "daily");
+        assert_eq!(
+            (&shown["per"], &shown["key"]),
+            (&"week".into(), &"id".into())
+        );
+        assert_eq!(
+            (&shown["state"], &shown["source"]),
+            (&"active".into(), &"crm".into())
+        );
+        assert!(shown["next_at"].is_string(), "{shown}");
+        expect_error(&scratch.run(ADD), "schedule `daily` exists already");
+        for (action, state) in [
+            ("pause", "paused"),
+            ("pause", "paused"),
+            ("resume", "active"),
+        ] {
+            let ran = scratch.run(["schedule", action, "daily"]);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+            assert_eq!(listed(&scratch)["state"], state);
+        }
+        let unknown = scratch.run(["schedule", "pause", "dayly"]);
+        expect_error(&unknown, "unknown schedule `dayly`");
+        assert!(
+            unknown.stderr().contains("did you mean `daily`?"),
+            "{unknown}"
+        );
+        let ran = scratch.run(["schedule", "remove", "daily"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(listed(&scratch).is_null());
+        let audit = db.words("SELECT detail AS value FROM audit ORDER BY id");
+        let audit: Vec<String> = audit.into_iter().flatten().collect();
+        assert_eq!(
+            audit,
+            [
+                "added schedule `daily`: `0 9 * * *` in Europe/Berlin",
+                "paused schedule `daily`",
+                "resumed schedule `daily`",
+                "removed schedule `daily`",
+            ]
+        );
+    });
+}
+
+#[test]
+fn invalid_schedule_is_refused_before_it_is_stored() {
+    let db = Database::in_a_file();
+    let (crm, _gateway, scratch) = prepared(&db, SandboxConfig::default());
+    grow(&crm, 0..3);
+    let with = |flag: &str, value: &'static str| {
+        let place = ADD.iter().position(|word| *word == flag).expect("a flag");
+        let mut line = ADD.to_vec();
+        line[place + 1] = value;
+        scratch.run(line)
+    };
+    expect_error(&with("--cron", "0 0 9 * * *"), "it has 6 fields");
+    expect_error(&with("--cron", "0 9 30 2 *"), "it has no date");
+    expect_error(&with("--timezone", "Europe/Berlln"), "unknown time zone");
+    expect_error(&with("--from", "crn"), "unknown source `crn`");
+    expect_error(
+        &with("--from", "postgres://me:secret@127.0.0.1/crm"),
+        "has a password, which would be stored",
+    );
+    expect_error(&with("--key", "customer"), "`customer`");
+    expect_error(&with("--key", "none"), "a schedule needs one");
+    expect_error(&with("--text", "Hello {{ name }}"), "`name`");
+    expect_error(&with("add", "a/b"), "contains `/`");
+    assert!(listed(&scratch).is_null());
+}
+
+#[test]
+fn run_adds_each_key_once_in_a_period() {
+    with_every_database(|db| {
+        let (crm, gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..20);
+        add(&scratch, &["--per", "month"]);
+        let first = run_now(&scratch);
+        assert_eq!(
+            (&first["rows"], &first["accepted"]),
+            (&20.into(), &20.into())
+        );
+        grow(&crm, 20..25);
+        // Other texts and phones of known keys are no reason for another message.
+        crm.run("UPDATE due SET phone = '+447400999999' WHERE id = 3");
+        let second = run_now(&scratch);
+        assert_eq!(second["campaign"], first["campaign"]);
+        assert_eq!(
+            (&second["accepted"], &second["duplicates"]),
+            (&5.into(), &20.into())
+        );
+        assert_eq!(scratch.run(["send"]).code(), Some(0));
+        gateway.assert_each_once(25);
+        // A purge does not forget the keys of a period that has not ended.
+        let days: i64 = 100 * 24 * 60 * 60 * 1_000;
+        db.run(&format!("UPDATE sms_sent SET sent_at = sent_at - {days}"));
+        let purged = scratch.run(["purge", "--older-than", "30d", "--yes"]);
+        assert_eq!(purged.code(), Some(0), "{purged}");
+        assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 0);
+        assert_eq!(run_now(&scratch)["accepted"], 0);
+        // Nor is a schedule of the same name that is added again a reason.
+        assert_eq!(scratch.run(["schedule", "remove", "daily"]).code(), Some(0));
+        assert_eq!(
+            scratch
+                .run(["purge", "--older-than", "30d", "--yes"])
+                .code(),
+            Some(0)
+        );
+        add(&scratch, &["--per", "month"]);
+        assert_eq!(run_now(&scratch)["accepted"], 0);
+        // After its end it does.
+        db.run("UPDATE schedule_run SET keys_until = 1");
+        db.run("UPDATE schedule SET period = '2999-01'");
+        assert_eq!(
+            scratch
+                .run(["purge", "--older-than", "30d", "--yes"])
+                .code(),
+            Some(0)
+        );
+        assert_eq!(db.number("SELECT count(*) AS value FROM sms_key"), 0);
+    });
+}
+
+#[test]
+fn rejected_rows_of_a_run_are_counted_with_their_reasons() {
+    let db = Database::in_a_file();
+    let (crm, _gateway, scratch) = prepared(&db, SandboxConfig::default());
+    grow(&crm, 0..3);
+    add(&scratch, &[]);
+    crm.run("INSERT INTO due VALUES (8, 'none'), (9, NULL)");
+    let run = run_now(&scratch);
+    assert_eq!((&run["accepted"], &run["rejected"]), (&3.into(), &2.into()));
+    let runs = &listed(&scratch)["runs"];
+    let reasons = runs[0]["reasons"].as_str().expect("reasons");
+    assert!(reasons.contains("not a phone number (1)"), "{runs}");
+    let folder = format!("{}-schedules", db.url.trim_start_matches("sqlite://"));
+    let files: Vec<_> = std::fs::read_dir(folder).expect("a folder").collect();
+    assert_eq!(files.len(), 1);
+}
+
+#[test]
+fn cancelled_campaign_gets_no_messages_from_a_run() {
+    let db = Database::in_a_file();
+    let (crm, _gateway, scratch) = prepared(&db, SandboxConfig::default());
+    grow(&crm, 0..3);
+    add(&scratch, &[]);
+    let campaign = run_now(&scratch)["campaign"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
+    assert_eq!(scratch.run(["cancel", &campaign]).code(), Some(0));
+    let ran = scratch.run(["schedule", "run", "daily"]);
+    expect_error(&ran, "is cancelled");
+    assert_eq!(scratch.checked_status(Some(&campaign))["cancelled"], 3);
+}
+
+#[test]
+fn due_schedule_runs_in_send_follow_and_source_that_is_away_is_retried() {
+    with_every_database(|db| {
+        let (crm, gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..10);
+        add(&scratch, &[]);
+        let due =
+            "UPDATE schedule SET next_at = 1000, fire = '2026-01-01T09:00', period = '2026-01-01'";
+        crm.run("ALTER TABLE due RENAME TO moved");
+        db.run(due);
+        let mut sending = scratch.start(["send", "--follow"]);
+        let error = || {
+            listed(&scratch)["runs"][0]["error"]
+                .as_str()
+                .unwrap_or_default()
+                .contains("due")
+        };
+        assert!(sending.until("the error is shown", error));
+        let shown = listed(&scratch);
+        assert_eq!(shown["runs"][0]["state"], "in progress", "{shown}");
+        // Of all the fires that were due only the last one ran.
+        let missed = shown["runs"][1]["error"].as_str().expect("a reason");
+        assert!(missed.starts_with("no process ran it: "), "{shown}");
+        crm.run("ALTER TABLE moved RENAME TO due");
+        db.run("UPDATE schedule SET next_at = 1000");
+        assert!(sending.until("messages are sent", || gateway.accepted() == 10));
+        let is_done = || listed(&scratch)["runs"][0]["state"] == "done";
+        assert!(sending.until("the run is done", is_done));
+        let shown = listed(&scratch);
+        assert_eq!(shown["runs"][0]["accepted"], 10, "{shown}");
+        sending.signal(rustix::process::Signal::TERM);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(143), "{ran}");
+        gateway.assert_each_once(10);
+    });
+}
+
+/// The environment of processes whose clock is shifted by what a file says.
+struct ShiftedClock {
+    file: std::path::PathBuf,
+    shift: i64,
+}
+
+impl ShiftedClock {
+    const LIBRARY: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
+
+    fn new(scratch: &Scratch) -> Self {
+        Self {
+            file: scratch.path("clock"),
+            shift: 0,
+        }
+    }
+
+    /// Sets the clock to an instant.
+    fn set(&mut self, instant: &str) {
+        let at: jiff::Timestamp = instant.parse().expect("an instant");
+        self.shift = at.as_second() - jiff::Timestamp::now().as_second();
+        self.advance(0);
+    }
+
+    fn advance(&mut self, seconds: i64) {
+        self.shift += seconds;
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, format!("{:+}\n", self.shift)).expect("a file");
+        std::fs::rename(next, &self.file).expect("a file");
+    }
+
+    fn environment(&self) -> [(&'static str, String); 4] {
+        [
+            ("LD_PRELOAD", Self::LIBRARY.to_owned()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ]
+    }
+
+    fn start(&self, scratch: &Scratch) -> Running {
+        let mut command = scratch.command(["send", "--follow", "--quiet"]);
+        command.envs(self.environment());
+        scratch.start_command(command)
+    }
+
+    fn run(&self, scratch: &Scratch, line: &[&str]) -> Ran {
+        let environment = self.environment();
+        let environment: Vec<(&str, &str)> = environment
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        scratch.run_with(line.iter().copied(), &environment)
+    }
+}
+
+/// Ten days, in which the clock changes, with two schedulers that are killed at random, and a table that grows. Each day the
+/// schedule fires at 02:30, which does not exist on one of the days, and at 09:30.
+#[test]
+fn killed_schedulers_reach_each_key_once_a_day_for_ten_days() {
+    const ROWS: u64 = 30;
+    let mut random = StdRng::seed_from_u64(3);
+    let db = Database::in_a_file();
+    let (crm, gateway, scratch) = prepared(&db, with_latency(2));
+    grow(&crm, 0..ROWS);
+    let mut clock = ShiftedClock::new(&scratch);
+    clock.set("2026-03-24T12:00:00Z");
+    let mut line = ADD.to_vec();
+    line[4] = "30 2,9 * * *";
+    let added = clock.run(&scratch, &line);
+    assert_eq!(added.code(), Some(0), "{added}");
+    let (mut rows, mut sent) = (ROWS, 0);
+    let mut running = [clock.start(&scratch), clock.start(&scratch)];
+    let mut kills = 0;
+    for (day, fires) in [
+        ("2026-03-25", ["01:30", "08:30"]),
+        ("2026-03-26", ["01:30", "08:30"]),
+        ("2026-03-27", ["01:30", "08:30"]),
+        ("2026-03-28", ["01:30", "08:30"]),
+        // 02:00 to 03:00 does not exist: at 01:00 UTC it is 03:00.
+        ("2026-03-29", ["01:00", "07:30"]),
+        ("2026-03-30", ["00:30", "07:30"]),
+        ("2026-03-31", ["00:30", "07:30"]),
+        ("2026-04-01", ["00:30", "07:30"]),
+        ("2026-04-02", ["00:30", "07:30"]),
+        ("2026-04-03", ["00:30", "07:30"]),
+    ] {
+        let before = gateway.messages().len();
+        for (fire, at) in fires.into_iter().enumerate() {
+            let expected = sent + if fire == 0 { rows } else { 5 };
+            if fire == 1 {
+                grow(&crm, rows..rows + 5);
+                rows += 5;
+            }
+            clock.set(&format!("{day}T{at}:01Z"));
+            // While the run is imported and sent, one of the two is killed, sometimes both.
+            for _ in 0..random.random_range(1..4) {
+                let wait = random.random_range(0..2_500);
+                std::thread::sleep(Duration::from_millis(wait));
+                let victim = random.random_range(0..2);
+                let next = clock.start(&scratch);
+                std::mem::replace(&mut running[victim], next).kill();
+                kills += 1;
+            }
+            // A run of a killed process is repeated when its lease has ended.
+            clock.advance(75);
+            eventually(&format!("{day} {at}: {expected} messages are sent"), || {
+                gateway.accepted() >= expected
+            });
+            sent = expected;
+            let is_done = || {
+                let shown = clock
+                    .run(&scratch, &["schedule", "list", "--format", "json"])
+                    .json();
+                shown["schedules"][0]["runs"][0]["state"] == "done"
+            };
+            eventually("the run is done", is_done);
+        }
+        let today = &gateway.messages()[before..];
+        let phones: BTreeSet<&str> = today.iter().map(|message| message.to.as_str()).collect();
+        let expected: BTreeSet<String> = (0..rows).map(phone).collect();
+        let expected: BTreeSet<&str> = expected.iter().map(String::as_str).collect();
+        assert_eq!(phones, expected, "{day}");
+        assert_eq!(today.len() as u64, rows, "{day}: a key got two messages");
+    }
+    assert!(kills >= 20, "{kills} kills");
+    let campaigns = db.number("SELECT count(*) AS value FROM campaign WHERE name LIKE 'daily/%'");
+    assert_eq!(campaigns, 10);
+    let last = "SELECT name AS value FROM campaign ORDER BY id DESC LIMIT 1";
+    assert_eq!(db.words(last), [Some("daily/2026-04-03".to_owned())]);
+}

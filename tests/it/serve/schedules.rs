@@ -1,0 +1,84 @@
+//! The page of the schedules: their runs, and pausing, resuming and running one.
+
+use super::Served;
+use crate::support::Scratch;
+use crate::support::databases::Database;
+
+#[test]
+fn schedule_is_paused_resumed_and_run_on_its_page() {
+    let db = Database::in_a_file();
+    let scratch = Scratch::at(&db.url);
+    let crm = Database::in_a_file();
+    crm.run(
+        "CREATE TABLE due (id INTEGER, phone TEXT); INSERT INTO due VALUES (1, '+447400100001')",
+    );
+    scratch.write_cellar("http://127.0.0.1:1");
+    let text = scratch.read("smsq.toml");
+    let section = format!("[sources.crm]\nurl = \"{}\"\n", crm.url);
+    scratch.write("smsq.toml", &format!("{text}\n{section}"));
+    scratch.write("due.sql", "SELECT id, phone FROM due");
+    let line = [
+        "schedule",
+        "add",
+        "a day",
+        "--cron",
+        "0 9 * * *",
+        "--timezone",
+        "UTC",
+        "--from",
+        "crm",
+        "--query",
+        "due.sql",
+        "--key",
+        "id",
+        "--text",
+        "Hello",
+    ];
+    let added = scratch.run(line);
+    assert_eq!(added.code(), Some(0), "{added}");
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    let page = served.page(&cookie, "/schedules").body;
+    assert!(
+        page.contains("0 9 * * * UTC, one message per id and day"),
+        "{page}"
+    );
+    for (action, said) in [
+        ("pause", "Paused schedule <code>a day</code>."),
+        ("resume", "Resumed schedule <code>a day</code>."),
+        (
+            "run",
+            "Ran schedule <code>a day</code>: 1 row, 1 accepted into campaign",
+        ),
+    ] {
+        let path = format!("/schedules/a%20day/{action}");
+        assert_eq!(served.page(&cookie, &path).status, 200);
+        let answer = served.submit(&cookie, &path, "");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert!(answer.body.contains(said), "{}", answer.body);
+    }
+    let page = served.page(&cookie, "/schedules").body;
+    assert!(page.contains("<td>done</td>"), "{page}");
+    let campaign = db.words("SELECT name AS value FROM campaign ORDER BY id DESC LIMIT 1");
+    let campaign = campaign[0].clone().expect("a name");
+    let path = format!(
+        "/campaigns/{}",
+        campaign
+            .replace(' ', "%20")
+            .replace('/', "%2F")
+            .replace('-', "%2D")
+    );
+    assert!(page.contains(&path), "{page}");
+    let shown = served.page(&cookie, &path);
+    assert_eq!(shown.status, 200, "{}", shown.body);
+    let audit =
+        db.words("SELECT who AS value FROM audit WHERE what = 'schedule' ORDER BY id DESC LIMIT 1");
+    assert_eq!(audit, [Some("operate".to_owned())]);
+    let reader = served.log_in("read");
+    assert!(!served.page(&reader, "/schedules").body.contains("Run now"));
+    assert_eq!(
+        served.submit(&reader, "/schedules/a%20day/run", "").status,
+        403
+    );
+    assert_eq!(served.page(&cookie, "/schedules/another/run").status, 404);
+}
