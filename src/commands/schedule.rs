@@ -15,11 +15,11 @@ use super::{Context, data_folder, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::{Options, RejectLimit, Unique, read_query, read_template, sender};
 use crate::operations::{
-    ListOptions, Per, ScheduleOptions, ScheduleReport, ScheduleRequest, Scheduler, WindowRequest,
-    add_schedule, pause_schedule, remove_schedule, resume_schedule, schedule_name, schedule_named,
-    schedule_reports,
+    ListOptions, Per, RunCountsReport, RunReport, ScheduleOptions, ScheduleReport, ScheduleRequest,
+    Scheduler, WindowRequest, add_schedule, pause_schedule, remove_schedule, resume_schedule,
+    schedule_name, schedule_named, schedule_reports,
 };
-use crate::store::{Access, RunCounts, ScheduleRow, ScheduleRun, ScheduleRunState, Store};
+use crate::store::{Access, ScheduleRow, Store};
 use crate::text::{counted, printable_line};
 use crate::window::Zone;
 
@@ -273,38 +273,38 @@ async fn list(context: &Context) -> anyhow::Result<Exit> {
             .console
             .status("no schedules yet: `smsq schedule add --help` shows how to add one");
     }
-    let reports: Vec<_> = reports.iter().map(ScheduleReport::json).collect();
     context.print(&text, &json!({ "schedules": reports }))?;
     Ok(Exit::Done)
 }
 
 fn write_report(text: &mut String, report: &ScheduleReport) {
     let next = report.next.as_deref().unwrap_or("paused");
-    let _ = writeln!(text, "{}: {}", report.schedule.name, report.describe());
+    let _ = writeln!(text, "{}: {}", report.name, report.describe());
     let _ = writeln!(text, "  next run  {next}");
     for run in &report.runs {
-        let _ = writeln!(text, "  {}  {}", run.fire.replace('T', " "), outcome(run));
+        let _ = writeln!(text, "  {}  {}", run.time.replace('T', " "), outcome(run));
     }
 }
 
 /// `done: 12 rows, 10 accepted, 2 duplicates`, or why it was missed.
-fn outcome(run: &ScheduleRun) -> String {
-    let error = run.error.as_deref().map(printable_line);
-    match (run.state, error) {
-        (ScheduleRunState::Done, _) => format!("done: {}", count_text(&run.counts)),
-        (state, Some(error)) => format!("{}: {error}", state.as_str()),
-        (state, None) => state.as_str().to_owned(),
+fn outcome(run: &RunReport) -> String {
+    match run.error.as_deref().map(printable_line) {
+        Some(error) => format!("{}: {error}", run.state),
+        None if run.finished_at.is_some() => {
+            format!("{}: {}", run.state, count_text(&run.counts))
+        }
+        None => run.state.to_owned(),
     }
 }
 
-fn count_text(counts: &RunCounts) -> String {
+fn count_text(counts: &RunCountsReport) -> String {
     let mut text = format!(
         "{}, {} accepted",
         counted(counts.rows, "row"),
         counts.accepted
     );
     for (count, word) in [
-        (counts.duplicates(), "duplicates"),
+        (counts.duplicates, "duplicates"),
         (counts.suppressed, "suppressed"),
         (counts.rejected, "rejected"),
     ] {
@@ -338,18 +338,13 @@ async fn run_now(name: &str, context: &Context) -> anyhow::Result<Exit> {
         return Ok(signal);
     }
     let (campaign, counts) = done?;
+    let counts = RunCountsReport::from(counts);
+    let mut object = json!(counts);
+    object["schedule"] = json!(name);
+    object["campaign"] = json!(campaign);
     context.report(
         &format!("campaign `{campaign}`: {}", count_text(&counts)),
-        &json!({
-            "schedule": name,
-            "campaign": campaign,
-            "rows": counts.rows,
-            "accepted": counts.accepted,
-            "duplicates": counts.duplicates(),
-            "suppressed": counts.suppressed,
-            "rejected": counts.rejected,
-            "reasons": counts.reasons,
-        }),
+        &object,
     )
 }
 

@@ -33,9 +33,9 @@ pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
 pub use provider::{resume_provider, switch_sender};
 pub use purge::{apply_retention, purge, purge_person};
 pub use schedule::{
-    CronTime, Per, ScheduleOptions, ScheduleReport, ScheduleRequest, Scheduler, add_schedule,
-    pause_schedule, remove_schedule, resume_schedule, schedule_name, schedule_named,
-    schedule_reports,
+    CronTime, Per, RunCountsReport, RunReport, ScheduleOptions, ScheduleReport, ScheduleRequest,
+    Scheduler, add_schedule, pause_schedule, remove_schedule, resume_schedule, schedule_name,
+    schedule_named, schedule_reports,
 };
 pub use suppression::{Suppressing, suppress, unsuppress};
 pub use window::{HoursChoice, WindowRequest, ZoneChoice};

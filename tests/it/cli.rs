@@ -16,6 +16,7 @@ fn help_lists_commands_and_examples() {
     Commands:
       run          Import a list, send it and print the report
       import       Put the messages of a list into the queue; sends nothing
+      schedule     Import a query again and again, at times that a cron expression says
       send         Send what is queued until nothing is left to do
       status       Show how many messages are queued, sent, failed and unknown, by campaign
       receipts     Fetch delivery receipts: what became of the messages that were sent

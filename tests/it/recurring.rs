@@ -278,6 +278,66 @@ fn due_schedule_runs_in_send_follow_and_source_that_is_away_is_retried() {
     });
 }
 
+/// Two schedulers are killed while they import and send rows of a table that grows.
+#[test]
+fn killed_runs_are_repeated_without_a_second_message() {
+    const ROUNDS: u64 = 3;
+    const GROWTH: u64 = 200;
+    let seed = 4;
+    with_every_database(|db| {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (crm, gateway, scratch) = prepared(db, with_latency(3));
+        grow(&crm, 0..1);
+        add(&scratch, &[]);
+        let start = || scratch.start(["send", "--follow", "--quiet"]);
+        let mut running = [start(), start()];
+        for round in 1..=ROUNDS {
+            grow(&crm, (round - 1) * GROWTH + 1..round * GROWTH + 1);
+            db.run("UPDATE schedule SET next_at = 1000, leased_until = 0");
+            for _ in 0..4 {
+                std::thread::sleep(Duration::from_millis(random.random_range(0..1_500)));
+                let victim = random.random_range(0..2);
+                std::mem::replace(&mut running[victim], start()).kill();
+                // The lease of the killed process would end in a minute.
+                db.run("UPDATE schedule SET leased_until = 0");
+            }
+            let expected = round * GROWTH + 1;
+            eventually(&format!("{expected} messages are sent"), || {
+                gateway.accepted() >= expected
+            });
+        }
+        drop(running);
+        let stats = gateway.stats();
+        let expected = ROUNDS * GROWTH + 1;
+        assert_eq!(stats.accepted, expected, "{stats:?}");
+        assert_eq!(stats.distinct_recipients, expected, "{stats:?}");
+    });
+}
+
+#[test]
+fn large_run_waits_for_another_person() {
+    let db = Database::in_a_file();
+    let (crm, gateway, scratch) = prepared(&db, SandboxConfig::default());
+    let text = scratch.read("smsq.toml");
+    let approval = "[approval]\nfrom_messages = 3\n";
+    scratch.write("smsq.toml", &format!("{text}\n{approval}"));
+    grow(&crm, 0..3);
+    add(&scratch, &[]);
+    let run = run_now(&scratch);
+    let campaign = run["campaign"].as_str().expect("a name");
+    assert_eq!(scratch.run(["send"]).code(), Some(3));
+    assert_eq!(gateway.accepted(), 0);
+    expect_error(
+        &scratch.run(["approve", campaign, "--yes"]),
+        "cannot approve it",
+    );
+    let other = [("USER", "another"), ("LOGNAME", "another")];
+    let ran = scratch.run_with(["approve", campaign, "--yes"], &other);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(scratch.run(["send"]).code(), Some(0));
+    gateway.assert_each_once(3);
+}
+
 /// The environment of processes whose clock is shifted by what a file says.
 struct ShiftedClock {
     file: std::path::PathBuf,

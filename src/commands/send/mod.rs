@@ -174,11 +174,11 @@ async fn send(
     } else {
         None
     };
-    let run = prepared.start(&mut signals).await;
+    // After an error the schedules stop without waiting for the database.
+    let run = prepared.start(&mut signals).await?;
     if let Some(schedules) = schedules {
         schedules.stop().await;
     }
-    let run = run?;
     context.print(&run.text(true), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())

@@ -5,7 +5,7 @@ mod cron;
 mod runs;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 pub use self::cron::{CronTime, Per};
 use self::cron::{Fire, read_local, written};
@@ -13,7 +13,7 @@ pub use self::runs::Scheduler;
 use super::{Actor, ListOptions, OperationError, is_url};
 use crate::import::{QueryRows, Unique, campaign_name};
 use crate::store::{
-    FireRow, NewSchedule, ScheduleRow, ScheduleRun, SourceDatabase, Store, StoreError,
+    FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store, StoreError,
 };
 use crate::text::{Hinted, did_you_mean};
 use crate::window::Zone;
@@ -266,63 +266,128 @@ pub async fn remove_schedule(
 }
 
 /// A schedule with its last runs.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Schedule)]
 pub struct ScheduleReport {
-    pub schedule: ScheduleRow,
+    pub name: String,
+    /// A cron expression of five fields
+    pub cron: String,
+    pub timezone: String,
+    /// The database that the query reads, without a password
+    pub source: String,
+    /// The columns of the key
+    pub key: String,
+    /// `day`, `week`, `month` or `run`
+    pub per: String,
+    pub catch_up: bool,
+    /// `active` or `paused`
+    pub state: &'static str,
+    #[schema(format = DateTime)]
+    pub next_at: Option<String>,
+    pub created_by: String,
+    /// The last runs, the newest first
+    pub runs: Vec<RunReport>,
     /// When it runs next, in its time zone; `None`: it is paused.
+    #[serde(skip)]
     pub next: Option<String>,
-    /// The newest first.
-    pub runs: Vec<ScheduleRun>,
+}
+
+/// A run of a schedule, or runs that were missed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ScheduleRun)]
+pub struct RunReport {
+    /// The local time at which it was due
+    pub time: String,
+    pub period: String,
+    pub campaign: String,
+    /// `in progress`, `done` or `missed`
+    pub state: &'static str,
+    #[schema(format = DateTime)]
+    pub started_at: String,
+    #[schema(format = DateTime)]
+    pub finished_at: Option<String>,
+    #[serde(flatten)]
+    pub counts: RunCountsReport,
+    /// Of the last attempt, or why it was missed
+    pub error: Option<String>,
+}
+
+/// What became of the rows of a run.
+#[derive(Serialize, ToSchema)]
+pub struct RunCountsReport {
+    pub rows: u64,
+    pub accepted: u64,
+    /// Rows whose key has a message of the period already
+    pub duplicates: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+    /// Why rows were rejected
+    pub reasons: Option<String>,
+}
+
+impl From<RunCounts> for RunCountsReport {
+    fn from(counts: RunCounts) -> Self {
+        Self {
+            rows: counts.rows,
+            accepted: counts.accepted,
+            duplicates: counts.duplicates(),
+            suppressed: counts.suppressed,
+            rejected: counts.rejected,
+            reasons: counts.reasons,
+        }
+    }
+}
+
+impl From<ScheduleRun> for RunReport {
+    fn from(run: ScheduleRun) -> Self {
+        Self {
+            time: run.fire,
+            period: run.period,
+            campaign: run.campaign,
+            state: run.state.as_str(),
+            started_at: run.started_at.to_string(),
+            finished_at: run.finished_at.map(|at| at.to_string()),
+            counts: run.counts.into(),
+            error: run.error,
+        }
+    }
 }
 
 impl ScheduleReport {
-    /// `0 9 * * * Europe/Berlin, one message per customer_id and day`.
-    pub fn describe(&self) -> String {
-        let ScheduleRow {
-            cron,
-            timezone,
-            unique_by,
-            per,
-            ..
-        } = &self.schedule;
-        format!("{cron} {timezone}, one message per {unique_by} and {per}")
+    fn new(schedule: ScheduleRow, runs: Vec<ScheduleRun>) -> Self {
+        let zone: Option<Zone> = schedule.timezone.parse().ok();
+        let zone = zone.filter(|_| !schedule.is_paused);
+        let next_at = (!schedule.is_paused).then(|| schedule.next_at.to_string());
+        Self {
+            next: zone.map(|zone| zone.format_local(schedule.next_at)),
+            name: schedule.name,
+            cron: schedule.cron,
+            timezone: schedule.timezone,
+            source: schedule.source,
+            key: schedule.unique_by,
+            per: schedule.per,
+            catch_up: schedule.catch_up,
+            state: if schedule.is_paused {
+                "paused"
+            } else {
+                "active"
+            },
+            next_at,
+            created_by: schedule.created_by,
+            runs: runs.into_iter().map(RunReport::from).collect(),
+        }
     }
 
-    pub fn json(&self) -> Value {
-        let (schedule, next) = (&self.schedule, &self.next);
-        let runs: Vec<Value> = self
-            .runs
-            .iter()
-            .map(|run| {
-                json!({
-                    "time": run.fire,
-                    "period": run.period,
-                    "campaign": run.campaign,
-                    "state": run.state.as_str(),
-                    "started_at": run.started_at.to_string(),
-                    "finished_at": run.finished_at.map(|at| at.to_string()),
-                    "rows": run.counts.rows,
-                    "accepted": run.counts.accepted,
-                    "duplicates": run.counts.duplicates(),
-                    "suppressed": run.counts.suppressed,
-                    "rejected": run.counts.rejected,
-                    "reasons": run.counts.reasons,
-                    "error": run.error,
-                })
-            })
-            .collect();
-        json!({
-            "name": schedule.name,
-            "cron": schedule.cron,
-            "timezone": schedule.timezone,
-            "source": schedule.source,
-            "key": schedule.unique_by,
-            "per": schedule.per,
-            "catch_up": schedule.catch_up,
-            "state": if schedule.is_paused { "paused" } else { "active" },
-            "next_at": next.as_ref().map(|_| schedule.next_at.to_string()),
-            "created_by": schedule.created_by,
-            "runs": runs,
-        })
+    /// `0 9 * * * Europe/Berlin, one message per customer_id and day`.
+    pub fn describe(&self) -> String {
+        let Self {
+            cron,
+            timezone,
+            key,
+            per,
+            ..
+        } = self;
+        format!("{cron} {timezone}, one message per {key} and {per}")
     }
 }
 
@@ -331,13 +396,7 @@ pub async fn schedule_reports(store: &Store) -> Result<Vec<ScheduleReport>, Stor
     let mut reports = Vec::new();
     for schedule in store.schedules().all().await? {
         let runs = store.schedules().runs(schedule.id, LISTED_RUNS).await?;
-        let zone: Option<Zone> = schedule.timezone.parse().ok();
-        let next = zone.filter(|_| !schedule.is_paused);
-        reports.push(ScheduleReport {
-            next: next.map(|zone| zone.format_local(schedule.next_at)),
-            schedule,
-            runs,
-        });
+        reports.push(ScheduleReport::new(schedule, runs));
     }
     Ok(reports)
 }

@@ -117,7 +117,7 @@ impl Scheduler {
     pub async fn run(self: Arc<Self>) {
         let mut stop = self.stop.subscribe();
         let mut running = JoinSet::new();
-        let mut is_down = false;
+        let (mut is_down, mut has_leased) = (false, false);
         loop {
             if running.len() < AT_ONCE {
                 let leased = tokio::select! {
@@ -126,7 +126,7 @@ impl Scheduler {
                 };
                 match leased {
                     Ok(Some(schedule)) => {
-                        is_down = false;
+                        (is_down, has_leased) = (false, true);
                         let (scheduler, runtime) = (Arc::clone(&self), Handle::current());
                         // An import reads and parses on its thread.
                         running.spawn_blocking(move || {
@@ -149,6 +149,9 @@ impl Scheduler {
             }
         }
         while running.join_next().await.is_some() {}
+        if !has_leased {
+            return;
+        }
         // The database may be the reason to stop; then another process takes the schedules when the leases end.
         let released = self.store.schedules().release_all(self.holder);
         if let Ok(Err(error)) = tokio::time::timeout(LAST_STATEMENT, released).await {

@@ -5,6 +5,7 @@ mod batch;
 mod campaigns;
 mod imports;
 mod messages;
+mod schedules;
 
 use std::sync::Arc;
 
@@ -63,6 +64,7 @@ pub(super) fn routes() -> OpenApiRouter<Arc<ServerState>> {
         .routes(routes!(campaigns::get_campaigns))
         .routes(routes!(campaigns::get_campaign, campaigns::change_campaign))
         .routes(routes!(campaigns::get_report))
+        .routes(routes!(schedules::get_schedules))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn(limit_time));
     // Their handlers limit the body and the time.

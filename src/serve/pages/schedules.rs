@@ -8,12 +8,12 @@ use axum::response::Response;
 use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
 use crate::operations::{
-    Actor, OperationError, pause_schedule, resume_schedule, schedule_named, schedule_reports,
+    Actor, OperationError, RunReport, pause_schedule, resume_schedule, schedule_named,
+    schedule_reports,
 };
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::problem::Problem;
@@ -43,7 +43,7 @@ struct ScheduleView {
     next: Option<String>,
     path: String,
     is_paused: bool,
-    runs: Value,
+    runs: Vec<RunReport>,
 }
 
 pub(super) async fn schedules(
@@ -54,10 +54,10 @@ pub(super) async fn schedules(
         Ok(reports) => {
             let views = reports.into_iter().map(|report| ScheduleView {
                 description: report.describe(),
-                path: path_of(&report.schedule.name),
-                is_paused: report.schedule.is_paused,
-                runs: report.json()["runs"].take(),
-                name: report.schedule.name,
+                path: path_of(&report.name),
+                is_paused: report.next.is_none(),
+                runs: report.runs,
+                name: report.name,
                 next: report.next,
             });
             let page = SchedulesPage {

@@ -135,7 +135,7 @@ impl From<ConnectError> for QueryError {
     }
 }
 
-enum Place {
+enum SourcePlace {
     File(SqliteFile),
     Server(ServerUrl),
 }
@@ -143,7 +143,7 @@ enum Place {
 /// A database of another program.
 pub struct SourceDatabase {
     name: String,
-    place: Place,
+    place: SourcePlace,
 }
 
 impl SourceDatabase {
@@ -173,7 +173,7 @@ impl SourceDatabase {
                 .map_err(|error: StoreError| invalid(path, error.reason(), None))?;
             return Ok(Self {
                 name: path.to_owned(),
-                place: Place::File(file),
+                place: SourcePlace::File(file),
             });
         }
         let shown = format!("{scheme}:…");
@@ -183,7 +183,7 @@ impl SourceDatabase {
             .map_err(|reason| invalid(&shown, &format!("the URL {reason}"), None))?;
         Ok(Self {
             name: server.to_string(),
-            place: Place::Server(server),
+            place: SourcePlace::Server(server),
         })
     }
 
@@ -202,8 +202,8 @@ impl SourceDatabase {
         let statement = query.trim().trim_end_matches(';').trim_end();
         let read = match &self.place {
             _ if statement.is_empty() => Err(QueryError::new("the query is empty")),
-            Place::File(file) => sqlite::read(file, statement, limit, write),
-            Place::Server(url) => {
+            SourcePlace::File(file) => sqlite::read(file, statement, limit, write),
+            SourcePlace::Server(url) => {
                 let reading = async {
                     match url.kind {
                         ServerKind::Postgres => {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use diesel::connection::LoadConnection;
 use diesel::deserialize::FromSql;
 use diesel::result::Error;
-use diesel::row::{Field as _, Row as _};
+use diesel::row::{Field as _, Row};
 use diesel::sql_types::Binary;
 use diesel::sqlite::{Sqlite, SqliteConnection, SqliteType};
 
@@ -26,9 +26,15 @@ pub(super) fn read(
         // Also where the query has no rows.
         let names = names(&mut connection, query)?;
         let end = Instant::now().checked_add(limit);
+        let mut is_checked = false;
         let rows = LoadConnection::load(&mut connection, diesel::sql_query(query));
         for row in rows.map_err(failure)? {
             let row = row.map_err(failure)?;
+            if !is_checked {
+                // As a part of another query, columns with the same name have got others.
+                check_names(&names_of(&row))?;
+                is_checked = true;
+            }
             if end.is_some_and(|end| Instant::now() > end) {
                 return Err(QueryError::too_slow(limit));
             }
@@ -86,8 +92,12 @@ fn first_names(connection: &mut SqliteConnection, query: &str) -> Result<Vec<Str
     let Some(row) = rows.next().transpose()? else {
         return Ok(Vec::new());
     };
+    Ok(names_of(&row))
+}
+
+fn names_of<'a>(row: &impl Row<'a, Sqlite>) -> Vec<String> {
     let name = |index| Some(row.get(index)?.field_name()?.to_owned());
-    Ok((0..row.field_count()).filter_map(name).collect())
+    (0..row.field_count()).filter_map(name).collect()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it maps errors")]

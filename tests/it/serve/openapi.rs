@@ -37,7 +37,7 @@ fn described_roles_are_those_that_a_route_takes() {
     let described = served.api("", "GET", "/openapi.json", "").json();
     assert_eq!(described["openapi"], "3.1.0");
     let operations = operations(&described);
-    assert_eq!(operations.len(), 11);
+    assert_eq!(operations.len(), 12);
     for (method, path, operation) in operations {
         let path = path.replace("{id}", "1").replace("{name}", "c");
         let answer = served.api("", &method, &path, "");

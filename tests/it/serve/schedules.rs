@@ -3,6 +3,7 @@
 use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::Database;
+use crate::support::running::eventually;
 
 #[test]
 fn schedule_is_paused_resumed_and_run_on_its_page() {
@@ -69,11 +70,22 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
             .replace('-', "%2D")
     );
     assert!(page.contains(&path), "{page}");
-    let shown = served.page(&cookie, &path);
-    assert_eq!(shown.status, 200, "{}", shown.body);
+    served.until_shown(&cookie, &path, &campaign);
     let audit =
         db.words("SELECT who AS value FROM audit WHERE what = 'schedule' ORDER BY id DESC LIMIT 1");
     assert_eq!(audit, [Some("operate".to_owned())]);
+    let listed = served.api("read", "GET", "/v1/schedules", "").json();
+    let listed = &listed["schedules"][0];
+    assert_eq!(
+        (&listed["name"], &listed["runs"][0]["rows"]),
+        (&"a day".into(), &1.into())
+    );
+    // The server runs what is due.
+    crm.run("INSERT INTO due VALUES (2, '+447400100002')");
+    db.run("UPDATE schedule SET next_at = 1000");
+    eventually("the schedule runs", || {
+        db.number("SELECT count(*) AS value FROM sms") == 2
+    });
     let reader = served.log_in("read");
     assert!(!served.page(&reader, "/schedules").body.contains("Run now"));
     assert_eq!(

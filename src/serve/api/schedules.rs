@@ -1,0 +1,40 @@
+//! Reads schedules.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::operations::{ScheduleReport, schedule_reports};
+use crate::serve::guard::Program;
+use crate::serve::problem::{Fails, Problem};
+use crate::serve::state::ServerState;
+use crate::serve::tokens::Permission;
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ListedSchedules {
+    schedules: Vec<ScheduleReport>,
+}
+
+/// All schedules with their last runs
+#[utoipa::path(
+    get,
+    path = "/v1/schedules",
+    operation_id = "getSchedules",
+    tag = "campaigns",
+    security(("token" = ["read", "operate", "admin"])),
+    responses(
+        (status = 200, description = "In the order of their names", body = inline(ListedSchedules)),
+        Fails::<401>, Fails::<403>, Fails::<429>, Fails::<503>
+    )
+)]
+pub(super) async fn get_schedules(
+    State(shared): State<Arc<ServerState>>,
+    program: Program,
+) -> Result<Json<ListedSchedules>, Problem> {
+    program.0.need(Permission::View)?;
+    let schedules = schedule_reports(&shared.store).await?;
+    Ok(Json(ListedSchedules { schedules }))
+}
