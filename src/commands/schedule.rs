@@ -364,6 +364,7 @@ pub(super) fn list_options(context: &Context) -> ListOptions {
         expires: None,
         window: WindowRequest::default(),
         budget: None,
+        rate: None,
         posted_by: None,
         may_change: false,
         settings: context.list_settings(),

@@ -216,7 +216,7 @@ async fn serve(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
 async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let config = &context.config;
     let settings = config.serve.clone();
-    let (is_open, has_tokens) = (settings.is_open(), !settings.tokens.expose().is_empty());
+    let has_tokens = !settings.tokens.expose().is_empty();
     if let Some(error) = open_without_token(&settings) {
         return Err(error);
     }
@@ -275,6 +275,49 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         ),
         _ => anyhow!("cannot listen on `{listen}`: {error}"),
     })?;
+    let address = announce(args, context, &server, has_tokens)?;
+    let mut running = tokio::spawn(server.run());
+    let delivering = Delivering::start(hooks, context, &store);
+    let ended = if let Some(worker) = worker {
+        send(worker, &mut signals, &context.console).await
+    } else {
+        let mut manager = ServiceManager::default();
+        manager.ready();
+        manager.status(&format!("listening on {address}"));
+        signals.next().await;
+        manager.stopping();
+        Ok(Exit::Done)
+    };
+    stop.send_replace(true);
+    if let Some(delivering) = delivering {
+        delivering.end(false, &context.console).await;
+    }
+    schedules.scheduler.stop();
+    if ended.as_ref().is_err_and(anyhow::Error::is::<Aborted>) {
+        running.abort();
+        return ended;
+    }
+    tokio::select! {
+        // A panic in it has been logged.
+        _ = &mut running => {
+            schedules.stop().await;
+            ended
+        }
+        exit = signals.next() => {
+            running.abort();
+            Ok(exit)
+        }
+    }
+}
+
+/// Prints the address, with a link at a terminal, and how to log in and stop; returns the address.
+fn announce(
+    args: &Args,
+    context: &Context,
+    server: &Server,
+    has_tokens: bool,
+) -> anyhow::Result<String> {
+    let is_open = context.config.serve.is_open();
     let address = format!("http://{}", server.address());
     // The link gives all rights, so it is written neither to a file nor to the journal.
     let link = (context.console.prints_to_terminal() && !is_open).then(|| server.one_time_link());
@@ -298,39 +341,7 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         "Ctrl-C stops the server, workers keep running"
     };
     context.console.status(&format!("{next}; {stops}"));
-    let mut running = tokio::spawn(server.run());
-    let delivering = Delivering::start(hooks, context, &store);
-    let ended = match worker {
-        Some(worker) => send(worker, &mut signals, &context.console).await,
-        None => {
-            let mut manager = ServiceManager::default();
-            manager.ready();
-            manager.status(&format!("listening on {address}"));
-            signals.next().await;
-            manager.stopping();
-            Ok(Exit::Done)
-        }
-    };
-    stop.send_replace(true);
-    if let Some(delivering) = delivering {
-        delivering.end(false, &context.console).await;
-    }
-    schedules.scheduler.stop();
-    if ended.as_ref().is_err_and(anyhow::Error::is::<Aborted>) {
-        running.abort();
-        return ended;
-    }
-    tokio::select! {
-        // A panic in it has been logged.
-        _ = &mut running => {
-            schedules.stop().await;
-            ended
-        }
-        exit = signals.next() => {
-            running.abort();
-            Ok(exit)
-        }
-    }
+    Ok(address)
 }
 
 /// Sends until a signal stops the worker, and says what it did.

@@ -24,8 +24,8 @@ use super::schema::{
 };
 use super::transitions::RemovedKeys;
 use super::{
-    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, hooks, positive, replies, schedules, signed,
-    transitions,
+    Audited, CHUNK, CampaignFilter, Store, StoreError, dead, hooks, positive, replies, schedules,
+    signed, transitions,
 };
 use crate::sms::{Class, State, Timestamp};
 
