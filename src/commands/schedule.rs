@@ -133,7 +133,7 @@ impl AddArgs {
             name: self.name.name.clone(),
             cron: self.cron.clone(),
             zone,
-            source: self.from.clone(),
+            source: absolute(&self.from)?,
             query: read_query(&self.query)?,
             key: self.key.clone(),
             per: self.per,
@@ -154,6 +154,15 @@ impl AddArgs {
             },
         })
     }
+}
+
+/// A file is found from every folder.
+fn absolute(from: &str) -> anyhow::Result<String> {
+    let Some(path) = from.strip_prefix("sqlite:") else {
+        return Ok(from.to_owned());
+    };
+    let path = std::path::absolute(path.strip_prefix("//").unwrap_or(path))?;
+    Ok(format!("sqlite:{}", path.display()))
 }
 
 impl Args {

@@ -1,5 +1,7 @@
 //! Schedules: campaigns that are imported from a query again and again, their leases and their runs.
 
+use std::time::Duration;
+
 use diesel::{QueryResult, delete, update};
 
 use super::connection::prelude::*;
@@ -181,6 +183,14 @@ impl From<RunColumns> for ScheduleRun {
             error: row.error,
         }
     }
+}
+
+/// How long runs are kept.
+const KEEP_RUNS: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// Runs before this local time are not kept.
+fn old_fire(now: Timestamp) -> String {
+    now.minus(KEEP_RUNS).to_string()
 }
 
 /// Locks a schedule until the end of the transaction; returns its fire and the holder and end of its lease.
@@ -472,6 +482,14 @@ impl ScheduleStore<'_> {
                     schedule_run::error.eq(error),
                 ))
                 .execute(conn))?;
+            let old = old_fire(now);
+            with_conn!(connection, |conn| delete(
+                schedule_run::table
+                    .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                    .filter(schedule_run::fire.lt(&old))
+                    .filter(schedule_run::keys_until.le(now.as_millis()))
+            )
+            .execute(conn))?;
             Ok(finished > 0)
         })
     }

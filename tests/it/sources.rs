@@ -93,7 +93,7 @@ fn values_of_every_type_become_text() {
                 "42 12.50 1 2026-11-24 2026-11-24 09:00:00 {\"k\":1} x 1.5",
             ),
         };
-        let query = format!("SELECT '+447400100001' AS phone, NULL AS nothing, {values}");
+        let query = format!("SELECT '+447400100001' AS phone, NULL AS blank, {values}");
         let text = "{{ a }} {{ b }} {{ c }} {{ d }} {{ e }} {{ f }} {{ g }} {{ h }}";
         let ran = import(&scratch, &query, &["--text", text]);
         assert_eq!(ran.code(), Some(0), "{ran}");
