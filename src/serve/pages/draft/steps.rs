@@ -169,6 +169,9 @@ impl DraftStep {
             ReadingState::Done(list) => list,
             ReadingState::Running(rows) => return Ok(working(visitor, rows)),
         };
+        if list.problem.is_some() && self != Self::List {
+            return Ok(see(&draft.id, "list?checked=true"));
+        }
         let is_filled = |name: &&str| !value(&draft.request, name).is_empty();
         let wrong = if is_checked || self.names().iter().any(is_filled) {
             self.check(shared, draft, true).await.err()
@@ -250,13 +253,10 @@ impl DraftStep {
         }
         draft.save().map_err(|error| cannot_keep(&error))?;
         let is_wrong = self.check(shared, &draft, is_read).await.is_err();
-        let is_unusable = match self {
-            // While it is read, its page shows that.
-            Self::List => match shared.drafts.list(&draft).await {
-                ReadingState::Done(list) => list.problem.is_some(),
-                ReadingState::Running(_) => true,
-            },
-            Self::Text | Self::Settings => false,
+        // The next step shows that the list is read, and leads back here if it cannot be used.
+        let is_unusable = match (self, shared.drafts.list(&draft).await) {
+            (Self::List, ReadingState::Done(list)) => list.problem.is_some(),
+            _ => false,
         };
         let stays = then == "stay" || is_wrong || is_unusable;
         let path = if stays {
