@@ -49,7 +49,7 @@ impl HookClient {
             problem,
             hint,
         };
-        let secret = read_secret(&config.secret, environment)
+        let secret = read_secret(config.secret.expose(), environment)
             .map_err(|(problem, hint)| error(problem, Some(hint)))?;
         let key = SigningKey::parse(&secret)
             .map_err(|problem| error(format!("invalid secret: it {problem}"), None))?;

@@ -15,6 +15,7 @@ pub(super) const FIRST_WAIT: Duration = Duration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_NAME: usize = 64;
+const EXAMPLE: &str = "use a URL such as `https://crm.example/smsq`";
 
 /// A section `[[hooks]]`: where events are posted to.
 #[derive(Clone, Debug, Deserialize)]
@@ -23,7 +24,7 @@ pub struct HookConfig {
     pub name: String,
     /// Its path may be a secret, too.
     pub url: Secret<HookUrl>,
-    pub secret: HookSecret,
+    pub secret: Secret<HookSecret>,
     pub events: Vec<EventKind>,
     /// Personal data in the bodies.
     #[serde(default)]
@@ -132,6 +133,11 @@ impl HookConfig {
             let reason = error.inner().message().replace('\n', ", ");
             match path.as_str() {
                 "." => reason,
+                // They may be secrets.
+                "url" => format!("`url`: {EXAMPLE}"),
+                path if path.starts_with("secret") => {
+                    "`secret`: must be `{ env = \"VARIABLE\" }` or `{ file = \"PATH\" }`".to_owned()
+                }
                 path => format!("`{path}`: {reason}"),
             }
         })?;
@@ -156,7 +162,7 @@ impl HookConfig {
         }
         let url = &self.url.expose().0;
         if !matches!(url.scheme(), "https" | "http") || !url.has_host() {
-            return fails("url", "use a URL such as `https://crm.example/smsq`");
+            return fails("url", EXAMPLE);
         }
         if url.scheme() == "http" && !self.insecure {
             return fails(

@@ -25,6 +25,15 @@ pub struct QueueState {
     suppressed: u64,
     unmatched_receipts: u64,
     imported: ImportedRows,
+    hooks: Vec<HookCounts>,
+}
+
+/// The events of a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HookCounts {
+    hook: String,
+    waiting: u64,
+    delivered: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +75,30 @@ impl QueueState {
             suppressed: store.suppression().count().await?,
             unmatched_receipts: store.receipts().count_unmatched().await?,
             imported: store.report().imported_rows().await?,
+            hooks: hooks(store).await?,
         })
+    }
+
+    /// Nothing where there are no hooks.
+    fn register_hooks(&self, registry: &mut Registry) {
+        if self.hooks.is_empty() {
+            return;
+        }
+        let waiting = GaugeFamily::<1>::default();
+        let delivered = CounterFamily::<1>::default();
+        for hook in &self.hooks {
+            let labels = [("hook", hook.hook.clone())];
+            waiting.get_or_create(&labels).set(signed(hook.waiting));
+            let counter: Counter = delivered.get_or_create_owned(&labels);
+            counter.inc_by(hook.delivered);
+        }
+        registry.register(
+            "hook_waiting_events",
+            "Events that wait for a hook",
+            waiting,
+        );
+        let help = "Events that were delivered to a hook";
+        registry.register("hook_delivered_events", help, delivered);
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
@@ -123,7 +155,21 @@ impl QueueState {
             counter.inc_by(count);
         }
         registry.register("import_rows", "Rows of imported lists", imported);
+        self.register_hooks(registry);
     }
+}
+
+/// The hooks that had events.
+async fn hooks(store: &Store) -> Result<Vec<HookCounts>, StoreError> {
+    let mut hooks = Vec::new();
+    for row in store.hooks().rows().await? {
+        hooks.push(HookCounts {
+            waiting: store.hooks().waiting(&row.name).await?,
+            delivered: row.delivered(),
+            hook: row.name,
+        });
+    }
+    Ok(hooks)
 }
 
 /// The newest campaigns, and the sum of the others.
