@@ -247,7 +247,7 @@ fn million_rows_are_read_with_little_memory() {
         let series = db.kind.series(1_000_000);
         // Without a phone column it ends when all rows were read.
         let query = format!(
-            "SELECT n AS number, 'a text of some length, as long as a name' AS name FROM {series}"
+            "SELECT n AS position, 'a text of some length, as long as a name' AS name FROM {series}"
         );
         scratch.write("due.sql", &query);
         let line = [

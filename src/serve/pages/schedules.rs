@@ -12,8 +12,7 @@ use serde::Serialize;
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
 use crate::operations::{
-    Actor, OperationError, RunReport, pause_schedule, resume_schedule, schedule_named,
-    schedule_reports,
+    Actor, OperationError, RunReport, pause_schedule, resume_schedule, schedule_reports,
 };
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::problem::Problem;
@@ -67,6 +66,13 @@ pub(super) async fn schedules(
         }
         Err(error) => problem_page(&visitor, &error.into(), "/"),
     }
+}
+
+/// The schedule of that name. Fails if it is unknown.
+async fn found(shared: &ServerState, name: &str) -> Result<ScheduleRow, Problem> {
+    let schedule = shared.store.schedules().named(name).await?;
+    schedule
+        .ok_or_else(|| Problem::not_found(format!("unknown schedule `{}`", name.escape_debug())))
 }
 
 fn path_of(name: &str) -> String {
@@ -156,7 +162,7 @@ pub(super) async fn ask(
     let page = async {
         visitor.0.need(Permission::Operate)?;
         let action = ScheduleAction::of(&action)?;
-        let schedule = schedule_named(&shared.store, &name).await?;
+        let schedule = found(&shared, &name).await?;
         let button = (action.as_str(), action.label());
         let page = ConfirmPage::plain(button, action.question(&schedule), path_of(&name), PATH);
         Ok(render(StatusCode::OK, &visitor, &page))
@@ -185,7 +191,7 @@ async fn change(
 ) -> Result<Response, Problem> {
     visitor.0.need(Permission::Operate)?;
     let action = ScheduleAction::of(action_name)?;
-    let schedule = schedule_named(&shared.store, name).await?;
+    let schedule = found(shared, name).await?;
     let (actor, state) = (Actor::of_token(&visitor.0.name), Arc::clone(shared));
     // A task of its own: a run is not cut off when its client disconnects.
     let changing = tokio::spawn(async move { action.run(&state, schedule, actor).await });

@@ -69,11 +69,12 @@ fn names(connection: &mut SqliteConnection, query: &str) -> Result<Vec<String>, 
     let part = format!(
         "SELECT smsq.* FROM (SELECT 1) LEFT JOIN (SELECT * FROM (\n{query}\n) LIMIT 0) AS smsq"
     );
-    let found = first_names(connection, &part);
-    let Err(reason) = found else {
-        let names = found.unwrap_or_default();
-        check_names(&names)?;
-        return Ok(names);
+    let reason = match first_names(connection, &part) {
+        Ok(names) => {
+            check_names(&names)?;
+            return Ok(names);
+        }
+        Err(reason) => reason,
     };
     // The words of the database for the statement as it was given.
     match first_names(connection, query) {

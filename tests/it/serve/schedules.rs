@@ -84,7 +84,8 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
     crm.run("INSERT INTO due VALUES (2, '+447400100002')");
     db.run("UPDATE schedule SET next_at = 1000");
     eventually("the schedule runs", || {
-        db.number("SELECT count(*) AS value FROM sms") == 2
+        let added = "SELECT count(*) AS value FROM sms WHERE phone LIKE '%0002'";
+        db.number(added) == 1
     });
     let reader = served.log_in("read");
     assert!(!served.page(&reader, "/schedules").body.contains("Run now"));
