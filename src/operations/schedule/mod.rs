@@ -4,6 +4,8 @@
 mod cron;
 mod runs;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -164,8 +166,8 @@ pub async fn add_schedule(
     let rows = QueryRows::read(&database, &request.query, limit, progress).await?;
     let count = rows.count();
     let options = runs::list_options(lists, &request.options, &request.key, rows, None)?;
-    let file = std::path::PathBuf::from(&request.options.query_name);
-    for plan in options.prepare(&[file], None).await? {
+    let list = PathBuf::from(&request.options.query_name);
+    for plan in options.prepare(&[list], None).await? {
         plan.warnings().iter().for_each(|warning| warn(warning));
     }
     let now = store.now().await?;
