@@ -2,6 +2,7 @@
 //! once, and events that arrive again have the same id and body.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -129,12 +130,17 @@ fn killed_senders_lose_no_event() {
     with_every_database(|db| {
         let mut random = StdRng::seed_from_u64(7);
         let number = AtomicU32::new(0);
-        let receiver = Receiver::with(move |_| match number.fetch_add(1, Ordering::Relaxed) % 9 {
-            3 => Reaction::Answer(500, ""),
-            5 => Reaction::Answer(503, "Retry-After: 0\r\n"),
-            7 => Reaction::Answer(302, "Location: http://127.0.0.1:1/\r\n"),
-            8 => Reaction::Stall(Duration::from_millis(30)),
-            _ => Reaction::Answer(200, ""),
+        let seen: Mutex<BTreeSet<String>> = Mutex::default();
+        let receiver = Receiver::with(move |event| {
+            let is_first = seen.lock().expect("not poisoned").insert(event.id.clone());
+            // Only the first attempt of an event fails, so that none is given up.
+            match number.fetch_add(1, Ordering::Relaxed) % 9 {
+                3 if is_first => Reaction::Answer(500, ""),
+                5 if is_first => Reaction::Answer(503, "Retry-After: 0\r\n"),
+                7 if is_first => Reaction::Answer(302, "Location: http://127.0.0.1:1/\r\n"),
+                8 if is_first => Reaction::Stall(Duration::from_millis(30)),
+                _ => Reaction::Answer(200, ""),
+            }
         });
         let kinds = ["message.failed", "message.unknown", "campaign.done"];
         let more = format!("include = [\"phone\"]\n{QUICK}");
@@ -150,6 +156,7 @@ fn killed_senders_lose_no_event() {
             sending.kill();
         }
         deliver_all(&scratch, "crm");
+        assert_eq!(listed(&scratch, "crm")["given_up"], 0);
         let status = scratch.checked_status(Some("c"));
         let taken = receiver.taken();
         // By the gateway's own log.
