@@ -4,6 +4,7 @@
 
 mod batches;
 mod formats;
+mod hooks;
 mod http;
 mod importing;
 mod intake;
@@ -30,7 +31,7 @@ use comfy_table::{Table, presets};
 use numbers::{per_second, say};
 use serde::Serialize;
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "batches",
     "memory",
     "importing",
@@ -39,6 +40,7 @@ const NAMES: [&str; 9] = [
     "receipts",
     "intake",
     "serving",
+    "hooks",
     "page",
 ];
 
@@ -98,6 +100,10 @@ fn main() -> anyhow::Result<()> {
     if is_chosen("serving") {
         say("sending, with and without a server that people and programs use");
         figures.push(serving::measure_worker()?);
+    }
+    if is_chosen("hooks") {
+        say("sending, with and without a hook whose receiver is on this machine");
+        figures.push(hooks::measure()?);
     }
     if is_chosen("page") {
         say("the page of the server, with a long queue and with a short one");
