@@ -381,7 +381,10 @@ mod tests {
         for action in [Pause, Resume, Cancel, Set, Retry, RetryUnknown, Settle] {
             for state in CampaignStatus::ALL {
                 let is_refused = matches!(permit(action, state), Permitted::No(_));
-                assert!(!is_refused || state == CampaignStatus::Cancelled);
+                // What waits for approval is not resumed, but approved.
+                let waits = action == Resume && state == CampaignStatus::Unapproved;
+                assert_eq!(waits, state == CampaignStatus::Unapproved && is_refused);
+                assert!(!is_refused || waits || state == CampaignStatus::Cancelled);
             }
         }
     }

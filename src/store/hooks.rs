@@ -427,7 +427,7 @@ impl HookStore<'_> {
     }
 }
 
-async fn delete_events(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
+pub(super) async fn delete_events(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
         with_conn!(connection, |conn| delete(
             hook_event::table.filter(hook_event::id.eq_any(ids))
@@ -455,13 +455,4 @@ pub(super) async fn purge_before(
         .collect();
     delete_events(connection, &old).await?;
     Ok(!old.is_empty())
-}
-
-/// Deletes the events with data of these phones.
-pub(super) async fn forget(connection: &mut Connection, phones: &[String]) -> QueryResult<()> {
-    with_conn!(connection, |conn| delete(
-        hook_event::table.filter(hook_event::phone.eq_any(phones))
-    )
-    .execute(conn))?;
-    Ok(())
 }

@@ -20,7 +20,8 @@ use super::connection::{
 use super::receipts::delete_receipts;
 use super::removal::{self, PLAIN, Removal};
 use super::schema::{
-    campaign, import, purged, receipt, recipient_start, sms, sms_failed, sms_key, sms_sent,
+    campaign, hook_event, import, purged, receipt, recipient_start, reply, sms, sms_failed,
+    sms_key, sms_sent,
 };
 use super::transitions::RemovedKeys;
 use super::{
@@ -300,6 +301,8 @@ struct Person {
     failed: Vec<(i64, String)>,
     sent: Vec<i64>,
     receipts: Vec<i64>,
+    events: Vec<i64>,
+    replies: Vec<i64>,
     /// Message and claim.
     starts: Vec<(i64, i64)>,
     /// Campaign and dedupe key.
@@ -457,11 +460,7 @@ impl Store {
                 })?;
             }
             self.delete_traces(&found).await?;
-            transaction!(self, |connection| async {
-                dead::forget(connection, phones).await?;
-                hooks::forget(connection, phones).await?;
-                replies::forget(connection, phones).await
-            })?;
+            transaction!(self, |connection| dead::forget(connection, phones))?;
             if most == 0 {
                 return Ok(Purged {
                     sending: counts.sending,
@@ -502,6 +501,8 @@ impl Store {
             .map(|phone| phone.trim_start_matches('+').to_owned());
         let spellings: Vec<String> = digits.chain(phones.iter().cloned()).collect();
         person.receipts = rows_of_phones!(self, receipt, &spellings, receipt::id, i64);
+        person.events = rows_of_phones!(self, hook_event, &spellings, hook_event::id, i64);
+        person.replies = rows_of_phones!(self, reply, &spellings, reply::id, i64);
         for phone in phones {
             // Campaign by campaign in the primary key.
             let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
@@ -518,10 +519,16 @@ impl Store {
         Ok(person)
     }
 
-    /// Deletes the receipts, the starts of requests and the dedupe keys of a person.
+    /// Deletes the receipts, events, replies, starts of requests and dedupe keys of a person.
     async fn delete_traces(&self, found: &Person) -> Result<(), StoreError> {
         for ids in found.receipts.chunks(ROWS) {
             transaction!(self, |connection| delete_receipts(connection, ids))?;
+        }
+        for ids in found.events.chunks(ROWS) {
+            transaction!(self, |connection| hooks::delete_events(connection, ids))?;
+        }
+        for ids in found.replies.chunks(ROWS) {
+            transaction!(self, |connection| replies::delete_replies(connection, ids))?;
         }
         for starts in found.starts.chunks(ROWS) {
             transaction!(self, |connection| async {

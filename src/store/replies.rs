@@ -150,20 +150,16 @@ pub(super) async fn purge_before(
         .limit(CHUNK)
         .select(reply::id)
         .load(conn))?;
-    if !old.is_empty() {
-        with_conn!(connection, |conn| delete(
-            reply::table.filter(reply::id.eq_any(&old))
-        )
-        .execute(conn))?;
-    }
+    delete_replies(connection, &old).await?;
     Ok(!old.is_empty())
 }
 
-/// Deletes the replies of these phones.
-pub(super) async fn forget(connection: &mut Connection, phones: &[String]) -> QueryResult<()> {
-    with_conn!(connection, |conn| delete(
-        reply::table.filter(reply::phone.eq_any(phones))
-    )
-    .execute(conn))?;
+pub(super) async fn delete_replies(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
+    if !ids.is_empty() {
+        with_conn!(connection, |conn| delete(
+            reply::table.filter(reply::id.eq_any(ids))
+        )
+        .execute(conn))?;
+    }
     Ok(())
 }

@@ -59,7 +59,8 @@ fn suppressed_phones_are_left_out() {
           "reason": "scientific notation",
           "count": 1
         }
-      ]
+      ],
+      "waits_for_approval": null
     }
     ----- stderr
     warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`

@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(list.dialling.numbers, Numbers::National);
         assert!(!list.smart);
         for (fields, expected) in [
-            (vec![("region", "Atlantis")], "invalid `region`: "),
+            (vec![("region", "Atlantis")], "invalid region `Atlantis`"),
             (vec![("smart", "yes")], "invalid `smart`: use `true` or"),
             (vec![("text", "a"), ("text", "b")], "duplicate field `text`"),
             (vec![("template", "a")], "invalid `template`: an upload has"),

@@ -123,6 +123,25 @@ impl Browser {
         result.expect(script)
     }
 
+    /// Enters a text in a field.
+    async fn enter(&self, selector: &str, text: &str) {
+        let found = self.client.wait().at_most(PATIENCE);
+        let field = found.for_element(Locator::Css(selector)).await;
+        let field = field.expect(selector);
+        field.send_keys(text).await.expect(selector);
+    }
+
+    /// Logs in with the token of a role, and out before.
+    async fn log_in(&self, served: &Served, role: &str) {
+        let base = format!("http://{}", served.address);
+        self.go(&format!("{base}/logout")).await;
+        let deleted = self.client.delete_all_cookies().await;
+        deleted.expect("no cookies");
+        self.go(&format!("{base}/#token={}", served.tokens[role]))
+            .await;
+        self.until("h1", |text| text == "Campaigns").await;
+    }
+
     async fn close(self) {
         let Self {
             mut driver, client, ..
@@ -442,52 +461,16 @@ fn untidy_workbook(rows: u32) -> Vec<u8> {
     book.save_to_buffer().expect("a workbook")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
-    let gateway = Practice::start(SandboxConfig::default());
-    let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
-    let text = scratch.read("smsq.toml");
-    let approval = "[approval]\nfrom_messages = 1000\n";
-    scratch.write(
-        "smsq.toml",
-        &format!("default_region = \"GB\"\n{text}\n{approval}"),
-    );
-    std::fs::write(scratch.path("customers.xlsx"), untidy_workbook(3_000)).expect("a file");
-    let tokens = configure(&scratch, "");
-    let served = Served::running(&scratch, tokens, &["--listen", "127.0.0.1:0", "--send"]);
-    let browser = Browser::start(&[]).await;
-    let base = format!("http://{}", served.address);
-    let log_in = async |role: &str| {
-        browser.go(&format!("{base}/logout")).await;
-        browser
-            .client
-            .delete_all_cookies()
-            .await
-            .expect("no cookies");
-        browser
-            .go(&format!("{base}/#token={}", served.tokens[role]))
-            .await;
-        browser.until("h1", |text| text == "Campaigns").await;
-    };
-    let enter = async |selector: &str, text: &str| {
-        let field = browser.client.wait().at_most(PATIENCE);
-        let field = field.for_element(Locator::Css(selector)).await;
-        field
-            .expect(selector)
-            .send_keys(text)
-            .await
-            .expect(selector);
-    };
-    log_in("operate").await;
+/// Makes a campaign of the workbook, corrects mistakes, sends a test, and starts it.
+async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice) {
     browser.click("nav a[href='/new']").await;
     let file = scratch.path("customers.xlsx");
-    enter("#file", file.to_str().expect("a path")).await;
+    browser.enter("#file", file.to_str().expect("a path")).await;
     browser.click("#upload button").await;
     browser
         .until("#phone-problem", |text| text.contains("or another sheet"))
         .await;
-    enter("#sheet", "Customers").await;
+    browser.enter("#sheet", "Customers").await;
     browser.click("#step-list button.plain").await;
     browser
         .until("main", |text| text.contains("header in line 3"))
@@ -495,21 +478,21 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     browser.click("#step-list .buttons button").await;
 
     // The message follows what is typed.
-    enter("#text", "Hi ").await;
+    browser.enter("#text", "Hi ").await;
     browser.click("[data-insert*=First]").await;
-    enter("#text", ", come by").await;
+    browser.enter("#text", ", come by").await;
     browser
         .until("#trial", |text| {
             text.contains("Hi Ann 0, come by") && text.contains("1 × GSM-7")
         })
         .await;
-    enter("#text", " \u{2013} now").await;
+    browser.enter("#text", " \u{2013} now").await;
     browser
         .until("#trial", |text| text.contains("UCS-2, - would not"))
         .await;
     browser.click("#step-text > .buttons button").await;
-    enter("#campaign", "autumn").await;
-    enter("#rate", "fast").await;
+    browser.enter("#campaign", "autumn").await;
+    browser.enter("#rate", "fast").await;
     browser.click("#step-settings > .buttons button").await;
     browser
         .until("#rate-problem", |text| text.starts_with("Invalid rate"))
@@ -529,7 +512,7 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     browser.client.refresh().await.expect("the same page");
     browser.until_script(rate, &json!("200/s")).await;
     browser.click(".steps a[href$='/check']").await;
-    enter("#phone", "07400 999999").await;
+    browser.enter("#phone", "07400 999999").await;
     browser.click("#test button").await;
     browser
         .until("main", |text| text.contains("Test messages:"))
@@ -541,8 +524,27 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     browser.until("h1", |text| text == "autumn").await;
     browser.until(".pill", |text| text == "unapproved").await;
     assert_eq!(gateway.accepted(), 1);
+}
 
-    log_in("admin").await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let scratch = Scratch::new();
+    gateway.configure_without_references(&scratch, "");
+    let text = scratch.read("smsq.toml");
+    let approval = "[approval]\nfrom_messages = 1000\n";
+    scratch.write(
+        "smsq.toml",
+        &format!("default_region = \"GB\"\n{text}\n{approval}"),
+    );
+    std::fs::write(scratch.path("customers.xlsx"), untidy_workbook(3_000)).expect("a file");
+    let tokens = configure(&scratch, "");
+    let served = Served::running(&scratch, tokens, &["--listen", "127.0.0.1:0", "--send"]);
+    let browser = Browser::start(&[]).await;
+    let base = format!("http://{}", served.address);
+    browser.log_in(&served, "operate").await;
+    make_campaign(&browser, &scratch, &gateway).await;
+    browser.log_in(&served, "admin").await;
     browser.go(&format!("{base}/campaigns/autumn")).await;
     browser.click("#action-approve").await;
     browser.until("main", |text| text.contains("2,910")).await;
@@ -574,7 +576,7 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     gateway.assert_each_once(2_911);
 
     // On a phone nothing is wider than the screen.
-    log_in("operate").await;
+    browser.log_in(&served, "operate").await;
     browser
         .client
         .set_window_size(375, 800)

@@ -1,5 +1,6 @@
 //! New campaigns, made step by step without scripts. What was sent is counted at the gateway.
 
+use std::fmt::Write as _;
 use std::fs::{File, FileTimes};
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +31,7 @@ fn untidy() -> String {
             _ if row % 2 == 0 => format!("07400 1000{row:02}"),
             _ => format!("+44 (0) 74001000{row:02}"),
         };
-        list.push_str(&format!("Zoë {row};{number};A-{row}\n"));
+        let _ = writeln!(list, "Zoë {row};{number};A-{row}");
     }
     list
 }
@@ -108,7 +109,10 @@ fn until_imported(served: &Served, cookie: &str, draft: &str) -> String {
     let mut path = String::new();
     eventually("the list is imported", || {
         let answer = served.page(cookie, draft);
-        path = answer.header("location").unwrap_or_default().to_owned();
+        answer
+            .header("location")
+            .unwrap_or_default()
+            .clone_into(&mut path);
         path.starts_with("/campaigns/")
     });
     path
@@ -394,8 +398,7 @@ fn wrong_fields_have_their_errors_beside_them() {
         let in_area = elements(&page, &format!("textarea[name={field}]"));
         assert!(
             kept.contains(&Some(value.to_owned())) || in_area.join("").contains(value),
-            "{field}={value}: {}",
-            page
+            "{field}={value}: {page}"
         );
         save(&served, &cookie, &path, &[(field, "")]);
     }
@@ -489,7 +492,8 @@ fn large_draft_waits_for_another_person() {
         let tokens = configure(&scratch, "");
         let served = Served::running(&scratch, tokens, &SEND);
         let cookie = served.log_in("operate");
-        let numbers: String = (0..12).map(|row| format!("074001000{row:02}\n")).collect();
+        let numbers: Vec<String> = (0..12).map(|row| format!("074001000{row:02}")).collect();
+        let numbers = numbers.join("\n");
         let part = format!("name=\"numbers\"\r\n\r\n{numbers}");
         let answer = post_list(&served, &cookie, "same-origin", &part);
         let draft = answer.header("location").expect("an address");

@@ -112,8 +112,8 @@ async fn take(
         }
     });
     let (fields, file) = form.await?;
-    let pasted = fields.iter().map(|field| field.value.trim());
-    let pasted = pasted.filter(|text| !text.is_empty()).next_back();
+    let mut pasted = fields.iter().map(|field| field.value.trim());
+    let pasted = pasted.rfind(|text| !text.is_empty());
     let upload = match (file, pasted) {
         (Some(_), Some(_)) => {
             return Err(Problem::invalid(
