@@ -89,7 +89,7 @@ pub struct Subscription {
     pub has_phones: bool,
     /// Bodies of replies have their texts.
     pub has_texts: bool,
-    /// So many events wait that `message.delivered` is only counted.
+    /// More events wait than are stored: `message.delivered` is only counted.
     is_full: AtomicBool,
 }
 
@@ -108,7 +108,7 @@ impl Subscription {
         }
     }
 
-    /// Sets whether so many events wait that `message.delivered` is only counted.
+    /// Sets whether more events wait than are stored, so that `message.delivered` is only counted.
     pub fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
     }

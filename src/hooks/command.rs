@@ -23,7 +23,7 @@ pub(super) struct NotifyProgram {
 }
 
 impl NotifyProgram {
-    /// `None` if there is no program.
+    /// `None` without a program.
     pub(super) fn new(command: &[String]) -> Option<Self> {
         let (program, arguments) = command.split_first()?;
         Some(Self {

@@ -1,4 +1,4 @@
-//! Hooks: other programs that are told what happened. Events are read from the outbox in the database and posted, in the
+//! Hooks: other programs that get events. Events are read from the outbox in the database and posted, in the
 //! form of [Standard Webhooks](https://www.standardwebhooks.com), or passed to the program of section `[notify]`.
 //! [`HookRunner`] does this in every process that sends or serves; the lease of a hook keeps two of them from delivering
 //! the same event at once. An event is delivered at least once, always with the same id and body.

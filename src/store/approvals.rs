@@ -19,7 +19,7 @@ const LAPSES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// Whether the messages of a campaign may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalState {
-    /// Nobody has to approve them.
+    /// They need no approval.
     #[default]
     NotNeeded = 0,
     Waiting = 1,

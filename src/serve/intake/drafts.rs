@@ -293,7 +293,7 @@ impl Drafts {
         Ok(())
     }
 
-    /// Deletes drafts that nobody has changed for a week.
+    /// Deletes drafts that were not changed for a week.
     pub(in crate::serve) async fn prune(self: Arc<Self>) {
         loop {
             for id in names(&self.folder).filter(|name| is_id(name)) {
