@@ -114,8 +114,8 @@ async fn list(context: &Context) -> anyhow::Result<Exit> {
     let mut hooks = Vec::new();
     for name in names {
         let counts = store.hooks().counts(&name).await?;
-        let row = rows.iter().find(|row| row.name == name).cloned();
-        let row = row.unwrap_or_else(|| HookRow::named(&name));
+        let known = rows.iter().find(|row| row.name == name).cloned();
+        let row = known.unwrap_or_else(|| HookRow::named(&name));
         let state = match (configured.contains(&name), &row) {
             (false, _) => "not configured",
             (true, row) if row.off_at.is_some() => "off",

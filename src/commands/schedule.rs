@@ -117,8 +117,8 @@ struct AddArgs {
 
 impl AddArgs {
     fn request(&self) -> anyhow::Result<ScheduleRequest> {
-        let zone = self.timezone.clone().or_else(Zone::of_machine);
-        let zone = zone.ok_or_else(|| {
+        let found = self.timezone.clone().or_else(Zone::of_machine);
+        let zone = found.ok_or_else(|| {
             with_hint(
                 "missing time zone: that of this machine has no name",
                 "name one, such as `--timezone Europe/Berlin`",

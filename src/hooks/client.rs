@@ -154,8 +154,7 @@ fn read_secret(
                 (problem, hint)
             }),
         HookSecret::File(path) => std::fs::read_to_string(path).map_err(|error| {
-            let path = path.display();
-            let problem = format!("cannot read its secret from `{path}`: {error}");
+            let problem = format!("cannot read its secret from `{}`: {error}", path.display());
             let hint = "write the secret into that file, or name another file or a variable";
             (problem, hint.to_owned())
         }),

@@ -119,8 +119,11 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 /// A list, or a text with commas.
 fn kinds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<EventKind>, D::Error> {
     let words = words(deserializer)?;
-    let words = words.iter().flat_map(|word| word.split(','));
-    let kinds: Result<Vec<EventKind>, String> = words.map(|word| word.trim().parse()).collect();
+    let kinds: Result<Vec<EventKind>, String> = words
+        .iter()
+        .flat_map(|word| word.split(','))
+        .map(|word| word.trim().parse())
+        .collect();
     kinds.map_err(serde::de::Error::custom)
 }
 

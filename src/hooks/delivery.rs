@@ -91,9 +91,9 @@ pub(super) fn decide(
             off: None,
         };
     };
-    let wait = (before.first_wait * *multiple).mul_f64(0.8 + 0.2 * jitter.clamp(0.0, 1.0));
+    let planned = (before.first_wait * *multiple).mul_f64(0.8 + 0.2 * jitter.clamp(0.0, 1.0));
     let longest = before.first_wait * LONGEST_WAIT;
-    let wait = wait.max(retry_after.unwrap_or_default().min(longest));
+    let wait = planned.max(retry_after.unwrap_or_default().min(longest));
     AfterAnswer {
         result: Delivered::Again {
             at: now.plus(wait),

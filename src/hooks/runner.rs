@@ -144,8 +144,7 @@ impl HookRunner {
         while !end.is_here() {
             let done = self.session(hook, &mut failing, &mut end.clone()).await;
             if let Err(error) = done {
-                let hook = hook.name();
-                tracing::warn!(hook, %error, "events could not be delivered");
+                tracing::warn!(hook = hook.name(), %error, "events could not be delivered");
             }
             end.sleep(Instant::now() + POLL).await;
         }
@@ -506,8 +505,7 @@ impl DeliverySession {
         if let Some(reason) = verdict.off
             && self.off.is_none()
         {
-            let hook = hook.name();
-            tracing::warn!(hook, %reason, "the hook is off: `smsq hooks test` switches it on again");
+            tracing::warn!(hook = hook.name(), %reason, "the hook is off: `smsq hooks test` switches it on again");
             self.off = Some(reason);
         }
         self.results.push((event.id, verdict.result));

@@ -411,14 +411,14 @@ fn program_of_notify_gets_the_end_of_a_campaign() {
         let (_gateway, scratch) = folder(db, "");
         let text = scratch.read("smsq.toml");
         let folder = scratch.path("").display().to_string();
-        let script = format!("cat >> {folder}/told");
+        let script = format!("cat >> {folder}/event");
         let notify = format!("[notify]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n");
         scratch.write("smsq.toml", &format!("{text}{notify}"));
         scratch.import(&mixed(3, 1));
         let ran = scratch.run(["send"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
-        let told = scratch.read("told");
-        let event: Value = serde_json::from_str(&told).expect("one event");
+        let written = scratch.read("event");
+        let event: Value = serde_json::from_str(&written).expect("one event");
         assert_eq!(event["type"], "campaign.done");
         assert_eq!(event["data"]["sent"], 3);
         let fails = notify.replace(&script, "exit 3");

@@ -206,7 +206,7 @@ fn period_ends_when_the_next_one_begins() {
 
 #[test]
 fn cron_expression_has_five_fields_and_a_date() {
-    for good in [
+    for valid in [
         "0 9 * * *",
         " 0 9 * * MON-FRI ",
         "*/5 8-18 1,15 * *",
@@ -214,8 +214,8 @@ fn cron_expression_has_five_fields_and_a_date() {
         "0 9 L * *",
     ] {
         assert!(
-            CronTime::new(good, "UTC".parse().expect("a zone")).is_ok(),
-            "{good}"
+            CronTime::new(valid, "UTC".parse().expect("a zone")).is_ok(),
+            "{valid}"
         );
     }
     for (bad, said) in [

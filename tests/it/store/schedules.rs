@@ -195,7 +195,7 @@ async fn missed_fires_are_recorded_and_end_earlier_runs() {
         let first = run(id, 1);
         let postponed = store
             .schedules()
-            .postpone_run(&first, "the source is away", after(50));
+            .postpone_run(&first, "the source is unavailable", after(50));
         postponed.await.expect("postponed");
         let schedule = found(store).await;
         assert_eq!((schedule.attempts, schedule.next_at), (1, after(50)));
@@ -217,7 +217,7 @@ async fn missed_fires_are_recorded_and_end_earlier_runs() {
             [
                 ("2026-11-04T09:00".to_owned(), ScheduleRunState::InProgress, None),
                 ("2026-11-03T09:00".to_owned(), ScheduleRunState::Missed, some("no process ran it")),
-                ("2026-11-01T09:00".to_owned(), ScheduleRunState::Missed, some("the source is away")),
+                ("2026-11-01T09:00".to_owned(), ScheduleRunState::Missed, some("the source is unavailable")),
             ]
         );
         let next = fire(5, 100);
