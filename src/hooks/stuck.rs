@@ -26,8 +26,9 @@ pub(super) struct Seen {
 /// `stuck_at`.
 ///
 /// Messages that wait for a retry keep a campaign due; those that were never due do not begin it. A pause by a person, an
-/// approval that is missing and a closed window end it, as does a window that differs from recipient to recipient. A
-/// campaign that a worker has paused or stopped counts as due, because it waits for a person.
+/// approval that is missing and a closed window end it. In a window that differs from recipient to recipient the hours of
+/// the fallback zone count: workers postpone the messages of the others, which are not due then. A campaign that a worker
+/// has paused or stopped counts as due, because it waits for a person.
 pub(super) fn look(
     known: &WatchedCampaign,
     queued: &QueuedCampaign,
@@ -45,10 +46,8 @@ pub(super) fn look(
         CampaignStatus::Paused => is_paused_by_worker,
         CampaignStatus::Cancelled | CampaignStatus::Unapproved => false,
     };
-    let is_open = campaign.window.as_ref().is_none_or(|window| {
-        let span = window.for_all(now);
-        span.is_some_and(|span| span.contains(now))
-    });
+    let window = campaign.window.as_ref();
+    let is_open = window.is_none_or(|window| window.contains(now));
     let is_within = |wait: Duration| {
         queued.is_sending || ready_at(queued).is_some_and(|at| at <= now.plus(wait))
     };
@@ -169,6 +168,27 @@ mod tests {
         assert_eq!(after(&known, &later(11), None), watched(None, None));
         let fresh = watched(None, None);
         assert_eq!(after(&fresh, &later(9), None), fresh);
+    }
+
+    #[test]
+    fn closed_window_ends_an_episode() {
+        // It is 09:00 in UTC, 10:00 in Berlin and 04:00 in New York.
+        let known = watched(Some(before(20)), None);
+        for (window, is_stuck) in [
+            ("09:00-20:00 daily UTC", true),
+            ("10:30-20:00 daily Europe/Berlin", false),
+            ("09:00-20:00 daily recipient Europe/Berlin", true),
+            ("09:00-20:00 daily recipient America/New_York", false),
+            ("09:00-20:00 daily column Europe/Berlin", true),
+        ] {
+            let mut due = queued(CampaignStatus::Active, Some(before(30)));
+            due.campaign.window = Some(window.parse().expect("a window"));
+            assert_eq!(
+                after(&known, &due, None).stuck_at.is_some(),
+                is_stuck,
+                "{window}"
+            );
+        }
     }
 
     #[test]

@@ -86,6 +86,12 @@ impl SendWindow {
         }
     }
 
+    /// Whether messages may start at `now`, by the fallback zone if the zone depends on the message.
+    pub fn contains(&self, now: Timestamp) -> bool {
+        let span = self.span(slice::from_ref(self.zone.zone()), now);
+        span.contains(now)
+    }
+
     /// The span for a message to this recipient that contains `now`, or the next one. The fallback zone decides
     /// where the zones of the recipient's country are never inside the window at the same time.
     pub fn for_one(&self, recipient: Recipient<'_>, now: Timestamp) -> Span {
