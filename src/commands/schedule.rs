@@ -21,7 +21,7 @@ use crate::operations::{
 };
 use crate::store::{Access, ScheduleRow, Store};
 use crate::text::{counted, printable_line};
-use crate::window::Zone;
+use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,6 +107,12 @@ struct AddArgs {
     /// The sender that recipients see
     #[arg(long, value_name = "SENDER", value_parser = sender)]
     sender: Option<String>,
+    /// Send only between these hours in the time zone of the schedule, such as 09:00-20:00 [default: at any hour]
+    #[arg(long, value_name = "HOURS")]
+    window: Option<Hours>,
+    /// On these days, such as mon-fri or mon,wed,sat-sun [default: daily]
+    #[arg(long, value_name = "DAYS", requires = "window")]
+    days: Option<Days>,
     /// How long after the start of a run its messages expire: 6h
     #[arg(long, value_name = "TIME", value_parser = span)]
     expires: Option<Duration>,
@@ -129,6 +135,11 @@ impl AddArgs {
             (None, Some(file)) => Some(read_template(file)?),
             (None, None) => None,
         };
+        let window = self.window.map(|hours| SendWindow {
+            hours,
+            days: self.days.unwrap_or(Days::DAILY),
+            zone: ZoneSource::Fixed(zone.clone()),
+        });
         Ok(ScheduleRequest {
             name: self.name.name.clone(),
             cron: self.cron.clone(),
@@ -147,6 +158,7 @@ impl AddArgs {
                 smart: self.smart,
                 provider: self.provider.clone(),
                 sender: self.sender.clone(),
+                window: window.map(|window| window.to_string()),
                 expires_after: self
                     .expires
                     .and_then(|span| u64::try_from(span.as_millis()).ok()),

@@ -52,6 +52,22 @@ impl FromStr for ZoneChoice {
     }
 }
 
+impl From<SendWindow> for WindowRequest {
+    fn from(window: SendWindow) -> Self {
+        let (zone, fallback) = match window.zone {
+            ZoneSource::Fixed(zone) => (ZoneChoice::Zone(zone), None),
+            ZoneSource::Column(fallback) => (ZoneChoice::Column, Some(fallback)),
+            ZoneSource::Recipient(fallback) => (ZoneChoice::Recipient, Some(fallback)),
+        };
+        Self {
+            hours: Some(HoursChoice::Between(window.hours)),
+            days: Some(window.days),
+            zone: Some(zone),
+            fallback,
+        }
+    }
+}
+
 impl WindowRequest {
     /// Whether each row has its own time zone.
     pub fn is_by_column(&self) -> bool {

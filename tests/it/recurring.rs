@@ -153,6 +153,13 @@ fn invalid_schedule_is_refused_before_it_is_stored() {
     expect_error(&with("--key", "none"), "a schedule needs one");
     expect_error(&with("--text", "Hello {{ name }}"), "`name`");
     expect_error(&with("add", "a/b"), "contains `/`");
+    let more = |words: &[&'static str]| scratch.run([&ADD[..], words].concat());
+    expect_error(&more(&["--days", "mon-fri"]), "--window");
+    expect_error(&more(&["--window", "20:00-09:00"]), "`20:00-09:00`");
+    expect_error(
+        &more(&["--window", "18:00-20:00", "--expires", "2h"]),
+        "nothing would be sent: the window 18:00-20:00 daily in Europe/Berlin opens at ",
+    );
     assert!(listed(&scratch).is_null());
 }
 
@@ -205,6 +212,45 @@ fn run_adds_each_key_once_in_a_period() {
             Some(0)
         );
         assert_eq!(db.number("SELECT count(*) AS value FROM sms_key"), 0);
+    });
+}
+
+#[test]
+fn later_run_of_a_period_keeps_what_a_person_changed() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..3);
+        let window = ["--window", "09:00-20:00", "--days", "mon-fri"];
+        add(
+            &scratch,
+            &[&window[..], &["--sender", "SHOP", "--per", "month"]].concat(),
+        );
+        let campaign = run_now(&scratch)["campaign"].clone();
+        let campaign = campaign.as_str().expect("a name");
+        let stored = |column: &str| {
+            let select = format!("SELECT {column} AS value FROM campaign");
+            db.words(&format!("{select} WHERE name = '{campaign}'"))
+                .pop()
+                .flatten()
+        };
+        let window = stored("send_window");
+        assert_eq!(window.as_deref(), Some("09:00-20:00 mon-fri Europe/Berlin"));
+        let change = [
+            "--window",
+            "10:00-12:00",
+            "--days",
+            "sat",
+            "--timezone",
+            "Europe/Paris",
+        ];
+        let line = [&["set", campaign, "--from", "OTHER"], &change[..]].concat();
+        let ran = scratch.run(line);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        grow(&crm, 3..5);
+        assert_eq!(run_now(&scratch)["accepted"], 2);
+        let window = stored("send_window");
+        assert_eq!(window.as_deref(), Some("10:00-12:00 sat Europe/Paris"));
+        assert_eq!(stored("sender").as_deref(), Some("OTHER"));
     });
 }
 

@@ -13,7 +13,7 @@ pub use self::cron::{CronTime, Per};
 use self::cron::{Fire, read_local, written};
 pub use self::runs::Scheduler;
 use super::{Actor, ListOptions, OperationError, is_url};
-use crate::import::{QueryRows, Unique, campaign_name};
+use crate::import::{QueryRows, Unique, When, campaign_name};
 use crate::store::{
     FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store, StoreError,
 };
@@ -43,6 +43,8 @@ pub struct ScheduleOptions {
     pub smart: bool,
     pub provider: Option<String>,
     pub sender: Option<String>,
+    /// The sending window of its campaigns.
+    pub window: Option<String>,
     /// From the start of a run on, in milliseconds.
     pub expires_after: Option<u64>,
     pub max_rejects: Option<String>,
@@ -163,15 +165,18 @@ pub async fn add_schedule(
         return Err(exists(name));
     }
     let limit = lists.settings.query_timeout;
+    let now = store.now().await?;
+    let fire = time.next_after(now).ok_or_else(|| never(name))?;
     let rows = QueryRows::read(&database, &request.query, limit, progress).await?;
     let count = rows.count();
-    let options = runs::list_options(lists, &request.options, &request.key, rows, None)?;
+    let options = ListOptions {
+        at: Some(When::At(fire.at)),
+        ..runs::list_options(lists, &request.options, &request.key, rows, None)?
+    };
     let list = PathBuf::from(&request.options.query_name);
     for plan in options.prepare(&[list], None).await? {
         plan.warnings().iter().for_each(|warning| warn(warning));
     }
-    let now = store.now().await?;
-    let fire = time.next_after(now).ok_or_else(|| never(name))?;
     let new = NewSchedule {
         name: name.clone(),
         cron: time.expression().to_owned(),

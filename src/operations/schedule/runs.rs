@@ -14,12 +14,13 @@ use tokio::task::JoinSet;
 use super::cron::{Fire, Missed, written};
 use super::{ReadSchedule, ScheduleOptions, VERB};
 use crate::import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
-use crate::operations::{Actor, ListOptions, OperationError, Refused};
+use crate::operations::{Actor, ListOptions, OperationError, Refused, WindowRequest};
 use crate::phone::{Dialling, Numbers};
 use crate::store::{
     CampaignStatus, MissedRow, RunCounts, RunProgress, ScheduleRow, Store, StoreError,
 };
 use crate::text::{Hinted, counted};
+use crate::window::SendWindow;
 
 /// How long a process has a schedule without a renewal.
 const LEASE: Duration = Duration::from_secs(60);
@@ -72,6 +73,8 @@ pub(super) fn list_options(
         },
         ..of_settings
     };
+    let window = options.window.as_deref().map(str::parse::<SendWindow>);
+    let window = window.transpose().map_err(invalid)?;
     let expires = options.expires_after.map(Duration::from_millis);
     Ok(ListOptions {
         list: Options {
@@ -91,6 +94,7 @@ pub(super) fn list_options(
         sender: options.sender.clone(),
         max_rejects: max_rejects.or(lists.max_rejects),
         expires: expires.map(When::In),
+        window: window.map(WindowRequest::from).unwrap_or_default(),
         may_change: false,
         ..lists.clone()
     })
@@ -338,10 +342,11 @@ impl Scheduler {
     ) -> Result<RunCounts, OperationError> {
         let (schedule, settings) = (read.row, &self.lists.settings);
         let campaign = self.store.campaign(&run.campaign).await?;
-        if campaign.is_some_and(|campaign| campaign.state == CampaignStatus::Cancelled) {
+        let state = campaign.map(|campaign| campaign.state);
+        if state == Some(CampaignStatus::Cancelled) {
             return Err(Refused::takes_no_messages(&run.campaign).into());
         }
-        let options: ScheduleOptions =
+        let mut options: ScheduleOptions =
             serde_json::from_str(&schedule.options).map_err(|error| {
                 let name = &schedule.name;
                 Hinted::new(
@@ -349,6 +354,10 @@ impl Scheduler {
                     "remove it, and add it again",
                 )
             })?;
+        if state.is_some() {
+            // Somebody may have changed them since the first run of the period.
+            (options.provider, options.sender, options.window) = (None, None, None);
+        }
         let database = settings.source(&schedule.source)?;
         let limit = settings.query_timeout;
         let rows = QueryRows::read(&database, &schedule.query, limit, |_| ()).await?;
