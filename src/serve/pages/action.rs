@@ -144,8 +144,8 @@ impl Action {
         }
     }
 
-    /// The changes that are possible, and would do something.
-    pub(super) fn possible(campaign: &Campaign, totals: &Totals) -> Vec<Self> {
+    /// The changes that `who` can make, and that would do something.
+    pub(super) fn possible(campaign: &Campaign, totals: &Totals, who: &str) -> Vec<Self> {
         let fits = |action: &Self| {
             let has_messages = match action {
                 Self::Approve | Self::Reject | Self::Pause | Self::Resume | Self::Rate => true,
@@ -153,7 +153,9 @@ impl Action {
                 Self::RetryUnknown | Self::SettleSent | Self::SettleFailed => totals.unknown > 0,
                 Self::Cancel => totals.queued > 0,
             };
-            has_messages && permit(action.operation(), campaign.state) == Permitted::Yes
+            has_messages
+                && permit(action.operation(), campaign.state) == Permitted::Yes
+                && action.check(campaign, who).is_ok()
         };
         Self::ALL.into_iter().filter(fits).collect()
     }

@@ -17,6 +17,7 @@ use crate::serve::guard::{Path, Query, Visitor};
 use crate::serve::intake::RejectedRows;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
+use crate::store::CampaignStatus;
 use crate::store::report::FailureRecord;
 
 #[derive(Default, Serialize)]
@@ -122,9 +123,16 @@ pub(super) async fn campaign(
         // They are newer than those of the report.
         page.sections = page.sections.with_totals(&summary.totals);
         if may_operate && let Some(settings) = settings {
+            let who = &visitor.0.name;
+            if settings.state == CampaignStatus::Unapproved
+                && Action::Approve.check(settings, who).is_err()
+            {
+                page.now
+                    .insert(0, "another person has to approve it".to_owned());
+            }
             let is_later = |action: &Action| summary.is_over() && action.is_for_unsent();
             let (later, now): (Vec<Action>, Vec<Action>) =
-                Action::possible(settings, &summary.totals)
+                Action::possible(settings, &summary.totals, who)
                     .into_iter()
                     .partition(is_later);
             page.actions = now.into_iter().map(Button::of).collect();
@@ -138,7 +146,7 @@ pub(super) async fn campaign(
 fn sent_now(snapshot: &Snapshot, summary: &CampaignSummary) -> Vec<String> {
     let settings = snapshot.settings_of(&summary.campaign);
     let rate = settings
-        .filter(|_| !summary.is_over())
+        .filter(|settings| settings.state == CampaignStatus::Active && !summary.is_over())
         .and_then(|settings| snapshot.rate(Some(settings.id)));
     let limit = settings
         .filter(|settings| !settings.rate.0.is_empty())

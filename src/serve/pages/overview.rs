@@ -140,7 +140,8 @@ struct ListedRow<'a> {
     name: &'a str,
     path: String,
     state: &'static str,
-    reason: Option<&'a str>,
+    /// Why it is in this state, or when it begins and expires.
+    reason: Option<String>,
     states: Vec<StateShare>,
     rate: Option<String>,
 }
@@ -207,7 +208,10 @@ impl<'a> ListedRow<'a> {
             name: &campaign.campaign,
             path: path_of(&campaign.campaign),
             state: campaign.state,
-            reason: campaign.state_reason.as_deref(),
+            reason: campaign
+                .state_reason
+                .clone()
+                .or_else(|| campaign.next.describe()),
             states: states(&campaign.totals),
             rate: id
                 .filter(|_| !campaign.is_over())

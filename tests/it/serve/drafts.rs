@@ -203,7 +203,7 @@ fn campaign_is_made_checked_tested_and_started() {
         let answer = served.page(&cookie, &format!("{draft}/text"));
         assert_eq!(answer.status, 303, "{}", answer.body);
         let path = "/campaigns/autumn";
-        served.until_shown(&cookie, path, "Rejected rows of list.csv (2)");
+        served.until_shown(&cookie, path, "rejected rows of list.csv (2)");
         served.until_shown(&cookie, path, "<span class=\"pill done\">");
         let ran = served.stop();
         assert_eq!(ran.code(), Some(0), "{ran}");

@@ -407,7 +407,7 @@ fn uploaded_file_is_imported_with_its_rejects() {
 
         // The page of the campaign has them too, for who may see phones.
         let cookie = served.log_in("operate");
-        let shown = "Rejected rows of list.csv (1)";
+        let shown = "rejected rows of list.csv (1)";
         let page = served.until_shown(&cookie, "/campaigns/up", shown);
         let link = path.replace("/v1", "") + "/rejects.csv";
         assert!(page.contains(&link) && !page.contains("-uploads"), "{page}");
