@@ -42,7 +42,7 @@ async function update() {
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const next = page.getElementById("live");
-  if (!next) {
+  if (!next || page.title !== document.title) {
     // What was awaited is done: the page is another one.
     location.reload();
     return;

@@ -518,6 +518,10 @@ async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice)
         .until("main", |text| text.contains("Test messages: 1 sent"))
         .await;
     assert!(gateway.phones().contains("+447400999999"));
+    browser.click("form[action$='/check'] button").await;
+    browser
+        .until("#start", |text| text.contains("Send 2,910 messages"))
+        .await;
     browser.click("#start button").await;
     browser.until("h1", |text| text == "autumn").await;
     browser.until(".pill", |text| text == "unapproved").await;

@@ -73,7 +73,7 @@ fn ready(served: &Served, cookie: &str, path: &str) -> String {
         let answer = served.page(cookie, path);
         assert_eq!(answer.status, 200, "{}", answer.body);
         body = answer.body;
-        !has(&body, "#live")
+        !has(&body, "#live progress")
     });
     body
 }
