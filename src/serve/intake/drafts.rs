@@ -1,6 +1,6 @@
 //! Campaigns that are being made in a browser. A draft is an uploaded list with the fields that were filled in so far,
-//! in a folder like that of an upload; it starts by becoming an upload. What reading its list takes long to find out is
-//! kept in files beside it.
+//! in a folder like that of an upload; it starts by becoming an upload. What was found by reading its list is kept in files
+//! of that folder.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};

@@ -35,7 +35,7 @@ pub(super) enum DraftStep {
 struct TextTrial {
     problem: Option<String>,
     samples: Vec<ShownMessage>,
-    /// What makes the messages dear.
+    /// What makes the messages expensive.
     rows: Vec<(&'static str, String)>,
 }
 
@@ -394,7 +394,7 @@ fn text_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
         .choice("none", columns(list)),
         field(
             "smart",
-            "Typographic characters that make messages dear",
+            "Typographic characters that make messages expensive",
             "",
         )
         .choice(
