@@ -64,6 +64,9 @@ if (live) {
   document.addEventListener("visibilitychange", () => { unchanged = 0; });
 }
 
+// After a form was refused, its first field with an error has the focus.
+document.querySelector("[aria-invalid=true]")?.focus();
+
 // The text of a new campaign: columns are inserted where the cursor is, and the first messages follow what is typed.
 const text = document.querySelector("#step-text textarea");
 const trial = document.getElementById("trial");

@@ -497,6 +497,8 @@ async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice)
     browser
         .until("#rate-problem", |text| text.starts_with("Invalid rate"))
         .await;
+    let focused = "return document.activeElement.id";
+    browser.until_script(focused, &json!("rate")).await;
     browser
         .script("document.getElementById('rate').value = '200/s'")
         .await;
