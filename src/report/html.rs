@@ -558,6 +558,44 @@ mod tests {
         String::from_utf8(bytes).expect("all of it is text")
     }
 
+    /// The contrast of two colours such as `#1b7a50`, from 1 to 21 (WCAG 2.2, "contrast ratio").
+    fn contrast(one: &str, other: &str) -> f64 {
+        let luminance = |colour: &str| {
+            let part = |at: usize| {
+                let value = u8::from_str_radix(&colour[at..at + 2], 16).expect("a colour");
+                let value = f64::from(value) / 255.0;
+                if value <= 0.04045 {
+                    value / 12.92
+                } else {
+                    ((value + 0.055) / 1.055).powf(2.4)
+                }
+            };
+            0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+        };
+        let (one, other) = (luminance(one), luminance(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn texts_can_be_read_in_light_and_dark_mode() {
+        let parts: Vec<&str> = STYLE.split(":root {").collect();
+        let [_, light, dark, _print] = parts[..] else {
+            panic!("{} parts", parts.len());
+        };
+        for mode in [light, dark] {
+            let colour = |name: &str| {
+                let (_, rest) = mode.split_once(&format!("--{name}: ")).expect("a colour");
+                &rest[..7]
+            };
+            for text in ["ink", "soft", "sent", "failed", "unknown", "sending"] {
+                for ground in ["paper", "card"] {
+                    let found = contrast(colour(text), colour(ground));
+                    assert!(found >= 4.5, "{text} on {ground}: {found:.2}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn page_has_what_became_of_sent_messages() {
         let page = written(&sample::with_receipts(), &sample::failures());
