@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::error::ImportError;
-use crate::store::{SourceDatabase, SourceError};
+use crate::store::SourceDatabase;
 
 /// The rows that a query has returned: JSON lines in a file without a name, which only this process can read.
 #[derive(Debug)]
@@ -42,8 +42,7 @@ impl QueryRows {
             progress(count);
             Ok(())
         };
-        let columns: Result<Vec<String>, SourceError> = source.read(query, limit, &mut write).await;
-        let columns = columns?;
+        let columns: Vec<String> = source.read(query, limit, &mut write).await?;
         let file = output
             .into_inner()
             .map_err(|error| failed(error.into_error()))?;

@@ -227,8 +227,9 @@ pub async fn estimate_queue(
                 suppressed += 1;
                 continue;
             }
-            let shown = check.and_then(|check| check(&message, route.as_deref()).ok().flatten());
-            let shown = shown.unwrap_or(message.content);
+            let shown = check
+                .and_then(|check| check(&message, route.as_deref()).ok().flatten())
+                .unwrap_or(message.content);
             let price = prices.of(&message.phone);
             let sample = Sample {
                 line: None,
@@ -385,9 +386,12 @@ impl EstimateRows {
         }
         let countries = stats.countries();
         if countries.len() > 1 {
-            let shown = countries.iter().take(SHOWN_COUNTRIES);
-            let shown = shown.map(|(country, count)| format!("{country}: {}", HumanCount(*count)));
-            let mut shown = shown.collect::<Vec<_>>().join(", ");
+            let mut shown = countries
+                .iter()
+                .take(SHOWN_COUNTRIES)
+                .map(|(country, count)| format!("{country}: {}", HumanCount(*count)))
+                .collect::<Vec<_>>()
+                .join(", ");
             if countries.len() > SHOWN_COUNTRIES {
                 shown.push_str(", …");
             }
@@ -431,12 +435,12 @@ fn amount(cost: EstimatedCost, currency: Option<&str>) -> Option<String> {
 
 /// How long sending takes, and until when.
 fn sending(estimate: &Estimate) -> String {
-    let window = estimate.window.as_ref().map(|window| {
-        let until = estimate.ends_at().map(|at| window.format_local(at));
-        let until = until.map(|at| format!(": until about {at}"));
+    let window = estimate.window.as_ref().map_or_else(String::new, |window| {
+        let until = estimate
+            .ends_at()
+            .map(|at| format!(": until about {}", window.format_local(at)));
         format!(", {}{}", window.describe(), until.unwrap_or_default())
     });
-    let window = window.unwrap_or_default();
     let Some(span) = estimate.duration() else {
         return format!("without a rate limit{window}");
     };
@@ -449,9 +453,10 @@ fn sending(estimate: &Estimate) -> String {
         duration(span),
         limits.join(", ") + &alone.unwrap_or_default(),
     );
-    let late = estimate.too_late().map(messages);
-    let late = late.map(|late| format!("; about {late} would expire before they are sent"));
-    let late = late.unwrap_or_default();
+    let late = estimate.too_late().map_or_else(String::new, |late| {
+        let late = messages(late);
+        format!("; about {late} would expire before they are sent")
+    });
     format!("about {span} at {limits}{window}{late}")
 }
 

@@ -5,6 +5,7 @@ mod cron;
 mod runs;
 
 use std::path::PathBuf;
+use std::str::FromStr as _;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -225,8 +226,9 @@ pub async fn schedule_named(store: &Store, name: &str) -> Result<ScheduleRow, Op
         return Ok(schedule);
     }
     let all = store.schedules().all().await?;
-    let hint = did_you_mean(name, all.iter().map(|schedule| schedule.name.as_str()));
-    let hint = hint.unwrap_or_else(|| "`smsq schedule list` shows the schedules".to_owned());
+    let names = all.iter().map(|schedule| schedule.name.as_str());
+    let hint = did_you_mean(name, names)
+        .unwrap_or_else(|| "`smsq schedule list` shows the schedules".to_owned());
     Err(Hinted::new(format!("unknown schedule `{name}`"), hint).into())
 }
 
@@ -250,8 +252,10 @@ pub async fn resume_schedule(
     actor: &Actor,
 ) -> Result<bool, OperationError> {
     let read = ReadSchedule::new(schedule)?;
-    let fire = read.time.next_after(store.now().await?);
-    let fire = fire.ok_or_else(|| never(&schedule.name))?;
+    let fire = read
+        .time
+        .next_after(store.now().await?)
+        .ok_or_else(|| never(&schedule.name))?;
     let detail = format!("resumed schedule `{}`", schedule.name);
     let entry = actor.entry(store, VERB, None, detail).await?;
     let next = read.fire_row(fire);
@@ -362,8 +366,9 @@ impl From<ScheduleRun> for RunReport {
 
 impl ScheduleReport {
     fn new(schedule: ScheduleRow, runs: Vec<ScheduleRun>) -> Self {
-        let zone: Option<Zone> = schedule.timezone.parse().ok();
-        let zone = zone.filter(|_| !schedule.is_paused);
+        let zone = Zone::from_str(&schedule.timezone)
+            .ok()
+            .filter(|_| !schedule.is_paused);
         let next_at = (!schedule.is_paused).then(|| schedule.next_at.to_string());
         Self {
             next: zone.map(|zone| zone.format_local(schedule.next_at)),

@@ -4,6 +4,7 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,13 @@ pub struct Scheduler {
     stop: watch::Sender<bool>,
 }
 
+/// An option that was stored as a text.
+fn parsed<T: FromStr<Err = String>>(text: Option<&str>) -> Result<Option<T>, Hinted> {
+    text.map(str::parse)
+        .transpose()
+        .map_err(|problem| Hinted::new(problem, "remove the schedule, and add it again"))
+}
+
 /// The options of an import of the rows of a query.
 pub(super) fn list_options(
     lists: &ListOptions,
@@ -55,17 +63,11 @@ pub(super) fn list_options(
     rows: QueryRows,
     campaign: Option<&str>,
 ) -> Result<ListOptions, Hinted> {
-    let invalid = |problem: String| Hinted::new(problem, "remove the schedule, and add it again");
-    let region = options.region.as_deref().map(str::parse).transpose();
-    let region = region.map_err(|error: String| invalid(error))?;
-    let max_rejects = options.max_rejects.as_deref();
-    let max_rejects = max_rejects
-        .map(str::parse::<RejectLimit>)
-        .transpose()
-        .map_err(invalid)?;
+    let max_rejects: Option<RejectLimit> = parsed(options.max_rejects.as_deref())?;
+    let window: Option<SendWindow> = parsed(options.window.as_deref())?;
     let of_settings = lists.list.dialling;
     let dialling = Dialling {
-        region: region.or(of_settings.region),
+        region: parsed(options.region.as_deref())?.or(of_settings.region),
         numbers: match options.numbers.as_deref() {
             Some("international") => Numbers::International,
             Some("national") => Numbers::National,
@@ -73,8 +75,6 @@ pub(super) fn list_options(
         },
         ..of_settings
     };
-    let window = options.window.as_deref().map(str::parse::<SendWindow>);
-    let window = window.transpose().map_err(invalid)?;
     let expires = options.expires_after.map(Duration::from_millis);
     Ok(ListOptions {
         list: Options {
@@ -223,8 +223,11 @@ impl Scheduler {
         }
         let done = self.import(&read, &run).await;
         let now = self.store.now().await?;
-        let next = read.time.next(fire.local).map(|next| read.fire_row(next));
-        let next = next.ok_or_else(|| super::never(&schedule.name))?;
+        let next = read
+            .time
+            .next(fire.local)
+            .map(|next| read.fire_row(next))
+            .ok_or_else(|| super::never(&schedule.name))?;
         match done {
             Ok(counts) => {
                 let is_first = schedules

@@ -98,16 +98,25 @@ impl DraftCheck {
     }
 
     fn add(&mut self, estimate: &ListEstimate) {
-        let (list, rows) = (&estimate.list, estimate.rows());
+        let list = &estimate.list;
         self.campaign.clone_from(&list.campaign);
         self.messages = list.summary.accepted;
         self.rejected = list.summary.rejected;
-        let rows = rows.0.into_iter();
-        self.rows = rows.map(|(name, value)| (name.to_owned(), value)).collect();
-        let samples = estimate.estimate.labelled_samples().into_iter();
-        self.samples = samples.map(ShownMessage::of).collect();
-        let rejects = estimate.rejects.iter();
-        self.rejects = rejects
+        self.rows = estimate
+            .rows()
+            .0
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        self.samples = estimate
+            .estimate
+            .labelled_samples()
+            .into_iter()
+            .map(ShownMessage::of)
+            .collect();
+        self.rejects = estimate
+            .rejects
+            .iter()
             .map(|(line, rejection)| (*line, rejection.reason.clone()))
             .collect();
     }

@@ -380,8 +380,10 @@ impl Drafts {
         // Other fields that are wrong are shown where they are entered.
         let options = draft.text_options(&self.lists);
         let options = Draft::for_sample(options.map_err(|error| error.message)?);
-        let plans = options.prepare(&[draft.folder.join(SAMPLE)], None).await;
-        let plans = plans.map_err(|error| described(&error))?;
+        let plans = options
+            .prepare(&[draft.folder.join(SAMPLE)], None)
+            .await
+            .map_err(|error| described(&error))?;
         let [plan] = plans.as_slice() else {
             return Err("the list has no rows".to_owned());
         };

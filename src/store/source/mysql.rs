@@ -50,8 +50,9 @@ pub(super) async fn read(
     check_names(&names)?;
     if let Some(column) = columns.iter().find(|column| !is_known(column)) {
         let name = column.name_str();
-        let type_name = format!("{:?}", column.column_type());
-        let type_name = type_name.trim_start_matches("MYSQL_TYPE_").to_lowercase();
+        let type_name = format!("{:?}", column.column_type())
+            .trim_start_matches("MYSQL_TYPE_")
+            .to_lowercase();
         let cast = format!("CAST({name} AS CHAR)");
         return Err(QueryError::of_type(&name, &type_name, &cast));
     }

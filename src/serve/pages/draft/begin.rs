@@ -112,8 +112,10 @@ async fn take(
         }
     });
     let (fields, file) = form.await?;
-    let mut pasted = fields.iter().map(|field| field.value.trim());
-    let pasted = pasted.rfind(|text| !text.is_empty());
+    let pasted = fields
+        .iter()
+        .map(|field| field.value.trim())
+        .rfind(|text| !text.is_empty());
     let upload = match (file, pasted) {
         (Some(_), Some(_)) => {
             return Err(Problem::invalid(
@@ -153,8 +155,11 @@ fn lines(text: &str) -> String {
     if text.contains('\n') {
         return format!("{text}\n");
     }
-    let numbers = text.split([',', ';', '\t']).map(str::trim);
-    let numbers: Vec<&str> = numbers.filter(|number| !number.is_empty()).collect();
+    let numbers: Vec<&str> = text
+        .split([',', ';', '\t'])
+        .map(str::trim)
+        .filter(|number| !number.is_empty())
+        .collect();
     numbers.join("\n") + "\n"
 }
 

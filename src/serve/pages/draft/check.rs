@@ -88,12 +88,13 @@ pub(super) async fn show(
             (totals.failed, "failed"),
             (totals.unknown, "unknown"),
         ];
-        let states = states.iter().filter(|(count, _)| *count > 0);
-        let states: Vec<String> = states
+        let shown: Vec<String> = states
+            .iter()
+            .filter(|(count, _)| *count > 0)
             .map(|(count, state)| format!("{count} {state}"))
             .collect();
         page.test.path = Some(path_of(&name));
-        page.test.states = states.join(", ");
+        page.test.states = shown.join(", ");
     }
     let status = match wrong {
         Some(_) => StatusCode::BAD_REQUEST,
