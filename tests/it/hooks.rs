@@ -192,6 +192,7 @@ fn killed_senders_lose_no_event() {
 fn two_processes_deliver_each_event_once() {
     with_every_database(|db| {
         let receiver = Receiver::with(|_| {
+            // A receiver that takes a while: both processes have requests in flight.
             std::thread::sleep(Duration::from_millis(5));
             Reaction::Answer(200, "")
         });

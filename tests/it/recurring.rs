@@ -344,6 +344,7 @@ fn killed_runs_are_repeated_without_a_second_message() {
                 "UPDATE schedule SET next_at = 1000, leased_until = 0, fire = '2026-01-01T09:00', period = '2026-01-01'",
             );
             for _ in 0..4 {
+                // The kill meets another step of a run each time, or none.
                 std::thread::sleep(Duration::from_millis(random.random_range(0..1_500)));
                 let victim = random.random_range(0..2);
                 std::mem::replace(&mut running[victim], start()).kill();

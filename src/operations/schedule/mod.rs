@@ -166,10 +166,12 @@ pub async fn add_schedule(
         return Err(exists(name));
     }
     let limit = lists.settings.query_timeout;
-    let now = store.now().await?;
-    let fire = time.next_after(now).ok_or_else(|| never(name))?;
     let rows = QueryRows::read(&database, &request.query, limit, progress).await?;
     let count = rows.count();
+    // Not before, because the query may take minutes.
+    let fire = time
+        .next_after(store.now().await?)
+        .ok_or_else(|| never(name))?;
     let options = ListOptions {
         at: Some(When::At(fire.at)),
         ..runs::list_options(lists, &request.options, &request.key, rows, None)?
