@@ -13,6 +13,10 @@ pub(crate) enum Reply {
     Json(String),
     /// This status, such as `503 Service Unavailable`, perhaps with headers after it, and an empty body.
     Status(&'static str),
+    /// This status and this body.
+    Full(&'static str, String),
+    /// These bytes, whatever they are; then the connection is closed.
+    Raw(Vec<u8>),
     /// The connection is closed without a response.
     Lost,
     /// No response comes while the test runs.
@@ -21,10 +25,12 @@ pub(crate) enum Reply {
     AfterLookups(usize, String),
 }
 
-/// The first line of a request, and when it was read.
+/// A request, and when it was read.
 #[derive(Clone)]
 pub(crate) struct Received {
+    /// Its first line.
     pub(crate) line: String,
+    pub(crate) body: String,
     pub(crate) at: Instant,
 }
 
@@ -69,6 +75,9 @@ impl TimedProvider {
                     match reply {
                         Reply::Json(body) => answer(stream, "200 OK", ahead, &body),
                         Reply::Status(status) => answer(stream, status, ahead, ""),
+                        Reply::Full(status, body) => answer(stream, status, ahead, &body),
+                        // The client may have disconnected.
+                        Reply::Raw(bytes) => drop((&stream).write_all(&bytes)),
                         Reply::Lost => drop(stream),
                         Reply::Never => std::thread::park(),
                         Reply::AfterLookups(count, body) => {
@@ -88,6 +97,13 @@ impl TimedProvider {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The bodies of the requests that sent messages.
+    pub(crate) fn bodies(&self) -> Vec<String> {
+        let all = self.received().into_iter();
+        let sends = all.filter(|request| !request.is_lookup());
+        sends.map(|request| request.body).collect()
     }
 
     /// How many requests sent a message.
@@ -141,9 +157,11 @@ fn read(stream: &TcpStream) -> Option<Received> {
             length = value.trim().parse().ok()?;
         }
     }
-    reader.read_exact(&mut vec![0; length]).ok()?;
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
     Some(Received {
         line: line.trim().to_owned(),
+        body: String::from_utf8_lossy(&body).into_owned(),
         at: Instant::now(),
     })
 }
