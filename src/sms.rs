@@ -102,6 +102,8 @@ pub struct Sms {
     pub doubt_since: Option<Timestamp>,
     /// One of these attempts was made through another provider than the one it is claimed for.
     pub tried_elsewhere: bool,
+    /// An attempt with the same reference was certainly not accepted, and it cannot be told which one the provider means.
+    pub is_reference_reused: bool,
     /// An operator sends it again, whatever the doubt.
     pub resend_approved: bool,
     /// It was not to be sent before this.
@@ -309,8 +311,10 @@ pub struct Acceptance {
 /// What the result of one attempt means for its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The provider accepted it, or already has this reference.
+    /// The provider accepted it.
     Accepted(Acceptance),
+    /// The provider says that it accepted this reference before: proof only for a message in doubt.
+    Duplicate(Acceptance),
     /// This message can never be sent.
     Rejected(Failure),
     /// Too fast; certainly not accepted.
@@ -339,6 +343,23 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What the provider accepted, now or before.
+    pub const fn acceptance(&self) -> Option<&Acceptance> {
+        match self {
+            Self::Accepted(acceptance) | Self::Duplicate(acceptance) => Some(acceptance),
+            _ => None,
+        }
+    }
+
+    /// The same, if it is an acceptance, of a reference that was accepted before.
+    #[must_use]
+    pub fn into_duplicate(self) -> Self {
+        match self {
+            Self::Accepted(acceptance) => Self::Duplicate(acceptance),
+            other => other,
+        }
+    }
+
     /// The outcome of each of `count` messages whose request had this outcome. A rejection of several
     /// may concern only one of them.
     #[must_use]
@@ -361,7 +382,7 @@ impl Outcome {
     /// Why the message was not accepted; `None` where it was.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Accepted(_) => None,
+            Self::Accepted(_) | Self::Duplicate(_) => None,
             Self::Rejected(failure)
             | Self::BatchRejected(failure)
             | Self::Unknown(failure)

@@ -20,9 +20,11 @@ Examples:
   smsq retry --class unavailable                 only those that failed while the provider was down
   smsq retry --class expired --expires +2h       with a new expiry time
   smsq retry --unknown --phone +8613812345678    it certainly did not arrive: send it again
+  smsq retry --unknown --any-provider            its provider stays away: another one may send it
 
-A failed message gets a new reference. An unknown one keeps its reference: a provider that honours \
-references does not send it twice, any other may. Cancelled messages need `--class cancelled`. \
+A failed message gets a new reference. An unknown one keeps its reference and its provider: one that \
+honours references does not send it twice, any other may. With `--any-provider` a second provider, \
+which does not know the reference, may send it, too. Cancelled messages need `--class cancelled`. \
 Nothing returns to a cancelled campaign before `smsq resume`.";
 
 /// Put failed messages (or, with --unknown, the unknown ones) back into the queue
@@ -35,6 +37,9 @@ pub struct Args {
     /// The unknown messages instead of the failed ones; they may arrive twice
     #[arg(long, conflicts_with = "class")]
     unknown: bool,
+    /// Let any provider of the campaign send them, not only the one that may have accepted them
+    #[arg(long, requires = "unknown")]
+    any_provider: bool,
     /// Only failures of this class
     #[arg(long, value_name = "CLASS", value_parser = classes())]
     class: Option<Class>,
@@ -69,6 +74,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         code: args.code.clone(),
         phone: context.phone_flag(args.phone.as_deref())?,
         expires_at,
+        by_any_provider: args.any_provider,
     };
     let (actor, campaign) = (user_of("retry"), campaign.as_ref());
     let (retried, kind) = if args.unknown {

@@ -337,7 +337,7 @@ impl ProviderMetrics {
     pub fn record_outcomes(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             let index = match outcome {
-                Outcome::Accepted(_) => 0,
+                Outcome::Accepted(_) | Outcome::Duplicate(_) => 0,
                 Outcome::Rejected(_) => 1,
                 Outcome::Throttled { .. } => 2,
                 Outcome::Deferred { .. } => 3,

@@ -116,6 +116,8 @@ pub struct LookupResponses<'a> {
     pub others: &'a BTreeSet<String>,
     /// The texts of other messages to this phone that are being sent or have an unknown outcome.
     pub unsettled: &'a [String],
+    /// The references of attempts of this message that the provider answered as not accepted.
+    pub refused: &'a [String],
 }
 
 /// What a status lookup says about its message.
@@ -123,6 +125,11 @@ pub struct LookupResponses<'a> {
 pub enum LookupResult {
     /// The message was accepted.
     Found(Acceptance),
+    /// An attempt with this reference was accepted, although the vendor had answered that it was not.
+    FoundRefused {
+        reference: String,
+        acceptance: Acceptance,
+    },
     /// The vendor has the message and did not accept it, with this outcome.
     NotAccepted(Outcome),
     /// The vendor certainly never had the message.
@@ -131,6 +138,40 @@ pub enum LookupResult {
     TooSoon(Duration),
     /// The answer proves nothing: ask again later, or leave the message to the operator.
     Unclear(Failure),
+}
+
+impl LookupResult {
+    /// What it says if its entry has the reference of an attempt that was answered as not accepted: that it was not
+    /// accepted says nothing about later attempts.
+    pub(super) fn of_refused(self, reference: &str) -> Option<Self> {
+        let reference = reference.to_owned();
+        match self {
+            Self::Found(acceptance) => Some(Self::FoundRefused {
+                reference,
+                acceptance,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The result that counts of what all matching entries say. One that was accepted wins, whatever the others are; one that
+/// was not accepted is proof only if it is alone, and nothing else `may_match`.
+pub(super) fn strongest(results: Vec<LookupResult>, may_match: bool) -> Option<LookupResult> {
+    let rank = |result: &LookupResult| match result {
+        LookupResult::Found(_) => 3,
+        LookupResult::FoundRefused { .. } => 2,
+        LookupResult::NotAccepted(_) => 1,
+        LookupResult::Absent | LookupResult::TooSoon(_) | LookupResult::Unclear(_) => 0,
+    };
+    let is_alone = results.len() == 1 && !may_match;
+    let strongest = results.into_iter().rev().max_by_key(rank)?;
+    if matches!(strongest, LookupResult::NotAccepted(_)) && !is_alone {
+        return Some(unclear(
+            "the provider lists an attempt as not accepted, and something else that may be this message",
+        ));
+    }
+    Some(strongest)
 }
 
 /// An entry of an attempt is at most this much older, because of the vendor's clock, …
@@ -202,6 +243,11 @@ impl<'a> LookupTarget<'a> {
         texts.any(|text| !by_text || *text == self.message.content)
     }
 
+    /// The references of attempts of the message that were answered as not accepted.
+    pub(super) fn refused(&self) -> &'a [String] {
+        self.answers.refused
+    }
+
     /// Whether the vendor gave this id to another message.
     pub(super) fn belongs_to_other(&self, id: Option<&str>) -> bool {
         id.is_some_and(|id| self.answers.others.contains(id))
@@ -220,6 +266,7 @@ impl Lookup {
     ) -> LookupResult {
         let asked_at = answers.asked_at;
         let mut dates = Vec::new();
+        // An entry on two pages is one.
         let mut results: Vec<LookupResult> = Vec::new();
         for response in answers.responses {
             let response = ResponseView::new(response, redactor, asked_at);
@@ -229,15 +276,8 @@ impl Lookup {
                 results.push(result);
             }
         }
-        let is_proof = |result: &&LookupResult| !matches!(result, LookupResult::Unclear(_));
-        let proofs: Vec<&LookupResult> = results.iter().filter(is_proof).collect();
-        match proofs.as_slice() {
-            [] => {}
-            [proof] => return (*proof).clone(),
-            _ => return unclear("several messages of the provider match"),
-        }
-        match results.pop() {
-            Some(unclear) => unclear,
+        match strongest(results, false) {
+            Some(result) => result,
             None => self.absence(&dates, attempt, asked_at),
         }
     }

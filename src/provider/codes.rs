@@ -13,10 +13,12 @@ use super::status::outcome_of;
 use super::units;
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
-/// The classes of codes, except for `accepted`; the last four are never a provider's.
+/// The classes of codes of failures; the last four are never a provider's.
 const CLASSES: &[Class] = Class::ALL.split_at(8).0;
 
+/// The classes of codes of success.
 const ACCEPTED: &str = "accepted";
+const DUPLICATE: &str = "duplicate";
 
 /// What one code means.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -24,6 +26,8 @@ const ACCEPTED: &str = "accepted";
 pub(super) struct Meaning {
     /// `None`: a code of success.
     pub(super) class: Option<Class>,
+    /// A code of success which says that the vendor accepted the reference before.
+    is_duplicate: bool,
     /// Replaces the vendor's explanation.
     reason: Option<String>,
     /// What the operator can do about it.
@@ -55,7 +59,7 @@ pub(super) struct Codes(BTreeMap<String, Meaning>);
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CodeRow {
     pub code: String,
-    /// A class, or `accepted`.
+    /// A class, `accepted` or `duplicate`.
     pub class: &'static str,
     pub reason: Option<String>,
     pub advice: Option<String>,
@@ -82,9 +86,9 @@ impl TryFrom<CodeSettings> for Meaning {
     fn try_from(settings: CodeSettings) -> Result<Self, String> {
         let word = settings.class.as_str();
         let class = CLASSES.iter().find(|class| class.as_str() == word);
-        if class.is_none() && word != ACCEPTED {
+        if class.is_none() && ![ACCEPTED, DUPLICATE].contains(&word) {
             let words = CLASSES.iter().map(|class| class.as_str());
-            let known: Vec<&str> = words.chain([ACCEPTED]).collect();
+            let known: Vec<&str> = words.chain([ACCEPTED, DUPLICATE]).collect();
             let problem = units::unknown(format!("unknown class `{word}`"), word, &known);
             return Err(problem.joined());
         }
@@ -98,6 +102,7 @@ impl TryFrom<CodeSettings> for Meaning {
             is_of_sender: settings.sender,
             is_dead_number: settings.dead,
             class: class.copied(),
+            is_duplicate: word == DUPLICATE,
             wait: Wait::read(&settings)?,
             reason: settings.reason,
             advice: settings.advice,
@@ -130,6 +135,7 @@ impl Codes {
     pub(super) fn add_certain_status(&mut self, status: u16) {
         let meaning = Meaning {
             class: Some(Class::Unavailable),
+            is_duplicate: false,
             reason: None,
             advice: None,
             wait: None,
@@ -150,7 +156,7 @@ impl Codes {
     pub(super) fn listed(&self) -> Vec<CodeRow> {
         let row = |(code, meaning): (&String, &Meaning)| CodeRow {
             code: code.clone(),
-            class: meaning.class.map_or(ACCEPTED, Class::as_str),
+            class: meaning.word(),
             reason: meaning.reason.clone(),
             advice: meaning.advice.clone(),
         };
@@ -165,7 +171,7 @@ impl Codes {
     /// Whether success has a code. Then an answer without a known code is not a success.
     pub(super) fn list_success(&self) -> bool {
         let mut codes = self.0.iter();
-        codes.any(|(code, meaning)| meaning.class.is_none() && !code.starts_with("http "))
+        codes.any(|(code, meaning)| meaning.word() == ACCEPTED && !code.starts_with("http "))
     }
 }
 
@@ -185,6 +191,16 @@ pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
 }
 
 impl Meaning {
+    /// A class, `accepted` or `duplicate`.
+    fn word(&self) -> &'static str {
+        let success = if self.is_duplicate {
+            DUPLICATE
+        } else {
+            ACCEPTED
+        };
+        self.class.map_or(success, Class::as_str)
+    }
+
     /// The outcome of a message with this code. `words` returns the vendor's explanation, and `retry_after`
     /// is from the response.
     pub(super) fn outcome(
@@ -194,7 +210,12 @@ impl Meaning {
         now: Timestamp,
     ) -> Outcome {
         let Some(class) = self.class else {
-            return Outcome::Accepted(Acceptance::default());
+            let acceptance = Acceptance::default();
+            return if self.is_duplicate {
+                Outcome::Duplicate(acceptance)
+            } else {
+                Outcome::Accepted(acceptance)
+            };
         };
         let mut reason = self.reason.clone().unwrap_or_else(words);
         if let Some(advice) = &self.advice {
@@ -268,10 +289,10 @@ mod tests {
     #[test]
     fn every_class_of_codes_is_read() {
         let classes = CLASSES.iter().map(|class| class.as_str());
-        for word in classes.chain([ACCEPTED]) {
+        for word in classes.chain([ACCEPTED, DUPLICATE]) {
             let codes = read(&format!("codes = {{ 7 = {{ class = '{word}' }} }}")).expect(word);
             let meaning = codes.meaning("7").expect("listed");
-            assert_eq!(meaning.class.map_or(ACCEPTED, Class::as_str), word);
+            assert_eq!(meaning.word(), word);
             assert_eq!(codes.list_success(), word == ACCEPTED);
         }
     }

@@ -350,7 +350,7 @@ impl Provider {
         let mut outcomes = self.adapter.parse(messages, &view);
         for outcome in &mut outcomes {
             response::remove_secrets(outcome, &self.config().secrets.forms);
-            if let Outcome::Accepted(acceptance) = outcome {
+            if let Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance) = outcome {
                 acceptance.awaits_receipt = self.awaits_receipts();
             }
         }
@@ -407,7 +407,9 @@ impl Provider {
             LookupResult::NotAccepted(outcome) => {
                 response::remove_secrets(outcome, &self.config().secrets.forms);
             }
-            LookupResult::Found(acceptance) => acceptance.awaits_receipt = self.awaits_receipts(),
+            LookupResult::Found(acceptance) | LookupResult::FoundRefused { acceptance, .. } => {
+                acceptance.awaits_receipt = self.awaits_receipts();
+            }
             _ => {}
         }
         result

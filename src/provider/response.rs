@@ -238,7 +238,7 @@ pub(super) fn remove_secrets(outcome: &mut Outcome, secrets: &SecretForms) {
     };
     if let Some(failure) = failure_mut(outcome) {
         remove(&mut failure.code);
-    } else if let Outcome::Accepted(acceptance) = outcome {
+    } else if let Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance) = outcome {
         remove(&mut acceptance.message_id);
         remove(&mut acceptance.price);
     }
@@ -246,7 +246,7 @@ pub(super) fn remove_secrets(outcome: &mut Outcome, secrets: &SecretForms) {
 
 fn failure_mut(outcome: &mut Outcome) -> Option<&mut Failure> {
     match outcome {
-        Outcome::Accepted(_) => None,
+        Outcome::Accepted(_) | Outcome::Duplicate(_) => None,
         Outcome::Rejected(failure)
         | Outcome::BatchRejected(failure)
         | Outcome::Unknown(failure)

@@ -84,6 +84,7 @@ mod tests {
     fn word(outcome: &Outcome) -> &'static str {
         match outcome {
             Outcome::Accepted(_) => "accepted",
+            Outcome::Duplicate(_) => "duplicate",
             Outcome::Rejected(failure) => failure.class.as_str(),
             Outcome::BatchRejected(_) => "batch_rejected",
             Outcome::Throttled { .. } => "throttled",

@@ -51,7 +51,8 @@ pub(super) fn check(provider: &Provider, cases: Vec<Case>) {
             check_request(name, &request, &expected);
         }
         let mut outcomes = provider.parse(&messages, &case.response, &case.context);
-        if let [Outcome::Accepted(acceptance)] = &mut outcomes[..] {
+        if let [Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance)] = &mut outcomes[..]
+        {
             let awaits = provider.awaits_receipts();
             assert_eq!(acceptance.awaits_receipt, awaits, "{name}");
             acceptance.awaits_receipt = false;
@@ -238,6 +239,10 @@ fn word(outcome: &Outcome) -> String {
             Some(id) => format!("accepted {id}"),
             None => "accepted".to_owned(),
         },
+        Outcome::Duplicate(acceptance) => match &acceptance.message_id {
+            Some(id) => format!("duplicate {id}"),
+            None => "duplicate".to_owned(),
+        },
         Outcome::AccountError { listed: false, .. } => "unlisted_account".to_owned(),
         Outcome::BatchRejected(_) => BATCH_REJECTED.to_owned(),
         Outcome::Rejected(failure)
@@ -270,6 +275,8 @@ pub(super) struct LookupCase<'a> {
     pub(super) others: &'a [&'a str],
     /// The texts of other messages to the phone that are not settled.
     pub(super) unsettled: &'a [&'a str],
+    /// The references of attempts that were answered as not accepted.
+    pub(super) refused: &'a [&'a str],
 }
 
 /// With equal clocks.
@@ -280,6 +287,7 @@ pub(super) fn lookup_case(minutes: u64) -> LookupCase<'static> {
         alone: true,
         others: &[],
         unsettled: &[],
+        refused: &[],
     }
 }
 
@@ -325,6 +333,11 @@ pub(super) fn lookup_results(
         asked_at,
         others: &others,
         unsettled: &unsettled,
+        refused: &case
+            .refused
+            .iter()
+            .map(|reference| (*reference).to_owned())
+            .collect::<Vec<_>>(),
     };
     let mut attempt = attempt();
     attempt.started_before = attempt.started_before.filter(|_| case.alone);
@@ -332,6 +345,7 @@ pub(super) fn lookup_results(
         LookupResult::Found(acceptance) => {
             format!("found {}", acceptance.message_id.unwrap_or_default())
         }
+        LookupResult::FoundRefused { reference, .. } => format!("found refused {reference}"),
         LookupResult::NotAccepted(outcome) => word(&outcome),
         LookupResult::Absent => "absent".to_owned(),
         LookupResult::TooSoon(left) => format!("too soon by {} s", left.as_secs()),

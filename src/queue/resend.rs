@@ -33,8 +33,8 @@ impl ResendRule {
     /// Whether the message may be sent now, as far as an earlier attempt matters.
     pub fn allows(self, sms: &Sms, now: Timestamp) -> bool {
         let knows_reference = !sms.tried_elsewhere || self == Self::Always;
-        let may_repeat = knows_reference && now < self.end(sms.doubt_since);
-        !sms.in_doubt || sms.resend_approved || may_repeat
+        let may_repeat = sms.resend_approved || now < self.end(sms.doubt_since);
+        !sms.in_doubt || (knows_reference && may_repeat)
     }
 
     /// Why a message must not be sent again.
@@ -100,6 +100,11 @@ mod tests {
             resend_approved: true,
             ..sms(Some(0))
         };
+        let elsewhere = Sms {
+            tried_elsewhere: true,
+            ..approved.clone()
+        };
+        assert!(!ResendRule::Within(SPAN).allows(&elsewhere, Timestamp::default()));
         for sms in [certain, approved] {
             for rule in [ResendRule::Never, ResendRule::Within(SPAN)] {
                 assert!(rule.allows(&sms, Timestamp::from_millis(1_000_000)));

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Transition;
-use crate::sms::{Failure, Outcome, Sms, Timestamp};
+use super::transition::DUPLICATE;
+use crate::sms::{Class, Failure, Outcome, Sms, Timestamp};
 
 /// Section `[retry]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,6 +70,11 @@ pub fn decide(
     };
     match outcome {
         Outcome::Accepted(acceptance) => Transition::Sent(acceptance),
+        Outcome::Duplicate(acceptance) if sms.in_doubt && !sms.is_reference_reused => {
+            Transition::Sent(acceptance)
+        }
+        // It may be the reference of an attempt that was refused, or of none of ours.
+        Outcome::Duplicate(_) => Transition::Unknown(unexplained_duplicate()),
         // The provider is paused for the time that it asked for. The message is due at once, because the pause may end
         // early.
         Outcome::Throttled { failure, .. } => again(Duration::ZERO, failure, false),
@@ -122,6 +128,14 @@ pub fn decide(
             }
         }
     }
+}
+
+/// The provider says that it accepted a reference before, although no attempt with it was in doubt, or one was refused
+/// since. It may be that a proxy has sent the request twice, or that the provider also remembers references of what it
+/// refused.
+fn unexplained_duplicate() -> Failure {
+    let why = "the provider says that it accepted this reference before, which no earlier attempt explains";
+    Failure::new(Class::Unknown, why).with_code(DUPLICATE)
 }
 
 /// Exponential backoff with full jitter: up to `first_wait` after the first attempt, doubled after each further one, at

@@ -15,6 +15,7 @@ pub(super) fn sms() -> Sms {
         in_doubt: false,
         doubt_since: None,
         tried_elsewhere: false,
+        is_reference_reused: false,
         resend_approved: false,
         due_at: Timestamp::default(),
         expires_at: None,

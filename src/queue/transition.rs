@@ -12,10 +12,9 @@ pub struct RowState {
     pub claim: i64,
     pub state: i32,
     pub in_doubt: bool,
-    /// The claim of the only attempt that may have been accepted, if no attempt was made after it.
+    /// The claim of the only attempt that may have been accepted, if it is the only one with its reference;
+    /// [`REUSED_REFERENCE`] if one of the others was certainly not accepted.
     pub doubt_claim: Option<i64>,
-    /// How many attempts were made with its reference, apart from those that the provider answered without a decision.
-    pub attempts: i32,
     /// It is known when the last attempt was made that may have been accepted.
     pub has_doubt_end: bool,
     /// The number of older claims that were accepted while this one was sending.
@@ -132,6 +131,14 @@ pub struct Requeue {
     pub doubt: Option<Doubt>,
 }
 
+impl Requeue {
+    /// Whether the next claim gets a new reference: the provider has answered an attempt with this one as not accepted,
+    /// and may list it, report it or remember it. What it says of a reference is then about one attempt.
+    pub const fn burns_reference(&self) -> bool {
+        self.doubt.is_none() && self.failure.is_some()
+    }
+}
+
 /// Which attempts of a message may have been accepted. The row keeps when the first of them was claimed and when the
 /// last one was over, for lookups, and which claim it was if there is only one, for an answer that speaks of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,10 +151,15 @@ pub enum Doubt {
     New,
 }
 
-/// Whether a provider that reports a reference as not accepted can only speak of the attempt that may have been accepted.
-/// It may report an earlier attempt late, also one that was certainly not accepted.
-pub const fn is_only_attempt(doubt_claim: Option<i64>, attempts: i32) -> bool {
-    doubt_claim.is_some() && attempts <= 1
+/// Column `doubt_claim` of a message whose reference was also used by an attempt that was certainly not accepted: by one
+/// while another was in doubt, or by one that the provider did not list. What the provider says of the reference may be
+/// about that attempt.
+pub const REUSED_REFERENCE: i64 = -1;
+
+/// The claim of the only attempt with its reference that the provider may have accepted or refused, from column
+/// `doubt_claim`: what the provider says of the reference is about this attempt. `None` if there are several.
+pub fn only_doubt(doubt_claim: Option<i64>) -> Option<i64> {
+    doubt_claim.filter(|claim| *claim != REUSED_REFERENCE)
 }
 
 /// The code of messages whose result the database rejects: they stay unknown until an operator settles them.
@@ -156,6 +168,10 @@ pub const NOT_STORED: &str = "not_stored";
 /// The code of messages in doubt that cannot be sent, such as those to a suppressed phone: they stay unknown until a
 /// lookup, a receipt or an operator settles them, or an operator sends them again.
 pub const NOT_ADMITTED: &str = "not_sent_again";
+
+/// The code of messages of which the provider says that it accepted them before, although no attempt with their reference
+/// was in doubt: they stay unknown until a lookup, a receipt or an operator settles them.
+pub const DUPLICATE: &str = "duplicate_reference";
 
 /// The failure of a message whose id a failed message has already.
 pub fn number_taken() -> Failure {
@@ -271,7 +287,8 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
     }
     let proved = match &settlement.transition {
         Transition::FoundRejected(failure) => {
-            Some((failure, is_only_attempt(row.doubt_claim, row.attempts)))
+            // No other attempt had its reference.
+            Some((failure, only_doubt(row.doubt_claim).is_some()))
         }
         Transition::FoundAbsent(failure) => Some((failure, row.has_doubt_end)),
         _ => None,
@@ -393,7 +410,6 @@ mod tests {
             state: State::Sending.code(),
             in_doubt: false,
             doubt_claim: None,
-            attempts: 0,
             has_doubt_end: false,
             late_accepted: 0,
             late_acceptance: Acceptance::default(),
@@ -408,7 +424,6 @@ mod tests {
             state: State::Unknown.code(),
             in_doubt: true,
             doubt_claim: Some(2),
-            attempts: 1,
             has_doubt_end: true,
             ..sending()
         }
@@ -624,12 +639,6 @@ mod tests {
         };
         assert_eq!(found(Transition::FoundRejected, &several), None);
         assert_eq!(found(Transition::FoundAbsent, &several), end());
-        let second = RowState {
-            attempts: 2,
-            ..unknown()
-        };
-        assert_eq!(found(Transition::FoundRejected, &second), None);
-        assert_eq!(found(Transition::FoundAbsent, &second), end());
         let endless = RowState {
             has_doubt_end: false,
             ..unknown()
@@ -814,13 +823,12 @@ mod tests {
         let states = [State::Ready, State::Sending, State::Unknown].map(State::code);
         let state = prop::sample::select(states.to_vec());
         let doubt_claim = prop::option::of(1_i64..4);
-        (state, 1_i64..4, doubt_claim, 0..3, any::<bool>(), 0..2).prop_map(
-            |(state, claim, doubt_claim, attempts, has_doubt_end, late_accepted)| RowState {
+        (state, 1_i64..4, doubt_claim, any::<bool>(), 0..2).prop_map(
+            |(state, claim, doubt_claim, has_doubt_end, late_accepted)| RowState {
                 claim,
                 state,
                 in_doubt: doubt_claim.is_some() || has_doubt_end,
                 doubt_claim,
-                attempts,
                 has_doubt_end,
                 late_accepted,
                 late_acceptance: Acceptance::default(),
@@ -842,7 +850,7 @@ mod tests {
             let resolved = resolve(&settlement, &row, is_cancelled);
             let is_proof = match &settlement.transition {
                 Transition::FoundAbsent(_) => row.has_doubt_end,
-                Transition::FoundRejected(_) => row.doubt_claim.is_some() && row.attempts < 2,
+                Transition::FoundRejected(_) => row.doubt_claim.is_some(),
                 _ => row.doubt_claim == Some(claim),
             };
             let ends_doubt = row.state == State::Unknown.code() && row.claim == claim && is_proof;

@@ -76,6 +76,7 @@ fn start(faults: Faults) -> (Sandbox, Client) {
 fn word(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Accepted(acceptance) => format!("accepted {}", acceptance.segments.unwrap_or(0)),
+        Outcome::Duplicate(_) => "duplicate".to_owned(),
         Outcome::Rejected(failure) => failure.class.to_string(),
         Outcome::Throttled { retry_after, .. } => format!("throttled {retry_after:?}"),
         Outcome::Deferred { .. } => "deferred".to_owned(),

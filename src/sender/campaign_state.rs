@@ -470,7 +470,7 @@ impl CampaignState {
         let mut had_unknown = false;
         for outcome in outcomes {
             match outcome {
-                Outcome::Accepted(_) => {
+                Outcome::Accepted(_) | Outcome::Duplicate(_) => {
                     self.is_proven = true;
                     self.auto_pause.accepted();
                 }

@@ -1,7 +1,7 @@
 //! Status lookups: asks a provider what became of unknown messages, one after the other, and settles
 //! them by its answers.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::campaign_state::CampaignState;
 use super::context::WorkerContext;
 use super::provider_state::ProviderState;
 use super::request::Transport;
@@ -21,8 +20,10 @@ use crate::provider::{
     AttemptSpan, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
 };
 use crate::queue::{Settlement, Transition};
-use crate::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
-use crate::store::{Due, ResendReason, StoreError, Unknown};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Sms, Timestamp};
+use crate::store::{
+    CampaignStatus, Due, FailedAttempt, QueuedCampaign, ResendReason, StoreError, Unknown,
+};
 
 /// A series of lookups takes about this long, and has at most this many.
 const SERIES: Duration = Duration::from_secs(5);
@@ -118,9 +119,44 @@ pub(super) enum LookupEvent {
     Over(usize, Instant),
 }
 
+/// An active campaign with unknown messages, whoever sends it now.
+#[derive(Clone)]
+struct LookupCampaign {
+    id: i64,
+    /// The sender of messages that no lane has.
+    sender: Option<String>,
+    /// Those of its lanes.
+    senders: BTreeMap<i32, String>,
+}
+
+impl LookupCampaign {
+    /// `None` where nothing of the campaign may be sent or looked up.
+    fn of(queued: &QueuedCampaign) -> Option<Self> {
+        let campaign = &queued.campaign;
+        let is_wanted = queued.has_unknown && campaign.state == CampaignStatus::Active;
+        is_wanted.then(|| Self {
+            id: campaign.id,
+            sender: campaign.sender.clone(),
+            senders: queued
+                .lanes
+                .iter()
+                .map(|lane| (lane.number, lane.sender.clone()))
+                .collect(),
+        })
+    }
+
+    /// The sender of a message from this lane; `None`: its provider's own.
+    fn sender_of(&self, lane: i32) -> Option<String> {
+        let of_lane = self.senders.get(&lane).filter(|name| !name.is_empty());
+        of_lane.or(self.sender.as_ref()).cloned()
+    }
+}
+
 /// All status lookups of a worker.
 pub(super) struct StatusLookups {
     context: Arc<WorkerContext>,
+    /// Of the last reading of the database.
+    campaigns: Vec<LookupCampaign>,
     own: Arc<Mutex<OwnUnknown>>,
     /// Providers with a series.
     busy: Vec<usize>,
@@ -141,6 +177,7 @@ impl StatusLookups {
         let (sender, events) = mpsc::unbounded_channel();
         Self {
             context,
+            campaigns: Vec::new(),
             own: Arc::new(Mutex::new(OwnUnknown::new(REMEMBERED))),
             busy: Vec::new(),
             ended_at: Instant::now(),
@@ -150,6 +187,11 @@ impl StatusLookups {
             waits_since: None,
             awaited: None,
         }
+    }
+
+    /// Takes over which campaigns have unknown messages.
+    pub(super) fn take_campaigns(&mut self, queued: &[QueuedCampaign]) {
+        self.campaigns = queued.iter().filter_map(LookupCampaign::of).collect();
     }
 
     pub(super) async fn next_event(&mut self) -> Option<LookupEvent> {
@@ -186,8 +228,6 @@ impl StatusLookups {
             if is_busy || self.context.is_stopping() {
                 continue;
             }
-            let active = state.campaigns().iter().filter(|state| state.is_active());
-            let lanes = active.flat_map(CampaignState::lanes);
             let series = Series {
                 context: Arc::clone(&self.context),
                 own: Arc::clone(&self.own),
@@ -195,7 +235,7 @@ impl StatusLookups {
                 index,
                 provider: Arc::clone(state.provider()),
                 transport: state.transport().clone(),
-                lanes: lanes.map(|(id, from)| (id, from.cloned())).collect(),
+                campaigns: self.campaigns.clone(),
                 next_at: free_at.max(now),
                 spacing: spacing(&lookup),
                 lookup,
@@ -239,10 +279,9 @@ impl StatusLookups {
             if now >= until {
                 continue;
             }
-            let active = state.campaigns().iter().filter(|state| state.is_active());
-            for (lane, _) in active.flat_map(CampaignState::lanes) {
+            for campaign in &self.campaigns {
                 let filter = Due {
-                    lane,
+                    campaign_id: campaign.id,
                     provider: state.provider().name(),
                     by: until,
                     claimed_by: until.minus(lookup.after),
@@ -320,8 +359,7 @@ struct Series {
     provider: Arc<Provider>,
     lookup: Lookup,
     transport: Transport,
-    /// The lanes of the active campaigns, and their senders.
-    lanes: Vec<(LaneId, Option<String>)>,
+    campaigns: Vec<LookupCampaign>,
     /// When the next request may be made, and the time between two.
     next_at: Instant,
     spacing: Duration,
@@ -397,9 +435,9 @@ impl Series {
         let fitting = SERIES.as_millis() / self.spacing.as_millis().max(1);
         let max = usize::try_from(fitting).map_or(MAX_SERIES, |max| max.clamp(1, MAX_SERIES));
         let mut due_lookups = Vec::new();
-        for (lane, from) in &self.lanes {
+        for campaign in &self.campaigns {
             let filter = Due {
-                lane: *lane,
+                campaign_id: campaign.id,
                 provider: provider.name(),
                 by: now,
                 claimed_by: now.minus(lookup.after),
@@ -411,14 +449,14 @@ impl Series {
                 let attempt = AttemptSpan {
                     started_after: doubt_since.unwrap_or_else(|| claimed_at(&unknown)),
                     started_before: unknown_at(&unknown),
-                    is_only: unknown.doubt_claim.is_some(),
+                    is_only: unknown.is_only_attempt(),
                 };
                 let latest_end = claimed_at(&unknown).plus(provider.timeout() + MAX_HOLD);
                 let ended_at = unknown_at(&unknown).unwrap_or(latest_end);
                 let since = locked(&self.own).since.get(&unknown.id).copied();
                 due_lookups.push(DueLookup {
-                    message: self.message(&unknown, from.as_ref()),
-                    campaign_id: lane.campaign_id,
+                    message: self.message(&unknown, campaign.sender_of(unknown.lane)),
+                    campaign_id: campaign.id,
                     attempt,
                     known_at: ended_at.plus(settling_time(lookup)),
                     waited: since.map(|since| since.elapsed()),
@@ -437,13 +475,13 @@ impl Series {
         store.postpone_lookup(unknown, until).await
     }
 
-    fn message(&self, unknown: &Unknown, from: Option<&String>) -> Option<Message> {
+    fn message(&self, unknown: &Unknown, from: Option<String>) -> Option<Message> {
         let region = self.context.settings.default_region;
         Some(Message {
             phone: Phone::parse(&unknown.phone, region).ok()?,
             content: unknown.content.clone(),
             reference: unknown.reference.clone()?,
-            from: from.cloned(),
+            from,
             params: serde_json::from_str(&unknown.params).unwrap_or_default(),
         })
     }
@@ -487,11 +525,13 @@ impl Series {
         let others = self.others(message, &responses).await?;
         let is_other_sending = unsettled.iter().any(|(is_sending, _)| *is_sending);
         let texts: Vec<String> = unsettled.into_iter().map(|(_, text)| text).collect();
+        let refused = self.refused(due, message).await?;
         let answers = LookupResponses {
             responses: &responses,
             asked_at,
             others: &others,
             unsettled: &texts,
+            refused: &refused.keys().cloned().collect::<Vec<_>>(),
         };
         let found = self.provider.parse_lookup(message, due.attempt, &answers);
         let result = confirm_absence(found, due, &self.lookup);
@@ -499,10 +539,17 @@ impl Series {
         let is_absent = result == LookupResult::Absent;
         match result {
             LookupResult::Found(acceptance) => {
-                let progress = &self.context.progress;
-                self.forget(&due.unknown);
-                progress.sent.fetch_add(1, Ordering::Relaxed);
-                self.settle(&due.unknown, Transition::Sent(acceptance));
+                self.settle_as_sent(&due.unknown, due.unknown.claim, acceptance);
+                return Ok(NextLookup::Settled);
+            }
+            LookupResult::FoundRefused {
+                reference,
+                acceptance,
+            } => {
+                let claim = refused.get(&reference).copied();
+                let claim = claim.unwrap_or(due.unknown.claim);
+                warn_contradiction(self.provider.name(), due.unknown.id, &reference);
+                self.settle_as_sent(&due.unknown, claim, acceptance);
                 return Ok(NextLookup::Settled);
             }
             // Of several attempts, one that was not accepted says nothing about the others.
@@ -556,6 +603,36 @@ impl Series {
         }
         // Its campaign is not active: it is asked for again when it is.
         Ok(NextLookup::At(self.context.clock.now().plus(RETRY)))
+    }
+
+    /// The acceptance of a claim of the message, which is the last one or an earlier one.
+    fn settle_as_sent(&self, unknown: &Unknown, claim: i64, acceptance: Acceptance) {
+        self.forget(unknown);
+        let progress = &self.context.progress;
+        progress.sent.fetch_add(1, Ordering::Relaxed);
+        let accepted = Unknown {
+            claim,
+            ..unknown.clone()
+        };
+        self.settle(&accepted, Transition::Sent(acceptance));
+    }
+
+    /// The references of the attempts of the message that this provider answered as not accepted, and their claims.
+    async fn refused(
+        &self,
+        due: &DueLookup,
+        message: &Message,
+    ) -> Result<BTreeMap<String, i64>, StoreError> {
+        let store = self.context.database.reach().await?;
+        let attempts = store.failed_attempts(&[due.unknown.id]).await?;
+        let is_other = |attempt: &FailedAttempt| {
+            attempt.provider == self.provider.name()
+                && attempt.reference.as_ref() != Some(&message.reference)
+        };
+        let refused = attempts.into_iter().filter(is_other);
+        Ok(refused
+            .filter_map(|attempt| Some((attempt.reference?, attempt.claim)))
+            .collect())
     }
 
     fn settle_as_failed(&self, unknown: &Unknown, failed: Transition) {
@@ -672,6 +749,16 @@ impl Series {
             unknown.fetch_sub(1, Ordering::Relaxed);
         }
     }
+}
+
+/// The provider has accepted an attempt that it had answered as not accepted: the message may have been sent twice.
+fn warn_contradiction(provider: &str, id: i64, reference: &str) {
+    tracing::error!(
+        provider,
+        id,
+        reference,
+        "the provider lists an attempt as accepted that it had answered as not accepted"
+    );
 }
 
 /// "Absent" counts only if this worker, where it sent the message, has waited long enough on the host's

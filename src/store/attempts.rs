@@ -34,6 +34,8 @@ pub struct FailedAttempt {
     pub class: String,
     pub code: Option<String>,
     pub reason: String,
+    /// Our id for the message at the provider; a message gets another one when an attempt was certainly not accepted.
+    pub reference: Option<String>,
 }
 
 /// An attempt that is stored.
@@ -43,6 +45,8 @@ pub(super) struct NewAttempt {
     pub(super) provider: String,
     pub(super) outcome: AttemptOutcome,
     pub(super) failure: Failure,
+    /// `None`: another program put the message into this state.
+    pub(super) reference: Option<String>,
 }
 
 /// The place of an attempt among those of its message.
@@ -71,6 +75,7 @@ pub(super) async fn store(
                     attempt::class.eq(new.failure.class.as_str()),
                     attempt::code.eq(new.failure.code.as_deref()),
                     attempt::reason.eq(&new.failure.reason),
+                    attempt::reference.eq(new.reference.as_deref()),
                 )
             })
             .collect();
@@ -85,6 +90,7 @@ pub(super) async fn store(
                 attempt::class.eq(excluded(attempt::class)),
                 attempt::code.eq(excluded(attempt::code)),
                 attempt::reason.eq(excluded(attempt::reason)),
+                attempt::reference.eq(excluded(attempt::reference)),
             )))?;
     }
     Ok(())

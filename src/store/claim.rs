@@ -22,6 +22,7 @@ use super::transitions::in_state;
 use crate::broken::Defect;
 use crate::phone::Phone;
 use crate::queue::Settlement;
+use crate::queue::transition::REUSED_REFERENCE;
 use crate::sms::{LaneId, Sms, State, StoredColumns, Timestamp};
 
 /// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are
@@ -106,6 +107,7 @@ pub(super) struct Candidate {
     created_at: i64,
     due_at: i64,
     doubt_since: Option<i64>,
+    doubt_claim: Option<i64>,
     claimed_provider: Option<String>,
     resend_approved: bool,
 }
@@ -121,9 +123,8 @@ impl Candidate {
 
     /// The only provider that may have accepted it, and no other may get it. `None`: any may.
     pub(super) fn bound_to(&self) -> Option<&str> {
-        let bound = self.in_doubt && !self.resend_approved;
-        let tried = self.claimed_provider.as_deref().filter(|_| bound)?;
-        (tried != SEVERAL).then_some(tried)
+        let tried = self.claimed_provider.as_deref();
+        tried.filter(|tried| self.in_doubt && *tried != SEVERAL)
     }
 
     pub(super) fn is_garbled(&self) -> bool {
@@ -132,7 +133,9 @@ impl Candidate {
 
     /// The message after its claim for this provider.
     pub(super) fn claimed(self, nonce: &str, provider: &str) -> Sms {
-        let tried = self.claimed_provider.filter(|_| self.in_doubt);
+        // Where an operator has approved that any provider sends it, it is bound to none.
+        let is_free = self.resend_approved && self.claimed_provider.as_deref() == Some(SEVERAL);
+        let tried = self.claimed_provider.filter(|_| self.in_doubt && !is_free);
         Sms {
             id: self.id,
             campaign_id: self.campaign_id,
@@ -144,6 +147,7 @@ impl Candidate {
             in_doubt: self.in_doubt,
             doubt_since: self.doubt_since.map(Timestamp::from_millis),
             tried_elsewhere: tried.is_some_and(|tried| tried != provider),
+            is_reference_reused: self.doubt_claim == Some(REUSED_REFERENCE),
             resend_approved: self.resend_approved,
             due_at: Timestamp::from_millis(self.due_at),
             expires_at: self.expires_at.map(Timestamp::from_millis),

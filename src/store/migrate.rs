@@ -40,6 +40,7 @@ macro_rules! migrations {
             ("0018", sql!("0018_approval.sql")),
             ("0019", sql!("0019_hooks.sql")),
             ("0020", sql!("0020_schedule.sql")),
+            ("0021", sql!("0021_reference.sql")),
         ];
         MIGRATIONS
     }};

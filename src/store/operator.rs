@@ -36,6 +36,8 @@ pub struct RetryFilter {
     pub phone: Option<String>,
     /// The new expiry of the messages. If `None`, expired messages are not selected.
     pub expires_at: Option<Timestamp>,
+    /// Unknown messages may be sent by any provider, not only by the one that may have accepted them.
+    pub by_any_provider: bool,
 }
 
 /// A position in a campaign's queue: the lane of a message, when it is due, and its id.
@@ -150,6 +152,7 @@ impl Store {
             let ids = settle::lock_campaigns(connection, &rows, is_open).await?;
             let resend = Resend::Approved {
                 expires_at: filter.expires_at,
+                by_any_provider: filter.by_any_provider,
             };
             let spending = transitions::unknown_to_ready(connection, &ids, resend, now).await?;
             spending.store(connection).await?;

@@ -14,6 +14,7 @@ use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, delete, sql_query, update};
 use serde_json::{Value, json};
 
+use super::attempts::FailedAttempt;
 use super::awaiting::is_unknown;
 use super::claim::id_in_reference;
 use super::column_types::LossyText;
@@ -22,14 +23,14 @@ use super::connection::{
     Connection, Prepared, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
 use super::dead::{self, DeadNumber, DeadNumbers};
-use super::schema::{receipt, sms, sms_failed, sms_sent};
+use super::schema::{attempt, receipt, sms, sms_failed, sms_sent};
 use super::settle::{self, ClaimedRows};
 use super::{ReceiptStore, StoreError, outbox, suppression};
 use crate::event::Subscriptions;
 use crate::phone::may_be_written_as;
 use crate::queue::delivery::{Delivery, DeliveryState, delivery};
-use crate::queue::transition::{NOT_STORED, is_only_attempt, opt_out_reason};
-use crate::queue::{Settled, Settlement, Transition};
+use crate::queue::transition::{NOT_STORED, only_doubt, opt_out_reason};
+use crate::queue::{AttemptOutcome, Settled, Settlement, Transition};
 use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
 use crate::sms::{Acceptance, Class, Failure, Timestamp};
 
@@ -73,6 +74,8 @@ pub struct ReceiptsApplied {
     pub sent: u64,
     /// Messages with an unknown outcome, which a receipt shows to be rejected.
     pub failed: u64,
+    /// Receipts that show an attempt to be accepted which the provider had answered as not accepted.
+    pub contradictions: u64,
 }
 
 impl std::ops::AddAssign for ReceiptsApplied {
@@ -82,6 +85,7 @@ impl std::ops::AddAssign for ReceiptsApplied {
         self.matched += other.matched;
         self.sent += other.sent;
         self.failed += other.failed;
+        self.contradictions += other.contradictions;
     }
 }
 
@@ -139,16 +143,6 @@ struct DeliveryRow {
     delivery_note: Option<String>,
 }
 
-/// A message that is not sent, as far as a receipt can settle it.
-#[derive(Clone, Debug)]
-struct OpenSms {
-    id: i64,
-    claim: i64,
-    phone: String,
-    /// Its only attempt may have been accepted.
-    is_only_attempt: bool,
-}
-
 impl Tried {
     fn new(provider: &str, receipt: &Receipt, now: Timestamp) -> Self {
         Self {
@@ -200,10 +194,10 @@ impl Tried {
         self.received_at.plus(next.min(keep))
     }
 
-    /// What it proves about a message that is not sent.
-    fn proves(&self, open: &OpenSms) -> Option<Transition> {
+    /// What it proves about the message of an attempt.
+    fn proves(&self, proof: &Proof) -> Option<Transition> {
         match self.receipt.state {
-            ReceiptState::Rejected if open.is_only_attempt => {
+            ReceiptState::Rejected if proof.attempt == ProvenAttempt::Only => {
                 let fallback = || Failure::new(Class::Recipient, "rejected before it was sent");
                 let failure = self.receipt.failure.clone().unwrap_or_else(fallback);
                 Some(Transition::FoundRejected(failure))
@@ -523,41 +517,36 @@ async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryRe
     Ok(())
 }
 
-/// Settles messages that are unknown or have failed by the receipts that prove what became of them.
+/// Settles messages by the receipts that prove what became of them.
 async fn settle_open(
     connection: &mut Connection,
     tried: &mut [Tried],
     (applied, subscriptions): (&mut ReceiptsApplied, &Subscriptions),
     now: Timestamp,
 ) -> QueryResult<()> {
-    let references = unmatched(tried, |receipt| receipt.reference.as_ref());
-    let references = in_list(references.map(|(_, reference)| reference));
-    if references.is_empty() {
-        return Ok(());
-    }
-    let open = open_messages(connection, &references).await?;
+    let proofs = Proofs::find(connection, tried).await?;
     let mut settlements: BTreeMap<i64, Settlement> = BTreeMap::new();
-    for (tried, reference) in unmatched(tried, |receipt| receipt.reference.as_ref()) {
-        // The messages of a batch may share the reference of one of them.
-        let message = open
-            .get(&reference)
-            .filter(|open| tried.fits_phone(&open.phone));
-        let Some((message, transition)) =
-            message.and_then(|open| Some((open, tried.proves(open)?)))
+    for tried in tried.iter_mut().filter(|tried| tried.sms_id.is_none()) {
+        let proof = proofs.of(tried);
+        let Some((proof, transition)) = proof.and_then(|proof| Some((proof, tried.proves(proof)?)))
         else {
             continue;
         };
-        tried.sms_id = Some(message.id);
+        if proof.attempt == ProvenAttempt::Refused {
+            warn_contradiction(tried, proof);
+            applied.contradictions += 1;
+        }
+        tried.sms_id = Some(proof.sms_id);
         let settlement = Settlement {
-            id: message.id,
-            claim: message.claim,
+            id: proof.sms_id,
+            claim: proof.claim,
             provider: tried.provider.clone(),
             transition,
         };
         // Proof of acceptance is stronger than a rejection of what may have been another attempt.
-        let known = settlements.get(&message.id);
+        let known = settlements.get(&proof.sms_id);
         if known.is_none_or(|known| matches!(known.transition, Transition::FoundRejected(_))) {
-            settlements.insert(message.id, settlement);
+            settlements.insert(proof.sms_id, settlement);
         }
     }
     let settlements: Vec<Settlement> = settlements.into_values().collect();
@@ -570,6 +559,8 @@ async fn settle_open(
             _ if settled == Settled::Stale => {
                 changed_meanwhile.insert(Some(settlement.id));
             }
+            // The acceptance of this claim is counted already.
+            Transition::Sent(_) if settled == Settled::Done => {}
             Transition::Sent(_) => applied.sent += 1,
             _ => applied.failed += 1,
         }
@@ -582,12 +573,86 @@ async fn settle_open(
     Ok(())
 }
 
-/// The unknown and failed messages with these references.
-async fn open_messages(
+fn warn_contradiction(tried: &Tried, proof: &Proof) {
+    tracing::error!(
+        provider = tried.provider,
+        id = proof.sms_id,
+        state = %tried.receipt.state,
+        "a receipt is about an attempt that the provider had answered as not accepted: the message may have been sent \
+         twice"
+    );
+}
+
+/// Which attempt of ours a provider speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProvenAttempt {
+    /// The only one with its reference.
+    Only,
+    /// One of several with the same reference: a rejection may be about another one.
+    OneOfSeveral,
+    /// One that the provider had answered as not accepted.
+    Refused,
+}
+
+/// An attempt of ours that a provider speaks of. It is made only of an attempt that was made through this provider with
+/// this reference: what is known of one provider settles nothing about another.
+#[derive(Clone, Debug)]
+struct Proof {
+    /// `None`: from before the provider was stored.
+    provider: Option<String>,
+    reference: String,
+    sms_id: i64,
+    claim: i64,
+    phone: String,
+    attempt: ProvenAttempt,
+}
+
+/// The attempts that receipts speak of.
+struct Proofs(HashMap<String, Vec<Proof>>);
+
+impl Proofs {
+    /// That of a receipt. The messages of a batch may share the reference of one of them.
+    fn of(&self, tried: &Tried) -> Option<&Proof> {
+        let reference = tried.receipt.reference.as_ref()?;
+        self.0.get(reference)?.iter().find(|proof| {
+            let provider = proof.provider.as_ref();
+            provider.is_none_or(|provider| *provider == tried.provider)
+                && tried.fits_phone(&proof.phone)
+        })
+    }
+
+    /// Finds the attempts of receipts without a message: of unknown and failed messages, and those that were answered as
+    /// not accepted before another one.
+    async fn find(connection: &mut Connection, tried: &mut [Tried]) -> QueryResult<Self> {
+        let references = unmatched(tried, |receipt| receipt.reference.as_ref());
+        let references: Vec<String> = in_list(references.map(|(_, reference)| reference));
+        let mut proofs = Self(HashMap::new());
+        if references.is_empty() {
+            return Ok(proofs);
+        }
+        let current = open_attempts(connection, &references).await?;
+        let refused = refused_attempts(connection, &references).await?;
+        for proof in current.into_iter().chain(refused) {
+            let known = proofs.0.entry(proof.reference.clone()).or_default();
+            known.push(proof);
+        }
+        Ok(proofs)
+    }
+}
+
+/// The last attempts of unknown and failed messages with these references.
+async fn open_attempts(
     connection: &mut Connection,
     references: &[String],
-) -> QueryResult<HashMap<String, OpenSms>> {
-    type Row = (i64, i64, Option<i64>, i32, LossyText, Option<LossyText>);
+) -> QueryResult<Vec<Proof>> {
+    type Row = (
+        i64,
+        i64,
+        Option<i64>,
+        LossyText,
+        Option<LossyText>,
+        Option<String>,
+    );
     let (reference, _) = connection.unknown_columns();
     let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
         .filter(is_unknown())
@@ -602,9 +667,9 @@ async fn open_messages(
             sms::id,
             sms::claim,
             sms::doubt_claim,
-            sms::attempts,
             sms::phone,
-            sms::reference
+            sms::reference,
+            sms::claimed_provider
         ))
         .load(conn))?;
     let failed: Vec<Row> = with_conn!(connection, |conn| Prepared(
@@ -614,23 +679,85 @@ async fn open_messages(
                 sms_failed::id,
                 sms_failed::claim,
                 None::<i64>.into_sql::<Nullable<BigInt>>(),
-                sms_failed::attempts,
                 sms_failed::phone,
-                sms_failed::reference
+                sms_failed::reference,
+                sms_failed::claimed_provider
             ))
     )
     .load(conn))?;
-    let mut open = HashMap::new();
-    for (id, claim, doubt_claim, attempts, phone, reference) in unknown.into_iter().chain(failed) {
-        let reference = reference.map(String::from).unwrap_or_default();
-        open.entry(reference).or_insert(OpenSms {
-            id,
-            claim,
-            phone: phone.text,
-            is_only_attempt: is_only_attempt(doubt_claim, attempts),
-        });
+    let proof = |(sms_id, claim, doubt_claim, phone, reference, provider): Row| Proof {
+        provider,
+        reference: reference.map(String::from).unwrap_or_default(),
+        sms_id,
+        claim,
+        phone: phone.text,
+        attempt: if only_doubt(doubt_claim).is_some() {
+            ProvenAttempt::Only
+        } else {
+            ProvenAttempt::OneOfSeveral
+        },
+    };
+    Ok(unknown.into_iter().chain(failed).map(proof).collect())
+}
+
+/// The attempts with these references of messages that have another one now, or that several providers may have.
+async fn refused_attempts(
+    connection: &mut Connection,
+    references: &[String],
+) -> QueryResult<Vec<Proof>> {
+    let ids = references
+        .iter()
+        .filter_map(|reference| id_in_reference(reference));
+    let ids = in_list(ids);
+    if ids.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(open)
+    let mut found: Vec<FailedAttempt> = with_conn!(connection, |conn| Prepared(
+        attempt::table
+            .filter(attempt::sms_id.eq_any(&ids))
+            .select(FailedAttempt::as_select())
+    )
+    .load(conn))?;
+    found.retain(|attempt| {
+        let reference = attempt.reference.as_ref();
+        reference.is_some_and(|reference| references.contains(reference))
+    });
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids = in_list(found.iter().map(|attempt| attempt.sms_id));
+    let mut phones: HashMap<i64, String> = HashMap::new();
+    /// A query for each table, because MySQL reads all rows of a view.
+    macro_rules! phones_in {
+        ($table:ident) => {
+            let rows: Vec<(i64, LossyText)> = with_conn!(connection, |conn| Prepared(
+                $table::table
+                    .filter($table::id.eq_any(&ids))
+                    .select(($table::id, $table::phone))
+            )
+            .load(conn))?;
+            phones.extend(rows.into_iter().map(|(id, phone)| (id, phone.text)));
+        };
+    }
+    phones_in!(sms);
+    phones_in!(sms_sent);
+    phones_in!(sms_failed);
+    let proof = |attempt: FailedAttempt| {
+        let is_doubt = attempt.outcome == AttemptOutcome::Unknown.as_str();
+        Some(Proof {
+            reference: attempt.reference?,
+            sms_id: attempt.sms_id,
+            claim: attempt.claim,
+            phone: phones.get(&attempt.sms_id)?.clone(),
+            provider: Some(attempt.provider),
+            attempt: if is_doubt {
+                ProvenAttempt::OneOfSeveral
+            } else {
+                ProvenAttempt::Refused
+            },
+        })
+    };
+    Ok(found.into_iter().filter_map(proof).collect())
 }
 
 /// Stores new receipts without a message, and tries the others again later or deletes them. Returns how many were not

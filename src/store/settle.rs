@@ -111,7 +111,7 @@ async fn settle_group(
             (Some(row), _) => {
                 let is_cancelled = cancelled.contains(&row.id);
                 let resolved = transition::resolve(settlement, &row.state(), is_cancelled);
-                changes.record_attempt(settlement, &resolved);
+                changes.record_attempt(settlement, row, &resolved);
                 let taken = claimed.taken(settlement);
                 changes.add(settlement, row, resolved, taken, now)
             }
@@ -214,7 +214,12 @@ struct Changes {
 
 impl Changes {
     /// Keeps the end of an attempt that was not accepted, also if an earlier one was accepted meanwhile.
-    fn record_attempt(&mut self, settlement: &Settlement, resolved: &ResolvedTransition) {
+    fn record_attempt(
+        &mut self,
+        settlement: &Settlement,
+        row: &QueuedSms,
+        resolved: &ResolvedTransition,
+    ) {
         if *resolved == ResolvedTransition::Stale {
             return;
         }
@@ -225,6 +230,7 @@ impl Changes {
                 provider: settlement.provider.clone(),
                 outcome,
                 failure: failure.clone(),
+                reference: row.reference(),
             });
         }
     }
@@ -477,6 +483,8 @@ async fn refund(
         .set((
             sms::attempts.eq(sms::attempts - 1),
             sms::refunded_claim.eq(claim),
+            // It was answered as not accepted.
+            sms::reference.eq(None::<String>),
         ))
         .execute(conn))?;
     attempts::retried(connection, id, claim).await?;

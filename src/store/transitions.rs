@@ -8,6 +8,7 @@ use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
+use super::claim::SEVERAL;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -20,7 +21,8 @@ use super::spending::{self, Kept, Reserves, RowReserve, Spending};
 use crate::budget;
 use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{
-    CertainFailure, Doubt, NOT_STORED, Requeue, RowState, SentCounts, number_taken,
+    CertainFailure, Doubt, NOT_STORED, REUSED_REFERENCE, Requeue, RowState, SentCounts,
+    number_taken,
 };
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
@@ -163,6 +165,10 @@ impl QueuedSms {
         })
     }
 
+    pub(super) fn reference(&self) -> Option<String> {
+        self.reference.clone().map(String::from)
+    }
+
     pub(super) fn version(&self) -> Version {
         (self.claim, self.state, self.late_accepted)
     }
@@ -173,7 +179,6 @@ impl QueuedSms {
             state: self.state,
             in_doubt: self.in_doubt,
             doubt_claim: self.doubt_claim,
-            attempts: self.attempts,
             has_doubt_end: self.unknown_at.is_some(),
             late_accepted: self.late_accepted,
             late_acceptance: Acceptance {
@@ -204,7 +209,7 @@ impl QueuedSms {
             campaign_id: self.campaign_id,
             import_id: self.import_id,
             phone: self.phone.clone(),
-            reference: self.reference.clone().map(String::from),
+            reference: self.reference(),
             provider: provider.to_owned(),
             message_id: acceptance.message_id,
             segments: acceptance.segments.or(self.segments),
@@ -400,26 +405,37 @@ macro_rules! doubt_columns {
             ($doubt == Doubt::New).then(|| {
                 (
                     // Before `in_doubt`, because MySQL evaluates assignments from left to right.
-                    sms::doubt_claim.eq(case_when(sms::in_doubt.eq(false), sms::claim.nullable())),
+                    sms::doubt_claim.eq(case_when(
+                        sms::doubt_claim.eq(REUSED_REFERENCE).assume_not_null(),
+                        sms::doubt_claim,
+                    )
+                    .when(sms::in_doubt.eq(false), sms::claim.nullable())),
                     sms::unknown_at.eq($now.as_millis()),
                     doubted!(),
                 )
             }),
-            ($doubt == Doubt::Earlier).then(|| sms::doubt_claim.eq(None::<i64>)),
+            ($doubt == Doubt::Earlier).then(|| sms::doubt_claim.eq(REUSED_REFERENCE)),
         )
     };
 }
 
-/// The columns of a message that was certainly never accepted.
+/// The columns of a message that was certainly never accepted, with `doubt_claim`.
 macro_rules! certain {
-    () => {
+    ($doubt_claim:expr) => {
         (
             sms::in_doubt.eq(false),
             sms::doubt_since.eq(None::<i64>),
-            sms::doubt_claim.eq(None::<i64>),
+            sms::doubt_claim.eq($doubt_claim),
             sms::unknown_at.eq(None::<i64>),
             sms::resend_approved.eq(false),
         )
+    };
+}
+
+/// The column of a message whose reference is burnt, see [`Requeue::burns_reference`]. Table `attempt` keeps it.
+macro_rules! burnt {
+    () => {
+        sms::reference.eq(None::<String>)
     };
 }
 
@@ -538,9 +554,10 @@ pub(super) async fn to_ready(
         failure,
     );
     let in_doubt = requeue.doubt.map(|doubt| doubt_columns!(doubt, now));
-    let is_certain = requeue.doubt.is_none().then(|| certain!());
+    let is_certain = requeue.doubt.is_none().then(|| certain!(None::<i64>));
+    let burnt = requeue.burns_reference().then(|| burnt!());
     with_conn!(connection, |conn| Prepared(
-        update(sms::table.filter(sms::id.eq_any(&list))).set((ready, in_doubt, is_certain))
+        update(sms::table.filter(sms::id.eq_any(&list))).set((ready, in_doubt, is_certain, burnt))
     )
     .execute(conn))?;
     spending::keep(connection, ids, reserves, requeue.doubt.into()).await
@@ -551,12 +568,16 @@ pub(super) async fn to_ready(
 pub(super) enum Resend {
     /// In doubt, with the same reference.
     InDoubt,
-    /// No attempt was accepted.
-    Certain,
+    /// The provider has none of their attempts.
+    Absent,
+    /// The provider did not accept the attempt with their reference, which is burnt.
+    NotAccepted,
     /// In doubt, with all attempts again: that they may be sent twice is an operator's decision.
     Approved {
         /// `None` changes nothing.
         expires_at: Option<Timestamp>,
+        /// Another provider may send them, too, than the one that may have accepted them.
+        by_any_provider: bool,
     },
 }
 
@@ -568,28 +589,33 @@ pub(super) async fn unknown_to_ready(
     now: Timestamp,
 ) -> QueryResult<Spending> {
     let approved = match resend {
-        Resend::Approved { expires_at } => Some((
+        Resend::Approved {
+            expires_at,
+            by_any_provider,
+        } => Some((
             sms::attempts.eq(0),
             sms::resend_approved.eq(true),
             expires_at.map(|at| sms::expires_at.eq(at)),
+            by_any_provider.then(|| sms::claimed_provider.eq(SEVERAL)),
         )),
-        Resend::InDoubt | Resend::Certain => None,
+        Resend::InDoubt | Resend::Absent | Resend::NotAccepted => None,
     };
+    let is_certain = matches!(resend, Resend::Absent | Resend::NotAccepted);
+    // The provider may list or report the attempt later, as not accepted.
+    let reused = (resend == Resend::Absent).then_some(REUSED_REFERENCE);
     with_conn!(connection, |conn| update(
         sms::table.filter(sms::id.eq_any(ids))
     )
     .set((
         sms::state.eq(State::Ready.code()),
         sms::due_at.eq(now),
-        (resend == Resend::Certain).then(|| certain!()),
+        is_certain.then(|| certain!(reused)),
+        (resend == Resend::NotAccepted).then(|| burnt!()),
         approved,
     ))
     .execute(conn))?;
     let reserves = spending::read(connection, ids).await?;
-    let kept = match resend {
-        Resend::Certain => Kept::Nothing,
-        Resend::InDoubt | Resend::Approved { .. } => Kept::All,
-    };
+    let kept = if is_certain { Kept::Nothing } else { Kept::All };
     spending::keep(connection, ids, &reserves, kept).await
 }
 

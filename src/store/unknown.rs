@@ -12,9 +12,9 @@ use super::connection::{
 use super::schema::{campaign, sms, sms_sent};
 use super::transitions::{self, Resend};
 use super::{CHUNK, CampaignFilter, CampaignStatus, Store, StoreError, outbox, settle};
-use crate::queue::transition::{NOT_ADMITTED, NOT_STORED, is_only_attempt};
+use crate::queue::transition::{DUPLICATE, NOT_ADMITTED, NOT_STORED, REUSED_REFERENCE, only_doubt};
 use crate::queue::{Settlement, Transition};
-use crate::sms::{LaneId, State, Timestamp};
+use crate::sms::{State, Timestamp};
 use ResendReason::{Absent, MayBeSentTwice, NotAccepted};
 
 /// The longest reason that is stored for a message that cannot be settled, in characters.
@@ -35,18 +35,21 @@ pub struct Unknown {
     pub claimed_at: Option<i64>,
     /// No attempt that may have been accepted started after this. `None` where that is not known.
     pub unknown_at: Option<i64>,
-    /// The claim of the only attempt that may have been accepted, if no attempt was made after it.
+    /// The claim of the only attempt that may have been accepted, if it is the only one with its reference;
+    /// [`REUSED_REFERENCE`] if one of the others was certainly not accepted.
     pub doubt_claim: Option<i64>,
     /// When the first attempt was claimed that may have been accepted.
     pub doubt_since: Option<i64>,
     /// When it is looked up next.
     pub due_at: i64,
+    /// The lane that it was sent from.
+    pub lane: i32,
 }
 
 impl Unknown {
     /// Whether a provider that reports its reference as not accepted can only speak of its last attempt.
-    pub const fn is_only_attempt(&self) -> bool {
-        is_only_attempt(self.doubt_claim, self.attempts)
+    pub fn is_only_attempt(&self) -> bool {
+        only_doubt(self.doubt_claim).is_some()
     }
 }
 
@@ -61,10 +64,10 @@ pub enum ResendReason {
     NotAccepted,
 }
 
-/// Selects unknown messages by their next lookup.
+/// Selects unknown messages by their next lookup, whatever sends the campaign now.
 #[derive(Clone, Copy, Debug)]
 pub struct Due<'a> {
-    pub lane: LaneId,
+    pub campaign_id: i64,
     /// They were sent through this provider only, as far as that is known.
     pub provider: &'a str,
     /// Their lookup is due by then.
@@ -76,18 +79,26 @@ pub struct Due<'a> {
 impl Store {
     /// The first `limit` messages, in the order of their lookups.
     pub async fn unknown_due(&self, due: Due<'_>, limit: i64) -> Result<Vec<Unknown>, StoreError> {
-        reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(due.lane.campaign_id))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::lane.eq(due.lane.lane))
-            .filter(sms::due_at.le(due.by))
-            .filter(sms::claimed_at.le(due.claimed_by))
-            .filter(was_sent_through(due.provider.to_owned()).assume_not_null())
-            .filter(has_other_code(NOT_STORED).assume_not_null())
-            .order((sms::due_at, sms::id))
-            .limit(limit)
-            .select(Unknown::as_select())
-            .load(conn))
+        let mut found: Vec<Unknown> = Vec::new();
+        // The index has the instant after the lane.
+        for id in self.lanes_of(due.campaign_id).await? {
+            let of_lane: Vec<Unknown> = reading!(self, |conn| sms::table
+                .filter(sms::campaign_id.eq(id.campaign_id))
+                .filter(sms::state.eq(State::Unknown.code()))
+                .filter(sms::lane.eq(id.lane))
+                .filter(sms::due_at.le(due.by))
+                .filter(sms::claimed_at.le(due.claimed_by))
+                .filter(was_sent_through(due.provider.to_owned()).assume_not_null())
+                .filter(has_other_code(NOT_STORED).assume_not_null())
+                .order((sms::due_at, sms::id))
+                .limit(limit)
+                .select(Unknown::as_select())
+                .load(conn))?;
+            found.extend(of_lane);
+        }
+        found.sort_unstable_by_key(|unknown| (unknown.due_at, unknown.id));
+        found.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(found)
     }
 
     pub async fn is_unknown_due(&self, due: Due<'_>) -> Result<bool, StoreError> {
@@ -257,7 +268,7 @@ impl UnknownFilter {
     /// it is in doubt; otherwise it fails when it is claimed.
     fn to_resend(reason: ResendReason, max_attempts: i32) -> Self {
         let except_codes: &[_] = match reason {
-            MayBeSentTwice => &[NOT_STORED, NOT_ADMITTED],
+            MayBeSentTwice => &[NOT_STORED, NOT_ADMITTED, DUPLICATE],
             Absent | NotAccepted => &[NOT_STORED],
         };
         Self {
@@ -334,11 +345,11 @@ pub(super) async fn lock_unknown(
             .filter(sms::state.eq(State::Unknown.code()))
             .filter(sms::claim.between(claims.0, claims.1))
             .filter(sms::unknown_at.is_not_null().or(is_other(Absent)))
+            // As `only_doubt`.
             .filter(
-                // As `is_only_attempt`.
                 sms::doubt_claim
-                    .is_not_null()
-                    .and(sms::attempts.le(1))
+                    .gt(REUSED_REFERENCE)
+                    .assume_not_null()
                     .or(is_other(NotAccepted))
             )
             .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
@@ -360,7 +371,8 @@ async fn requeue_active(
         return Ok(Chunk::all(0));
     }
     let resend = match filter.resend {
-        Some(Absent | NotAccepted) => Resend::Certain,
+        Some(Absent) => Resend::Absent,
+        Some(NotAccepted) => Resend::NotAccepted,
         Some(MayBeSentTwice) | None => Resend::InDoubt,
     };
     let spending = transitions::unknown_to_ready(connection, &active, resend, now).await?;

@@ -39,6 +39,7 @@ mod read_only;
 mod receipts;
 mod recurring;
 mod redis;
+mod references;
 mod reimport;
 mod reports;
 mod routes;

@@ -28,6 +28,7 @@ fn found(provider: &Provider, mut response: Response<Bytes>, hours: i64) -> Look
         asked_at: looked_up_at,
         others: &std::collections::BTreeSet::new(),
         unsettled: &[],
+        refused: &[],
     };
     provider.parse_lookup(&message(), attempt, &answers)
 }

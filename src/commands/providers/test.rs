@@ -133,7 +133,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     print(context, name, status, &outcome, receipt.as_ref())?;
     Ok(match outcome {
-        Outcome::Accepted(_) => Exit::Done,
+        Outcome::Accepted(_) | Outcome::Duplicate(_) => Exit::Done,
         _ => Exit::Incomplete,
     })
 }
@@ -147,6 +147,7 @@ fn print(
 ) -> anyhow::Result<()> {
     let word = match outcome {
         Outcome::Accepted(_) => "accepted",
+        Outcome::Duplicate(_) => "accepted before",
         Outcome::Rejected(_) | Outcome::BatchRejected(_) => "rejected",
         Outcome::Throttled { .. } => "throttled",
         Outcome::Deferred { .. } => "deferred",
@@ -155,7 +156,7 @@ fn print(
         Outcome::AccountError { .. } => "account error",
     };
     let details = match outcome {
-        Outcome::Accepted(acceptance) => json!(acceptance),
+        Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance) => json!(acceptance),
         failed => json!(failed.failure()),
     };
     let mut object = json!({ "provider": name, "outcome": word, "status": status });

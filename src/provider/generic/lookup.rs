@@ -1,5 +1,7 @@
 //! Status lookups of a generic provider: the vendor returns a list of messages, or the message itself.
 
+use std::collections::HashMap;
+
 use http::{Method, StatusCode};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
@@ -11,7 +13,7 @@ use super::places::{Node, Pointer, Pointers};
 use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::template::{Templates, Values};
 use crate::provider::capabilities::{
-    AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
+    self, AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
 };
 use crate::provider::codes::Codes;
 use crate::provider::config::check_lookup;
@@ -157,10 +159,11 @@ impl StatusLookup {
         let Ok(expected) = self.matches.expected(&values) else {
             return unclear("the entry of the message cannot be identified");
         };
+        let refused = self.expected_of_refused(templates, target);
         let is_by_reference = self.matches.uses("reference") || self.is_by_reference();
         let has_twin = !is_by_reference && target.has_twin(self.matches.uses("content"));
         let is_sure = self.rules.sure.unwrap_or(true);
-        let mut doubt = None;
+        let (mut doubt, mut listed) = (None, Vec::new());
         for entry in entries {
             let id = scalar(entry, &self.rules.message_id);
             let at = self.rules.at.as_deref().and_then(|at| scalar(entry, at));
@@ -169,13 +172,19 @@ impl StatusLookup {
                 continue;
             }
             let found = self.matches.found(entry);
+            if let Some(reference) = refused.get(&found) {
+                let id = id.as_deref().unwrap_or(reference);
+                let result = self.result_of_entry(codes, response, entry, id);
+                listed.extend(result.of_refused(reference));
+                continue;
+            }
             let is_of_batch = || found.iter().any(|text| text.starts_with(SHARED_REFERENCE));
             match (found == expected, time, id) {
                 (true, ..) if has_twin => {
                     doubt = Some("another message to this phone may be the one it lists");
                 }
                 (true, TimeMatch::Yes, Some(id)) if is_sure => {
-                    return self.result_of_entry(codes, response, entry, &id);
+                    listed.push(self.result_of_entry(codes, response, entry, &id));
                 }
                 (true, TimeMatch::Yes, None) if is_sure => {
                     doubt = Some("the provider lists it without an id");
@@ -187,11 +196,36 @@ impl StatusLookup {
                 (false, ..) => {}
             }
         }
-        match doubt {
-            Some(reason) => unclear(reason),
-            None if self.is_complete(list, entries.len()) => LookupResult::Absent,
-            None => unclear("the provider's list may have more pages"),
+        let may_match = doubt.is_some() || !self.is_whole(list, entries.len());
+        let decided = capabilities::strongest(listed, may_match);
+        if let Some(LookupResult::NotAccepted(_)) = &decided
+            && !is_by_reference
+        {
+            // It may be the entry of another message or attempt.
+            return unclear("the provider lists messages to this phone without our reference");
         }
+        match (decided, doubt) {
+            (Some(result), _) => result,
+            (None, Some(reason)) => unclear(reason),
+            (None, None) if self.is_complete(list, entries.len()) => LookupResult::Absent,
+            (None, None) => unclear("the provider's list may have more pages"),
+        }
+    }
+
+    /// What the entries of attempts have that were answered as not accepted, and the references of these attempts.
+    fn expected_of_refused<'a>(
+        &self,
+        templates: &'a Templates,
+        target: &LookupTarget<'a>,
+    ) -> HashMap<Vec<String>, &'a str> {
+        let has_reference = self.matches.uses("reference");
+        let refused = target.refused().iter().filter(|_| has_reference);
+        let expected = |reference: &'a String| {
+            let mut values = values(templates, target.message, target.attempt);
+            values.reference = reference;
+            Some((self.matches.expected(&values).ok()?, reference.as_str()))
+        };
+        refused.filter_map(expected).collect()
     }
 
     fn result_of_entry(
@@ -206,7 +240,7 @@ impl StatusLookup {
             .iter()
             .find_map(|code| response.outcome_of_code(codes, code, None));
         match outcome {
-            None | Some(Outcome::Accepted(_)) => found(id),
+            None | Some(Outcome::Accepted(_) | Outcome::Duplicate(_)) => found(id),
             Some(Outcome::Unknown(failure)) => LookupResult::Unclear(failure),
             Some(outcome) => LookupResult::NotAccepted(outcome),
         }
@@ -217,8 +251,14 @@ impl StatusLookup {
         self.rules.more.is_some() || self.rules.total.is_some()
     }
 
-    /// Whether the list with this many entries is complete.
+    /// Whether the list with this many entries shows that there is no other message in the vendor's.
     fn is_complete(&self, list: Node<'_>, listed: usize) -> bool {
+        let has_others = self.rules.only_ours && listed > 0;
+        self.can_be_complete() && self.is_whole(list, listed) && !has_others
+    }
+
+    /// Whether nothing in the list with this many entries says that it is continued.
+    fn is_whole(&self, list: Node<'_>, listed: usize) -> bool {
         let is_last = match &self.rules.more {
             None | Some(More::Never) => true,
             Some(More::At(at)) => match list.json().pointer(at) {
@@ -231,7 +271,7 @@ impl StatusLookup {
             let total = list.scalar(at).and_then(|total| total.parse().ok());
             total.is_some_and(|total: usize| total <= listed)
         });
-        self.can_be_complete() && is_last && is_all && !(self.rules.only_ours && listed > 0)
+        is_last && is_all
     }
 }
 

@@ -228,7 +228,7 @@ impl Adapter for Generic {
 
     fn parse(&self, messages: &[Message], response: &ResponseView<'_>) -> Vec<Outcome> {
         let whole = self.response.outcome_of_message(response, &messages[0]);
-        let is_accepted = matches!(whole, Outcome::Accepted(_));
+        let is_accepted = whole.acceptance().is_some();
         let is_error = !self.response.is_accepted_status(response);
         let is_batch = messages.len() > 1;
         if is_batch && is_error && is_accepted {

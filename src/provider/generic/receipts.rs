@@ -281,7 +281,9 @@ impl ReceiptRequests {
             return Err(
                 match response.failed(&config.codes, code.as_deref(), words) {
                     // Codes of acceptance are about messages.
-                    Outcome::Accepted(_) => response.unknown(" without a list of receipts"),
+                    Outcome::Accepted(_) | Outcome::Duplicate(_) => {
+                        response.unknown(" without a list of receipts")
+                    }
                     failed => failed,
                 },
             );

@@ -117,7 +117,7 @@ impl ResponseParser {
         let mut parts: Vec<Outcome> = (0..count)
             .map(|index| self.outcome(response, Some(index), message))
             .collect();
-        let is_accepted = |outcome: &&Outcome| matches!(outcome, Outcome::Accepted(_));
+        let is_accepted = |outcome: &&Outcome| outcome.acceptance().is_some();
         let accepted = parts.iter().filter(is_accepted).count();
         if parts.is_empty() {
             return response.unknown(" without a result");
@@ -149,10 +149,13 @@ impl ResponseParser {
         let by_code = code.and_then(|code| outcome_of(code));
         let has_code = by_code.is_some();
         let outcome = match by_code.or_else(|| outcome_of(&response.status_code())) {
-            Some(Outcome::Accepted(_)) if self.can_accept(response, entry, has_code) => {
-                self.success(response, entry, message)
+            Some(Outcome::Accepted(_) | Outcome::Duplicate(_))
+                if !self.can_accept(response, entry, has_code) =>
+            {
+                response.unknown(" with a code that means accepted")
             }
-            Some(Outcome::Accepted(_)) => response.unknown(" with a code that means accepted"),
+            Some(Outcome::Accepted(_)) => self.success(response, entry, message),
+            Some(Outcome::Duplicate(_)) => self.success(response, entry, message).into_duplicate(),
             Some(outcome) => outcome,
             None if !self.is_accepted_status(response) => response.outcome_of_status(words),
             None if self.codes.list_success() => {
@@ -255,6 +258,12 @@ impl ResponseParser {
             .and_then(|text| text.parse().ok())
             .filter(|count| *count > 0);
         let price = value(&self.rules.price);
-        Outcome::Accepted(acceptance(id.as_deref(), segments, price.as_deref()))
+        let accepted = Outcome::Accepted(acceptance(id.as_deref(), segments, price.as_deref()));
+        // With an error status a code of success says that the vendor already has the message.
+        if entry.is_none() && response.status.is_client_error() {
+            accepted.into_duplicate()
+        } else {
+            accepted
+        }
     }
 }

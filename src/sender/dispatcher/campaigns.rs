@@ -73,6 +73,7 @@ impl Dispatcher {
             state.take_pause(pause, now);
         }
         self.admission = Arc::new(admission);
+        self.lookups.take_campaigns(&snapshot.queued);
         // Where the run may be over, that is decided first.
         if self.check_quiet(snapshot) {
             self.lookups.start(&self.providers, &mut self.tasks);

@@ -709,6 +709,7 @@ fn is_definitive(outcome: &Outcome) -> bool {
     matches!(
         outcome,
         Outcome::Accepted(_)
+            | Outcome::Duplicate(_)
             | Outcome::Rejected(_)
             | Outcome::Deferred { .. }
             | Outcome::BatchRejected(_)

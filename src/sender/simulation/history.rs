@@ -107,7 +107,8 @@ impl History {
     }
 }
 
-/// One claim is one attempt, claim numbers only grow, no two attempts overlap, and the reference does not change.
+/// One claim is one attempt, claim numbers only grow, no two attempts overlap, and the reference does not change after an
+/// attempt that the provider may have accepted.
 fn claims(starts: &[&Start], lease: Duration, faults: &mut Vec<String>) {
     let mut last: BTreeMap<i64, &Start> = BTreeMap::new();
     for start in starts {
@@ -121,7 +122,8 @@ fn claims(starts: &[&Start], lease: Duration, faults: &mut Vec<String>) {
         if start.claim < before.claim {
             faults.push(format!("{id} was started under a claim that had passed"));
         }
-        if start.reference != before.reference {
+        let changed = start.reference != before.reference;
+        if changed && before.delivered {
             faults.push(format!("{id} changed its reference"));
         }
         // When a dead worker ended is not known, so another worker waits for the lease.
@@ -253,6 +255,7 @@ mod tests {
                 history.starts[1].ended = None;
             }),
             ("2 changed its reference", |history| {
+                history.starts[1].delivered = true;
                 history.starts[3].reference.push('!');
             }),
             ("+2 was texted 2 times", |history| {

@@ -48,7 +48,7 @@ impl ProviderTelemetry {
         for (sms, outcome) in rows.iter().zip(outcomes) {
             // A rejection says something about one recipient or text, not about the provider.
             let is_of_provider = match outcome {
-                Outcome::Accepted(acceptance) => {
+                Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance) => {
                     let segments = acceptance.segments.or(sms.segments).unwrap_or(1);
                     let (segments, delay) =
                         (segments.try_into().unwrap_or(1), now.since(sms.due_at));

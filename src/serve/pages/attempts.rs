@@ -97,6 +97,7 @@ mod tests {
             class: "unavailable".to_owned(),
             code: None,
             reason: "busy".to_owned(),
+            reference: None,
         }
     }
 

@@ -55,9 +55,12 @@ async fn every_attempt_that_was_not_accepted_is_kept() {
             class: "unavailable".to_owned(),
             code: None,
             reason: "because".to_owned(),
+            reference: Some(sms.reference.clone()),
         };
         assert_eq!(found, [first]);
+        let refused = sms.reference;
         let sms = queue.claim_one(worker.id, spring).await;
+        assert_ne!(sms.reference, refused, "the provider may remember it");
         queue.settle(&sms, unknown()).await;
         let both = of_provider(&[("retry", Class::Unavailable), ("unknown", Class::Unknown)]);
         assert_eq!(attempts(queue, sms.id).await, both);

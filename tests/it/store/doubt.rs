@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use smsq::queue::resend::ResendRule;
+use smsq::queue::transition::REUSED_REFERENCE;
 use smsq::queue::{ProviderClaim, Settled, Transition};
-use smsq::sms::{Class, LaneId, Sms, Timestamp};
+use smsq::sms::{Class, Sms, Timestamp};
 use smsq::store::{Audited, CampaignStatus, Due, ResendReason, RetryFilter, Unknown};
 
 use super::test_queue::{
@@ -193,7 +194,7 @@ async fn end_of_doubt_clears_its_beginning() {
 /// What a lookup is asked for, long after.
 async fn to_look_up(queue: &TestQueue, campaign_id: i64, provider: &str) -> Vec<Unknown> {
     let due = Due {
-        lane: LaneId::undivided(campaign_id),
+        campaign_id,
         provider,
         by: after(1_000),
         claimed_by: after(1_000),
@@ -260,10 +261,15 @@ async fn absence_counts_for_all_attempts_and_a_rejection_for_one() {
         for (sms, end) in queue.claim(worker.id, spring, 2).await.iter().zip(ends) {
             queue.settle(sms, end).await;
         }
-        for unknown in to_look_up(queue, spring, PROVIDER).await {
-            assert_eq!(unknown.doubt_claim, None);
+        let several = [None, Some(REUSED_REFERENCE)];
+        for (unknown, doubt_claim) in to_look_up(queue, spring, PROVIDER)
+            .await
+            .iter()
+            .zip(several)
+        {
+            assert_eq!(unknown.doubt_claim, doubt_claim);
             assert!(unknown.unknown_at.is_some());
-            assert!(!requeue(queue, &unknown, ResendReason::NotAccepted).await);
+            assert!(!requeue(queue, unknown, ResendReason::NotAccepted).await);
             let rejected = Transition::FoundRejected(failure(Class::Recipient));
             let settled = queue.settle_claim(unknown.id, unknown.claim, rejected);
             assert_eq!(settled.await, Settled::Stale);
@@ -337,16 +343,26 @@ async fn message_in_doubt_is_not_sent_through_another_provider() {
         // The other one cannot know what became of them.
         assert!(to_look_up(queue, spring, "other").await.is_empty());
         assert_eq!(to_look_up(queue, spring, PROVIDER).await.len(), 2);
+        // That an operator sends them again does not say that another provider may.
+        let retry = async |by_any_provider| {
+            let filter = RetryFilter {
+                by_any_provider,
+                ..RetryFilter::default()
+            };
+            let retried = queue
+                .store
+                .retry_unknown(&filter, NOW, Audited::unrecorded())
+                .await;
+            assert_eq!(retried.expect("two"), 2);
+            queue.claim_by(worker.id, after(9), other(), within).await
+        };
+        let claimed = retry(false).await;
+        assert_eq!((claimed.rows.len(), claimed.refused), (0, 2));
+        assert_eq!(to_look_up(queue, spring, PROVIDER).await.len(), 2);
         // An operator takes the risk: then neither of the two can prove anything.
-        let retried = queue
-            .store
-            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
-        assert_eq!(retried.expect("two"), 2);
-        let claimed = queue.claim_by(worker.id, after(9), other(), within).await;
+        let claimed = retry(true).await;
         assert_eq!(claimed.rows.len(), 2);
         for row in &claimed.rows {
-            assert!(row.sms.tried_elsewhere);
             queue.settle(&row.sms, unknown()).await;
         }
         for provider in ["other", PROVIDER] {

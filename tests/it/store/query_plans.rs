@@ -32,21 +32,21 @@ const HINT: &str = " FORCE INDEX (sms_due)";
 const STATEMENTS: [(&str, i64); 3] = [
     (
         "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
-         reference, dedupe_key, created_at, due_at, doubt_since, claimed_provider, resend_approved FROM sms
+         reference, dedupe_key, created_at, due_at, doubt_since, doubt_claim, claimed_provider, resend_approved FROM sms
          WHERE campaign_id = $1 AND state = 0 AND lane = $6 AND due_at <= $2
          ORDER BY due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
         "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
-         reference, dedupe_key, created_at, due_at, doubt_since, claimed_provider, resend_approved FROM sms FORCE INDEX (sms_due)
+         reference, dedupe_key, created_at, due_at, doubt_since, doubt_claim, claimed_provider, resend_approved FROM sms FORCE INDEX (sms_due)
          WHERE campaign_id = $1 AND state = 0 AND lane = $6 AND due_at = $3 AND id > $4
          ORDER BY due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED",
         WANTED,
     ),
     (
         "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,
-         reference, dedupe_key, created_at, due_at, doubt_since, claimed_provider, resend_approved FROM sms FORCE INDEX (sms_due)
+         reference, dedupe_key, created_at, due_at, doubt_since, doubt_claim, claimed_provider, resend_approved FROM sms FORCE INDEX (sms_due)
          WHERE campaign_id = $1 AND state = 0 AND lane = $6 AND due_at > $3 AND due_at <= $2
          ORDER BY due_at, id LIMIT $5 FOR UPDATE SKIP LOCKED",
         WANTED,

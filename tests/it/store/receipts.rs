@@ -10,7 +10,7 @@ use smsq::store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, again, create_tables, failure, migrations, on_every_engine,
-    phone, unknown,
+    phone, sent, unknown,
 };
 use crate::support::databases::{Database, on_every_database};
 
@@ -131,7 +131,7 @@ async fn text_is_kept_until_the_message_is_delivered() {
 async fn sent_message_without_receipts_awaits_none() {
     on_every_engine(async |queue| {
         let all = claimed(queue, 1).await;
-        queue.settle(&all[0], super::test_queue::sent()).await;
+        queue.settle(&all[0], sent()).await;
         assert_eq!(word(queue, "delivery_state", all[0].id), None);
         assert_eq!(word(queue, "content", all[0].id), None);
         let applied = receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
@@ -559,20 +559,81 @@ async fn rejection_proves_nothing_about_several_attempts() {
 }
 
 #[tokio::test]
-async fn rejection_of_an_earlier_attempt_proves_nothing() {
+async fn rejection_speaks_only_of_the_attempt_with_its_reference() {
     on_every_engine(async |queue| {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
         let first = queue.claim_one(worker.id, spring).await;
         queue.settle(&first, again()).await;
         let second = queue.claim_one(worker.id, spring).await;
-        assert_eq!(second.reference, first.reference);
+        assert_ne!(second.reference, first.reference);
         queue.settle(&second, unknown()).await;
-        let rejected = receipt(&first, ReceiptState::Rejected);
-        assert_eq!(receive(queue, &[rejected]).await.matched, 0);
-        let found = Transition::FoundRejected(failure(Class::Recipient));
-        queue.settle(&second, found).await;
+        let rejected = |sms: &Sms| receipt(sms, ReceiptState::Rejected);
+        assert_eq!(receive(queue, &[rejected(&first)]).await.matched, 0);
         assert_eq!(queue.place(second.id), "unknown");
+        assert_eq!(receive(queue, &[rejected(&second)]).await.failed, 1);
+        assert_eq!(queue.place(second.id), "recipient");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_of_another_provider_settles_nothing() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let sms = queue.claim_one(worker.id, spring).await;
+        queue.settle(&sms, unknown()).await;
+        let receipts = queue.store.receipts();
+        for state in [ReceiptState::Rejected, ReceiptState::Delivered] {
+            let of_other = receipt(&sms, state);
+            let added = receipts.add("another", &[of_other], after(6)).await;
+            let added = added.expect("stored");
+            assert_eq!((added.matched, added.sent, added.failed), (0, 0, 0));
+            assert_eq!(queue.place(sms.id), "unknown");
+        }
+        let own = receipt(&sms, ReceiptState::Rejected);
+        assert_eq!(receive(queue, &[own]).await.failed, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn receipt_of_a_refused_attempt_shows_that_it_was_accepted() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(3).await;
+        let worker = queue.worker().await;
+        let first = queue.claim(worker.id, spring, 3).await;
+        for sms in &first {
+            queue.settle(sms, again()).await;
+        }
+        let second = queue.claim(worker.id, spring, 2).await;
+        queue.settle(&second[0], sent()).await;
+        queue.settle(&second[1], unknown()).await;
+        let delivered: Vec<Receipt> = first
+            .iter()
+            .map(|sms| receipt(sms, ReceiptState::Delivered))
+            .collect();
+        let received = receive(queue, &delivered).await;
+        assert_eq!((received.contradictions, received.sent), (3, 3));
+        for sms in &first {
+            assert_eq!(queue.place(sms.id), "sent", "it is not sent again");
+        }
+        let accepted = |sms: &Sms| {
+            let sql = format!(
+                "SELECT accepted AS value FROM sms_sent WHERE id = {}",
+                sms.id
+            );
+            queue.db.number(&sql)
+        };
+        let counts: Vec<i64> = first.iter().map(accepted).collect();
+        assert_eq!(counts, [2, 1, 1], "the first one was sent twice");
+        assert_eq!(
+            receive(queue, &delivered).await.sent,
+            0,
+            "it is counted once"
+        );
+        assert_eq!(first.iter().map(accepted).collect::<Vec<_>>(), counts);
     })
     .await;
 }

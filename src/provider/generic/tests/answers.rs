@@ -76,7 +76,7 @@ fn codes_decide_before_the_status() {
             case(
                 "success before",
                 response(409, error("409")),
-                Outcome::Accepted(Acceptance::default()),
+                Outcome::Duplicate(Acceptance::default()),
             ),
             case(
                 "unlisted",

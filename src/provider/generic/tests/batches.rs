@@ -300,7 +300,7 @@ fn already_accepted_code_says_nothing_about_a_batch() {
     let source = CELLAR.replace("[codes]", &format!("{more}\n[codes]"));
     let provider = read(&source).unwrap_or_else(|error| panic!("{error}"));
     let known = r#"{"error":{"code":409}}"#;
-    assert_eq!(words(&provider, &messages(1), 409, known), ["accepted"]);
+    assert_eq!(words(&provider, &messages(1), 409, known), ["duplicate"]);
     assert_eq!(words(&provider, &messages(2), 409, known), ["unknown"; 2]);
     assert_eq!(
         words(

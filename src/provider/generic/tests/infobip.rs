@@ -59,7 +59,7 @@ fn results_are_found_by_reference() {
         &[
             (200, &twice, "unknown"),
             (200, &answer(&[result("ref-1", second, 1, 26)]), "unknown"),
-            (200, &body(5, 23), "accepted ref-1"),
+            (200, &body(5, 23), "duplicate ref-1"),
             (200, &body(1, 999), "accepted ref-1"),
             (200, &body(5, 999), "content"),
             (200, &body(2, 999), "unknown"),

@@ -119,8 +119,9 @@ fn time_and_code_of_an_entry_decide() {
         (("m", text.as_str(), near, ""), "found m"),
         (("m", &text, near, "queued"), "found m"),
         (("m", &text, near, "delivered"), "found m"),
-        (("m", &text, near, "bad"), "recipient"),
-        (("m", &text, near, "broke"), "account"),
+        // It may be the entry of another message with this text, or of another attempt.
+        (("m", &text, near, "bad"), "unclear"),
+        (("m", &text, near, "broke"), "unclear"),
         (("m", &text, near, "lost"), "unclear"),
         (("", &text, near, ""), "unclear"),
         (("m", &text, that_day, ""), "unclear"),
@@ -148,6 +149,95 @@ fn time_and_code_of_an_entry_decide() {
         };
         let body = list(r#""x":1"#, &one);
         assert_eq!(lookup_results(&provider, twin, &[(200, &body)]), expected);
+    }
+}
+
+#[test]
+fn accepted_entry_wins_and_a_rejected_one_counts_alone() {
+    let keys = "lookup.more = '/next'";
+    let by_reference = LOOKUP
+        .replace(r#""/to" = "{{ phone }}""#, r#""/ref" = "{{ reference }}""#)
+        .replace(r#", "/text" = "{{ content }}""#, "");
+    let provider = with(&format!("{by_reference}{keys}\n{PROOF}\n{CODES}"))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let own = crate::provider::testing::message().reference;
+    let body = |entries: &[(&str, &str, &str)], next: &str| {
+        let entry = |(id, reference, status): &(&str, &str, &str)| serde_json::json!({ "id": id, "ref": reference, "status": status });
+        let list: Vec<_> = entries.iter().map(entry).collect();
+        format!(
+            r#"{{"list":{},"next":{next}}}"#,
+            serde_json::Value::from(list)
+        )
+    };
+    let own = own.as_str();
+    for (entries, next, expected) in [
+        (vec![("m1", own, "bad")], "null", "recipient"),
+        (vec![("m1", own, "bad")], r#""/p2""#, "unclear"),
+        (
+            vec![("m1", own, "bad"), ("m2", own, "queued")],
+            "null",
+            "found m2",
+        ),
+        (
+            vec![("m1", own, "lost"), ("m2", own, "queued")],
+            "null",
+            "found m2",
+        ),
+        (
+            vec![("m1", own, "bad"), ("m2", own, "broke")],
+            "null",
+            "unclear",
+        ),
+        (
+            vec![("m1", own, "bad"), ("m2", own, "lost")],
+            "null",
+            "unclear",
+        ),
+        (
+            vec![("m1", own, "bad"), ("m2", "other", "queued")],
+            "null",
+            "recipient",
+        ),
+        // What was refused stays listed, and says nothing about the attempt with the new reference.
+        (vec![("m0", "old", "bad")], "null", "absent"),
+        (
+            vec![("m0", "old", "bad"), ("m1", own, "")],
+            "null",
+            "found m1",
+        ),
+        (vec![("m0", "old", "queued")], "null", "found refused old"),
+        (
+            vec![("m0", "old", "queued"), ("m1", own, "")],
+            "null",
+            "found m1",
+        ),
+    ] {
+        let case = LookupCase {
+            refused: &["old"],
+            ..lookup_case(20)
+        };
+        let body = body(&entries, next);
+        assert_eq!(
+            lookup_results(&provider, case, &[(200, &body)]),
+            expected,
+            "{body}"
+        );
+    }
+    // Two answers count as one list.
+    let (bad, good) = (
+        body(&[("m1", own, "bad")], "null"),
+        body(&[("m2", own, "")], "null"),
+    );
+    let unreadable = (500, "");
+    for (answers, expected) in [
+        ([(200, bad.as_str()), (200, good.as_str())], "found m2"),
+        ([(200, &bad), unreadable], "unclear"),
+        ([unreadable, (200, &good)], "found m2"),
+    ] {
+        assert_eq!(
+            lookup_results(&provider, lookup_case(20), &answers),
+            expected
+        );
     }
 }
 

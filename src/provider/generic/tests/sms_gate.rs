@@ -37,7 +37,7 @@ fn known_reference_counts_only_with_fixed_device() {
     ];
     assert_outcomes(&vendor("sms-gate", FIXED), &rows);
     assert_outcomes(&vendor("sms-gate", ""), &rows);
-    assert_outcomes(&vendor("sms-gate", FIXED), &[(409, "", "accepted ref-1")]);
+    assert_outcomes(&vendor("sms-gate", FIXED), &[(409, "", "duplicate ref-1")]);
     assert_outcomes(&vendor("sms-gate", ""), &[(409, "", "unknown")]);
 }
 
