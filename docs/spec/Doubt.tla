@@ -186,7 +186,7 @@ Receive(c) ==
                        [] answer = "duplicate" -> Duplicate
                        [] OTHER -> answer IN
        Settle(c, result)
-    /\ heard' = IF request[c].answer \in Refusals /\ row.claim = c THEN heard \union {<<request[c].provider, request[c].reference>>} ELSE heard
+    /\ heard' = IF request[c].answer \in Refusals /\ row' # row THEN heard \union {<<request[c].provider, request[c].reference>>} ELSE heard
     /\ request' = [request EXCEPT ![c] = Over(@)]
     /\ UNCHANGED <<memory, accepted, listedAge, rejected>>
 
