@@ -268,9 +268,35 @@ fn accepted_entry() -> Vec<String> {
     vec![entry("m0", PHONE, &clock(0), "")]
 }
 
-/// The same, rejected with a code.
-fn rejected(code: &'static str) -> impl Fn() -> Vec<String> {
-    move || vec![entry("m0", PHONE, &clock(0), code)]
+/// A provider whose responses are lost, and that lists what it was sent under our reference, rejected with a code.
+fn rejecting(code: &'static str) -> TimedProvider {
+    TimedProvider::start(Some(0), move |received, _| {
+        if !received.is_lookup() {
+            return Reply::Lost;
+        }
+        let reference = received.line.split("ref=").nth(1).unwrap_or_default();
+        let reference = reference.split(['&', ' ']).next().unwrap_or_default();
+        let entry = entry("m0", PHONE, &clock(0), code);
+        listed(&[entry.replacen('{', &format!(r#"{{"ref":"{reference}","#), 1)])
+    })
+}
+
+/// The messages of [`scratch_with`], which are looked up by our reference.
+fn scratch_by_reference(db: &Database, provider: &TimedProvider) -> Scratch {
+    let scratch = scratch_with(db, provider, "", 1);
+    let by_reference = scratch
+        .read("smsq.toml")
+        .replace(
+            r#"query = { to = "{{ phone }}" }"#,
+            r#"query = { ref = "{{ reference }}" }"#,
+        )
+        .replace(
+            r#"matches = { "/to" = "{{ phone }}", "/text" = "{{ content }}" }"#,
+            r#"matches = { "/ref" = "{{ reference }}" }"#,
+        );
+    assert!(by_reference.contains("/ref"), "{by_reference}");
+    scratch.write("smsq.toml", &by_reference);
+    scratch
 }
 
 #[test]
@@ -354,8 +380,8 @@ fn message_stays_unknown_when_lookup_answer_has_no_date() {
 #[test]
 fn rejection_found_by_lookup_fails_the_message() {
     with_every_database(|db| {
-        let provider = with_lost_responses(Some(0), rejected("invalid"));
-        let scratch = scratch_with(db, &provider, "", 1);
+        let provider = rejecting("invalid");
+        let scratch = scratch_by_reference(db, &provider);
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         assert_eq!(scratch.checked_status(Some("c"))["failed"], 1);
@@ -367,10 +393,24 @@ fn rejection_found_by_lookup_fails_the_message() {
 }
 
 #[test]
+fn rejection_without_our_reference_settles_nothing() {
+    with_every_database(|db| {
+        // It may be the entry of another message with this text.
+        let rejected = || vec![entry("m0", PHONE, &clock(0), "invalid")];
+        let provider = with_lost_responses(Some(0), rejected);
+        let scratch = scratch_with(db, &provider, "", 1);
+        let ran = scratch.run(["send", "--concurrency", "1"]);
+        assert_eq!(ran.code(), Some(1), "{ran}");
+        assert_eq!(scratch.checked_status(Some("c"))["unknown"], 1);
+        assert_eq!(provider.sends(), 1);
+    });
+}
+
+#[test]
 fn account_error_found_by_lookup_stops_the_campaign() {
     with_every_database(|db| {
-        let provider = with_lost_responses(Some(0), rejected("credit"));
-        let scratch = scratch_with(db, &provider, "", 1);
+        let provider = rejecting("credit");
+        let scratch = scratch_by_reference(db, &provider);
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(3), "{ran}");
         let status = scratch.checked_status(Some("c"));
@@ -383,8 +423,8 @@ fn account_error_found_by_lookup_stops_the_campaign() {
 #[test]
 fn rejection_does_not_settle_earlier_attempt_in_doubt() {
     with_every_database(|db| {
-        let provider = with_lost_responses(Some(0), rejected("invalid"));
-        let scratch = scratch_with(db, &provider, "", 1);
+        let provider = rejecting("invalid");
+        let scratch = scratch_by_reference(db, &provider);
         db.run("UPDATE sms SET in_doubt = (1 = 1), resend_approved = (1 = 1), attempts = 1, reference = 'r'");
         let ran = scratch.run(["send", "--concurrency", "1"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
@@ -548,11 +588,14 @@ fn message_in_doubt_is_not_sent_through_another_provider() {
             assert_eq!(second.sends(), 1);
         }
         assert_eq!(scratch.checked_status(Some("c"))["unknown"], 3);
-        // Only the operator sends them again.
-        let ran = scratch.run(["retry", "--unknown", "--campaign", "c"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        let ran = scratch.run(["send", "--concurrency", "1"]);
-        assert_eq!(ran.code(), Some(0), "{ran}");
-        assert_eq!((first.sends(), second.sends()), (3, 4));
+        // Only the operator sends them again, and through another provider only if that was said, too.
+        let retry = ["retry", "--unknown", "--campaign", "c"];
+        for (more, exit, sent) in [(None, 1, 1), (Some("--any-provider"), 0, 4)] {
+            let ran = scratch.run(retry.into_iter().chain(more));
+            assert_eq!(ran.code(), Some(0), "{ran}");
+            let ran = scratch.run(["send", "--concurrency", "1"]);
+            assert_eq!(ran.code(), Some(exit), "{ran}");
+            assert_eq!((first.sends(), second.sends()), (3, sent));
+        }
     });
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -339,7 +340,12 @@ fn configure_route(scratch: &Scratch, sections: [&str; 2]) {
 fn receipts_of_one_provider_settle_nothing_at_another() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        let refusing = Keeper::start(|_, _| Act::Refuse("credit"));
+        // What it has refused goes to the other one, and single messages ask whether it has credit again.
+        let asked = AtomicUsize::new(0);
+        let refusing = Keeper::start(move |_, _| match asked.fetch_add(1, Ordering::Relaxed) {
+            0..40 => Act::Refuse("credit"),
+            _ => Act::Accept,
+        });
         let closing = Keeper::start(|_, _| Act::AcceptAndClose);
         let a = refusing.section("a", "", RECEIPTS);
         let b = closing.section("b", "", "");
