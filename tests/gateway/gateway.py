@@ -106,7 +106,7 @@ class Account:
         self.mode = "open"
         # None, or a function from a message to the price in the answer.
         self.price = None
-        # Lookups show "all" entries in any order, all "in order", or only the "first" one.
+        # Lookups show "all" entries in any order, all "in order", only the "first" one, or "nothing".
         self.lists = "all"
         self.entries = []
         self.first_answers = {}
@@ -234,8 +234,8 @@ class Account:
             entry for entry in self.entries
             if (ref is None or entry.ref == ref) and (phone is None or entry.to == phone) and entry.at <= at
         ]
-        if self.lists == "first":
-            found = found[:1]
+        if self.lists in ("first", "nothing"):
+            found = found[: self.lists == "first"]
         elif self.lists == "all":
             self.gateway.random.shuffle(found)
         listed = [{"id": e.id, "ref": e.ref, "to": e.to, "text": e.text, "code": e.code, "created": iso(e.at)} for e in found]
@@ -246,7 +246,9 @@ class Account:
         page = int(query.get("page", "1"))
         if page == 1 or not hasattr(self, "receipt_pages"):
             entries = self.entries
-            if self.lists == "first":
+            if self.lists == "nothing":
+                entries = []
+            elif self.lists == "first":
                 entries = {entry.ref: entry for entry in reversed(entries)}.values()
             found = [
                 {

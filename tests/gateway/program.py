@@ -247,8 +247,11 @@ class Postgres:
     def restore(self, name):
         """Puts the copy in the place of the database: connected workers find an older past."""
         def swap():
-            self.admin(f'ALTER DATABASE "{self.database}" RENAME TO "{self.database}_lost"')
-            self.admin(f'ALTER DATABASE "{self.database}_{name}" RENAME TO "{self.database}"')
+            # In one transaction, so that the name always exists.
+            self.admin(
+                f'ALTER DATABASE "{self.database}" RENAME TO "{self.database}_lost"; '
+                f'ALTER DATABASE "{self.database}_{name}" RENAME TO "{self.database}"'
+            )
 
         # The backup stays, for those who look at it.
         kept = f'CREATE DATABASE "{self.database}_kept" TEMPLATE "{self.database}_{name}"'
