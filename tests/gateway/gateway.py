@@ -136,9 +136,9 @@ class Account:
         }
         known = self.first_answers.get(ref) if ref else None
         if known and known["accepted"] and self.honours:
-            act = Act(False, known["status"], known["code"])
+            code = "duplicate" if self.remembers == "duplicate" else "ok"
+            act, answer = Act(False, 409 if code == "duplicate" else 200, code), {"id": known["id"], "code": code}
             record["answered"] = "repeated"
-            answer = known["json"] if self.remembers != "duplicate" else {"code": "duplicate", "id": known["json"]["id"]}
         elif known and not known["accepted"] and self.remembers == "duplicate":
             act, answer = Act(False, 409, "duplicate"), {"code": "duplicate", "id": known["id"]}
             record["answered"] = "duplicate of a refusal"
@@ -158,6 +158,9 @@ class Account:
             act = refuse(503, "down")
         else:
             act = self.policy(message, self.attempts[phone], self)
+            if record["batch"] and not act.accept and act.code in (None, "unlisted"):
+                # An entry of a list has no status.
+                act = dataclasses.replace(act, code="invalid")
         entry = Entry(
             f"{self.name}-{len(self.entries) + 1}", ref, phone, message.get("text", ""),
             "accepted" if act.accept else "rejected", "ok" if act.accept else (act.code or "rejected"),
@@ -424,6 +427,12 @@ class Gateway:
     def random_of(self, *names):
         """A source of random numbers that depends on the seed and these names only."""
         return random.Random("|".join(map(str, (self.seed, *names))))
+
+    def stop(self):
+        """Closes all accounts; the log stays."""
+        for name in self.accounts:
+            self.close(name)
+        self.loop.call_soon_threadsafe(self.loop.stop)
 
     def call(self, work):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)

@@ -8,6 +8,7 @@ import tempfile
 import time
 
 import program
+import rounds
 from scenes import SCENES, Stage
 
 ENGINES = program.ENGINES
@@ -56,7 +57,7 @@ def keep_folder(folder, keep, name):
 
 def main():
     parser = argparse.ArgumentParser(prog="tests/rounds", description=__doc__.splitlines()[0])
-    parser.add_argument("rounds", nargs="?", type=int, default=200, help="how many, on each engine")
+    parser.add_argument("rounds", nargs="?", type=int, help="how many, on each engine [default: 200]")
     parser.add_argument("--seed", type=int, help="play this round only; with a number of rounds: of the first one")
     parser.add_argument("--engine", action="append", choices=list(ENGINES))
     parser.add_argument("--scene", action="append", choices=list(SCENES), metavar="NAME")
@@ -74,10 +75,8 @@ def main():
     if arguments.scene or arguments.scenes:
         names = arguments.scene or list(SCENES)
         return min(play_scenes(names, engines, keep), 1)
-    import rounds
-
-    is_one = arguments.seed is not None and "rounds" not in vars(arguments)
-    return rounds.play_all(arguments, engines, keep, is_one)
+    arguments.rounds = arguments.rounds or (200 if arguments.seed is None else 1)
+    return rounds.play_all(arguments, engines, keep)
 
 
 if __name__ == "__main__":

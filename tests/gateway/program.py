@@ -11,6 +11,8 @@ import threading
 import time
 
 PROGRAM = os.environ.get("SMSQ_PROGRAM", "target/debug/smsq")
+# A command ends with the process that has started it.
+WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"]
 # No command of a round needs longer, on a busy machine.
 PATIENCE = 120
 
@@ -41,7 +43,7 @@ class Worker:
         self.output = open(site.next_output(line[0]), "w+")
         self.errors = open(self.output.name + ".err", "w+")
         self.process = subprocess.Popen(
-            [os.path.abspath(PROGRAM), *line], cwd=site.folder, env=site.environment, stdin=subprocess.DEVNULL,
+            [*WITH_PARENT, os.path.abspath(PROGRAM), *line], cwd=site.folder, env=site.environment, stdin=subprocess.DEVNULL,
             stdout=self.output, stderr=self.errors, start_new_session=True,
         )
         self.is_stopped = False

@@ -37,6 +37,8 @@ class Stage:
     def part(self):
         """A new gateway and a new site: scenes have several parts."""
         self.parts += 1
+        if self.gateways:
+            self.gateways[-1].stop()
         folder = os.path.join(self.folder, f"part{self.parts}")
         os.makedirs(folder)
         database = self.engine(folder, f"{self.name}_{self.parts}")
@@ -46,6 +48,8 @@ class Stage:
         return self.gateways[-1], self.sites[-1]
 
     def close(self):
+        if self.gateways:
+            self.gateways[-1].stop()
         for database in self.databases:
             database.drop()
 
