@@ -113,7 +113,7 @@ def judge_message(evidence, verdict, campaign, phone, accepted):
     rows = evidence.places.get((campaign, phone), [])
     name = f"{campaign} {phone}"
     story = lambda: " | ".join(  # noqa: E731
-        f"{entry['account']} {entry['ref'][:6]} {entry['answered']}" for entry in evidence.log if entry["phone"] == phone
+        f"{entry['account']} {entry['ref'][-6:]} {entry['answered']}" for entry in evidence.log if entry["phone"] == phone
     )
     if not rows:
         verdict.find("lost", f"{name} is in no table")

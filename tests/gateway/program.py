@@ -147,15 +147,6 @@ class Failed(Exception):
 
 # Databases.
 
-TABLES = {
-    "sms": "SELECT c.name, m.phone, m.state, m.in_doubt, coalesce(m.claimed_provider, ''), coalesce(m.reference, '') "
-    "FROM sms m JOIN campaign c ON c.id = m.campaign_id",
-    "sms_sent": "SELECT c.name, m.phone, m.accepted, m.provider FROM sms_sent m JOIN campaign c ON c.id = m.campaign_id",
-    "sms_failed": "SELECT c.name, m.phone, m.class, m.reason FROM sms_failed m "
-    "JOIN campaign c ON c.id = m.campaign_id",
-}
-
-
 class Sqlite:
     name = "SQLite"
 

@@ -296,8 +296,8 @@ class Round:
     # The database loses commits.
 
     def copied_places(self):
-        sql = "SELECT phone, state, in_doubt FROM sms UNION ALL SELECT phone, -1, 0 FROM sms_sent " \
-            "UNION ALL SELECT phone, -2, 0 FROM sms_failed"
+        sql = "SELECT phone, state, in_doubt FROM sms UNION ALL SELECT phone, -1, false FROM sms_sent " \
+            "UNION ALL SELECT phone, -2, false FROM sms_failed"
         names = {"0": "queued", "1": "sending", "2": "unknown", "-1": "sent", "-2": "failed"}
         rows = self.database.query_backup("backup", sql)
         truth = ("1", "t", "True", "true")
@@ -456,7 +456,7 @@ class Round:
             unended = [text for text in verdict.findings if "does not end" in text or " is still " in text]
             verdict.findings = [text for text in verdict.findings if text not in unended]
             verdict.counts["lost"] -= sum(1 for text in unended if " is still " in text)
-            verdict.counts["starved"] = bool(unended)
+            verdict.counts["starved"] = int(bool(unended))
         if self.has_second_answers:
             # Nobody can tell these answers apart: they are counted, and are not a fault.
             verdict.counts["second answers"] = sum(1 for entry in self.gateway.log if entry["delivery"] == "second")
@@ -565,7 +565,7 @@ def play_all(arguments, engines, keep):
                 if findings:
                     bad += 1
                     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-                    text += f": {findings[0]}{more}; in {result.get('kept')}"
+                    text += f": {' '.join(findings[0].split())}{more}; in {result.get('kept')}"
                 print(text, file=sys.stderr, flush=True)
         row = " | ".join(str(total[column]) for column in COLUMNS)
         print(f"| {ENGINES[engine].name} | {seeds[0]}–{seeds[-1]} | {row} | {bad} |", flush=True)
