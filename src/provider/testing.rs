@@ -160,6 +160,8 @@ pub(super) struct FetchedExample {
     pub(super) request: String,
     pub(super) body: String,
     pub(super) reads: Vec<String>,
+    /// Method, URL and body of the request for the page after it.
+    pub(super) next_request: Option<String>,
 }
 
 /// The examples of all vendors that have a file of examples.

@@ -15,6 +15,7 @@ use crate::support::practice::{Practice, list};
 use crate::support::running::{PATIENCE, eventually};
 use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
+use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::{Gateway, Scratch, snapshot};
 
 /// Waits for no receipts, so that the first pass finds what is there.
@@ -557,7 +558,11 @@ const FAILED: (&str, &str) = ("500 Internal Server Error", "");
 
 /// A message that the gateway accepts as `m1`, and a list of messages of more than one page.
 fn one_sent_message(scratch: &Scratch, gateway: &Scripted) {
-    let url = gateway.url();
+    sent_messages(scratch, &gateway.url(), 1, "");
+}
+
+/// As many messages as `rows`, and `more` in the section of their receipts.
+fn sent_messages(scratch: &Scratch, url: &str, rows: u64, more: &str) {
     scratch.write(
         "smsq.toml",
         &format!(
@@ -578,10 +583,11 @@ items = "/recipients"
 message_id = "/id"
 state = "/item"
 states = {{ 1 = "delivered", 2 = "undelivered" }}
+{more}
 "#
         ),
     );
-    scratch.import(&list(1));
+    scratch.import(&list(rows));
     let sent = scratch.run(SEND);
     assert_eq!(sent.code(), Some(0), "{sent}");
 }
@@ -654,6 +660,35 @@ fn pass_continues_where_the_last_one_stopped() {
         );
         let none = database.number("SELECT count(position) AS value FROM receipt_pull");
         assert_eq!(none, 0);
+    });
+}
+
+#[test]
+fn receipts_behind_a_url_of_the_next_page_are_applied() {
+    const QUERY: &str = r#"query = { after = "{{ since | date('%Y-%m-%d') }}", before = "{{ until }}", page = "{{ page }}" }"#;
+    with_every_database(|database| {
+        let scratch = Scratch::at(&database.url);
+        let gateway = TimedProvider::start(None, |request, earlier| {
+            Reply::Json(match request.is_lookup() {
+                false => format!(r#"{{"id":"m{}"}}"#, earlier + 1),
+                true if request.line.contains("?token=second ") => page("m2", 2, "null"),
+                true => page("m1", 1, r#""/list?token=second""#),
+            })
+        });
+        sent_messages(&scratch, &gateway.url(), 2, QUERY);
+        let ran = scratch.run(["receipts"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let delivery = &scratch.checked_status(Some("c"))["delivery"];
+        assert_eq!(delivery["delivered"], 1, "{delivery}");
+        assert_eq!(delivery["undelivered"], 1, "{delivery}");
+        let lines = gateway.lines();
+        let fetched: Vec<&String> = lines
+            .iter()
+            .filter(|line| line.starts_with("GET"))
+            .collect();
+        assert_eq!(fetched.len(), 2, "{fetched:?}");
+        assert!(fetched[0].contains("after=20") && fetched[0].contains("page=1"));
+        assert_eq!(fetched[1], "GET /list?token=second HTTP/1.1");
     });
 }
 

@@ -239,17 +239,18 @@ impl ReceiptRequests {
     fn request(&self, templates: &Templates, query: &ReceiptQuery<'_>) -> RequestResult {
         let mut message = no_message();
         let mut extra: Vec<Extra> = Vec::new();
+        let mut next_url = None;
         match query {
             ReceiptQuery::Page { since, until, page } => {
-                if let Some(url) = page.next.as_deref().filter(|next| is_url(next)) {
-                    let filled = self.request.fill(&templates.values(&message), &[])?;
-                    return follow(filled, url);
-                }
                 extra.push(("since", since.to_string()));
                 extra.push(("until", until.to_string()));
                 extra.push(("page", (page.page + self.rules.first_page).to_string()));
                 extra.push(("offset", page.offset.to_string()));
-                extra.extend(page.next.clone().map(|next| ("next", next)));
+                match &page.next {
+                    Some(next) if is_url(next) => next_url = Some(next),
+                    Some(next) => extra.push(("next", next.clone())),
+                    None => {}
+                }
             }
             ReceiptQuery::Message(asked) => {
                 message.phone = asked.phone.clone();
@@ -260,7 +261,11 @@ impl ReceiptRequests {
         }
         let mut values = templates.values(&message);
         values.extra = extra;
-        self.request.fill(&values, &[])
+        let filled = self.request.fill(&values, &[])?;
+        match next_url {
+            Some(url) => follow(filled, url),
+            None => Ok(filled),
+        }
     }
 
     fn parse(

@@ -2,6 +2,7 @@
 //! answers that are wrong.
 
 use crate::phone::Phone;
+use crate::provider::registry::{builtin, builtin_section};
 use crate::provider::testing::{FetchedExample, context, examples, read, response, vendor};
 use crate::provider::{
     AwaitedMessage, Provider, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
@@ -86,7 +87,54 @@ fn vendors_documented_answers_are_read() {
         let page = page.unwrap_or_else(|outcome| panic!("{name}: {outcome:?}"));
         let found: Vec<String> = page.receipts.iter().map(words).collect();
         assert_eq!(found, case.reads, "{name}");
+        if let Some(expected) = case.next_request {
+            let next = page
+                .next
+                .unwrap_or_else(|| panic!("{name} has no next page"));
+            assert_eq!(
+                line(&provider, path, &first_page(&next)),
+                expected,
+                "{name}"
+            );
+        }
     }
+}
+
+#[test]
+fn every_vendor_with_a_next_page_has_an_example_of_it() {
+    for (name, _) in builtin() {
+        let receipts = builtin_section(name).and_then(|section| section.get("receipts").cloned());
+        let has_next = |table: &toml::Value| table.get("next").is_some();
+        let recheck = receipts.as_ref().and_then(|table| table.get("recheck"));
+        for (table, is_recheck) in [(receipts.as_ref(), false), (recheck, true)] {
+            if table.is_some_and(has_next) {
+                let mut shown = fetched().filter(|(vendor, case)| {
+                    vendor == name && case.recheck == is_recheck && case.next_request.is_some()
+                });
+                assert!(
+                    shown.next().is_some(),
+                    "{name}: add `next_request` to its example"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn next_page_at_a_url_needs_no_less_than_the_first() {
+    let provider = cellar(
+        "pull = 'sweep'\nnext = '/next'\nquery = { from = '{{ since | epoch }}', to = '{{ until }}', \
+         page = '{{ page }}', at = '{{ offset }}' }\nheaders = { X-Since = '{{ since[:10] }}' }\n",
+    );
+    let page = ReceiptCursor {
+        next: Some("/v1/send?page=2".to_owned()),
+        ..ReceiptCursor::default()
+    };
+    let provider = provider.expect("a provider");
+    let request = provider.receipts(Pull, &first_page(&page), &context());
+    let request = request.expect("a request");
+    assert_eq!(request.uri(), "https://sms.example.net/v1/send?page=2");
+    assert_eq!(request.headers()["x-since"], "2025-11-21");
 }
 
 #[test]
