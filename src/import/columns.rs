@@ -200,7 +200,12 @@ impl ListColumns {
     ) -> Result<BTreeMap<String, usize>, ImportError> {
         let placeholders = template.placeholders().iter();
         placeholders
-            .map(|name| Ok((name.clone(), self.of_placeholder(template.name(), name)?)))
+            .map(|name| {
+                Ok((
+                    name.to_string(),
+                    self.of_placeholder(template.name(), name)?,
+                ))
+            })
             .collect()
     }
 

@@ -5,6 +5,7 @@
 //! row. They are checked before the engine compiles the template, because the compiler evaluates constants.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,9 +15,10 @@ use minijinja::value::{Rest, StringInput, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, filters};
 
 use ast::BinOpKind::{Add, Concat, Div, FloorDiv, Mul, Pow, Rem, Sub};
-use ast::{CallArg, Expr, Stmt, UnaryOpKind};
+use ast::{CallArg, Expr, UnaryOpKind};
 
 use super::display::printable_line;
+use super::names::{self, TemplatePart};
 
 /// The longest template and the longest text of a row, in bytes.
 pub const MAX_SOURCE: usize = 64 * 1024;
@@ -28,6 +30,8 @@ const FILTERS: &str = "abs, capitalize, count, d, default, first, float, format,
 const NUMERIC_FILTERS: [&str; 6] = ["abs", "count", "float", "int", "length", "round"];
 /// Filters that split one string into a list.
 const SPLITTING_FILTERS: [&str; 2] = ["lines", "split"];
+/// A filter that fails for an undefined value; not available in texts.
+const GUARD: &str = "defined";
 /// How many values `~`, `+` and lists may join in one template.
 const MAX_JOINED: usize = 64;
 /// How many statements may begin a branch or a loop in one template. Each can contain the next.
@@ -41,14 +45,37 @@ const MAX_BRACKETS: usize = 32;
 type Checked = Result<(), String>;
 
 /// Checks a template before it is compiled.
-pub(super) fn check(source: &str) -> Checked {
+pub(super) fn check(source: &str) -> Result<CheckedTemplate, String> {
     check_tokens(source)?;
-    let parsed = parse(source, "", SyntaxConfig::default()).map_err(|error| with_line(&error))?;
-    let mut checker = Checker { joined: 0 };
-    match &parsed {
-        Stmt::Template(template) => checker.statements(&template.children),
-        other => checker.statement(other),
-    }
+    let tree = parse(source, "", SyntaxConfig::default()).map_err(|error| with_line(&error))?;
+    let (mut joined, mut slices) = (0, Vec::new());
+    let names = names::find(&tree, &mut |node| match node {
+        TemplatePart::Loop(each) => check_loop(each),
+        TemplatePart::Expression(expression) => {
+            joined += check_expression(expression)?;
+            if joined > MAX_JOINED {
+                let detail =
+                    format!("more than {MAX_JOINED} values are joined by `~`, `+` and lists");
+                return violation(expression.span(), detail);
+            }
+            if let Expr::Slice(slice) = expression {
+                slices.push((slice.span(), &slice.expr));
+            }
+            Ok(())
+        }
+    })?;
+    Ok(CheckedTemplate {
+        names: names.into_iter().map(Arc::from).collect(),
+        source: guard_slices(source, &slices)?,
+    })
+}
+
+/// A checked template.
+pub(super) struct CheckedTemplate {
+    /// The names of the columns that it uses.
+    pub(super) names: Vec<Arc<str>>,
+    /// Its source as the engine gets it.
+    pub(super) source: String,
 }
 
 /// Limits how deep the template nests: the parser and the compiler recurse, and are not called with more. What is not
@@ -86,138 +113,96 @@ fn check_tokens(source: &str) -> Checked {
     Ok(())
 }
 
-struct Checker {
-    joined: usize,
+/// Checks a loop. Its list must be a column or pieces of one: lists that are joined in the template would double in size
+/// with every nested loop.
+fn check_loop(each: &ast::ForLoop<'_>) -> Checked {
+    let is_bounded = match &each.iter {
+        Expr::Var(_) => true,
+        Expr::Filter(filter) => SPLITTING_FILTERS.contains(&filter.name),
+        _ => false,
+    };
+    if each.recursive || !is_bounded {
+        return violation(
+            each.iter.span(),
+            "a loop needs a column or pieces of one: `{% for part in column | split(\",\") %}`",
+        );
+    }
+    Ok(())
 }
 
-impl Checker {
-    fn statements(&mut self, statements: &[Stmt<'_>]) -> Checked {
-        statements
-            .iter()
-            .try_for_each(|statement| self.statement(statement))
+/// Checks an expression without its operands, and returns how many values it joins.
+fn check_expression(expression: &Expr<'_>) -> Result<usize, String> {
+    let refuse = |detail: &str| violation(expression.span(), detail);
+    match expression {
+        // The engine panics where an empty text has a negative one.
+        Expr::Slice(slice) if slice.step.is_some() => {
+            refuse("a part of a text cannot have a step: write `name[:3]`")?;
+        }
+        Expr::BinOp(operation) if matches!(operation.op, Mul) && !is_number(expression) => {
+            refuse("`*` needs a number on both sides: `price | float * 2`")?;
+        }
+        Expr::Filter(filter) if FILTERS.split(", ").all(|known| known != filter.name) => {
+            let detail = format!("unknown filter `{}`: known are {FILTERS}", filter.name);
+            refuse(&detail)?;
+        }
+        Expr::Call(_) => refuse("a template cannot call functions")?,
+        Expr::Map(_) => refuse("`{…: …}` is not available in a template")?,
+        _ => {}
     }
+    Ok(match expression {
+        Expr::BinOp(operation) => match operation.op {
+            Concat => 1,
+            Add if !is_number(expression) => 1,
+            _ => 0,
+        },
+        Expr::List(list) => list.items.len(),
+        Expr::Tuple(tuple) => tuple.items.len(),
+        _ => 0,
+    })
+}
 
-    fn expressions<'e>(&mut self, expressions: impl IntoIterator<Item = &'e Expr<'e>>) -> Checked {
-        expressions
-            .into_iter()
-            .try_for_each(|expression| self.expression(expression))
-    }
-
-    fn statement(&mut self, statement: &Stmt<'_>) -> Checked {
-        match statement {
-            Stmt::EmitRaw(_) => Ok(()),
-            Stmt::EmitExpr(emit) => self.expression(&emit.expr),
-            Stmt::IfCond(condition) => {
-                self.expression(&condition.expr)?;
-                self.statements(&condition.true_body)?;
-                self.statements(&condition.false_body)
+/// Returns the source with [`GUARD`] applied to what slices cut: the engine makes a list of a part of an undefined value.
+fn guard_slices(source: &str, slices: &[(Span, &Expr<'_>)]) -> Result<String, String> {
+    let (mut open, mut opened_at) = (Vec::new(), BTreeMap::new());
+    for (token, span) in tokenize(source, false, SyntaxConfig::default()).map_while(Result::ok) {
+        match token {
+            Token::BracketOpen => open.push(span.start_offset),
+            Token::BracketClose => {
+                opened_at.extend(open.pop().map(|start| (span.end_offset, start)));
             }
-            Stmt::ForLoop(each) => self.each(each),
-            _ => Err("a statement is not available in a template".to_owned()),
+            _ => {}
         }
     }
-
-    /// Checks a loop. Its list must be a column or pieces of one: lists that are joined in the template would double
-    /// in size with every nested loop.
-    fn each(&mut self, each: &ast::ForLoop<'_>) -> Checked {
-        let is_bounded = match &each.iter {
-            Expr::Var(_) => true,
-            Expr::Filter(filter) => SPLITTING_FILTERS.contains(&filter.name),
-            _ => false,
+    let mut inserted = BTreeMap::new();
+    for (span, cut) in slices {
+        // Its operand begins there, unless that is followed by `[…]` or `.name` before.
+        let start = span.start_offset as usize;
+        let is_whole = source[start..].starts_with('(');
+        let Some(bracket) = opened_at.get(&span.end_offset) else {
+            return violation(*span, "a part of a text needs `[` and `]`");
         };
-        if each.recursive || !is_bounded {
-            return violation(
-                each.iter.span(),
-                "a loop needs a column or pieces of one: `{% for part in column | split(\",\") %}`",
-            );
-        }
-        self.expression(&each.iter)?;
-        self.expressions(&each.filter_expr)?;
-        self.statements(&each.body)?;
-        self.statements(&each.else_body)
-    }
-
-    fn expression(&mut self, expression: &Expr<'_>) -> Checked {
-        match expression {
-            Expr::Var(_) | Expr::Const(_) => Ok(()),
-            Expr::Slice(slice) => {
-                // The engine panics where an empty text has a negative one.
-                if slice.step.is_some() {
-                    return violation(
-                        expression.span(),
-                        "a part of a text cannot have a step: write `name[:3]`",
-                    );
-                }
-                self.expression(&slice.expr)?;
-                self.expressions([&slice.start, &slice.stop].into_iter().flatten())
+        match cut {
+            // It was guarded, and its part is a text.
+            Expr::Slice(_) if !is_whole => {}
+            Expr::GetItem(_) | Expr::GetAttr(_) if !is_whole => {
+                return violation(*span, "put `(` and `)` around what `[:]` takes a part of");
             }
-            Expr::UnaryOp(operation) => self.expression(&operation.expr),
-            Expr::BinOp(operation) => {
-                self.expressions([&operation.left, &operation.right])?;
-                match operation.op {
-                    Concat => self.join(1, expression.span()),
-                    Add if !is_number(expression) => self.join(1, expression.span()),
-                    Mul if !is_number(expression) => violation(
-                        expression.span(),
-                        "`*` needs a number on both sides: `price | float * 2`",
-                    ),
-                    _ => Ok(()),
-                }
+            _ => {
+                inserted.insert(start, "(".to_owned());
+                inserted.insert(*bracket as usize, format!(" | {GUARD})"));
             }
-            Expr::Compare(comparison) => {
-                self.expression(&comparison.expr)?;
-                self.expressions(comparison.ops.iter().map(|operation| &operation.expr))
-            }
-            Expr::IfExpr(choice) => {
-                self.expressions([&choice.test_expr, &choice.true_expr])?;
-                self.expressions(&choice.false_expr)
-            }
-            Expr::Filter(filter) => {
-                if FILTERS.split(", ").all(|known| known != filter.name) {
-                    let detail = format!("unknown filter `{}`: known are {FILTERS}", filter.name);
-                    return violation(filter.span(), detail);
-                }
-                self.expressions(&filter.expr)?;
-                self.expressions(filter.args.iter().map(argument))
-            }
-            Expr::Test(test) => {
-                self.expression(&test.expr)?;
-                self.expressions(test.args.iter().map(argument))
-            }
-            Expr::GetAttr(part) => self.expression(&part.expr),
-            Expr::GetItem(item) => self.expressions([&item.expr, &item.subscript_expr]),
-            Expr::List(list) => self.list(&list.items, list.span()),
-            Expr::Tuple(tuple) => self.list(&tuple.items, tuple.span()),
-            Expr::Call(call) => violation(call.span(), "a template cannot call functions"),
-            Expr::Map(map) => violation(map.span(), "`{…: …}` is not available in a template"),
         }
     }
-
-    fn list(&mut self, items: &[Expr<'_>], span: Span) -> Checked {
-        self.join(items.len(), span)?;
-        self.expressions(items)
+    let (mut guarded, mut copied) = (String::with_capacity(source.len()), 0);
+    for (at, text) in inserted {
+        guarded += &source[copied..at];
+        guarded += &text;
+        copied = at;
     }
-
-    fn join(&mut self, values: usize, span: Span) -> Checked {
-        self.joined += values;
-        if self.joined > MAX_JOINED {
-            let detail = format!("more than {MAX_JOINED} values are joined by `~`, `+` and lists");
-            return violation(span, detail);
-        }
-        Ok(())
-    }
+    Ok(guarded + &source[copied..])
 }
 
-fn argument<'e>(argument: &'e CallArg<'e>) -> &'e Expr<'e> {
-    match argument {
-        CallArg::Pos(value)
-        | CallArg::Kwarg(_, value)
-        | CallArg::PosSplat(value)
-        | CallArg::KwargSplat(value) => value,
-    }
-}
-
-fn violation(span: Span, detail: impl fmt::Display) -> Checked {
+fn violation<T>(span: Span, detail: impl fmt::Display) -> Result<T, String> {
     Err(format!("line {}: {detail}", span.start_line))
 }
 
@@ -247,6 +232,7 @@ fn is_number(expression: &Expr<'_>) -> bool {
 
 /// Replaces the built-in filters whose result has no limit.
 pub(super) fn add_filters(environment: &mut Environment<'static>) {
+    environment.add_filter(GUARD, |value: &Value| defined(value).cloned());
     environment.add_filter("format", format);
     environment.add_filter("join", join);
     environment.add_filter("lines", |text: &Value| filters::lines(short(text)?));
@@ -311,7 +297,7 @@ fn short(value: &Value) -> Result<&Value, Error> {
 }
 
 fn defined(value: &Value) -> Result<&Value, Error> {
-    if value.is_undefined() {
+    if value.is_undefined() || value.is_none() {
         return Err(ErrorKind::UndefinedError.into());
     }
     Ok(value)

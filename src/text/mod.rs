@@ -4,6 +4,7 @@ mod bounds;
 pub mod content;
 mod display;
 mod hinted;
+pub(crate) mod names;
 pub mod segments;
 pub mod smart;
 pub mod spreadsheet;

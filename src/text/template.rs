@@ -1,9 +1,9 @@
 //! Message templates with a placeholder for each column. An empty cell is undefined, so that no message is sent
 //! without it: `{{ name }}` fails for such a row, `{{ name | default("friend") }}` does not.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -14,6 +14,7 @@ pub use super::bounds::MAX_SOURCE;
 use super::bounds::{self, detail, with_line};
 use super::content;
 use super::display::printable_line;
+use super::names::Namespace;
 
 /// The most steps of the engine for one row; a text message needs far fewer.
 const FUEL: u64 = 20_000;
@@ -23,7 +24,8 @@ pub struct Template {
     name: String,
     source: String,
     environment: Environment<'static>,
-    placeholders: BTreeSet<String>,
+    /// In alphabetical order.
+    placeholders: Vec<Arc<str>>,
 }
 
 /// Why a row has no text.
@@ -68,16 +70,12 @@ impl Template {
         if source.trim().is_empty() {
             return Err("no text".to_owned());
         }
-        bounds::check(&source)?;
+        let checked = bounds::check(&source)?;
         let mut environment = environment();
         environment
-            .add_template_owned(name.to_owned(), source.clone())
+            .add_template_owned(name.to_owned(), checked.source)
             .map_err(|error| with_line(&error))?;
-        let names = environment
-            .get_template(name)
-            .map_err(|error| with_line(&error))?
-            .undeclared_variables(true);
-        if let Some(name) = names.iter().filter(|name| name.contains('.')).min() {
+        if let Some(name) = checked.names.iter().find(|name| name.contains('.')) {
             return Err(format!(
                 "`{name}` is not a column: a column is plain text without parts"
             ));
@@ -85,7 +83,7 @@ impl Template {
         let parsed = Self {
             name: name.to_owned(),
             source,
-            placeholders: names.into_iter().collect(),
+            placeholders: checked.names,
             environment,
         };
         parsed.probe()?;
@@ -93,7 +91,7 @@ impl Template {
     }
 
     /// The names of the columns that the template uses.
-    pub fn placeholders(&self) -> &BTreeSet<String> {
+    pub fn placeholders(&self) -> &[Arc<str>] {
         &self.placeholders
     }
 
@@ -148,12 +146,8 @@ impl Template {
         &self,
         value: impl Fn(&str) -> Option<&'r str>,
     ) -> Result<String, RenderError> {
-        let row: Vec<(&str, Value)> = self
-            .placeholders
-            .iter()
-            .filter_map(|name| Some((name.as_str(), Value::from(value(name)?))))
-            .collect();
-        self.render_values(row).map_err(|error| match error.kind() {
+        let rendered = self.render_values(|name| value(name).map(Value::from));
+        rendered.map_err(|error| match error.kind() {
             ErrorKind::WriteFailure => RenderError::TooLong,
             ErrorKind::UndefinedError => RenderError::MissingValue,
             ErrorKind::OutOfFuel => {
@@ -163,18 +157,18 @@ impl Template {
         })
     }
 
-    fn render_values(&self, row: Vec<(&str, Value)>) -> Result<String, Error> {
+    fn render_values(&self, value: impl Fn(&str) -> Option<Value>) -> Result<String, Error> {
+        let names = self.placeholders.iter();
+        let row: Namespace<Arc<str>> = names.map(|name| (Arc::clone(name), value(name))).collect();
         let mut text = Bounded::default();
         let template = self.environment.get_template(&self.name)?;
-        template.render_captured_to(Value::from_pairs(row), &mut text)?;
+        template.render_captured_to(Value::from_object(row), &mut text)?;
         String::from_utf8(text.0).map_err(|_| Error::from(ErrorKind::WriteFailure))
     }
 
     /// Finds errors that are the same for every row: an unknown test, a loop that takes too many steps.
     fn probe(&self) -> Result<(), String> {
-        let names = self.placeholders.iter();
-        let row = names.map(|name| (name.as_str(), Value::from("1")));
-        match self.render_values(row.collect()) {
+        match self.render_values(|_| Some(Value::from("1"))) {
             Err(error)
                 if matches!(
                     error.kind(),
@@ -289,6 +283,80 @@ mod tests {
     }
 
     #[test]
+    fn part_of_an_empty_value_is_a_missing_value() {
+        for source in [
+            "{{ a[:2] }}",
+            "{{ a [ : 2 ] }}",
+            "{{ a[:2][1:] }}",
+            "{{ a[:2] | default('x') }}",
+            "{{ 'x[' ~ a[:2] ~ ']' }}",
+            "{{ (a)[:2] }}",
+            "{{ (b or a)[:2] }}",
+            "{{ (a if b else a)[:2] }}",
+            "{{ ('x' if b)[:2] }}",
+            "{{ (a | default(b))[:2] }}",
+            "{{ ('' | first)[:2] }}",
+            "{{ none[:2] }}",
+            "{{ 'x'[:a[:2] | length] }}",
+            "{{ 'x' is startingwith a[:1] }}",
+            "{{ 'x' is eq(a[:1]) }}",
+            "{% if a[:1] == 'x' %}{% endif %}",
+            "{% if b %}{{ b[:1] }}{% elif a[:1] %}{% endif %}",
+            "{% for part in c if part == a[:1] %}{% endfor %}",
+            "{{ [a[:1], 'x'] | join }}",
+        ] {
+            let rendered = render(source, &[("c", "x")]);
+            assert_eq!(rendered, Err(RenderError::MissingValue), "{source}");
+        }
+    }
+
+    #[test]
+    fn parts_of_values_are_rendered() {
+        let row = [("a", "tea"), ("城市", "上海市"), ("n", "2")];
+        for (source, expected) in [
+            ("{{ a[:2] }}{{ 城市[1:] }}", "te海市"),
+            (
+                "{{ a[:n | int] }}{{ a[-1:] }}{{ a[1:2] }}{{ a[5:] }}",
+                "teae",
+            ),
+            (
+                "{{ a[:2][1:] }}{{ (a[1:])[:1] }}{{ (a ~ 城市)[2:4] }}",
+                "eea上",
+            ),
+            ("{{ 'x[:1]' ~ \"](\" ~ a[:1] }}", "x[:1]](t"),
+            (
+                "{{ (a | split('e'))[:1] | join }}{{ ['x', a][1:] | join }}",
+                "ttea",
+            ),
+            ("{{ 'abc'[:2] }}{{ 'a' 'bc'[1:] }}", "abbc"),
+            ("{{ (b | default(a))[:2] }}{{ (b or a)[:1] }}", "tet"),
+            (
+                "{% if b %}{{ b[:2] }}{% else %}{{ a[:2] }}{% endif %}",
+                "te",
+            ),
+            ("{{ 1 if 'tea' is startingwith a[:2] else 2 }}", "1"),
+            (
+                "{% for part in a[:2] | split('e') %}{{ part[:1] }}.{% endfor %}",
+                "t..",
+            ),
+            ("{{ (a[0])[:1] }}{{ -(n[:1] | int) }}", "t-2"),
+            (
+                "\n{{\n  a[\n:2]\n}} {# a[:2] #}{% raw %}a[:2]{% endraw %}",
+                "\nte a[:2]",
+            ),
+        ] {
+            assert_eq!(render(source, &row), Ok(expected.to_owned()), "{source}");
+        }
+        for source in [
+            "{{ a[0][:1] }}",
+            "{% for b in a %}{{ loop.index[:1] }}{% endfor %}",
+        ] {
+            let error = parse(source).expect_err(source);
+            assert!(error.contains("line 1: put `(` and `)` around"), "{error}");
+        }
+    }
+
+    #[test]
     fn default_replaces_an_empty_value() {
         assert_eq!(
             render("Hi {{ name | default('friend') }}", &[]),
@@ -352,13 +420,8 @@ mod tests {
     #[test]
     fn placeholders_exclude_loop_variables() {
         let template = parse("{{ a }}{% for c in d %}{{ c }}{% endfor %}{{ range }}");
-        let names: Vec<String> = template
-            .expect("parses")
-            .placeholders()
-            .iter()
-            .cloned()
-            .collect();
-        assert_eq!(names, ["a", "d", "range"]);
+        let names = template.expect("parses").placeholders().to_vec();
+        assert_eq!(names, ["a", "d", "range"].map(Arc::from));
     }
 
     #[test]

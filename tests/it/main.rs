@@ -55,6 +55,7 @@ mod stopping;
 mod store;
 mod support;
 mod terminal;
+mod texts;
 mod unstored_results;
 mod upgrade;
 mod vendors;

@@ -2,11 +2,13 @@
 //! mistakes are errors of the configuration.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use minijinja::machinery::parse;
+use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use secrecy::{ExposeSecret, SecretString};
@@ -17,6 +19,7 @@ use crate::provider::section::{ProviderError, Section};
 use crate::provider::signing::percent_encoded;
 use crate::provider::{Message, account_error, rejected, units};
 use crate::sms::{Outcome, Timestamp};
+use crate::text::names::{self, Namespace};
 use crate::text::segments::outside_gsm7;
 
 /// The first names of placeholders that differ from message to message.
@@ -46,7 +49,9 @@ const OMITTED: &str = "omitted";
 pub(super) struct Templates {
     environment: Environment<'static>,
     secret_names: Vec<String>,
+    secret_values: Value,
     settings: toml::Table,
+    setting_values: Value,
     setting_names: Vec<String>,
     default_from: Option<String>,
     reads_params: bool,
@@ -72,7 +77,7 @@ pub(super) enum SectionText {
     Template {
         key: String,
         /// Like `phone` and `params.COLUMN`.
-        placeholders: HashSet<String>,
+        placeholders: BTreeSet<String>,
     },
 }
 
@@ -110,8 +115,6 @@ impl Templates {
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(false);
         environment.set_fuel(Some(100_000));
-        environment.add_global("secret", Value::from_pairs(config.secrets.exposed()));
-        environment.add_global("setting", Value::from(Serde(&settings)));
         environment.add_filter("digits", |text: &str| {
             text.replace(|c: char| !c.is_ascii_digit(), "")
         });
@@ -140,6 +143,8 @@ impl Templates {
                 .exposed()
                 .map(|(name, _)| name.to_owned())
                 .collect(),
+            secret_values: Value::from_pairs(config.secrets.exposed()),
+            setting_values: Value::from(Serde(&settings)),
             settings,
             setting_names,
             default_from: config.from.clone(),
@@ -181,16 +186,18 @@ impl Templates {
             }));
         }
         let invalid = |error: Error| section.invalid(key, described(&error));
+        let tree = parse(source, &name, SyntaxConfig::default()).map_err(invalid)?;
+        let placeholders = names::find(&tree, &mut |_| Ok(()));
+        let placeholders = placeholders.map_err(|problem| section.invalid(key, problem))?;
         let (owned_name, source) = (name.clone(), source.to_owned());
         self.environment
             .add_template_owned(owned_name, source)
             .map_err(invalid)?;
         let template = self.environment.get_template(&name).map_err(invalid)?;
-        let placeholders = template.undeclared_variables(true);
         for placeholder in &placeholders {
             self.check_placeholder(section, key, placeholder)?;
         }
-        let roots: HashSet<&str> = placeholders
+        let roots: BTreeSet<&str> = placeholders
             .iter()
             .map(|placeholder| root_of(placeholder))
             .collect();
@@ -198,13 +205,13 @@ impl Templates {
             .iter()
             .filter_map(|placeholder| placeholder.strip_prefix("params."));
         let is_needed = |column: &&str| {
-            let without = template.render(trial_without(&name, column));
+            let without = template.render(self.trial_without(&name, column));
             without.is_err_and(|error| error.kind() == ErrorKind::UndefinedError)
         };
         let needed: Vec<String> = columns.filter(is_needed).map(str::to_owned).collect();
         self.needed_columns.extend(needed);
-        match template.render(trial(&name, Some("sender"))) {
-            Ok(made) if roots == HashSet::from(["secret"]) => {
+        match template.render(self.trial(&name, Some("sender"))) {
+            Ok(made) if roots == BTreeSet::from(["secret"]) => {
                 self.derived_secrets.push(SecretString::from(made));
             }
             Err(error) if is_omitted(&error) => return Ok(None),
@@ -212,7 +219,7 @@ impl Templates {
                 return Err(invalid(error));
             }
             _ if roots.contains("from") => {
-                let without = template.render(trial(&name, None));
+                let without = template.render(self.trial(&name, None));
                 self.requires_sender |= without.is_err_and(|error| !is_omitted(&error));
             }
             _ => {}
@@ -283,13 +290,65 @@ impl Templates {
             SectionText::Plain(text) => Ok(text.clone()),
             SectionText::Field { .. } => Ok(String::new()),
             SectionText::Template { key: name, .. } => self
-                .render(name, &trial(name, Some("sender")))
+                .render(name, &self.trial(name, Some("sender")))
                 .map_err(|error| section.invalid(key, described(&error))),
         }
     }
 
     fn render(&self, key: &str, context: &Value) -> Result<String, Error> {
         self.environment.get_template(key)?.render(context)
+    }
+
+    /// The one object that templates ask for their placeholders. `params` is left out where no template uses it.
+    fn given(
+        &self,
+        [phone, content, reference]: [&str; 3],
+        from: Option<&str>,
+        params: Option<Value>,
+        extra: &[Extra],
+    ) -> Value {
+        let of_section = LOOKUP.iter().chain(&RECEIPTS).map(|name| (*name, None));
+        let extra = extra
+            .iter()
+            .map(|(name, value)| (*name, Some(Value::from(value.as_str()))));
+        let of_message = [
+            ("phone", Some(Value::from(phone))),
+            ("content", Some(Value::from(content))),
+            ("reference", Some(Value::from(reference))),
+            ("from", from.map(Value::from)),
+            ("secret", Some(self.secret_values.clone())),
+            ("setting", Some(self.setting_values.clone())),
+        ];
+        let params = params.map(|params| ("params", Some(params)));
+        let given: Namespace<&'static str> = of_section
+            .chain(extra)
+            .chain(of_message)
+            .chain(params)
+            .collect();
+        Value::from_object(given)
+    }
+
+    /// Values to find out whether the template at `key` can be filled at all.
+    fn trial(&self, key: &str, from: Option<&str>) -> Value {
+        self.trial_with(key, from, AnyColumn::default())
+    }
+
+    /// The values of a message that lacks a column.
+    fn trial_without(&self, key: &str, column: &str) -> Value {
+        let except = Some(column.to_owned());
+        self.trial_with(key, Some("sender"), AnyColumn { except })
+    }
+
+    fn trial_with(&self, key: &str, from: Option<&str>, columns: AnyColumn) -> Value {
+        let instant = Timestamp::default().to_string();
+        let names = extra_names(key).iter();
+        let extra: Vec<Extra> = names.map(|name| (*name, instant.clone())).collect();
+        self.given(
+            ["+15550100", "text", "reference"],
+            from,
+            Some(Value::from_object(columns)),
+            &extra,
+        )
     }
 
     /// Fills texts for one message.
@@ -362,7 +421,7 @@ impl<'a> Values<'a> {
     fn context(&self) -> Value {
         let Message { phone, content, .. } = self.message;
         let params = self.templates.reads_params.then(|| columns(self.message));
-        context(
+        self.templates.given(
             [phone.as_str(), content, self.reference],
             self.sender(),
             params,
@@ -370,7 +429,7 @@ impl<'a> Values<'a> {
         )
     }
 
-    fn missing_value(&self, key: &str, placeholders: &HashSet<String>) -> Outcome {
+    fn missing_value(&self, key: &str, placeholders: &BTreeSet<String>) -> Outcome {
         let is_missing = |column: &&str| {
             let value = self.message.params.get(*column);
             value.is_none_or(Json::is_null)
@@ -391,49 +450,6 @@ impl<'a> Values<'a> {
 /// The first name of a placeholder.
 fn root_of(placeholder: &str) -> &str {
     placeholder.split('.').next().unwrap_or_default()
-}
-
-/// The placeholders other than secrets and settings.
-fn context(
-    [phone, content, reference]: [&str; 3],
-    from: Option<&str>,
-    params: Option<Value>,
-    extra: &[Extra],
-) -> Value {
-    let extra = extra
-        .iter()
-        .map(|(name, value)| (*name, Value::from(value.as_str())));
-    let of_message = [
-        ("phone", Value::from(phone)),
-        ("content", Value::from(content)),
-        ("reference", Value::from(reference)),
-        ("from", from.map(Value::from).unwrap_or_default()),
-        ("params", params.unwrap_or_default()),
-    ];
-    Value::from_pairs(of_message.into_iter().chain(extra))
-}
-
-/// Values to find out whether the template at `key` can be filled at all.
-fn trial(key: &str, from: Option<&str>) -> Value {
-    trial_with(key, from, AnyColumn::default())
-}
-
-/// The values of a message that lacks a column.
-fn trial_without(key: &str, column: &str) -> Value {
-    let except = Some(column.to_owned());
-    trial_with(key, Some("sender"), AnyColumn { except })
-}
-
-fn trial_with(key: &str, from: Option<&str>, columns: AnyColumn) -> Value {
-    let instant = Timestamp::default().to_string();
-    let names = extra_names(key).iter();
-    let extra: Vec<Extra> = names.map(|name| (*name, instant.clone())).collect();
-    context(
-        ["+15550100", "text", "reference"],
-        from,
-        Some(Value::from_object(columns)),
-        &extra,
-    )
 }
 
 /// The placeholders that only the section of this key has.

@@ -279,7 +279,7 @@ impl PostedMessage {
             _ => self.value(name).map(|param| param.value.trim()),
         };
         let value = |name: &str| value(name).filter(|value| !value.is_empty());
-        let placeholders = || template.placeholders().iter().map(String::as_str);
+        let placeholders = || template.placeholders().iter().map(AsRef::as_ref);
         let is_nested = |name: &&str| self.value(name).is_some_and(|param| param.is_nested);
         if let Some(name) = placeholders().find(is_nested) {
             return Err(format!(
