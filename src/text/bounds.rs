@@ -188,8 +188,9 @@ fn guard_slices(source: &str, slices: &[(Span, &Expr<'_>)]) -> Result<String, St
                 return violation(*span, "put `(` and `)` around what `[:]` takes a part of");
             }
             _ => {
-                inserted.insert(start, "(".to_owned());
-                inserted.insert(*bracket as usize, format!(" | {GUARD})"));
+                // With `(`, it would be the arguments of a test: `is startingwith name[:1]`.
+                inserted.insert(start, "[".to_owned());
+                inserted.insert(*bracket as usize, format!(" | {GUARD}][0]"));
             }
         }
     }

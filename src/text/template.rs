@@ -234,7 +234,10 @@ pub(crate) fn too_long() -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::text::names::tests::expression;
 
     fn parse(source: &str) -> Result<Template, String> {
         Template::parse("welcome.txt", source)
@@ -353,6 +356,23 @@ mod tests {
         ] {
             let error = parse(source).expect_err(source);
             assert!(error.contains("line 1: put `(` and `)` around"), "{error}");
+        }
+    }
+
+    proptest! {
+        /// What is inserted before the engine gets the text changes nothing but the error for empty values.
+        #[test]
+        fn guarded_parts_are_what_the_engine_makes(expression in expression()) {
+            let source = format!("{{{{ {expression} }}}}");
+            // Some of the language is not available.
+            if let Ok(template) = parse(&source) {
+                let rendered = template.render(|_| Some("tea"));
+                let row = template.placeholders().iter().map(|name| (Arc::clone(name), "tea"));
+                let expected = environment().render_str(&source, Value::from_pairs(row));
+                if rendered != Err(RenderError::MissingValue) {
+                    prop_assert_eq!(rendered.ok(), expected.ok(), "{}", source);
+                }
+            }
         }
     }
 

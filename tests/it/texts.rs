@@ -178,7 +178,7 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
     ("`lines`", "{{ §name[1:] | lines | first }}", "nn"),
     ("`lower`", "{{ §city[:2] | lower }}", "ro"),
     ("`replace`", "{{ §city | replace('R', §name[:1]) }}", "aome"),
-    ("`round`", "{{ §price | float | round }}", "3.0"),
+    ("`round`", "{{ (§price | float + 0.2) | round }}", "3.0"),
     (
         "`split`",
         "{{ §items | split(§items[3:4]) | last }}",
@@ -191,7 +191,7 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
 
 /// The manual's section about texts, with lines joined.
 fn manual() -> String {
-    let manual = repository("docs/importing.md");
+    let manual = std::fs::read_to_string(repository("docs/importing.md")).expect("the manual");
     let section = manual
         .split("\n## ")
         .find(|section| section.starts_with("Texts\n"));
@@ -296,7 +296,11 @@ fn part_of_an_empty_value_rejects_the_row() {
     );
     let text = "Hi {% if city %}{{ name[:2] }}{% else %}{{ name[1:] }}{% endif %}";
     let ran = scratch.run(["run", "list.csv", "--text", text, "--yes"]);
-    assert_eq!(ran.code(), Some(1), "{ran}");
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert!(
+        ran.stdout().contains("rejected 1 row (1 missing value)"),
+        "{ran}"
+    );
     let sent: BTreeSet<String> = gateway
         .bodies()
         .iter()
@@ -304,8 +308,5 @@ fn part_of_an_empty_value_rejects_the_row() {
         .collect();
     assert_eq!(sent, [r#""Hi Bo""#, r#""Hi nn""#].map(str::to_owned).into());
     let rejects = scratch.read("list.rejects.csv");
-    assert!(
-        rejects.contains("column `name` is empty") || rejects.contains("name"),
-        "{rejects}"
-    );
+    assert!(rejects.contains("+447400123456,,Rome"), "{rejects}");
 }

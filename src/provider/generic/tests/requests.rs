@@ -53,6 +53,36 @@ fn message_becomes_a_json_request() {
 }
 
 #[test]
+fn parts_of_values_are_filled_everywhere() {
+    becomes(
+        "query = { to = '{{ phone[3:] }}', a = '{{ params.name[:4] }}', b = '{{ params[\"name\"][:2] }}', c = '{{ reference[4:] }}' }\n\
+         method = 'GET'\nheaders = { X = '{{ phone[3:6] }}' }",
+        "GET https://sms.example.net/send?a=Anna&b=An&c=1&to=13812345678",
+        "",
+    );
+    becomes(
+        "json = { to = '{% set national = phone[3:] %}{% if national[:2] == \"13\" %}{{ national }}{% endif %}' }",
+        "POST https://sms.example.net/send",
+        r#"{"to":"13812345678"}"#,
+    );
+    let provider = with("json = { to = '{{ phone[3:] }}' }\nheaders = { X = '{{ phone[3:6] }}' }");
+    let request = provider
+        .expect("a provider")
+        .request(&[message()], &context());
+    assert_eq!(request.expect("a request").headers()["x"], "138");
+    // The column is needed.
+    let provider = with("json = { to = '{{ phone }}', x = '{{ params.lacking[:2] }}' }");
+    let outcome = provider
+        .expect("a provider")
+        .request(&[message()], &context());
+    let outcome = format!("{:?}", outcome.expect_err("a missing column"));
+    assert!(
+        outcome.contains("`json.x` needs column `lacking`"),
+        "{outcome}"
+    );
+}
+
+#[test]
 fn values_are_encoded_by_the_form_the_query_and_the_url() {
     becomes(
         "form = { To = '{{ phone | digits }}', Body = '{{ content }}', n = [1, '{{ params.order }}'], flash = true }",

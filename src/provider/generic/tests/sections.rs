@@ -57,6 +57,18 @@ fn error_names_the_provider_and_the_key() {
             "cannot read secret `token` from `/no/such/file`: No such file or directory (os error 2)\nhint: ",
         ),
         ("timeout = '0s'", "`timeout`"),
+        (
+            "json = { a = '{{ phone }}', b = '{{ nme[:2] }}' }",
+            "`json.b`: unknown placeholder `nme`",
+        ),
+        (
+            "json = { a = '{{ phone }}', b = '{{ setting.nme[:2] }}' }",
+            "`json.b`: `setting.nme` is not in `settings`",
+        ),
+        (
+            "json = { a = '{{ phone }}', b = '{% macro m() %}{% endmacro %}' }",
+            "`json.b`: the only statements here are",
+        ),
         ("rate = '100'", "`rate`: invalid rate `100`"),
         ("accepted = [700]", "`accepted`: 700"),
         ("accepted = []", "`accepted`"),
