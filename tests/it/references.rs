@@ -372,7 +372,7 @@ fn approved_message_in_doubt_stays_with_its_provider() {
         let sections = [a.section("a", keys, ""), b.section("b", "", "")];
         configure_route(&scratch, sections.each_ref().map(String::as_str));
         import(&scratch, 5, &["--route", "main"]);
-        let attempts = ["--quiet", "--no-wait"];
+        let attempts = ["--no-wait"];
         let sent = scratch.run_with(
             SEND.into_iter().chain(attempts),
             &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")],
