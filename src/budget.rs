@@ -247,24 +247,44 @@ pub fn month_budget_scope(month_key: &str) -> String {
     format!("budget/month/{month_key}")
 }
 
+/// What the scopes of the counters of a month begin with.
+pub fn months(now: Timestamp) -> String {
+    month_budget_scope(&month_key(now, ""))
+}
+
 /// How much more a message cost than it took from its budget, by a price that the provider wrote, such as
 /// `-0.0075 USD`: 0 if that is not one in this currency.
 pub fn correction(taken: i64, currency: &str, price: &str) -> i64 {
+    let price = charged(currency, price);
+    price.map_or(0, |price| price.saturating_sub(taken))
+}
+
+/// A price that the provider wrote, in millionths; `None` if it is not one in this currency.
+pub fn charged(currency: &str, price: &str) -> Option<i64> {
     let mut words = price.split_whitespace();
     let (Some(one), Some(other), None) = (words.next(), words.next(), words.next()) else {
-        return 0;
+        return None;
     };
     let number = if other.eq_ignore_ascii_case(currency) {
         one
     } else if one.eq_ignore_ascii_case(currency) {
         other
     } else {
-        return 0;
+        return None;
     };
+    i64::try_from(written(number)?).ok()
+}
+
+/// Whether a provider wrote a price of 0, in any currency.
+pub fn is_zero(price: &str) -> bool {
+    price
+        .split_whitespace()
+        .any(|word| written(word) == Some(0))
+}
+
+fn written(number: &str) -> Option<u64> {
     // Some vendors write what they charge as a negative number.
-    let charged = Prices::amount(number.strip_prefix('-').unwrap_or(number));
-    let price = charged.and_then(|price| i64::try_from(price).ok());
-    price.map_or(0, |price| price.saturating_sub(taken))
+    Prices::amount(number.strip_prefix('-').unwrap_or(number))
 }
 
 #[cfg(test)]
@@ -402,6 +422,16 @@ mod tests {
             ("0.00000001 EUR", 0),
         ] {
             assert_eq!(correction(40_000, "EUR", price), more, "{price}");
+        }
+    }
+
+    #[test]
+    fn price_of_nothing_is_found_in_any_currency() {
+        for price in ["0", "0.00", "-0.0000 USD", "EUR 0"] {
+            assert!(is_zero(price), "{price}");
+        }
+        for price in ["0.01", "free", "", "EUR 0.0075", "."] {
+            assert!(!is_zero(price), "{price}");
         }
     }
 }

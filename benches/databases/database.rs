@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use smsq::instant::DbMicros;
+use smsq::limit::Account;
 use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
-use smsq::rate::Rates;
 use smsq::sms::{Acceptance, NewSms, Timestamp};
 use smsq::store::{Access, CommitBatch, ImportBatch, NewCampaign, NewWorker, Store};
 use tempfile::TempDir;
@@ -38,13 +38,7 @@ impl Database {
         let now = store.now().await?;
         let campaign = NewCampaign {
             name: "bench".to_owned(),
-            provider: None,
-            sender: None,
-            rate: Rates::default(),
-            priority: 0,
-            unique_by: None,
-            window: None,
-            budget: None,
+            ..NewCampaign::default()
         };
         let campaign_id = store.open_campaign(&campaign, now).await?.id;
         let worker = NewWorker {
@@ -116,6 +110,7 @@ impl Database {
         });
         let claim = ProviderClaim {
             provider: "bench".to_owned(),
+            account: Account::new("bench"),
             routes: Arc::default(),
             prices: Arc::default(),
             is_default: true,

@@ -6,7 +6,7 @@ use super::values::{WindowFlags, campaign_name};
 use super::{Context, user_of, with_hint};
 use crate::exit::Exit;
 use crate::operations::{
-    begin_budget, budget, change_settings, check_priced, limit, switch_sender,
+    COUNTED_LATER, budget, change_settings, check_priced, count_budget, limit, switch_sender,
 };
 use crate::rate::Rates;
 use crate::report::WindowStatus;
@@ -97,17 +97,15 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     ) {
         check_priced(&settings, Some(budget), provider)?;
     }
-    if let BudgetChange::Set(budget) = &change.budget {
-        begin_budget(&store, &settings, &campaign, budget).await?;
+    let actor = user_of("set");
+    change_settings(&store, &campaign, &change, &actor).await?;
+    if let BudgetChange::Set(budget) = &change.budget
+        && !count_budget(&store, &settings.prices, &campaign, budget, &actor).await?
+    {
+        context.console.warn(COUNTED_LATER);
     }
-    change_settings(&store, &campaign, &change, &user_of("set")).await?;
     let campaign = Campaign {
-        rate: change.rate.unwrap_or(campaign.rate),
-        priority: change.priority.unwrap_or(campaign.priority),
-        provider: change.provider.or(campaign.provider),
-        sender: change.sender.or(campaign.sender),
-        window: change.window.applied_to(campaign.window),
-        budget: change.budget.applied_to(campaign.budget),
+        settings: campaign.settings.with(change),
         ..campaign
     };
     let object = json!({

@@ -189,7 +189,7 @@ impl Status {
         object["workers"] = self.workers.iter().map(worker_json).collect();
         let pauses = self.pauses.iter().map(|pause| {
             json!({
-                "provider": pause.provider,
+                "provider": pause.account.name(),
                 "sender": pause.sender,
                 "until": pause.until.to_string(),
                 "reason": pause.reason,
@@ -279,7 +279,7 @@ impl Status {
             let _ = writeln!(text, "`{campaign}`: {what} ({span})");
         }
         for pause in &self.pauses {
-            let (provider, until) = (&pause.provider, local_and_utc(pause.until));
+            let (provider, until) = (pause.account.name(), local_and_utc(pause.until));
             let left = duration(pause.until.since(self.now));
             let reason = plain_reason(&pause.reason);
             if let Some(sender) = &pause.sender {

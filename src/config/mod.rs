@@ -21,7 +21,7 @@ use crate::operations::ApprovalRules;
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
 use crate::route::RouteConfig;
-use crate::{hooks, import, logging, metrics, queue, receipts, sender, serve, store};
+use crate::{hooks, import, logging, metrics, provider, queue, receipts, sender, serve, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -82,6 +82,9 @@ pub struct Config {
     /// The names of the providers in the file.
     #[serde(skip)]
     pub own_providers: Vec<String>,
+    /// The accounts whose sections have different limits.
+    #[serde(skip)]
+    pub shared_accounts: Vec<provider::SharedAccount>,
     /// Price tables by provider.
     #[serde(skip)]
     pub prices: BTreeMap<String, Prices>,
@@ -156,6 +159,8 @@ impl Config {
             config.default_provider = Some(only.clone());
         }
         config.providers = layers.providers()?;
+        config.shared_accounts =
+            provider::share_limits(&mut config.providers, &config.own_providers);
         config.prices = layers.prices(&config.providers)?;
         config.routes = layers.routes(&config.providers, &config.prices)?;
         config.hooks = layers.hooks()?;

@@ -76,8 +76,7 @@ pub(super) fn look(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rate::Rates;
-    use crate::store::{Approval, Campaign};
+    use crate::store::{Approval, Campaign, CampaignSettings};
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
     const MINUTE: Duration = Duration::from_secs(60);
@@ -92,15 +91,9 @@ mod tests {
             campaign: Campaign {
                 id: 2,
                 name: "c".to_owned(),
-                provider: None,
-                sender: None,
-                rate: Rates::default(),
-                priority: 0,
+                settings: CampaignSettings::default(),
                 state,
                 state_reason: None,
-                unique_by: None,
-                window: None,
-                budget: None,
                 approval: Approval::default(),
                 created_at: before(60),
             },
@@ -182,7 +175,7 @@ mod tests {
             ("09:00-20:00 daily column Europe/Berlin", true),
         ] {
             let mut due = queued(CampaignStatus::Active, Some(before(30)));
-            due.campaign.window = Some(window.parse().expect("a window"));
+            due.campaign.settings.window = Some(window.parse().expect("a window"));
             assert_eq!(
                 after(&known, &due, None).stuck_at.is_some(),
                 is_stuck,

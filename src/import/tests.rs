@@ -20,13 +20,10 @@ impl Fixture {
         let now = store.now().await.expect("the clock");
         let new = NewCampaign {
             name: "test".to_owned(),
-            provider: None,
-            sender: None,
-            rate: crate::rate::Rates::default(),
-            priority: 0,
-            unique_by: Some("phone".to_owned()),
-            window: None,
-            budget: None,
+            settings: crate::store::CampaignSettings {
+                unique_by: Some("phone".to_owned()),
+                ..crate::store::CampaignSettings::default()
+            },
         };
         let campaign = store.open_campaign(&new, now).await.expect("a campaign");
         Self {

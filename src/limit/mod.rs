@@ -117,24 +117,41 @@ pub fn per_second(limits: &[Rate]) -> Option<f64> {
     short.map(|rate| rate.per_second()).reduce(f64::min)
 }
 
-/// The scope of a provider's account in table `rate_limit`.
-pub fn provider_scope(provider: &str) -> String {
-    format!("provider/{provider}")
-}
+/// An account at a provider: limits and pauses are those of an account. Provider sections of the configuration with the
+/// same `account` share it; without that key its name is that of the section. No name has a slash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Account(String);
 
-/// The provider of such a scope.
-pub fn provider_of(scope: &str) -> &str {
-    scope.strip_prefix("provider/").unwrap_or(scope)
-}
+impl Account {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self(name.into())
+    }
 
-/// The scope of a provider's sender in table `rate_limit`.
-pub fn sender_scope(provider: &str, sender: &str) -> String {
-    format!("sender/{provider}/{sender}")
-}
+    pub fn name(&self) -> &str {
+        &self.0
+    }
 
-/// The provider and the sender of such a scope.
-pub fn sender_of(scope: &str) -> Option<(&str, &str)> {
-    scope.strip_prefix("sender/")?.split_once('/')
+    /// Its scope in table `rate_limit`.
+    pub fn scope(&self) -> String {
+        format!("provider/{}", self.0)
+    }
+
+    /// The scope of one of its senders in table `rate_limit`.
+    pub fn sender_scope(&self, sender: &str) -> String {
+        format!("sender/{}/{sender}", self.0)
+    }
+
+    /// The account of such a scope, and the sender if it is that of one.
+    pub fn of_scope(scope: &str) -> (Self, Option<&str>) {
+        let sender = scope.strip_prefix("sender/");
+        match sender.and_then(|scope| scope.split_once('/')) {
+            Some((account, sender)) => (Self::new(account), Some(sender)),
+            None => (
+                Self::new(scope.strip_prefix("provider/").unwrap_or(scope)),
+                None,
+            ),
+        }
+    }
 }
 
 /// The scope of a campaign in table `rate_limit`.
@@ -155,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn scopes_name_their_provider_sender_or_campaign() {
-        assert_eq!(provider_scope("world"), "provider/world");
-        assert_eq!(provider_of("provider/world"), "world");
+    fn scopes_name_their_account_sender_or_campaign() {
+        let world = Account::new("world");
+        assert_eq!(world.scope(), "provider/world");
+        assert_eq!(Account::of_scope("provider/world"), (world.clone(), None));
         assert_eq!(campaign_scope(7), "campaign/7");
-        assert_eq!(provider_of("campaign/7"), "campaign/7");
-        let scope = sender_scope("world", "A/B");
-        assert_eq!(sender_of(&scope), Some(("world", "A/B")));
-        assert_eq!(sender_of("provider/world"), None);
+        let scope = world.sender_scope("A/B");
+        assert_eq!(scope, "sender/world/A/B");
+        assert_eq!(Account::of_scope(&scope), (world, Some("A/B")));
     }
 }

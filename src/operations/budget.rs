@@ -1,10 +1,23 @@
 //! Budgets of campaigns: what people write, and what is checked before one is stored.
 
-use super::{ListSettings, OperationError, Refused};
-use crate::budget::{Budget, Pricing, amount};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::campaign::{change_settings, check_spent};
+use super::{Actor, ListSettings, OperationError};
+use crate::budget::{Budget, Pricing};
 use crate::prices::Prices;
-use crate::store::{BudgetChange, Campaign, CampaignFilter, Store};
+use crate::store::{BudgetChange, Campaign, CampaignChange, CountStep, Store, UncountedBudget};
 use crate::text::Hinted;
+
+/// What people are told if nothing was counted in time.
+pub const COUNTED_LATER: &str = "its messages wait until a worker has counted what they have cost";
+
+/// How long the end of claims without a new budget is waited for: workers look for one each second.
+const COUNT_PATIENCE: Duration = Duration::from_secs(10);
+const COUNT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Reads the new budget of a campaign, such as `500 EUR`; `none` removes it.
 pub fn budget(text: &str) -> Result<BudgetChange, String> {
@@ -38,60 +51,44 @@ pub fn check_priced(
     Ok(())
 }
 
-/// Begins to count what a campaign spends that has not had a budget in this currency: also the prices of the messages that
-/// may have been accepted without one.
-pub async fn begin_budget(
+/// Waits until it is counted what a campaign has spent that got a budget, and counts it: false if workers may still
+/// claim without the budget. Then the next worker counts, and nothing is sent before. If it has spent more, it gets back
+/// the budget that it had `before`.
+pub async fn count_budget(
     store: &Store,
-    settings: &ListSettings,
-    campaign: &Campaign,
+    prices: &BTreeMap<String, Prices>,
+    before: &Campaign,
     budget: &Budget,
-) -> Result<(), OperationError> {
-    let currency = budget.currency.as_str();
-    if store.spent(campaign.id, currency).await?.is_some() {
-        return Ok(());
+    actor: &Actor,
+) -> Result<bool, OperationError> {
+    let until = Instant::now() + COUNT_PATIENCE;
+    loop {
+        let uncounted = store.uncounted_budgets().await?;
+        let is_its = |uncounted: &&UncountedBudget| uncounted.campaign_id == before.id;
+        let Some(uncounted) = uncounted.iter().find(is_its) else {
+            break;
+        };
+        if store.count_budget(uncounted, prices).await? == CountStep::Waits {
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            tokio::time::sleep(COUNT_PAUSE).await;
+        }
     }
-    let cost = |provider: &str, phone: &str, segments: u64| {
-        let prices = settings.prices.get(provider);
-        let prices = prices.filter(|prices| prices.currency.eq_ignore_ascii_case(currency));
-        let price = prices.and_then(|prices| prices.of(phone));
-        price.unwrap_or_default().saturating_mul(segments)
-    };
-    let digits = settings.prices.values().map(Prices::longest_prefix);
-    let accepted = store
-        .report()
-        .sent(
-            CampaignFilter::One(campaign.id),
-            digits.max().unwrap_or_default(),
-        )
-        .await?;
-    let of_sent = accepted
-        .counts
-        .iter()
-        .map(|count| cost(&count.provider, &count.phone, count.billed));
-    let unsettled = store.unsettled(campaign.id).await?;
-    let of_unsettled = unsettled.iter().map(|(provider, phone, segments)| {
-        let provider = provider.as_deref().unwrap_or_default();
-        cost(provider, phone, u64::from(segments.unsigned_abs()))
-    });
-    let total = of_sent.chain(of_unsettled).fold(0, u64::saturating_add);
-    let total = i64::try_from(total).unwrap_or(i64::MAX);
-    Ok(store.begin_spending(campaign.id, currency, total).await?)
-}
-
-/// Fails if a campaign has spent more than its new budget.
-pub(super) async fn check_spent(
-    store: &Store,
-    campaign: &Campaign,
-    budget: &Budget,
-) -> Result<(), OperationError> {
-    let spent = store.spent(campaign.id, &budget.currency).await?;
-    let spent = spent.unwrap_or_default();
-    if spent <= budget.amount {
-        return Ok(());
+    let checked = check_spent(store, before, budget).await;
+    let present = store.campaign(&before.name).await?;
+    if let (Err(_), Some(campaign)) = (&checked, present)
+        && campaign.budget.as_ref() == Some(budget)
+        && before.budget.as_ref() != Some(budget)
+    {
+        let change = CampaignChange {
+            budget: match before.budget.clone() {
+                Some(before) => BudgetChange::Set(before),
+                None => BudgetChange::Lift,
+            },
+            ..CampaignChange::default()
+        };
+        change_settings(store, &campaign, &change, actor).await?;
     }
-    Err(OperationError::Refused(Refused::Spent {
-        campaign: campaign.name.clone(),
-        budget: budget.to_string(),
-        spent: amount(spent, &budget.currency),
-    }))
+    checked.map(|()| true)
 }

@@ -1,8 +1,8 @@
 //! Changes of a campaign: what is possible in which state, and the only way in which people change its state and
 //! settings.
 
-use super::budget::check_spent;
 use super::{Actor, OperationError};
+use crate::budget::{Budget, amount};
 use crate::rate::{RateError, Rates};
 use crate::store::{
     ApprovalState, BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange,
@@ -293,6 +293,24 @@ pub async fn change_settings(
         campaign: campaign.name.clone(),
         state: campaign.state.as_str(),
         reason: String::new(),
+    }))
+}
+
+/// Fails if a campaign has spent more than its new budget, as far as it is counted.
+pub(super) async fn check_spent(
+    store: &Store,
+    campaign: &Campaign,
+    budget: &Budget,
+) -> Result<(), OperationError> {
+    let spent = store.spent(campaign.id, &budget.currency).await?;
+    let spent = spent.unwrap_or_default();
+    if spent <= budget.amount {
+        return Ok(());
+    }
+    Err(OperationError::Refused(Refused::Spent {
+        campaign: campaign.name.clone(),
+        budget: budget.to_string(),
+        spent: amount(spent, &budget.currency),
     }))
 }
 

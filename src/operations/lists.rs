@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::approval::{self, ApprovalRules};
-use super::budget::{begin_budget, check_priced, check_spent};
+use super::budget::{COUNTED_LATER, check_priced, count_budget};
+use super::campaign::check_spent;
 use super::window::WindowRequest;
 use super::{Actor, CampaignAction, OperationError, Refused, change_settings, change_state};
 use crate::budget::{Budget, BudgetRules};
@@ -23,8 +24,8 @@ use crate::route::{Division, Route};
 use crate::secret::Secret;
 use crate::sms::Timestamp;
 use crate::store::{
-    BudgetChange, Campaign, CampaignChange, CampaignStatus, NewCampaign, SourceConfig,
-    SourceDatabase, Store, StoreError, WindowChange,
+    BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, NewCampaign,
+    SourceConfig, SourceDatabase, Store, StoreError, WindowChange,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
@@ -488,13 +489,15 @@ impl ListOptions {
         let window = self.window.change(None)?;
         let new = NewCampaign {
             name: name.to_owned(),
-            provider: self.provider.clone(),
-            sender: self.sender.clone(),
-            unique_by: Some(unique.clone()),
-            window: window.clone().applied_to(None),
-            budget: self.budget.clone(),
-            rate: self.rate.clone().unwrap_or_default(),
-            ..NewCampaign::default()
+            settings: CampaignSettings {
+                provider: self.provider.clone(),
+                sender: self.sender.clone(),
+                unique_by: Some(unique.clone()),
+                window: window.clone().applied_to(None),
+                budget: self.budget.clone(),
+                rate: self.rate.clone().unwrap_or_default(),
+                ..CampaignSettings::default()
+            },
         };
         let mut campaign = store.open_campaign(&new, store.now().await?).await?;
         if campaign.state == CampaignStatus::Cancelled {
@@ -536,15 +539,17 @@ impl ListOptions {
             rate: self.rate.clone().filter(|rate| *rate != campaign.rate),
             ..CampaignChange::default()
         };
-        if let BudgetChange::Set(budget) = &change.budget {
-            begin_budget(store, &self.settings, &campaign, budget).await?;
-        }
         if let Some(provider) = &change.provider {
             tell(&format!(
                 "campaign `{name}` is sent by `{provider}` from now on"
             ));
         }
         change_settings(store, &campaign, &change, actor).await?;
+        if let BudgetChange::Set(budget) = &change.budget
+            && !count_budget(store, &self.settings.prices, &campaign, budget, actor).await?
+        {
+            tell(COUNTED_LATER);
+        }
         Ok(store.campaign(name).await?.unwrap_or(campaign))
     }
 

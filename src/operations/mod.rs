@@ -18,7 +18,7 @@ use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorK
 use crate::text::Hinted;
 
 pub use approval::{ApprovalRules, approval_subject, approve, check_approver, reject};
-pub use budget::{begin_budget, budget, check_priced};
+pub use budget::{COUNTED_LATER, budget, check_priced, count_budget};
 pub use campaign::{
     CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
 };

@@ -3,16 +3,17 @@
 use super::{Actor, OperationError};
 use crate::store::Store;
 
-/// Ends the wait that a provider asked for, for all workers; returns whether it had asked for one.
+/// Ends the wait that a provider asked for, for all workers and all sections of its account; returns whether it had
+/// asked for one.
 pub async fn resume_provider(
     store: &Store,
-    provider: &str,
+    account: &str,
     actor: &Actor,
 ) -> Result<bool, OperationError> {
-    let detail = format!("ended the wait of provider `{provider}`");
+    let detail = format!("ended the wait of provider `{account}`");
     let audited = actor.audited("resume", None, move |_| detail.clone());
     let now = store.now().await?;
-    Ok(store.end_provider_pause(provider, now, audited).await?)
+    Ok(store.end_provider_pause(account, now, audited).await?)
 }
 
 /// Switches a sender of a provider's pool on or off, for all workers and imports; false if it was already.

@@ -24,6 +24,8 @@ use crate::sms::Outcome;
 /// The settings that every provider has.
 pub(super) struct ProviderConfig {
     pub(super) name: String,
+    /// Whose limits are those of its messages.
+    pub(super) account: String,
     pub(super) kind: &'static str,
     pub(super) url: Url,
     /// The sender of campaigns that name none.
@@ -45,6 +47,8 @@ pub(super) struct ProviderConfig {
     pub(super) idle: Duration,
     pub(super) rates: Rates,
     pub(super) rates_count_segments: bool,
+    /// A price of 0 means that the message was free.
+    pub(super) believes_zero_price: bool,
     /// Keys that must be set and are not.
     pub(super) required: Vec<String>,
     /// Empty unless the API sends templates.
@@ -108,9 +112,16 @@ pub(super) struct SharedSettings {
     rate: Rates,
     #[serde(default)]
     rate_counts: Counted,
+    account: Option<String>,
+    #[serde(default)]
+    zero_price: ZeroPrice,
     #[serde(default)]
     required: Vec<String>,
 }
+
+/// The value of `rate`.
+#[derive(Default, Deserialize)]
+pub(super) struct RateSetting(#[serde(deserialize_with = "rates")] pub(super) Rates);
 
 /// One of `senders`.
 #[derive(Deserialize)]
@@ -187,6 +198,16 @@ enum Counted {
     Segments,
 }
 
+/// What a price of 0 in an answer means. Queues write it before they bill.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ZeroPrice {
+    /// The price is not known yet.
+    #[default]
+    Unknown,
+    Free,
+}
+
 impl SharedSettings {
     const TIMEOUT: Duration = Duration::from_secs(10);
     const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
@@ -208,6 +229,11 @@ impl SharedSettings {
             (None, Some(text)) => section.url("url", text)?,
             (None, None) => return Err(section.missing("url")),
         };
+        let account = self.account.unwrap_or_else(|| section.provider.to_owned());
+        if account.trim().is_empty() || account.contains('/') {
+            let problem = "must be a name without a slash, the same in each section of the account";
+            return Err(section.invalid("account", problem));
+        }
         let mut secrets = BTreeMap::new();
         for (name, source) in self.secrets {
             let secret = read_secret(section, &name, source)?;
@@ -233,6 +259,7 @@ impl SharedSettings {
         Ok(ProviderConfig {
             senders: pool(section, self.senders, self.from.as_ref())?,
             name: section.provider.to_owned(),
+            account,
             kind: section.kind,
             url,
             from: self.from,
@@ -255,6 +282,7 @@ impl SharedSettings {
             idle: self.idle.unwrap_or(Self::IDLE),
             rates: self.rate,
             rates_count_segments: matches!(self.rate_counts, Counted::Segments),
+            believes_zero_price: matches!(self.zero_price, ZeroPrice::Free),
             required: self.required,
             template: TemplateParams::default(),
         })

@@ -1,6 +1,7 @@
 //! SMS providers: a provider turns messages into an HTTP request and an HTTP response into outcomes. Both are pure
 //! functions; the clock and randomness come in a [`RequestContext`], and only [`client`] does I/O.
 
+mod account;
 mod capabilities;
 mod china;
 pub mod client;
@@ -36,12 +37,14 @@ use bytes::Bytes;
 use http::{Request, Response};
 use url::Host;
 
+use crate::budget;
 use crate::phone::Phone;
 use crate::prices::Prices;
 use crate::rate::Rates;
 use crate::route::{CONTENT, DeliveredShares, RouteMember};
 use crate::senders::SenderPool;
-use crate::sms::{Class, Failure, Outcome, Timestamp};
+use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+pub use account::{SharedAccount, account_of, share_limits};
 pub use capabilities::{
     AttemptSpan, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
@@ -201,6 +204,11 @@ impl Provider {
         &self.config().rates
     }
 
+    /// The account whose limits are those of its messages.
+    pub fn account(&self) -> &str {
+        &self.config().account
+    }
+
     /// Whether the rates count segments instead of messages.
     pub fn rates_count_segments(&self) -> bool {
         self.config().rates_count_segments
@@ -351,7 +359,7 @@ impl Provider {
         for outcome in &mut outcomes {
             response::remove_secrets(outcome, &self.config().secrets.forms);
             if let Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance) = outcome {
-                acceptance.awaits_receipt = self.awaits_receipts();
+                self.complete(acceptance);
             }
         }
         outcomes
@@ -408,11 +416,19 @@ impl Provider {
                 response::remove_secrets(outcome, &self.config().secrets.forms);
             }
             LookupResult::Found(acceptance) | LookupResult::FoundRefused { acceptance, .. } => {
-                acceptance.awaits_receipt = self.awaits_receipts();
+                self.complete(acceptance);
             }
             _ => {}
         }
         result
+    }
+
+    /// Adds what the settings say of an acceptance. A price of 0 is one only if the provider says so.
+    fn complete(&self, acceptance: &mut Acceptance) {
+        acceptance.awaits_receipt = self.awaits_receipts();
+        if !self.config().believes_zero_price {
+            acceptance.price.take_if(|price| budget::is_zero(price));
+        }
     }
 
     /// How receipts are fetched, where that is switched on.

@@ -164,7 +164,7 @@ pub fn count(claimed: &[ClaimedSms]) -> u32 {
 mod tests {
     use super::super::testing;
     use super::*;
-    use crate::limit::{ClaimTerms, Tolerance};
+    use crate::limit::{Account, ClaimTerms, Tolerance};
     use crate::rate::Rates;
 
     /// Requests of messages whose texts are their keys.
@@ -174,6 +174,7 @@ mod tests {
         fn new(max_batch: u32, max_requests: u32, max_cost: i32, by_segments: bool) -> Self {
             let provider = ProviderClaim {
                 provider: "world".to_owned(),
+                account: Account::new("world"),
                 is_default: true,
                 routes: Arc::default(),
                 limits: Vec::new(),

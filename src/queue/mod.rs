@@ -19,7 +19,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::instant::DbMicros;
-use crate::limit::{ClaimTerms, Permit, Reservation};
+use crate::limit::{Account, ClaimTerms, Permit, Reservation};
 use crate::phone::Phone;
 use crate::prices::Prices;
 use crate::rate::Rate;
@@ -162,6 +162,8 @@ pub enum Settled {
 #[derive(Clone, Debug)]
 pub struct ProviderClaim {
     pub provider: String,
+    /// Its limits are those of this account.
+    pub account: Account,
     /// It also sends the campaigns without a provider.
     pub is_default: bool,
     /// The routes that it is part of: it sends lanes of their campaigns, too.
@@ -311,6 +313,7 @@ mod tests {
     fn claim(is_default: bool) -> ProviderClaim {
         ProviderClaim {
             provider: "world".to_owned(),
+            account: Account::new("world"),
             is_default,
             routes: Arc::new(BTreeSet::from(["main".to_owned()])),
             limits: Vec::new(),

@@ -180,17 +180,20 @@ impl NextDue {
 pub struct BudgetStatus {
     #[schema(example = "500.00")]
     pub amount: String,
-    /// Also what messages may have cost that are being sent or unknown.
+    /// Also what messages may have cost that are being sent or unknown. None while it is counted: nothing is sent before.
     #[schema(example = "499.96")]
-    pub spent: String,
+    pub spent: Option<String>,
     #[schema(example = "EUR")]
     pub currency: String,
+    /// Of a month: when the first message took from a budget in this currency.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted_from: Option<String>,
 }
 
 impl BudgetStatus {
     async fn read(store: &Store, campaign_id: i64, budget: &Budget) -> Result<Self, StoreError> {
         let spent = store.spent(campaign_id, &budget.currency).await?;
-        Ok(Self::new(budget, spent.unwrap_or_default()))
+        Ok(Self::new(budget, spent))
     }
 
     /// The budget of all campaigns for the calendar month.
@@ -199,25 +202,31 @@ impl BudgetStatus {
         budget: &Budget,
         now: Timestamp,
     ) -> Result<Self, StoreError> {
-        let spent = store.month_spent(now, &budget.currency).await?;
-        Ok(Self::new(budget, spent))
+        let month = store.month_spent(now, &budget.currency).await?;
+        Ok(Self {
+            counted_from: month.counted_from.map(|at| at.to_string()),
+            ..Self::new(budget, Some(month.spent))
+        })
     }
 
-    fn new(budget: &Budget, spent: i64) -> Self {
+    fn new(budget: &Budget, spent: Option<i64>) -> Self {
         Self {
             amount: Prices::exact(budget.amount.unsigned_abs()),
-            spent: Prices::exact(u64::try_from(spent).unwrap_or_default()),
+            spent: spent.map(|spent| Prices::exact(u64::try_from(spent).unwrap_or_default())),
             currency: budget.currency.clone(),
+            counted_from: None,
         }
     }
 
     /// `budget 500.00 EUR, of which 499.96 EUR is spent`.
     pub fn describe(&self) -> String {
-        let currency = &self.currency;
-        format!(
-            "budget {} {currency}, of which {} {currency} is spent",
-            self.amount, self.spent
-        )
+        let (amount, currency) = (&self.amount, &self.currency);
+        let Some(spent) = &self.spent else {
+            return format!("budget {amount} {currency}; what is spent of it is being counted");
+        };
+        let since = self.counted_from.as_ref();
+        let since = since.map_or_else(String::new, |at| format!(", counted since {at}"));
+        format!("budget {amount} {currency}, of which {spent} {currency} is spent{since}")
     }
 }
 

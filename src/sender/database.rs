@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::RwLock;
+
 #[cfg(test)]
 use super::simulation::{ClaimLog, DbFaults};
 use crate::store::{CommitBatch, CommitResult, Store, StoreError};
@@ -9,6 +11,8 @@ use crate::store::{CommitBatch, CommitResult, Store, StoreError};
 #[derive(Clone)]
 pub(super) struct Database {
     store: Store,
+    /// Each running commit holds it.
+    commits: Arc<RwLock<()>>,
     #[cfg(test)]
     pub(super) faults: Arc<DbFaults>,
     #[cfg(test)]
@@ -19,6 +23,7 @@ impl Database {
     pub(super) fn new(store: Store) -> Self {
         Self {
             store,
+            commits: Arc::default(),
             #[cfg(test)]
             faults: Arc::default(),
             #[cfg(test)]
@@ -37,7 +42,13 @@ impl Database {
         Ok(&self.store)
     }
 
+    /// Waits for the end of the commits that run now.
+    pub(super) async fn commits_ended(&self) {
+        drop(self.commits.write().await);
+    }
+
     pub(super) async fn commit(&self, batch: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
+        let _running = self.commits.read().await;
         #[cfg(test)]
         let began = tokio::time::Instant::now();
         #[cfg(test)]

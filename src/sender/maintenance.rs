@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
@@ -21,7 +22,8 @@ use crate::queue::resend::ResendRule;
 use crate::senders::{PoolSender, SendersOff};
 use crate::sms::Timestamp;
 use crate::store::{
-    CampaignStatus, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
+    CampaignStatus, CountStep, ProviderPause, QueuePosition, QueuedCampaign, StoreError,
+    StoreErrorKind, UncountedBudget,
 };
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
@@ -35,6 +37,8 @@ const SHORTEST_TICK: Duration = Duration::from_millis(100);
 const PRUNED_CHUNKS: u32 = 10;
 /// How many chunks of expiring messages are looked through at a time.
 const EXPIRED_CHUNKS: u32 = 10;
+/// How long a round waits for the end of a commit.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) struct Maintenance {
     context: Arc<WorkerContext>,
@@ -45,6 +49,8 @@ pub(super) struct Maintenance {
     /// The active campaigns with a window.
     windows: HashMap<i64, Expiry>,
     tidy_at: Instant,
+    /// Counts what campaigns have spent before they got their budgets.
+    counting: JoinSet<()>,
     /// The worker seems to have nothing left to do.
     quiet: watch::Receiver<bool>,
     /// The last round failed.
@@ -100,6 +106,7 @@ impl Maintenance {
             dead: Vec::new(),
             windows: HashMap::new(),
             tidy_at,
+            counting: JoinSet::new(),
             quiet,
             is_failing: false,
         }
@@ -141,12 +148,42 @@ impl Maintenance {
                 return Ok(());
             }
         }
+        self.count_budgets().await?;
         // Before the reading: the end of the run is decided by what is queued then.
         let is_tidied = self.tidy().await?;
         let is_quiet = *self.quiet.borrow();
         let snapshot = self.read(is_tidied || is_quiet).await?;
         // Without a dispatcher no one needs it.
         drop(events.send(MaintenanceEvent::Read(snapshot)));
+        Ok(())
+    }
+
+    /// Says that this worker knows the budgets that are not counted yet, and begins to count them in a task of its own.
+    async fn count_budgets(&mut self) -> Result<(), StoreError> {
+        let context = Arc::clone(&self.context);
+        let store = context.database.reach().await?;
+        let uncounted = store.uncounted_budgets().await?;
+        if uncounted.is_empty()
+            || timeout(COMMIT_PATIENCE, context.database.commits_ended())
+                .await
+                .is_err()
+        {
+            return Ok(());
+        }
+        for budget in &uncounted {
+            store.know_budget(budget, context.lease.worker_id()).await?;
+        }
+        // A panic in it has been logged.
+        while self.counting.try_join_next().is_some() {}
+        if self.counting.is_empty() {
+            self.counting.spawn(async move {
+                for budget in &uncounted {
+                    if let Err(error) = count(&context, budget).await {
+                        tracing::warn!(%error, "what a campaign has spent could not be counted");
+                    }
+                }
+            });
+        }
         Ok(())
     }
 
@@ -357,4 +394,9 @@ impl Maintenance {
         }
         Ok(requeued)
     }
+}
+
+async fn count(context: &WorkerContext, budget: &UncountedBudget) -> Result<CountStep, StoreError> {
+    let store = context.database.reach().await?;
+    store.count_budget(budget, &context.settings.prices).await
 }

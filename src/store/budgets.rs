@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::QueryResult;
 use diesel::dsl::sql;
 use diesel::sql_types::BigInt;
+use diesel::{QueryResult, update};
 
 use super::campaign_filter::CampaignFilter;
 use super::campaigns::stop_campaigns;
@@ -37,6 +37,10 @@ pub(super) struct Budgets {
     now: Timestamp,
     /// What is spent, by scope: read without a lock for an estimate, then locked.
     spent: BTreeMap<String, i64>,
+    /// The counters that have all messages of their campaigns.
+    counted: BTreeSet<String>,
+    /// Those of months that have any.
+    begun: BTreeSet<String>,
     /// What messages in doubt have taken before this claim.
     earlier: Reserves,
     changes: Spending,
@@ -57,6 +61,8 @@ enum BudgetEnd {
     },
     /// Its messages have no price.
     Unpriced(String),
+    /// What its messages have cost before it got its budget is being counted.
+    Uncounted,
 }
 
 impl Budgets {
@@ -74,19 +80,33 @@ impl Budgets {
             campaigns: with_budget.collect(),
             now: batch.now,
             spent: BTreeMap::new(),
+            counted: BTreeSet::new(),
+            begun: BTreeSet::new(),
             earlier: Reserves::new(),
             changes: Spending::default(),
             ended: BTreeMap::new(),
         };
         if budgets.are_any() {
             let scopes = in_list(budgets.scopes(batch));
-            let rows: Vec<(String, i64)> = with_conn!(connection, |conn| Prepared(
+            let rows: Vec<(String, i64, Option<i64>)> = with_conn!(connection, |conn| Prepared(
                 rate_limit::table
                     .filter(rate_limit::scope.eq_any(&scopes))
-                    .select((rate_limit::scope, rate_limit::spent))
+                    .select((
+                        rate_limit::scope,
+                        rate_limit::spent,
+                        rate_limit::counted_from,
+                    ))
             )
             .load(conn))?;
-            budgets.spent = rows.into_iter().collect();
+            for (scope, spent, counted_from) in rows {
+                if counted_from.is_some() {
+                    budgets.counted.insert(scope.clone());
+                }
+                if counted_from.is_some() || spent != 0 {
+                    budgets.begun.insert(scope.clone());
+                }
+                budgets.spent.insert(scope, spent);
+            }
         }
         Ok(budgets)
     }
@@ -156,6 +176,10 @@ impl Budgets {
             Pricing::Priced { campaign, month } => (campaign, month),
         };
         let [own_scope, month_scope] = scopes(campaign_id, &self.month(claim));
+        if own.is_some() && !self.counted.contains(&own_scope) {
+            self.ended.insert(campaign_id, BudgetEnd::Uncounted);
+            return 0;
+        }
         let left = |budget: Option<Budget>, scope| {
             let spent = self.spent.get(scope).copied().unwrap_or_default();
             budget.map(|budget| budget.amount - spent)
@@ -235,7 +259,28 @@ impl Budgets {
         others: Spending,
     ) -> QueryResult<()> {
         self.changes.extend(others);
-        std::mem::take(&mut self.changes).store(connection).await
+        let changes = std::mem::take(&mut self.changes);
+        for scope in self.begun_months(&changes) {
+            with_conn!(connection, |conn| update(
+                rate_limit::table
+                    .find(scope)
+                    .filter(rate_limit::counted_from.is_null())
+            )
+            .set(rate_limit::counted_from.eq(self.now.as_millis()))
+            .execute(conn))?;
+        }
+        changes.store(connection).await
+    }
+
+    /// The counters of months to which these changes are the first.
+    fn begun_months<'c>(&'c self, changes: &'c Spending) -> impl Iterator<Item = &'c String> {
+        let month = budget::months(self.now);
+        let amounts = changes.amounts().iter();
+        amounts
+            .filter(move |(scope, amount)| {
+                **amount > 0 && scope.starts_with(&month) && !self.begun.contains(*scope)
+            })
+            .map(|(scope, _)| scope)
     }
 
     /// Pauses or stops the campaigns whose next message does not fit, unless messages that are being sent may give back
@@ -244,6 +289,7 @@ impl Budgets {
         let mut stops = Vec::new();
         for (campaign_id, ended) in std::mem::take(&mut self.ended) {
             let (state, reason) = match ended {
+                BudgetEnd::Uncounted => continue,
                 BudgetEnd::Unpriced(reason) => (CampaignStatus::Stopped, reason),
                 BudgetEnd::UsedUp {
                     scope,

@@ -1,16 +1,18 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
 use super::approvals::{Approval, ApprovalColumns, ApprovalState};
+use super::budget_count;
 use super::commit_batch::CampaignStop;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Prepared, ROWS, in_list, insert_all, load_locked, querying, reading, transaction,
-    with_conn,
+    Connection, Prepared, ROWS, conflict, in_list, insert_all, load_locked, querying, reading,
+    transaction, with_conn,
 };
 use super::schema::campaign;
 use super::{AuditEntry, Store, StoreError, StoreErrorKind, positive};
@@ -72,6 +74,31 @@ impl CampaignStatus {
 pub struct Campaign {
     pub id: i64,
     pub name: String,
+    pub settings: CampaignSettings,
+    pub state: CampaignStatus,
+    /// Why it is paused or stopped.
+    pub state_reason: Option<String>,
+    pub approval: Approval,
+    pub created_at: Timestamp,
+}
+
+impl Deref for Campaign {
+    type Target = CampaignSettings;
+
+    fn deref(&self) -> &CampaignSettings {
+        &self.settings
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewCampaign {
+    pub name: String,
+    pub settings: CampaignSettings,
+}
+
+/// What people set of a campaign.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CampaignSettings {
     /// `None`: the configuration's default.
     pub provider: Option<String>,
     pub sender: Option<String>,
@@ -79,29 +106,27 @@ pub struct Campaign {
     pub rate: Rates,
     /// Higher goes first.
     pub priority: i32,
-    pub state: CampaignStatus,
-    /// Why it is paused or stopped.
-    pub state_reason: Option<String>,
     /// The parts of its dedupe keys: `phone`, `none`, or columns separated by commas.
     pub unique_by: Option<String>,
     /// When its messages may start; `None`: at any time.
     pub window: Option<SendWindow>,
     /// The most that its messages may cost.
     pub budget: Option<Budget>,
-    pub approval: Approval,
-    pub created_at: Timestamp,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NewCampaign {
-    pub name: String,
-    pub provider: Option<String>,
-    pub sender: Option<String>,
-    pub rate: Rates,
-    pub priority: i32,
-    pub unique_by: Option<String>,
-    pub window: Option<SendWindow>,
-    pub budget: Option<Budget>,
+impl CampaignSettings {
+    #[must_use]
+    pub fn with(self, change: CampaignChange) -> Self {
+        Self {
+            provider: change.provider.or(self.provider),
+            sender: change.sender.or(self.sender),
+            rate: change.rate.unwrap_or(self.rate),
+            priority: change.priority.unwrap_or(self.priority),
+            unique_by: change.unique_by.or(self.unique_by),
+            window: change.window.applied_to(self.window),
+            budget: change.budget.applied_to(self.budget),
+        }
+    }
 }
 
 /// Changes of a campaign; `None` changes nothing.
@@ -166,20 +191,91 @@ impl WindowChange {
     }
 }
 
+/// The columns of the settings of a campaign.
+#[derive(Clone, Queryable, Selectable, Insertable)]
+#[diesel(table_name = campaign, treat_none_as_default_value = false)]
+pub(super) struct SettingsColumns {
+    provider: Option<String>,
+    sender: Option<String>,
+    rate: String,
+    priority: i32,
+    unique_by: Option<String>,
+    send_window: String,
+    budget: String,
+}
+
+impl From<&CampaignSettings> for SettingsColumns {
+    fn from(settings: &CampaignSettings) -> Self {
+        Self {
+            provider: settings.provider.clone(),
+            sender: settings.sender.clone(),
+            rate: settings.rate.to_string(),
+            priority: settings.priority,
+            unique_by: settings.unique_by.clone(),
+            send_window: stored(settings.window.as_ref()),
+            budget: stored(settings.budget.as_ref()),
+        }
+    }
+}
+
+impl SettingsColumns {
+    /// Whether a campaign without messages is as if it had never been: the next import or message of its name would be
+    /// sent in the same way.
+    pub(super) fn are_default(&self) -> bool {
+        let Self {
+            provider,
+            sender,
+            rate,
+            priority,
+            // Its keys are gone with its messages, and the next import decides again what they are.
+            unique_by: _,
+            send_window,
+            budget,
+        } = self;
+        let is_chosen = provider.is_some() || sender.is_some() || *priority != 0;
+        let is_limited = !rate.is_empty() || !send_window.is_empty() || !budget.is_empty();
+        !is_chosen && !is_limited
+    }
+
+    /// The settings, and why one of them cannot be read.
+    fn read(self) -> (CampaignSettings, Option<String>) {
+        let rate = self
+            .rate
+            .parse::<Rates>()
+            .map_err(|error| error.to_string());
+        let window = Some(self.send_window)
+            .filter(|text| !text.is_empty())
+            .map(|text| text.parse::<SendWindow>())
+            .transpose();
+        let budget = Budget::stored(&self.budget).map_err(|error| error.to_string());
+        let errors = [
+            rate.as_ref().err(),
+            window.as_ref().err(),
+            budget.as_ref().err(),
+        ];
+        let error = errors.into_iter().flatten().next().cloned();
+        let settings = CampaignSettings {
+            provider: self.provider,
+            sender: self.sender,
+            rate: rate.unwrap_or_default(),
+            priority: self.priority,
+            unique_by: self.unique_by,
+            window: window.unwrap_or_default(),
+            budget: budget.unwrap_or_default(),
+        };
+        (settings, error)
+    }
+}
+
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = campaign)]
 struct CampaignRow {
     id: i64,
     name: String,
-    provider: Option<String>,
-    sender: Option<String>,
-    rate: String,
-    priority: i32,
+    #[diesel(embed)]
+    settings: SettingsColumns,
     state: CampaignStatus,
     state_reason: Option<String>,
-    unique_by: Option<String>,
-    send_window: String,
-    budget: String,
     #[diesel(embed)]
     approval: ApprovalColumns,
     created_at: Timestamp,
@@ -187,23 +283,12 @@ struct CampaignRow {
 
 impl From<CampaignRow> for Campaign {
     fn from(row: CampaignRow) -> Self {
-        let rate = row.rate.parse::<Rates>().map_err(|error| error.to_string());
-        let window = Some(row.send_window)
-            .filter(|text| !text.is_empty())
-            .map(|text| text.parse::<SendWindow>())
-            .transpose();
         let (mut state, mut state_reason) = (row.state, row.state_reason);
         // With an invalid limit, window or budget nothing is sent until a valid one is set.
-        let budget = Budget::stored(&row.budget).map_err(|error| error.to_string());
-        let errors = [
-            rate.as_ref().err(),
-            window.as_ref().err(),
-            budget.as_ref().err(),
-        ];
-        let error = errors.into_iter().flatten().next();
+        let (settings, error) = row.settings.read();
         if let (Some(error), CampaignStatus::Active) = (error, state) {
             state = CampaignStatus::Paused;
-            state_reason = Some(error.clone());
+            state_reason = Some(error);
         }
         let approval = Approval::from(row.approval);
         if let (ApprovalState::Waiting, CampaignStatus::Active) = (approval.state, state) {
@@ -213,15 +298,9 @@ impl From<CampaignRow> for Campaign {
         Self {
             id: row.id,
             name: row.name,
-            provider: row.provider,
-            sender: row.sender,
-            rate: rate.unwrap_or_default(),
-            priority: row.priority,
+            settings,
             state,
             state_reason,
-            unique_by: row.unique_by,
-            window: window.unwrap_or_default(),
-            budget: budget.unwrap_or_default(),
             approval,
             created_at: row.created_at,
         }
@@ -333,17 +412,16 @@ impl Store {
         }
         let rows = [(
             campaign::name.eq(&new.name),
-            campaign::provider.eq(&new.provider),
-            campaign::sender.eq(&new.sender),
-            campaign::rate.eq(new.rate.to_string()),
-            campaign::priority.eq(new.priority),
-            campaign::unique_by.eq(&new.unique_by),
-            campaign::send_window.eq(stored(new.window.as_ref())),
-            campaign::budget.eq(stored(new.budget.as_ref())),
+            SettingsColumns::from(&new.settings),
             campaign::created_at.eq(now),
         )];
         let created: Result<(), StoreError> = transaction!(self, |connection| async {
-            insert_all!(connection, campaign::table, &rows).map(drop)
+            insert_all!(connection, campaign::table, &rows)?;
+            if let Some(budget) = &new.settings.budget {
+                let id = connection.last_id().await?;
+                budget_count::open_counted(connection, id, budget).await?;
+            }
+            QueryResult::Ok(())
         });
         let campaign = self.campaign(&new.name).await?;
         match (created, campaign) {
@@ -370,10 +448,9 @@ impl Store {
             return Ok(());
         }
         let all = &CampaignStatus::ALL;
-        querying!(self, Write, |connection| update(
-            connection, id, all, change
-        ))?;
-        Ok(())
+        transaction!(self, |connection| async {
+            update(connection, id, all, change).await.map(drop)
+        })
     }
 
     /// Changes the campaign if it is in one of the states `from`, and records it; returns whether it was.
@@ -458,6 +535,29 @@ fn others(states: &[CampaignStatus]) -> Vec<i32> {
         .collect()
 }
 
+/// Marks the counter of a campaign that gets a budget in another currency, or its first one. Returns the budget that
+/// must not change meanwhile, if the campaign is counted already.
+async fn open_budget(
+    connection: &mut Connection,
+    id: i64,
+    change: &BudgetChange,
+) -> QueryResult<Option<String>> {
+    let BudgetChange::Set(budget) = change else {
+        return Ok(None);
+    };
+    let stored: Vec<String> = with_conn!(connection, |conn| campaign::table
+        .find(id)
+        .select(campaign::budget)
+        .load(conn))?;
+    let stored = stored.into_iter().next().unwrap_or_default();
+    if !budget_count::is_needed(&stored, budget) {
+        return Ok(Some(stored));
+    }
+    // Before the campaign, as commits of workers lock them.
+    budget_count::open(connection, id, budget).await?;
+    Ok(None)
+}
+
 /// Changes a campaign in one of the states `from`; returns 1, or 0 if it is in another state.
 async fn update(
     connection: &mut Connection,
@@ -480,11 +580,23 @@ async fn update(
         WindowChange::Set(window) => Some(stored(Some(window))),
     };
     let rate = rate.as_ref().map(ToString::to_string);
+    let unchanged = open_budget(connection, id, budget).await?;
     let budget = match budget {
         BudgetChange::Keep => None,
         BudgetChange::Lift => Some(String::new()),
         BudgetChange::Set(budget) => Some(budget.to_string()),
     };
+    if let Some(unchanged) = unchanged {
+        let present: Vec<String> = load_locked!(
+            connection,
+            campaign::table
+                .filter(campaign::id.eq(id))
+                .select(campaign::budget)
+        )?;
+        if present.first() != Some(&unchanged) {
+            return Err(conflict("the budget was changed meanwhile"));
+        }
+    }
     with_conn!(connection, |conn| diesel::update(
         campaign::table
             .find(id)

@@ -28,7 +28,7 @@ use super::{Age, CampaignStatus, Store, StoreError, dead, outbox, suppression, w
 use crate::budget::Budget;
 use crate::event::Subscriptions;
 use crate::instant::DbMicros;
-use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits, provider_scope};
+use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits};
 use crate::queue::batch::{self, Batches};
 use crate::queue::{ProviderClaim, Settled, Settlement, Transition};
 use crate::rate::Rate;
@@ -103,7 +103,7 @@ async fn commit(
     let spent = std::mem::take(&mut locked.spent);
     budgets.locked(spent, std::mem::take(&mut effects.spending));
     for (claim, candidates) in batch.claims.iter().zip(found.candidates) {
-        let agreed = found.declared.agreed(&claim.provider, &claim.limits);
+        let agreed = found.declared.agreed(claim.account.name(), &claim.limits);
         let limits = match unreadable.clone().map_or(agreed, Err) {
             Ok(limits) => limits,
             Err(error) => {
@@ -257,7 +257,7 @@ async fn declared_limits(
     let accounts = batch
         .claims
         .iter()
-        .map(|claim| (claim.provider.as_str(), claim.limits.as_slice()));
+        .map(|claim| (claim.account.name(), claim.limits.as_slice()));
     let own = accounts.chain(senders);
     let changed = declared.as_mut().and_then(|all| all.declare(own));
     if let Some(limits) = changed {
@@ -332,7 +332,7 @@ fn permit(
     writes: &mut ClaimWrites,
     reached: &mut HashMap<LaneId, ClaimKey>,
 ) -> ProviderClaimed {
-    let scope = provider_scope(&claim.provider);
+    let scope = claim.account.scope();
     let mut account = locked.accounts.remove(&scope).unwrap_or_default();
     limits::begin(&mut account, declared, claim.from, batch);
     let mut allocator = PermitAllocator {
@@ -348,7 +348,7 @@ fn permit(
     };
     for (start_at, unused) in claim.unused() {
         let sender = unused.sender.as_ref();
-        locked.with_own(&claim.provider, unused.lane, sender, |own| {
+        locked.with_own(&claim.account, unused.lane, sender, |own| {
             allocator.give_back(own, unused.cost, start_at);
         });
     }
@@ -358,7 +358,7 @@ fn permit(
             claimed.held.push(None);
             continue;
         }
-        locked.with_own(&claim.provider, held.lane, held.sender.as_ref(), |own| {
+        locked.with_own(&claim.account, held.lane, held.sender.as_ref(), |own| {
             let permit = allocator.allocate(own, held.cost, claim.until);
             claimed.held.push(permit);
             claimed
@@ -371,7 +371,7 @@ fn permit(
         let id = found.lane.id;
         let sender = found.lane.sender.clone();
         let mut budget = budgets.lane(claim, id.campaign_id);
-        locked.with_own(&claim.provider, id, sender.as_ref(), |own| {
+        locked.with_own(&claim.account, id, sender.as_ref(), |own| {
             let max_batch = found.lane.max_batch;
             let available = allocator.available(own, found.wanted, max_batch);
             let begun = batch::count(&claimed.rows);

@@ -7,7 +7,7 @@ use super::CampaignStatus;
 use super::approvals::{Approval, ApprovalState};
 use crate::budget::{Budget, BudgetError, BudgetRules};
 use crate::instant::DbMicros;
-use crate::limit::{Permit, Tolerance};
+use crate::limit::{Account, Permit, Tolerance};
 use crate::queue::admission::AdmissionRules;
 use crate::queue::batch::BatchKeys;
 use crate::queue::{ClaimedSms, ProviderClaim, Settled, Settlement};
@@ -78,7 +78,7 @@ pub struct Orphans {
 /// A pause that a provider asked for: no worker calls it before `until`, for any message or for those of one sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderPause {
-    pub provider: String,
+    pub account: Account,
     pub sender: Option<String>,
     pub until: Timestamp,
     /// The provider's reason.
@@ -86,9 +86,9 @@ pub struct ProviderPause {
 }
 
 impl ProviderPause {
-    /// Whether it is one of the whole provider.
-    pub fn is_of(&self, provider: &str) -> bool {
-        self.provider == provider && self.sender.is_none()
+    /// Whether it is one of the whole account.
+    pub fn is_of(&self, account: &str) -> bool {
+        self.account.name() == account && self.sender.is_none()
     }
 }
 

@@ -2,25 +2,35 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use diesel::{QueryResult, update};
 
 use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Prepared, ROWS, audited, in_list, insert_new, load_locked, reading, with_conn,
+    Connection, Prepared, ROWS, audited, in_list, insert_new, load_locked, reading, transaction,
+    with_conn,
 };
-use super::schema::rate_limit;
+use super::schema::{rate_limit, worker};
 use super::{Audited, Store, StoreError};
 use crate::instant::DbMicros;
 use crate::limit::{
-    ClaimLimit, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit, UnreadableLimits,
-    campaign_scope, provider_of, provider_scope, sender_of, sender_scope,
+    Account, ClaimLimit, ClaimTerms, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit,
+    Tolerance, UnreadableLimits, campaign_scope,
 };
 use crate::queue::{LaneClaim, ProviderClaim};
-use crate::rate::Rate;
+use crate::rate::{Rate, Rates};
 use crate::senders::PoolSender;
 use crate::sms::{LaneId, Timestamp};
+
+/// In place of a worker: a request that none sends.
+const NO_WORKER: i64 = 0;
+/// How long after its permit such a request starts, at most.
+const SINGLE_TOLERANCE: Tolerance = Tolerance {
+    total: Duration::from_millis(500),
+    spread: Duration::from_millis(500),
+};
 
 /// The columns of table `rate_limit`.
 type LimitRow = (String, i64, i32, String, i64, Option<String>, i64);
@@ -42,11 +52,10 @@ impl Store {
             ))
             .load(conn))?;
         let pause = |(scope, until, reason): Row| {
-            let sender = sender_of(&scope);
-            let provider = sender.map_or_else(|| provider_of(&scope), |(provider, _)| provider);
+            let (account, sender) = Account::of_scope(&scope);
             ProviderPause {
-                provider: provider.to_owned(),
-                sender: sender.map(|(_, sender)| sender.to_owned()),
+                account,
+                sender: sender.map(str::to_owned),
                 until,
                 reason: reason.unwrap_or_default(),
             }
@@ -54,15 +63,17 @@ impl Store {
         Ok(rows.into_iter().map(pause).collect())
     }
 
-    /// Ends the pauses of a provider and of its senders; false if there was none.
+    /// Ends the pauses of an account and of its senders; false if there was none.
     pub async fn end_provider_pause(
         &self,
-        provider: &str,
+        account: &str,
         now: Timestamp,
         mut audited: Audited,
     ) -> Result<bool, StoreError> {
         let pauses = self.provider_pauses(now).await?;
-        let own = pauses.iter().filter(|pause| pause.provider == provider);
+        let own = pauses
+            .iter()
+            .filter(|pause| pause.account.name() == account);
         let scopes: Vec<String> = own.map(scope_of).collect();
         let ended: u64 = audited!(self, audited, now, |connection| async {
             let ended = with_conn!(connection, |conn| update(
@@ -81,6 +92,115 @@ impl Store {
     }
 }
 
+/// One request that no worker sends, and the limits that it must not exceed.
+#[derive(Clone, Copy, Debug)]
+pub struct SingleRequest<'a> {
+    /// The name of the provider's account.
+    pub account: &'a str,
+    pub rates: &'a Rates,
+    /// The sender of a pool, with its own limits.
+    pub sender: Option<&'a PoolSender>,
+    pub by_segments: bool,
+    pub segments: i32,
+}
+
+/// The permit of a single request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinglePermit {
+    /// It may start after this.
+    Taken(Duration),
+    /// The limits give none before this.
+    NotBefore(Duration),
+}
+
+impl Store {
+    /// Takes a permit for a request that starts within `patience`, as workers do.
+    pub async fn take_permit(
+        &self,
+        request: SingleRequest<'_>,
+        patience: Duration,
+    ) -> Result<Result<SinglePermit, UnreadableLimits>, StoreError> {
+        let now = self.now().await?;
+        transaction!(self, |connection| take_permit(
+            connection, request, patience, now
+        ))
+    }
+}
+
+async fn take_permit(
+    connection: &mut Connection,
+    request: SingleRequest<'_>,
+    patience: Duration,
+    now: Timestamp,
+) -> QueryResult<Result<SinglePermit, UnreadableLimits>> {
+    let mut workers: Vec<(i64, String)> = with_conn!(connection, |conn| worker::table
+        .select((worker::id, worker::limits))
+        .load(conn))?;
+    // It is like a worker that declares nothing.
+    workers.push((NO_WORKER, "{}".to_owned()));
+    let account = Account::new(request.account);
+    let sender = request.sender.map(|sender| {
+        let scope = account.sender_scope(&sender.from);
+        (scope.clone(), scope, &sender.rate)
+    });
+    let limited = [(account.scope(), account.name().to_owned(), request.rates)].into_iter();
+    let mut own = Vec::new();
+    for (scope, name, rates) in limited.chain(sender) {
+        let declared = DeclaredLimits::of(workers.clone(), NO_WORKER);
+        let agreed = declared.map(|declared| declared.agreed(&name, &rates.0));
+        match agreed.unwrap_or_else(|| Ok(rates.0.clone())) {
+            Ok(agreed) => own.push((scope, agreed)),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    let (mut scopes, mut unlimited) = (BTreeSet::new(), BTreeSet::new());
+    for (scope, agreed) in &own {
+        let of = if agreed.is_empty() {
+            &mut unlimited
+        } else {
+            &mut scopes
+        };
+        of.insert(scope.clone());
+    }
+    // They have a row if they had a limit or a pause, and get none: claims would lock it.
+    scopes.extend(read(connection, &unlimited, false).await?.into_keys());
+    let mut locked = lock(connection, &scopes).await?;
+    let from = DbMicros::from(now);
+    let batch = CommitBatch {
+        tolerance: SINGLE_TOLERANCE,
+        ..CommitBatch::new(NO_WORKER, now)
+    };
+    let mut limits = Vec::new();
+    for (scope, agreed) in &own {
+        let mut limit = locked.remove(scope).unwrap_or_default();
+        begin(&mut limit, agreed, from, &batch);
+        limits.push(limit);
+    }
+    let mut allocator = PermitAllocator {
+        terms: ClaimTerms {
+            from,
+            until: from.plus(patience),
+            by_segments: request.by_segments,
+        },
+        account: limits.remove(0),
+    };
+    let cost = PermitCost::of_message(request.segments);
+    let permit = allocator.allocate(&mut limits, cost, from.plus(patience));
+    limits.insert(0, allocator.account);
+    let Some(permit) = permit else {
+        let next_at = limits.iter().filter_map(|limit| limit.next_at).max();
+        let wait = next_at.unwrap_or(from).since(from);
+        return Ok(Ok(SinglePermit::NotBefore(wait)));
+    };
+    for ((scope, _), limit) in own.iter().zip(&limits) {
+        if scopes.contains(scope) {
+            store(connection, scope, limit).await?;
+        }
+    }
+    let start_at = permit.start_at.unwrap_or(from);
+    Ok(Ok(SinglePermit::Taken(start_at.since(from))))
+}
+
 /// Reads the limits of those scopes that have a row, with `lock` in the order of their names and locked.
 async fn read(
     connection: &mut Connection,
@@ -95,6 +215,15 @@ async fn read(
             rate_limit::table
                 .filter(rate_limit::scope.eq_any(&scopes))
                 .order(rate_limit::scope)
+                .select((
+                    rate_limit::scope,
+                    rate_limit::next_us,
+                    rate_limit::cost_max,
+                    rate_limit::buckets,
+                    rate_limit::stopped_until,
+                    rate_limit::stop_reason,
+                    rate_limit::spent,
+                ))
         };
         let rows: Vec<LimitRow> = if lock {
             load_locked!(connection, prepared rows())?
@@ -179,8 +308,8 @@ pub(super) async fn pause(
 /// The scope of the limit that a pause stops.
 fn scope_of(pause: &ProviderPause) -> String {
     match &pause.sender {
-        Some(sender) => sender_scope(&pause.provider, sender),
-        None => provider_scope(&pause.provider),
+        Some(sender) => pause.account.sender_scope(sender),
+        None => pause.account.scope(),
     }
 }
 
@@ -222,14 +351,14 @@ pub(super) fn senders_of(batch: &CommitBatch) -> impl Iterator<Item = (String, &
         let pool = claim.pool.iter().filter(|_| batch.fill_limits);
         let claimed = claim.lanes().filter_map(|(_, sender)| sender);
         let all = pool.flat_map(|pool| pool.senders()).chain(claimed);
-        all.map(|sender| (sender_scope(&claim.provider, &sender.from), sender))
+        all.map(|sender| (claim.account.sender_scope(&sender.from), sender))
     })
 }
 
 /// The scopes of the limits in `own` that a request of this lane has.
 fn own_scopes(
     own: &OwnRates,
-    provider: &str,
+    account: &Account,
     lane: LaneId,
     sender: Option<&Arc<PoolSender>>,
 ) -> Vec<String> {
@@ -237,7 +366,7 @@ fn own_scopes(
         return Vec::new();
     }
     let campaign = [campaign_scope(lane.campaign_id)].into_iter();
-    let sender = sender.map(|sender| sender_scope(provider, &sender.from));
+    let sender = sender.map(|sender| account.sender_scope(&sender.from));
     let scopes = campaign.chain(sender);
     scopes.filter(|scope| own.contains_key(scope)).collect()
 }
@@ -291,7 +420,7 @@ fn with_own<T>(
 /// other workers may take the permits first.
 pub(super) struct PermitEstimate<'a> {
     allocator: PermitAllocator,
-    provider: &'a str,
+    account: &'a Account,
     rates: &'a OwnRates,
     limits: Limits,
 }
@@ -311,7 +440,7 @@ impl<'a> PermitEstimate<'a> {
                     terms: claim.terms(),
                     account: ClaimLimit::default(),
                 },
-                provider: &claim.provider,
+                account: &claim.account,
                 rates: own,
                 limits: limits.clone(),
             };
@@ -338,7 +467,7 @@ impl<'a> PermitEstimate<'a> {
     }
 
     fn scopes(&self, lane: LaneId, sender: Option<&Arc<PoolSender>>) -> Vec<String> {
-        own_scopes(self.rates, self.provider, lane, sender)
+        own_scopes(self.rates, self.account, lane, sender)
     }
 
     /// How many of `wanted` messages there are permits for.
@@ -388,8 +517,8 @@ impl<'a> LockedLimits<'a> {
         let has_own = !scopes.is_empty();
         scopes.extend(batch.pauses.iter().map(scope_of));
         for claim in &batch.claims {
-            let scope = provider_scope(&claim.provider);
-            let agreed = declared.agreed(&claim.provider, &claim.limits);
+            let scope = claim.account.scope();
+            let agreed = declared.agreed(claim.account.name(), &claim.limits);
             if !has_own && agreed.is_ok_and(|limits| limits.is_empty()) {
                 unlimited.insert(scope);
             } else {
@@ -418,12 +547,12 @@ impl<'a> LockedLimits<'a> {
     /// Calls `work` with the own limits of a request of this lane.
     pub(super) fn with_own<T>(
         &mut self,
-        provider: &str,
+        account: &Account,
         lane: LaneId,
         sender: Option<&Arc<PoolSender>>,
         work: impl FnOnce(&mut [ClaimLimit]) -> T,
     ) -> T {
-        let scopes = own_scopes(self.rates, provider, lane, sender);
+        let scopes = own_scopes(self.rates, account, lane, sender);
         with_own(&mut self.own, scopes, work)
     }
 

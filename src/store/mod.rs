@@ -6,6 +6,7 @@ mod approvals;
 mod attempts;
 mod audit;
 mod awaiting;
+mod budget_count;
 mod budgets;
 mod campaign_filter;
 mod campaigns;
@@ -68,9 +69,11 @@ pub use approvals::{Approval, ApprovalResult, ApprovalState, ApprovalSubject};
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
+pub use budget_count::{CountStep, UncountedBudget};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{
-    BudgetChange, Campaign, CampaignChange, CampaignStatus, NewCampaign, WindowChange,
+    BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, NewCampaign,
+    WindowChange,
 };
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
@@ -85,6 +88,7 @@ pub use hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
 pub use imports::{ImportBatch, ImportTexts};
 pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
 pub use lanes::{Failover, SenderQueue};
+pub use limits::{SinglePermit, SingleRequest};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use outbox::NewEvent;
 pub use purge::{Age, Purge, Purged, RetentionConfig};
@@ -98,6 +102,7 @@ pub use schedules::{
     ScheduleRunState,
 };
 pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError};
+pub use spending::MonthSpent;
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
 pub use watch::WatchedCampaign;

@@ -5,6 +5,7 @@ use diesel::dsl::{exists, not};
 use diesel::{QueryResult, delete, update};
 
 use super::campaign_filter::REMOVED_CAMPAIGNS;
+use super::campaigns::SettingsColumns;
 use super::connection::prelude::*;
 use super::connection::{Connection, load_locked, reading, with_conn};
 use super::schema::{
@@ -27,8 +28,8 @@ pub(super) const CAMPAIGNS: usize = 100;
 pub enum Removal {
     /// All that are done.
     Asked,
-    /// Those whose messages were imported or posted, and that have neither a limit nor a window: a later import under
-    /// the same name would be sent without them.
+    /// Those whose messages were imported or posted, and whose settings are the defaults: a later import under the same
+    /// name would be sent without others.
     Retention,
 }
 
@@ -47,7 +48,7 @@ impl Store {
                 ))
             };
         }
-        let found: Vec<(i64, String, String)> = reading!(self, |conn| campaign::table
+        let found: Vec<(i64, SettingsColumns)> = reading!(self, |conn| campaign::table
             .filter(campaign::id.gt(DEFAULT_CAMPAIGN))
             .filter(campaign::state.ne(CampaignStatus::Paused.code()))
             .filter(campaign::created_at.lt(before.as_millis()))
@@ -56,15 +57,15 @@ impl Store {
             .filter(has_none!(sms_sent))
             .filter(has_none!(sms_key))
             .order(campaign::id)
-            .select((campaign::id, campaign::rate, campaign::send_window))
+            .select((campaign::id, SettingsColumns::as_select()))
             .load(conn))?;
-        let is_selected = |rate: &str, window: &str| {
-            removal == Removal::Asked || (rate.is_empty() && window.is_empty())
+        let is_selected = |(_, settings): &(i64, SettingsColumns)| {
+            removal == Removal::Asked || settings.are_default()
         };
         Ok(found
             .into_iter()
-            .filter(|(_, rate, window)| is_selected(rate, window))
-            .map(|(id, ..)| id)
+            .filter(is_selected)
+            .map(|(id, _)| id)
             .collect())
     }
 }
@@ -105,15 +106,15 @@ async fn is_removable(
     removal: Removal,
     now: Timestamp,
 ) -> QueryResult<bool> {
-    type Row = (CampaignStatus, String, String);
+    type Row = (CampaignStatus, SettingsColumns);
     let found: Vec<Row> = load_locked!(
         connection,
         campaign::table
             .find(id)
             .filter(campaign::created_at.lt(before.as_millis()))
-            .select((campaign::state, campaign::rate, campaign::send_window))
+            .select((campaign::state, SettingsColumns::as_select()))
     )?;
-    let Some((state, rate, window)) = found.into_iter().next() else {
+    let Some((state, settings)) = found.into_iter().next() else {
         return Ok(false);
     };
     let imports: Vec<OwnImport> = load_locked!(
@@ -133,8 +134,7 @@ async fn is_removable(
     if state == CampaignStatus::Paused {
         return Ok(false);
     }
-    let is_plain = rate.is_empty() && window.is_empty();
-    if removal == Removal::Retention && (imports.is_empty() || !is_plain) {
+    if removal == Removal::Retention && (imports.is_empty() || !settings.are_default()) {
         return Ok(false);
     }
     // A server that still has its import open begins another one when it cannot store messages in this one.

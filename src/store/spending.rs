@@ -9,70 +9,58 @@ use diesel::dsl::sql;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, update};
 
-use super::column_types::LossyText;
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, Prepared, ROWS, in_list, insert_new, reading, transaction, with_conn,
-};
+use super::connection::{Connection, Prepared, ROWS, in_list, reading, with_conn};
 use super::schema::{rate_limit, sms, sms_rest};
 use super::{Store, StoreError};
 use crate::budget::{self, campaign_budget_scope, month_budget_scope};
 use crate::queue::transition::Doubt;
-use crate::sms::{Reserve, State, Timestamp};
+use crate::sms::{Reserve, Timestamp};
 
 impl Store {
-    /// What the messages of a campaign have cost in a currency, in millionths; `None` if that was never counted.
+    /// What the messages of a campaign have cost in a currency, in millionths; `None` if they are not counted.
     pub async fn spent(&self, campaign_id: i64, currency: &str) -> Result<Option<i64>, StoreError> {
-        self.spent_in(&campaign_scope(campaign_id, currency)).await
-    }
-
-    /// Begins to count what a campaign spends in a currency, unless that is counted already. It has spent `spent`
-    /// millionths before.
-    pub async fn begin_spending(
-        &self,
-        campaign_id: i64,
-        currency: &str,
-        spent: i64,
-    ) -> Result<(), StoreError> {
-        let scope = campaign_scope(campaign_id, currency);
-        let rows = [(rate_limit::scope.eq(&scope), rate_limit::spent.eq(spent))];
-        transaction!(self, |connection| async {
-            insert_new!(connection, rate_limit::table, &rows).map(drop)
-        })
-    }
-
-    /// The messages of a campaign that are being sent or unknown: provider, phone and segments.
-    pub async fn unsettled(
-        &self,
-        campaign_id: i64,
-    ) -> Result<Vec<(Option<String>, String, i32)>, StoreError> {
-        let rows: Vec<(Option<String>, LossyText, Option<i32>)> =
-            reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.eq(campaign_id))
-                .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
-                .select((sms::claimed_provider, sms::phone, sms::segments))
-                .load(conn))?;
-        let of = |(provider, phone, segments): (_, LossyText, Option<i32>)| {
-            (provider, phone.text, segments.unwrap_or(1))
-        };
-        Ok(rows.into_iter().map(of).collect())
+        let counter = self.counter(&campaign_scope(campaign_id, currency)).await?;
+        Ok(counter
+            .filter(|(_, counted_from)| counted_from.is_some())
+            .map(|(spent, _)| spent))
     }
 
     /// What the messages of the calendar month have cost in a currency, in millionths.
-    pub async fn month_spent(&self, now: Timestamp, currency: &str) -> Result<i64, StoreError> {
+    pub async fn month_spent(
+        &self,
+        now: Timestamp,
+        currency: &str,
+    ) -> Result<MonthSpent, StoreError> {
         let scope = month_budget_scope(&budget::month_key(now, currency));
-        Ok(self.spent_in(&scope).await?.unwrap_or_default())
+        let counter = self.counter(&scope).await?;
+        let (spent, counted_from) = counter.unwrap_or_default();
+        Ok(MonthSpent {
+            spent,
+            counted_from: counted_from.map(Timestamp::from_millis),
+        })
     }
 
-    async fn spent_in(&self, scope: &str) -> Result<Option<i64>, StoreError> {
+    async fn counter(&self, scope: &str) -> Result<Option<(i64, Option<i64>)>, StoreError> {
         reading!(self, |conn| optional rate_limit::table
             .find(scope)
-            .select(rate_limit::spent)
+            .select((rate_limit::spent, rate_limit::counted_from))
             .first(conn))
     }
 }
 
-fn campaign_scope(campaign_id: i64, currency: &str) -> String {
+/// What is spent of the budgets of a calendar month in one currency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MonthSpent {
+    /// In millionths.
+    pub spent: i64,
+    /// When the first message of the month took from a budget; those before did not. `None`: none has, or that was not
+    /// recorded.
+    pub counted_from: Option<Timestamp>,
+}
+
+/// The scope of a campaign's counter.
+pub(super) fn campaign_scope(campaign_id: i64, currency: &str) -> String {
     format!("{}{currency}", budget::campaign_budgets(campaign_id))
 }
 

@@ -9,6 +9,7 @@ use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};
+use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::{Ran, Scratch};
 
 const SEND: [&str; 4] = ["send", "--concurrency", "4", "--quiet"];
@@ -239,4 +240,160 @@ fn budget_counts_what_was_spent_without_one() {
     assert_eq!(gateway.accepted(), 12);
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["budget"]["spent"], "0.48", "{status}");
+}
+
+/// A gateway that accepts everything, at this price.
+fn accepting(price: &'static str) -> TimedProvider {
+    TimedProvider::start(None, move |_, earlier| {
+        Reply::Json(format!(
+            r#"{{"id": "m-{earlier}", "price": "{price}", "currency": "EUR"}}"#
+        ))
+    })
+}
+
+/// The same as [`configure`] for that gateway; `more`: keys of its section.
+fn configure_at(url: &str, scratch: &Scratch, limits: &str, more: &str) {
+    scratch.write(
+        "smsq.toml",
+        &format!(
+            r#"[limits]
+{limits}
+[providers.cellar]
+kind = "generic"
+url = "{url}"
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}" }}
+message_id = "/id"
+price = "/price /currency"
+{more}
+{PRICES}"#
+        ),
+    );
+}
+
+/// Millionths of what so many messages cost, as a budget.
+fn budget_for(messages: usize) -> String {
+    format!("{}.{:02} EUR", messages * 4 / 100, messages * 4 % 100)
+}
+
+#[test]
+fn budget_given_while_workers_send_is_kept() {
+    with_every_database(|db| {
+        let gateway = accepting("0.04");
+        let scratch = Scratch::at(&db.url);
+        configure_at(&gateway.url(), &scratch, "", "");
+        assert_eq!(import(&scratch, "c", 4_000, &[]).code(), Some(0));
+        let mut workers = [(); 3].map(|()| scratch.start(SEND));
+        assert!(workers[0].until("it sends", || gateway.sends() > 50));
+        // Refused if as much is spent before it is counted.
+        let paid = loop {
+            let paid = gateway.sends() + 300;
+            let ran = scratch.run(["set", "c", "--budget", &budget_for(paid)]);
+            if ran.code() == Some(0) {
+                break paid;
+            }
+            assert_eq!(ran.code(), Some(2), "{ran}");
+            assert!(ran.stderr().contains("`c` has spent"), "{ran}");
+        };
+        assert!(paid < 4_000, "there are messages left");
+        for worker in workers {
+            let ran = worker.ended();
+            assert_eq!(ran.code(), Some(3), "{ran}");
+        }
+        assert_eq!(gateway.sends(), paid);
+        let status = scratch.checked_status(Some("c"));
+        assert_eq!(count(&status, "sent"), paid as u64, "{status}");
+        assert_eq!(status["state"], "paused", "{status}");
+        let spent = budget_for(paid).replace(" EUR", "");
+        assert_eq!(status["budget"]["spent"], spent, "{status}");
+    });
+}
+
+#[test]
+fn budget_counts_what_a_monthly_one_did_not() {
+    with_every_database(|db| {
+        let gateway = accepting("0.04");
+        let scratch = Scratch::at(&db.url);
+        configure_at(&gateway.url(), &scratch, "", "");
+        assert_eq!(import(&scratch, "c", 100, &[]).code(), Some(0));
+        run(&scratch, &SEND, 0);
+        configure_at(
+            &gateway.url(),
+            &scratch,
+            "budget = [\"1000 EUR/month\"]",
+            "",
+        );
+        assert_eq!(import(&scratch, "c", 110, &[]).code(), Some(0));
+        run(&scratch, &SEND, 0);
+        let status = run(&scratch, &["status", "--format", "json"], 0).json();
+        let month = &status["month_budgets"][0];
+        assert_eq!(month["spent"], "0.40", "{status}");
+        assert!(month["counted_from"].is_string(), "{status}");
+        assert_eq!(import(&scratch, "c", 300, &[]).code(), Some(0));
+        run(&scratch, &["set", "c", "--budget", &budget_for(130)], 0);
+        run(&scratch, &SEND, 3);
+        assert_eq!(gateway.sends(), 130);
+    });
+}
+
+#[test]
+fn price_of_nothing_is_believed_only_where_it_may_be() {
+    with_every_database(|db| {
+        let gateway = accepting("0.00");
+        let scratch = Scratch::at(&db.url);
+        configure_at(&gateway.url(), &scratch, "", "");
+        let paid = ["--budget", &budget_for(20)];
+        assert_eq!(import(&scratch, "c", 60, &paid).code(), Some(0));
+        run(&scratch, &SEND, 3);
+        assert_eq!(gateway.sends(), 20);
+        configure_at(&gateway.url(), &scratch, "", "zero_price = \"free\"");
+        assert_eq!(import(&scratch, "free", 60, &paid).code(), Some(0));
+        run(&scratch, &["send", "--campaign", "free", "--quiet"], 0);
+        assert_eq!(gateway.sends(), 80);
+    });
+}
+
+#[test]
+fn count_that_nobody_finished_is_done_by_the_next_worker() {
+    with_every_database(|db| {
+        let gateway = accepting("0.04");
+        let scratch = Scratch::at(&db.url);
+        configure_at(&gateway.url(), &scratch, "", "");
+        assert_eq!(import(&scratch, "c", 10, &[]).code(), Some(0));
+        run(&scratch, &SEND, 0);
+        assert_eq!(import(&scratch, "c", 60, &[]).code(), Some(0));
+        // What a process leaves that is killed after it has set the budget.
+        let budget = budget_for(30);
+        db.run(&format!(
+            "UPDATE campaign SET budget = '{budget}' WHERE name = 'c'"
+        ));
+        let status = scratch.checked_status(Some("c"));
+        assert!(status["budget"]["spent"].is_null(), "{status}");
+        run(&scratch, &SEND, 3);
+        assert_eq!(gateway.sends(), 30);
+    });
+}
+
+#[test]
+fn retention_keeps_the_budget_of_a_campaign() {
+    with_every_database(|db| {
+        let gateway = accepting("0.04");
+        let scratch = Scratch::at(&db.url);
+        let retention = "\n[retention]\nolder_than = \"30d\"";
+        configure_at(&gateway.url(), &scratch, retention, "");
+        let paid = ["--budget", &budget_for(10)];
+        assert_eq!(import(&scratch, "c", 5, &paid).code(), Some(0));
+        run(&scratch, &SEND, 0);
+        let days: i64 = 60 * 24 * 60 * 60 * 1_000;
+        db.run(&format!(
+            "UPDATE sms_sent SET sent_at = sent_at - {days};
+             UPDATE campaign SET created_at = created_at - {days};
+             UPDATE import SET created_at = created_at - {days}, finished_at = finished_at - {days};"
+        ));
+        // Purges first.
+        assert_eq!(import(&scratch, "other", 1, &[]).code(), Some(0));
+        assert_eq!(db.number("SELECT count(*) AS value FROM sms_sent"), 0);
+        assert_eq!(import(&scratch, "c", 40, &[]).code(), Some(0));
+        run(&scratch, &["send", "--campaign", "c", "--quiet"], 3);
+        assert_eq!(gateway.sends(), 10);
+    });
 }

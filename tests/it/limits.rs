@@ -1,13 +1,16 @@
 //! Limits and leases of several workers, campaigns and providers, as processes on every database, and what
 //! `smsq set` changes while a worker runs.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use smsq::sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, with_latency};
-use crate::support::running::{Running, eventually};
+use crate::support::running::{Running, eventually, until_unchanged};
+use crate::support::timed_provider::{Reply, TimedProvider};
 
 const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
 
@@ -287,4 +290,85 @@ fn number_of_another_country_gets_no_message() {
     let ran = scratch.run(["status"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(ran.stderr().contains("limits.countries"), "{ran}");
+}
+
+/// Provider sections that send to one gateway, each with these keys.
+fn sections(gateway: &TimedProvider, scratch: &Scratch, sections: &[(&str, &str)]) {
+    let url = gateway.url();
+    let sections = sections.iter().map(|(name, keys)| {
+        format!(
+            r#"
+[providers.{name}]
+kind = "generic"
+url = "{url}"
+json = {{ to = "{{{{ phone }}}}", text = "{{{{ content }}}}" }}
+message_id = "/id"
+{keys}
+"#
+        )
+    });
+    scratch.write("smsq.toml", &sections.collect::<String>());
+}
+
+fn accepting() -> TimedProvider {
+    TimedProvider::start(None, |_, earlier| {
+        Reply::Json(format!(r#"{{"id": "m-{earlier}"}}"#))
+    })
+}
+
+/// Waits until a worker has sent what the limit allows.
+fn sends_all_that_is_allowed(scratch: &Scratch, gateway: &TimedProvider, expected: usize) {
+    let mut sending = scratch.start(SEND);
+    assert!(sending.until("it sends", || gateway.sends() >= expected));
+    let heartbeats = Duration::from_secs(3);
+    until_unchanged("sent", heartbeats, || gateway.sends() as u64);
+    stop(sending);
+    assert_eq!(gateway.sends(), expected);
+}
+
+#[test]
+fn sections_of_one_account_share_its_limit() {
+    with_every_database(|db| {
+        let gateway = accepting();
+        let scratch = Scratch::at(&db.url);
+        let both = [
+            ("cellar", "rate = \"4/day\""),
+            ("attic", "account = \"cellar\"\nrate = \"6/day\""),
+        ];
+        sections(&gateway, &scratch, &both);
+        import(&scratch, "a", 7400, 3, &["--provider", "cellar"]);
+        let sent = scratch.run(SEND);
+        assert_eq!(sent.code(), Some(0), "{sent}");
+        import(&scratch, "b", 7401, 9, &["--provider", "attic"]);
+        sends_all_that_is_allowed(&scratch, &gateway, 4);
+        let checked = scratch.run(["check", "--offline"]);
+        let note = "`attic`, `cellar` have account `cellar` and different limits: the smallest apply to all of \
+                    them, 4/day";
+        assert!(checked.stdout().contains(note), "{checked}");
+        // A section that is renamed, with the name that it had as its account.
+        let renamed = [("attic", "account = \"cellar\"\nrate = \"6/day\"")];
+        sections(&gateway, &scratch, &renamed);
+        sends_all_that_is_allowed(&scratch, &gateway, 6);
+    });
+}
+
+#[test]
+fn test_of_a_provider_counts_towards_its_limit() {
+    with_every_database(|db| {
+        let gateway = accepting();
+        let scratch = Scratch::at(&db.url);
+        sections(&gateway, &scratch, &[("cellar", "rate = \"3/day\"")]);
+        let test = ["providers", "test", "cellar", "--to", "+447400123456"];
+        import(&scratch, "a", 7400, 2, &[]);
+        let sent = scratch.run(SEND);
+        assert_eq!(sent.code(), Some(0), "{sent}");
+        let tested = scratch.run(test);
+        assert_eq!(tested.code(), Some(0), "{tested}");
+        let mut waiting = scratch.start(test);
+        waiting.until_printed("it waits", |said| {
+            said.contains("for the limit of 3/day of account `cellar`")
+        });
+        waiting.kill();
+        assert_eq!(gateway.sends(), 3);
+    });
 }

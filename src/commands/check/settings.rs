@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::phone::Numbers;
 use crate::provider::Provider;
 use crate::sms::Timestamp;
-use crate::text::duration;
+use crate::text::{duration, listed};
 
 /// What is wrong with several settings.
 #[derive(Debug)]
@@ -41,6 +41,14 @@ pub(super) fn conflicts(
         ("import", numbers_note(config)),
         ("database", password_note(config)),
     ];
+    found.extend(config.shared_accounts.iter().map(|shared| {
+        let sections = listed(shared.sections.iter().map(String::as_str));
+        let (account, rates) = (&shared.account, &shared.rates);
+        let note = format!(
+            "{sections} have account `{account}` and different limits: the smallest apply to all of them, {rates}"
+        );
+        Conflict::Note("limit", note)
+    }));
     found.extend(
         notes
             .into_iter()

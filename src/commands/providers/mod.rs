@@ -499,10 +499,11 @@ fn receipts(capabilities: &Capabilities) -> String {
 
 /// Ends the wait that a provider asked for, for all workers.
 async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
-    context.provider_section(name)?;
+    let section = context.provider_section(name)?;
+    let account = crate::provider::account_of(name, section).to_owned();
     let store = context.store().await?;
     let actor = user_of("providers resume");
-    let resumed = operations::resume_provider(&store, name, &actor).await?;
+    let resumed = operations::resume_provider(&store, &account, &actor).await?;
     let message = if resumed {
         format!("`{name}` is called again; running workers see it within seconds")
     } else {

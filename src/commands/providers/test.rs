@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, Request, Response};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -21,11 +21,17 @@ use crate::provider::{
 use crate::receipt::{Receipt, ReceiptState};
 use crate::route::Route;
 use crate::sms::{Outcome, Timestamp};
-use crate::store::Access;
-use crate::text::duration;
+use crate::store::{Access, SinglePermit, SingleRequest, Store, StoreErrorKind};
+use crate::text::{duration, segments};
 
 /// How much of a body is shown, in bytes.
 const SHOWN_BODY: usize = 4_096;
+
+/// How long before its start a permit is taken.
+const PERMIT_AHEAD: Duration = Duration::from_secs(1);
+/// How often a permit is asked for.
+const SHORTEST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// The clocks of this machine and of the provider differ by less than this.
 const MARGIN: Duration = Duration::from_secs(600);
@@ -107,7 +113,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let mut status = None;
     let outcome = match provider.request(&message, &request_context) {
         Err(outcome) => outcome,
-        Ok(request) => match Client::new(&provider)?.send(request).await {
+        Ok(request) => match send(context, &provider, &message[0], request).await? {
             Err(outcome) => outcome,
             Ok(response) => {
                 let head = response.status().to_string();
@@ -136,6 +142,76 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Outcome::Accepted(_) | Outcome::Duplicate(_) => Exit::Done,
         _ => Exit::Incomplete,
     })
+}
+
+/// Sends the request within the limits that all workers share.
+async fn send(
+    context: &Context,
+    provider: &Provider,
+    message: &Message,
+    request: Request<Bytes>,
+) -> anyhow::Result<Result<Response<Bytes>, Outcome>> {
+    let client = Client::new(provider)?;
+    // Before the permit, which is for the start of the request. What is wrong with it, the request says.
+    drop(client.try_connection().await);
+    if !provider.rates().0.is_empty() || provider.senders().is_some() {
+        match context.configured_store(Access::Existing).await {
+            Ok(store) => await_permit(context, &store, provider, message).await?,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    StoreErrorKind::Missing | StoreErrorKind::NoTables
+                ) =>
+            {
+                let note = "there is no database: nothing else counts towards the rate limit";
+                context.console.status(note);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(client.send(request).await)
+}
+
+/// Takes a permit, and waits for its start.
+async fn await_permit(
+    context: &Context,
+    store: &Store,
+    provider: &Provider,
+    message: &Message,
+) -> anyhow::Result<()> {
+    let text = provider.preview(message);
+    let text = text.as_deref().unwrap_or(&message.content);
+    let from = message.from.as_deref();
+    let pool = provider.senders();
+    let request = SingleRequest {
+        account: provider.account(),
+        rates: provider.rates(),
+        sender: from.and_then(|from| Some(&**pool?.sender(from)?)),
+        by_segments: provider.rates_count_segments(),
+        segments: segments::count(text).count,
+    };
+    let mut is_told = false;
+    loop {
+        let wait = match store.take_permit(request, PERMIT_AHEAD).await?? {
+            SinglePermit::Taken(wait) => {
+                tokio::time::sleep(wait).await;
+                return Ok(());
+            }
+            SinglePermit::NotBefore(wait) => wait,
+        };
+        if !is_told {
+            let (account, left) = (provider.account(), duration(wait));
+            let limit = match provider.rates().0.as_slice() {
+                [] => "a limit".to_owned(),
+                _ => format!("the limit of {}", provider.rates()),
+            };
+            context.console.status(&format!(
+                "waiting {left} for {limit} of account `{account}`, or for a pause that it asked for"
+            ));
+            is_told = true;
+        }
+        tokio::time::sleep(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT)).await;
+    }
 }
 
 fn print(

@@ -68,7 +68,7 @@ impl Dispatcher {
             let mut own = snapshot
                 .pauses
                 .iter()
-                .filter(|pause| pause.provider == name);
+                .filter(|pause| pause.account.name() == provider.account());
             let pause = own.find(|pause| pause.sender.is_none());
             state.take_pause(pause, now);
         }

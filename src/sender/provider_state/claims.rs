@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ProviderState;
 use crate::instant::{DbMicros, SteadyMicros};
-use crate::limit::{Permit, PermitCost, max_request_cost, per_second};
+use crate::limit::{Account, Permit, PermitCost, max_request_cost, per_second};
 use crate::queue::{ClaimedSms, LaneClaim, ProviderClaim};
 use crate::sender::breaker::Allowed;
 use crate::sender::campaign_state::{CampaignState, LaneState, Moves};
@@ -156,6 +156,7 @@ impl ProviderState {
     pub(in crate::sender) fn empty_claim(&self, from: DbMicros) -> ProviderClaim {
         ProviderClaim {
             provider: self.provider.name().to_owned(),
+            account: Account::new(self.provider.account()),
             is_default: self.is_default,
             routes: Arc::clone(&self.routes),
             limits: self.limits.clone(),

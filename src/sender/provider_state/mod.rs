@@ -19,7 +19,7 @@ use super::telemetry::ProviderTelemetry;
 use super::{Settings, auto_pause};
 use crate::activity::ProviderActivity;
 use crate::instant::{DbMicros, SteadyMicros};
-use crate::limit::{LocalLimiter, Permit, Reservation, per_second};
+use crate::limit::{Account, LocalLimiter, Permit, Reservation, per_second};
 use crate::metrics::Metrics;
 use crate::prices::Prices;
 use crate::provider::Provider;
@@ -560,7 +560,7 @@ impl ProviderState {
                 let (sender, reason) = (sender.from.to_string(), failure.reason.clone());
                 tracing::warn!(provider = name, sender, reason, "a sender waits");
                 results.pauses.push(ProviderPause {
-                    provider: name,
+                    account: Account::new(self.provider.account()),
                     sender: Some(sender),
                     until: now.plus(wait.unwrap_or(LONGEST_PAUSE)),
                     reason,
@@ -572,7 +572,7 @@ impl ProviderState {
                 let reason = failure.reason.clone();
                 self.pause_reason = Some(reason.clone());
                 results.pauses.push(ProviderPause {
-                    provider: name,
+                    account: Account::new(self.provider.account()),
                     sender: None,
                     until,
                     reason,

@@ -32,6 +32,12 @@ fn named(name: &str) -> NewCampaign {
     }
 }
 
+fn with_priority(name: &str, priority: i32) -> NewCampaign {
+    let mut new = named(name);
+    new.settings.priority = priority;
+    new
+}
+
 /// When the messages of a campaign started.
 fn starts(simulation: &Simulation, campaign_id: i64) -> Vec<Duration> {
     let prefix = format!("+86138{campaign_id:02}");
@@ -70,10 +76,7 @@ async fn large_campaign_does_not_delay_a_small_one() {
 async fn scheduled_messages_delay_no_others() {
     let simulation = crowd("100/s", 500).await;
     let due_at = START.plus(HOUR);
-    let first = NewCampaign {
-        priority: 10,
-        ..named("later")
-    };
+    let first = with_priority("later", 10);
     let later = campaign(&simulation, first, 500, due_at).await;
     simulation.work(None).await;
     let waited = starts(&simulation, later);
@@ -88,10 +91,7 @@ async fn scheduled_messages_delay_no_others() {
 #[tokio::test(start_paused = true)]
 async fn higher_priority_is_sent_first() {
     let simulation = crowd("100/s", 1_000).await;
-    let urgent = NewCampaign {
-        priority: 1,
-        ..named("urgent")
-    };
+    let urgent = with_priority("urgent", 1);
     let urgent = campaign(&simulation, urgent, 500, START).await;
     simulation.work(None).await;
     let urgent = starts(&simulation, urgent);
@@ -106,11 +106,8 @@ async fn higher_priority_is_sent_first() {
 async fn campaign_at_its_own_limit_delays_no_other() {
     for priority in [-1, 0, 1] {
         let simulation = crowd("", 2_000).await;
-        let slow = NewCampaign {
-            rate: "1/s".parse().expect("a rate"),
-            priority,
-            ..named("slow")
-        };
+        let mut slow = with_priority("slow", priority);
+        slow.settings.rate = "1/s".parse().expect("a rate");
         let slow = campaign(&simulation, slow, 5, START).await;
         simulation.work(None).await;
         assert_eq!(starts(&simulation, slow).len(), 5);

@@ -99,8 +99,8 @@ impl CampaignDetails {
             },
             rate: campaign.rate.to_string(),
             priority: campaign.priority,
-            provider: campaign.provider,
-            from: campaign.sender,
+            provider: campaign.provider.clone(),
+            from: campaign.sender.clone(),
             window: campaign.window.as_ref().map(ToString::to_string),
         }))
     }

@@ -116,7 +116,7 @@ impl Snapshot {
             }
         }
         for pause in &self.pauses {
-            providers.entry(&pause.provider).or_default();
+            providers.entry(pause.account.name()).or_default();
         }
         providers
     }

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 
 use crate::serve::problem::Problem;
-use crate::store::{Campaign, NewCampaign, Store};
+use crate::store::{Campaign, CampaignSettings, NewCampaign, Store};
 
 /// How long what was read about a campaign is used.
 const FRESH: Duration = Duration::from_secs(1);
@@ -106,8 +106,10 @@ impl Campaigns {
         }
         let new = NewCampaign {
             name: name.to_owned(),
-            sender: sender.map(str::to_owned),
-            ..NewCampaign::default()
+            settings: CampaignSettings {
+                sender: sender.map(str::to_owned),
+                ..CampaignSettings::default()
+            },
         };
         // A task, so that it ends also if all requests that wait for it are dropped.
         let task = tokio::spawn(read(self.store.clone(), new, self.limits));

@@ -180,7 +180,7 @@ fn waiting_senders<'a>(snapshot: &'a Snapshot, provider: &'a str) -> impl Iterat
     let own = snapshot
         .pauses
         .iter()
-        .filter(move |pause| pause.provider == provider);
+        .filter(move |pause| pause.account.name() == provider);
     own.filter_map(move |pause| {
         let sender = pause.sender.as_ref()?;
         let until = LocalTime::system().short(pause.until);
@@ -273,6 +273,7 @@ fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert>
 mod tests {
     use super::*;
     use crate::activity::{ActivityCounts, ActivityRow};
+    use crate::limit::Account;
     use crate::store::ProviderPause;
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
@@ -321,7 +322,7 @@ mod tests {
         let mut snapshot = Snapshot::empty();
         snapshot.counted_at = NOW;
         snapshot.pauses = vec![ProviderPause {
-            provider: "cellar".to_owned(),
+            account: Account::new("cellar"),
             sender: Some("SHOP".to_owned()),
             until: before(0),
             reason: "its queue is full".to_owned(),

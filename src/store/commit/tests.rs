@@ -9,6 +9,7 @@ use diesel::sql_types::Text;
 
 use super::*;
 use crate::instant::DbMicros;
+use crate::limit::Account;
 use crate::queue::{LaneClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, NewSms, Timestamp};
@@ -28,6 +29,7 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
     CommitBatch {
         claims: vec![ProviderClaim {
             provider: "cellar".to_owned(),
+            account: Account::new("cellar"),
             is_default: true,
             routes: Arc::default(),
             limits: "1000/s".parse::<Rates>().expect("rates").0,

@@ -119,7 +119,7 @@ pub struct ImportedRows {
 }
 
 /// The SQL for the first digits of a phone: at least `digits`, and as many as identify its country.
-fn prefix(digits: usize) -> String {
+pub(in crate::store) fn prefix(digits: usize) -> String {
     let start = |digits: usize| format!("substr(phone, 1, {})", digits + 1);
     let shared: Vec<String> = shared_calling_codes()
         .iter()

@@ -1,7 +1,7 @@
 //! Queries for reports, `smsq status` and `smsq check`, which only read. Counts use indexes and never read texts, so
 //! they are fast for campaigns of any size.
 
-mod counts;
+pub(in crate::store) mod counts;
 mod integrity;
 mod messages;
 mod pages;

@@ -1,7 +1,6 @@
 //! The queries against a real database in a scratch folder.
 
 use super::*;
-use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::connection::{reading, writing};
 use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign, Store};
@@ -19,7 +18,6 @@ async fn store() -> (tempfile::TempDir, Store) {
 async fn campaign(store: &Store, name: &str) -> i64 {
     let new = NewCampaign {
         name: name.to_owned(),
-        rate: Rates::default(),
         ..NewCampaign::default()
     };
     store.open_campaign(&new, NOW).await.expect("a campaign").id

@@ -1,6 +1,6 @@
 //! Budgets: claims take from them, and what was not accepted is given back, exactly and once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use smsq::budget::{BudgetRules, MonthlyBudgets, Unpriced};
@@ -10,8 +10,8 @@ use smsq::queue::resend::ResendRule;
 use smsq::queue::{ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Sms, Timestamp};
 use smsq::store::{
-    Access, Audited, BudgetChange, CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed,
-    RetryFilter, Store,
+    Access, Audited, BudgetChange, CampaignChange, CampaignStatus, CommitBatch, CountStep,
+    ProviderClaimed, RetryFilter, Store, UncountedBudget,
 };
 
 use super::test_queue::{
@@ -79,6 +79,16 @@ async fn set_budget(queue: &TestQueue, campaign_id: i64, budget: &str) {
     };
     let changed = queue.store.change_campaign(campaign_id, &change).await;
     changed.expect("changed");
+    count(queue).await;
+}
+
+/// Counts what campaigns have spent that got a budget. The workers of these tests are silent.
+async fn count(queue: &TestQueue) {
+    let prices = BTreeMap::from([(PROVIDER.to_owned(), (*prices()).clone())]);
+    for budget in queue.store.uncounted_budgets().await.expect("read") {
+        let counted = queue.store.count_budget(&budget, &prices).await;
+        assert_eq!(counted.expect("counted"), CountStep::Ended);
+    }
 }
 
 /// A campaign with `count` messages and a budget.
@@ -431,6 +441,110 @@ async fn message_without_a_price_is_not_sent_under_a_budget() {
         assert_eq!((claimed.rows.len(), claimed.refused), (1, 1));
         assert_eq!(queue.count("recipient"), 1);
         assert_eq!(spent(queue, spring), PRICE);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn messages_that_move_while_they_are_counted_count_once() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(9).await;
+        let worker = queue.worker().await;
+        let claimed = claim(queue, worker.id, spring, 6).await;
+        queue.settle(&claimed[0], sent()).await;
+        queue.settle(&claimed[1], unknown()).await;
+        let change = CampaignChange {
+            budget: BudgetChange::Set("1 EUR".parse().expect("a budget")),
+            ..CampaignChange::default()
+        };
+        let changed = queue.store.change_campaign(spring, &change).await;
+        changed.expect("changed");
+        assert!(claim(queue, worker.id, spring, 3).await.is_empty());
+        assert_eq!(state(queue, "spring").await.0, CampaignStatus::Active);
+        assert_eq!(queue.store.spent(spring, "EUR").await.expect("read"), None);
+        queue.settle(&claimed[2], sent()).await;
+        count(queue).await;
+        assert_eq!(spent(queue, spring), 6 * PRICE);
+        queue.settle(&claimed[3], sent()).await;
+        assert_eq!(spent(queue, spring), 6 * PRICE);
+        queue.settle(&claimed[4], failed()).await;
+        assert_eq!(spent(queue, spring), 5 * PRICE);
+        queue.settle(&claimed[5], again()).await;
+        assert_eq!(spent(queue, spring), 4 * PRICE);
+        assert_eq!(claim(queue, worker.id, spring, 3).await.len(), 3);
+        assert_eq!(spent(queue, spring), 7 * PRICE);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn budget_that_was_removed_is_counted_again() {
+    on_every_engine(async |queue| {
+        let spring = with_budget(queue, 9, "1 EUR").await;
+        let worker = queue.worker().await;
+        let first = claim(queue, worker.id, spring, 3).await;
+        queue.settle(&first[0], sent()).await;
+        let lift = CampaignChange {
+            budget: BudgetChange::Lift,
+            ..CampaignChange::default()
+        };
+        let lifted = queue.store.change_campaign(spring, &lift).await;
+        lifted.expect("lifted");
+        let second = claim(queue, worker.id, spring, 3).await;
+        queue.settle(&second[0], sent()).await;
+        queue.settle(&first[1], failed()).await;
+        set_budget(queue, spring, "2 EUR").await;
+        assert_eq!(spent(queue, spring), 5 * PRICE);
+        queue.settle(&first[2], failed()).await;
+        queue.settle(&second[1], failed()).await;
+        assert_eq!(spent(queue, spring), 3 * PRICE);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn count_waits_for_workers_that_do_not_know_the_budget() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(3).await;
+        let now = queue.store.now().await.expect("a clock");
+        let worker = queue.worker().await;
+        let heartbeat = queue.store.workers().heartbeat(worker.id, now).await;
+        assert!(heartbeat.expect("a heartbeat"));
+        let change = CampaignChange {
+            budget: BudgetChange::Set("1 EUR".parse().expect("a budget")),
+            ..CampaignChange::default()
+        };
+        let set = async || {
+            let changed = queue.store.change_campaign(spring, &change).await;
+            changed.expect("changed");
+            let mut uncounted = queue.store.uncounted_budgets().await.expect("read");
+            uncounted.pop().expect("one that is not counted")
+        };
+        let step = async |budget: &UncountedBudget| {
+            let counted = queue.store.count_budget(budget, &BTreeMap::new()).await;
+            counted.expect("a step")
+        };
+        let budget = set().await;
+        assert_eq!(step(&budget).await, CountStep::Waits);
+        let known = queue.store.know_budget(&budget, worker.id).await;
+        known.expect("stored");
+        let lift = CampaignChange {
+            budget: BudgetChange::Lift,
+            ..CampaignChange::default()
+        };
+        let lifted = queue.store.change_campaign(spring, &lift).await;
+        lifted.expect("lifted");
+        // What the worker knows is of the first count.
+        let again = set().await;
+        assert_eq!(step(&again).await, CountStep::Waits);
+        let known = queue.store.know_budget(&budget, worker.id).await;
+        known.expect("ignored");
+        assert_eq!(step(&again).await, CountStep::Waits);
+        let known = queue.store.know_budget(&again, worker.id).await;
+        known.expect("stored");
+        assert_eq!(step(&again).await, CountStep::Ended);
+        let uncounted = queue.store.uncounted_budgets().await.expect("read");
+        assert_eq!(uncounted, []);
     })
     .await;
 }

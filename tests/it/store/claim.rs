@@ -321,7 +321,7 @@ async fn paused_provider_gives_no_permits() {
         let spring = queue.queued(3).await;
         let stop = CommitBatch {
             pauses: vec![ProviderPause {
-                provider: super::test_queue::PROVIDER.to_owned(),
+                account: smsq::limit::Account::new(super::test_queue::PROVIDER),
                 sender: None,
                 until: after(30),
                 reason: "429".to_owned(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smsq::instant::DbMicros;
-use smsq::limit::{PermitCost, Reservation};
+use smsq::limit::{Account, PermitCost, Reservation};
 use smsq::queue::{ProviderClaim, Settlement};
 use smsq::rate::Rates;
 use smsq::sms::{LaneId, Timestamp};
@@ -103,6 +103,7 @@ async fn limit_of_a_worker_binds_only_its_own_provider() {
         assert_eq!(claimed.rows.len(), 1);
         let elsewhere = ProviderClaim {
             provider: "attic".to_owned(),
+            account: Account::new("attic"),
             ..claim_at(NOW, autumn, 20, "")
         };
         let claimed = queue.claim_with(generous.id, NOW, elsewhere).await;
@@ -131,7 +132,7 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
                 transition: sent(),
             }],
             pauses: vec![ProviderPause {
-                provider: PROVIDER.to_owned(),
+                account: Account::new(PROVIDER),
                 sender: None,
                 until: after(30),
                 reason: "429".to_owned(),
@@ -255,6 +256,7 @@ async fn campaign_of_another_provider_is_not_claimed() {
         let claimed = async |provider: &str, is_default| {
             let claim = ProviderClaim {
                 provider: provider.to_owned(),
+                account: Account::new(provider),
                 is_default,
                 ..claim_of(&[(spring, 1)])
             };

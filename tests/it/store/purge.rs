@@ -351,6 +351,43 @@ async fn removed_campaign_keeps_its_counts_and_takes_nothing() {
 }
 
 #[tokio::test]
+async fn retention_keeps_campaigns_with_settings() {
+    on_every_engine(async |queue| {
+        let mut kept = vec![1];
+        let settings = [
+            "provider = 'attic'",
+            "sender = 'SHOP'",
+            "rate = '5/s'",
+            "priority = 1",
+            "send_window = '09:00-20:00 mon-fri UTC'",
+            "budget = '5.00 EUR'",
+        ];
+        for (number, setting) in settings.into_iter().enumerate() {
+            let id = queue.campaign(&format!("c{number}")).await;
+            queue.import(id, Vec::new()).await;
+            queue
+                .db
+                .run(&format!("UPDATE campaign SET {setting} WHERE id = {id}"));
+            kept.push(id);
+        }
+        let plain = queue.campaign("plain").await;
+        queue.import(plain, Vec::new()).await;
+        let mut purge = Purge::before(LATER, Some(Removal::Retention));
+        while let Some(_step) = queue
+            .store
+            .next_purge(&mut purge, LATER, &mut Audited::unrecorded())
+            .await
+            .expect("removed")
+        {}
+        let left = queue
+            .db
+            .numbers("SELECT id AS value FROM campaign ORDER BY id");
+        assert_eq!(left, kept);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn paused_used_or_plain_campaigns_are_not_removed() {
     on_every_engine(async |queue| {
         let (paused, plain, running) = (

@@ -208,7 +208,7 @@ async fn campaign_with_invalid_window_is_paused() {
         let window_and_status = async || {
             let campaign = queue.store.campaign("spring").await.expect("read");
             let campaign = campaign.expect("a campaign");
-            (campaign.window, campaign.state)
+            (campaign.window.clone(), campaign.state)
         };
         assert_eq!(window_and_status().await, (None, CampaignStatus::Active));
         let changed = queue

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smsq::instant::DbMicros;
+use smsq::limit::Account;
 use smsq::queue::admission::{AdmissionRules, ProviderRules};
 use smsq::queue::resend::ResendRule;
 use smsq::queue::{LaneClaim, ProviderClaim, Settled, Settlement, Transition};
@@ -157,6 +158,7 @@ pub(super) fn released() -> Transition {
 pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
     ProviderClaim {
         provider: PROVIDER.to_owned(),
+        account: Account::new(PROVIDER),
         is_default: true,
         routes: Arc::default(),
         limits: Vec::new(),
