@@ -19,13 +19,13 @@ use crate::logging;
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq run recipients.csv --template welcome.txt   try it all locally, with the built-in sandbox
+  smsq run --practice list.csv --text Hi           try it on this machine; no phone gets a message
   smsq init                                        write smsq.toml, to describe your provider
   smsq import list.csv --text \"Hi {{ name }}\" --dry-run
   smsq send --rate 50/s
   smsq report --failed --format csv --output failed.csv
 
-Exit status: 0 done; 1 done, but some messages failed or are unknown; 2 could not run; 3 stopped \
+Exit status: 0 done; 1 done, but some messages failed or are unknown, or no row of a list could be used; 2 could not run; 3 stopped \
 before the end, fix the cause and `send` again; 130 and 143 stopped by a signal.";
 
 /// Sends a campaign of text messages from a list, through any SMS HTTP API: loses no message, sends none twice,
@@ -212,7 +212,7 @@ impl Cli {
             Command::Run(args) => run::run(&args, context).await,
             Command::Import(args) => import::run(&args, &context).await,
             Command::Schedule(args) => schedule::run(&args, &context).await,
-            Command::Send(args) => send::run(&args, &context).await,
+            Command::Send(args) => send::run(&args, context).await,
             Command::Status(args) => status::run(&args, &context).await,
             Command::Receipts(args) => receipts::run(&args, &context).await,
             Command::Report(args) => report::run(&args, &context).await,

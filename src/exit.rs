@@ -6,7 +6,7 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done, and everything was sent. For `import`: something usable was imported, also when rows were rejected.
+    /// Done, and everything was sent. For `import` and `run` also when some rows of a list were rejected.
     Done = 0,
     /// Done, but some messages failed, expired or are unknown; or no row of a list was usable.
     Incomplete = 1,

@@ -304,9 +304,9 @@ pub(super) struct Delivering {
 }
 
 impl Delivering {
-    /// Begins to deliver; `None` if there are no hooks.
+    /// Begins to deliver; `None` if there are no hooks, or if the database is for practice.
     pub(super) fn start(hooks: Vec<Hook>, context: &Context, store: &Store) -> Option<Self> {
-        if hooks.is_empty() {
+        if hooks.is_empty() || store.mode().is_practice() {
             return None;
         }
         let stuck_after = context.config.notify.stuck_after;

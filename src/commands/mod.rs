@@ -51,7 +51,7 @@ use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::serve::{receipt_token, receipt_url};
-use crate::store::{self, Access, Campaign, Store, StoreError, StoreErrorKind};
+use crate::store::{self, Access, Campaign, Mode, Store, StoreError, StoreErrorKind};
 use crate::text::{Hinted, did_you_mean, printable, printable_json};
 use signals::SignalWatch;
 
@@ -73,6 +73,8 @@ pub struct Context {
     pub console: Console,
     pub format: Format,
     pub config: Config,
+    /// Whether the command practises.
+    mode: Mode,
     environment: Environment,
     signals: SignalWatch,
     /// Those that were read.
@@ -245,6 +247,7 @@ impl Context {
             console,
             format,
             config,
+            mode: Mode::Real,
             environment,
             signals,
             providers: Mutex::default(),
@@ -287,9 +290,18 @@ impl Context {
         self.open(Access::Existing).await
     }
 
-    /// Opens the database that is configured, with the rules for its messages.
+    /// Opens the database that is configured, with the rules for its messages. No hook hears of practice.
     async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
-        let store = Store::of(&self.config.database, access).await?;
+        let store = Store::of(&self.config.database, access, self.mode).await?;
+        if store.mode().is_practice() {
+            if self.mode == Mode::Real {
+                self.console.status(&format!(
+                    "`{}` is a practice database: no phone gets its messages",
+                    store.location()
+                ));
+            }
+            return Ok(store.skipping_dead(self.config.limits.skip_dead));
+        }
         let (hooks, notify) = (&self.config.hooks, &self.config.notify);
         Ok(store
             .skipping_dead(self.config.limits.skip_dead)
@@ -300,7 +312,7 @@ impl Context {
         match self.configured_store(access).await {
             Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
                 let hint = format!(
-                    "the practice database is `{PRACTICE}`: run `smsq run` again, or add `--database sqlite://{PRACTICE}`"
+                    "the practice database is `{PRACTICE}`: add `--practice` to `run` or `send`, and `--database sqlite://{PRACTICE}` to other commands"
                 );
                 Err(with_hint(error, hint))
             }
@@ -318,6 +330,15 @@ impl Context {
                 Store::open(&format!("sqlite://{PRACTICE}"), Access::Read).await
             }
             opened => opened,
+        }
+    }
+
+    /// Says that messages go to the default database where the user may mean the practice database.
+    fn say_which_database(&self) {
+        if self.has_practised() {
+            self.console.warn(&format!(
+                "the messages go to `smsq.db`, not to the practice database `{PRACTICE}`: `smsq run --practice` uses that one"
+            ));
         }
     }
 
@@ -382,6 +403,7 @@ impl Context {
     fn list_settings(&self) -> ListSettings {
         let (sections, routes) = (self.config.providers.clone(), self.config.routes.clone());
         ListSettings {
+            created_for: self.mode,
             default_provider: self.config.default_provider.clone(),
             providers: sections.keys().chain(routes.keys()).cloned().collect(),
             requirements: providers::requirements(

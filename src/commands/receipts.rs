@@ -52,6 +52,7 @@ pub struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.open(Access::Existing).await?;
+    context.check_mode(&store)?;
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())
         .await?;
@@ -77,12 +78,11 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Some(campaign) => Summaries::of(&store, campaign).await?,
         None => Summaries::all(&store).await?,
     };
-    let Summaries { campaigns, removed } = &summaries;
-    let mut object = status::json(campaign.is_some(), campaigns, removed, &[]);
+    let mut object = status::json(campaign.is_some(), &summaries, &[]);
     let unmatched = store.receipts().count_unmatched().await?;
     object["receipts"] = json(&summary);
     object["receipts"]["unmatched"] = unmatched.into();
-    context.print(&summaries_text(campaigns, removed), &object)?;
+    context.print(&summaries_text(&summaries), &object)?;
     explain(context, &summary);
     if unmatched > 0 {
         let receipts = counted(unmatched, "receipt");

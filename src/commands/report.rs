@@ -80,6 +80,10 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         ..options(context)
     };
     let report = Report::gather(&store, campaign.as_ref(), &options).await?;
+    if context.format == Format::Csv && store.mode().is_practice() {
+        // A line of the file would be a row when it is imported.
+        context.console.warn(store.mode().notice().trim_end());
+    }
     if let Some(file) = output {
         report
             .write_file(&store, context.format, listing, file)

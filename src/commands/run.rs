@@ -1,10 +1,10 @@
-//! `smsq run`: imports a list, sends it and reports. Without a provider it practises: the sandbox runs inside
-//! this process, and the messages go to a database of their own.
+//! `smsq run`: imports a list, sends it and reports. With `--practice`, or without any configuration, it practises.
 
 use super::import::{self, List, PreparedLists};
-use super::practice::{self, Practice};
+use super::practice::{Practice, Request};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
 use super::{Context, check, report};
+use crate::console::Verbosity;
 use crate::exit::Exit;
 use crate::operations::Imported;
 use crate::report::{Listing, Report, shell_word};
@@ -12,7 +12,7 @@ use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
 Examples:
-  smsq run recipients.csv --template welcome.txt           practice, while no provider is configured
+  smsq run --practice recipients.csv --template welcome.txt           try it: no phone gets a message
   smsq run list.csv --text \"Hi {{ name }}\" --provider cellar --rate 20/s
 
 It can be interrupted and run again: messages that are in the campaign are not added twice, and \
@@ -33,12 +33,15 @@ pub struct Args {
 
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
     let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
-    let practice = match (&args.list.provider, &context.config.default_provider) {
-        (None, None) => Some(Practice::start(&mut context)?),
-        _ => None,
+    let is_silent = args.yes && context.console.verbosity == Verbosity::Quiet;
+    let request = Request {
+        is_asked: args.flags.worker.practice,
+        provider: args.list.provider.as_deref(),
+        unattended: is_silent.then_some("--yes -q"),
     };
+    let practice = Practice::start(&mut context, &request)?;
     let mut store = None;
-    let ended = import_and_send(args, &context, practice.is_some(), &mut store, &mut metrics).await;
+    let ended = import_and_send(args, &context, practice.as_ref(), &mut store, &mut metrics).await;
     let ended = metrics.end(&context, store.as_ref(), ended).await;
     if let Some(practice) = practice {
         practice.stop().await;
@@ -49,15 +52,13 @@ pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exi
 async fn import_and_send(
     args: &Args,
     context: &Context,
-    is_practice: bool,
+    practice: Option<&Practice>,
     store: &mut Option<Store>,
     metrics: &mut MetricsFile,
 ) -> anyhow::Result<Exit> {
     let list = &args.list;
     let mut lists = PreparedLists::prepare(list, context, Access::Existing).await?;
-    if is_practice {
-        context.console.status(&practice::notice());
-    }
+    lists.check_mode()?;
     let default = context.config.default_provider.as_ref();
     if let Some(name) = list.provider.as_ref().or(default) {
         // Fails before anything is written if a provider cannot send.
@@ -66,15 +67,16 @@ async fn import_and_send(
         }
     }
     lists.check_rejects().await?;
-    if !args.yes && !is_practice && !lists.confirm().await? {
+    if !args.yes && practice.is_none() && !lists.confirm().await? {
         return Ok(Exit::CouldNotRun);
     }
     let store = store.insert(lists.open().await?);
+    match practice {
+        Some(practice) => context.console.status(&practice.notice(store)),
+        None => lists.check_again(store).await?,
+    }
     metrics.begin(context, store);
     check::warn_of_unsafe_settings(context, store).await?;
-    if !is_practice {
-        lists.check_again(store).await?;
-    }
     let mut signals = context.signals.listen();
     let (imported, signal) = lists.import(store, &mut signals).await?;
     if let Some(signal) = signal {
@@ -102,10 +104,15 @@ async fn import_and_send(
             break;
         }
     }
-    match run {
-        Some(run) => print(context, store, &imported, &run, is_practice).await,
-        None => Ok(Exit::Done),
-    }
+    let usable = import::exit(imported.iter().map(|list| &list.summary));
+    let Some(run) = run else {
+        return Ok(usable);
+    };
+    print(context, store, &imported, &run).await?;
+    Ok(match run.exit() {
+        Exit::Done => usable,
+        exit => exit,
+    })
 }
 
 async fn print(
@@ -113,30 +120,32 @@ async fn print(
     store: &Store,
     imported: &[Imported],
     run: &SendRun,
-    is_practice: bool,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<()> {
+    let campaigns = run.campaigns();
     if context.is_json() {
-        context.print_json(&run.json(run.campaigns.len() == 1))?;
+        context.print_json(&run.json(campaigns.len() == 1))?;
     } else {
-        for summary in &run.campaigns {
+        for summary in campaigns {
             let campaign = context.campaign(store, &summary.campaign).await?;
             let options = report::options(context);
             let report = Report::gather(store, Some(&campaign), &options).await?;
             report::write(context, &report, Listing::Figures, store).await?;
         }
         // The report of one campaign has the rate.
-        context.console.print(&run.text(run.campaigns.len() != 1))?;
+        context.console.print(&run.sentence(campaigns.len() != 1))?;
         for list in imported {
             context.console.print(&list.rejected_summary())?;
         }
     }
     run.explain(&context.console);
-    if is_practice && let [first, ..] = imported {
+    if store.mode().is_practice()
+        && let [first, ..] = imported
+    {
         context.console.status(&format!(
             "that was practice; next: `smsq init`, describe your provider, `smsq check`, then \
              `smsq run {} …` again",
             shell_word(&first.file)
         ));
     }
-    Ok(run.exit())
+    Ok(())
 }

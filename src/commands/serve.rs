@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::hooks::Delivering;
-use super::practice::{self, Practice};
+use super::practice::{Practice, Request, no_provider};
 use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::serve::{self, AccessToken, Role, Server, ServerParts, receipt_url};
 use crate::service_manager::ServiceManager;
-use crate::store::Access;
+use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,6 +31,7 @@ Examples:
   smsq serve token manager --role read           a read-only token, and its line for smsq.toml
   smsq serve --listen 10.0.0.5:8026              for others too; needs a token
   smsq serve --send                              also send what is queued: the whole system in one process
+  smsq serve --send --practice                   try it: no phone gets a message
   smsq serve urls                                where each provider posts its delivery receipts
 
 Workers never need it: start and stop it at any time. With --send the first Ctrl-C settles what is in flight; a \
@@ -43,7 +44,7 @@ pub struct Args {
     /// The address to listen on; port 0 selects a free port [default: setting `serve.listen`]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Also run a worker that sends what is queued, like `smsq send --follow`; without a provider it practises
+    /// Also run a worker that sends what is queued, like `smsq send --follow`
     #[arg(long)]
     send: bool,
     #[command(flatten, next_help_heading = "Options of --send")]
@@ -199,21 +200,56 @@ async fn serve(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
             "add `--send`",
         ));
     }
-    let is_configured = context.config.default_provider.is_some();
-    let practice = (args.send && !is_configured)
-        .then(|| Practice::start(&mut context))
-        .transpose()?;
-    if practice.is_some() {
-        context.console.status(&practice::notice());
-    }
-    let ended = serve_and_send(args, &context).await;
+    let has_tokens = !context.config.serve.tokens.expose().is_empty();
+    let request = Request {
+        is_asked: args.worker.practice,
+        provider: None,
+        unattended: has_tokens.then_some("serve.tokens"),
+    };
+    let practice = if args.send {
+        Practice::start(&mut context, &request)?
+    } else {
+        None
+    };
+    let ended = serve_and_send(args, &context, practice.as_ref()).await;
     if let Some(practice) = practice {
         practice.stop().await;
     }
     ended
 }
 
-async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+/// Opens the database. Fails if tokens let others add messages, and no provider will ever send them.
+async fn open(args: &Args, context: &Context) -> anyhow::Result<Store> {
+    let config = &context.config;
+    let has_tokens = !config.serve.tokens.expose().is_empty();
+    let has_provider = config.default_provider.is_some() || !config.own_providers.is_empty();
+    if args.send || has_provider || !has_tokens {
+        return context.open(Access::Create).await;
+    }
+    match context.open(Access::Existing).await {
+        Ok(store) if store.mode().is_practice() => Ok(store),
+        _ => Err(no_provider(Some("serve.tokens"))),
+    }
+}
+
+/// Starts the server. Fails if it cannot listen.
+async fn start(parts: ServerParts, stop: watch::Receiver<bool>) -> anyhow::Result<Server> {
+    let listen = parts.config.listen;
+    let server = Server::start(parts, stop).await;
+    server.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => with_hint(
+            format!("`{listen}` is in use by another program"),
+            "choose another port with `--listen`",
+        ),
+        _ => anyhow!("cannot listen on `{listen}`: {error}"),
+    })
+}
+
+async fn serve_and_send(
+    args: &Args,
+    context: &Context,
+    practice: Option<&Practice>,
+) -> anyhow::Result<Exit> {
     let config = &context.config;
     let settings = config.serve.clone();
     let has_tokens = !settings.tokens.expose().is_empty();
@@ -223,7 +259,10 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(warning) = unencrypted(&settings) {
         context.console.warn(warning);
     }
-    let store = context.open(Access::Create).await?;
+    let store = open(args, context).await?;
+    if let Some(practice) = practice {
+        context.console.status(&practice.notice(&store));
+    }
     let metrics = Arc::new(Metrics::default());
     let flags = SendFlags {
         worker: args.worker.clone(),
@@ -248,7 +287,6 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Some(_) => Vec::new(),
         None => context.hooks()?,
     };
-    let listen = settings.listen;
     let schedules = RunningScheduler::start(context, &store).await?;
     let parts = ServerParts {
         uploads: data_folder(context, &store, "uploads").await?,
@@ -267,14 +305,7 @@ async fn serve_and_send(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let mut signals = context.signals.listen();
     let (stop, stopped) = watch::channel(false);
-    let server = Server::start(parts, stopped).await;
-    let server = server.map_err(|error| match error.kind() {
-        ErrorKind::AddrInUse => with_hint(
-            format!("`{listen}` is in use by another program"),
-            "choose another port with `--listen`",
-        ),
-        _ => anyhow!("cannot listen on `{listen}`: {error}"),
-    })?;
+    let server = start(parts, stopped).await?;
     let address = announce(args, context, &server, has_tokens)?;
     let mut running = tokio::spawn(server.run());
     let delivering = Delivering::start(hooks, context, &store);
@@ -351,7 +382,7 @@ async fn send(
     console: &Console,
 ) -> anyhow::Result<Exit> {
     let run = worker.start(signals).await?;
-    console.status(run.text(true).trim_end());
+    console.status(run.text().trim_end());
     run.explain(console);
     Ok(if run.is_stopped() {
         Exit::Done

@@ -103,10 +103,14 @@ impl Status {
         store: &Store,
     ) -> anyhow::Result<Self> {
         let now = store.now().await?;
+        let campaign = context.optional_campaign(store, campaign).await?;
         let mut status = Self {
             now,
             is_one: campaign.is_some(),
-            summaries: Summaries::default(),
+            summaries: match &campaign {
+                Some(campaign) => Summaries::of(store, campaign).await?,
+                None => Summaries::all(store).await?,
+            },
             without_campaign: Vec::new(),
             workers: store.report().worker_loads().await?,
             pauses: store.provider_pauses(now).await?,
@@ -121,12 +125,8 @@ impl Status {
             let month = BudgetStatus::of_month(store, budget, now).await?;
             status.months.push(month);
         }
-        let campaign = context.optional_campaign(store, campaign).await?;
         let filter = CampaignFilter::from(campaign.as_ref().map(|campaign| campaign.id));
-        if let Some(campaign) = campaign {
-            status.summaries = Summaries::of(store, &campaign).await?;
-        } else {
-            status.summaries = Summaries::all(store).await?;
+        if campaign.is_none() {
             status.without_campaign = store.report().without_campaign().await?;
         }
         let requirements = context.list_settings().requirements;
@@ -179,13 +179,14 @@ impl Status {
 
     /// Whether there is nothing to show.
     fn is_empty(&self) -> bool {
-        let Summaries { campaigns, removed } = &self.summaries;
+        let Summaries {
+            campaigns, removed, ..
+        } = &self.summaries;
         campaigns.is_empty() && removed.imported == 0 && self.without_campaign.is_empty()
     }
 
     fn json(&self) -> Value {
-        let Summaries { campaigns, removed } = &self.summaries;
-        let mut object = json(self.is_one, campaigns, removed, &self.without_campaign);
+        let mut object = json(self.is_one, &self.summaries, &self.without_campaign);
         object["workers"] = self.workers.iter().map(worker_json).collect();
         let pauses = self.pauses.iter().map(|pause| {
             json!({
@@ -234,11 +235,16 @@ impl Status {
     }
 
     fn text(&self, bar: &str) -> String {
-        let mut text = String::new();
-        let Summaries { campaigns, removed } = &self.summaries;
-        if !campaigns.is_empty() || removed.imported > 0 {
-            text += &report::summaries_text(campaigns, removed);
-        }
+        let Summaries {
+            mode,
+            campaigns,
+            removed,
+        } = &self.summaries;
+        let mut text = if campaigns.is_empty() && removed.imported == 0 {
+            mode.notice().to_owned()
+        } else {
+            report::summaries_text(&self.summaries)
+        };
         for (campaign, count) in &self.without_campaign {
             let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));
         }
@@ -324,27 +330,8 @@ pub(super) fn missing_campaign(campaign: i64, count: u64) -> String {
 }
 
 /// One campaign, or the totals and all campaigns; and messages whose campaign does not exist.
-pub(super) fn json(
-    is_one: bool,
-    campaigns: &[CampaignSummary],
-    removed: &Totals,
-    without_campaign: &[(i64, u64)],
-) -> Value {
-    let mut object;
-    if let ([campaign], true) = (campaigns, is_one) {
-        object = json!(campaign);
-    } else {
-        let all = campaigns
-            .iter()
-            .map(|campaign| campaign.totals)
-            .chain([*removed]);
-        let totals: Totals = all.sum();
-        object = json!(totals);
-        object["campaigns"] = json!(campaigns);
-        if removed.imported > 0 {
-            object["removed_campaigns"] = json!(removed);
-        }
-    }
+pub(super) fn json(is_one: bool, summaries: &Summaries, without_campaign: &[(i64, u64)]) -> Value {
+    let mut object = summaries.json(is_one);
     if !without_campaign.is_empty() {
         let counts = without_campaign.iter();
         object["without_campaign"] = counts

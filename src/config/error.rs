@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Where a value was set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// A file, and the line if it is known.
     File(String, Option<usize>),
@@ -11,6 +11,7 @@ pub enum Origin {
     Variable(String),
     /// A flag of the command line.
     Flag(&'static str),
+    #[default]
     Default,
 }
 

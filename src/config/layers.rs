@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
-use super::{Config as Settings, DEFAULT, expected};
+use super::{Config as Settings, DEFAULT, Flags, expected};
 use crate::hooks::HookConfig;
 use crate::prices::Prices;
 use crate::provider;
@@ -163,12 +163,31 @@ impl Layers {
     }
 
     /// Where `key` was set.
-    fn origin(&self, key: &str) -> Origin {
+    pub(super) fn origin(&self, key: &str) -> Origin {
         match (self.overrides.get(key), &self.file) {
             (Some((_, origin)), _) => origin.clone(),
             (None, Some(file)) => Origin::File(file.name.clone(), file.line_of(key)),
             (None, None) => Origin::Default,
         }
+    }
+
+    /// The first thing that names a database, providers or a configuration.
+    pub(super) fn named(&self, flags: &Flags) -> Option<String> {
+        let of_database = |(key, (_, origin)): (&String, &(String, Origin))| match origin {
+            Origin::Variable(name) if key.starts_with("database.") => Some(name.clone()),
+            _ => None,
+        };
+        let flag = [
+            (flags.database.is_some(), "--database"),
+            (flags.config.is_some(), "--config"),
+        ];
+        let flag = flag.into_iter().find(|(is_set, _)| *is_set);
+        let file = self.file.as_ref().map(|file| &file.name);
+        let provider = self.provider_variables.first();
+        flag.map(|(_, flag)| flag.to_owned())
+            .or_else(|| self.overrides.iter().find_map(of_database))
+            .or_else(|| file.cloned())
+            .or_else(|| provider.map(|(name, ..)| name.clone()))
     }
 
     pub(super) fn is_default(&self, key: &str) -> bool {

@@ -76,6 +76,12 @@ pub struct Config {
     /// The file that was read.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// What names a database, providers or a configuration, as errors quote it; `None`: there are only defaults.
+    #[serde(skip)]
+    pub named: Option<String>,
+    /// Where the database was named.
+    #[serde(skip)]
+    pub database_origin: Origin,
     /// The provider sections by name, built-in ones included.
     #[serde(skip)]
     pub providers: BTreeMap<String, toml::Table>,
@@ -153,6 +159,8 @@ impl Config {
         }
         let mut config: Self = layers.settings()?;
         config.check(&layers)?;
+        config.database_origin = layers.origin("database.url");
+        config.named = layers.named(flags);
         config.file = file;
         config.own_providers = layers.own_providers().cloned().collect();
         if let ([only], None) = (&config.own_providers[..], &config.default_provider) {

@@ -9,14 +9,15 @@ use prometheus_client::registry::Registry;
 use super::{Config, CounterFamily, GaugeFamily, Seconds};
 use crate::sms::Timestamp;
 use crate::store::report::{CampaignTotals, DeliveryCounts, ImportedRows, Totals};
-use crate::store::{Campaign, CampaignStatus, Store, StoreError};
+use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError};
 
 /// The label of all campaigns that have no metrics of their own, and of their providers.
 const OTHER: &str = "other";
 
 /// Counts of messages, workers and imported rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueState {
+    mode: Mode,
     campaigns: Vec<CampaignCounts>,
     /// How long the oldest message is due that may be sent now.
     oldest_due: Duration,
@@ -68,6 +69,7 @@ impl QueueState {
             .filter(|worker| silent_since(worker.heartbeat_at) <= worker.lease_ms)
             .count() as u64;
         Ok(Self {
+            mode: store.mode(),
             campaigns: limited(campaigns, removed, config.max_campaigns, default_provider),
             oldest_due,
             alive_workers,
@@ -102,6 +104,10 @@ impl QueueState {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
+        let practice = Gauge::<i64>::default();
+        practice.set(self.mode.is_practice().into());
+        let help = "1: this is a practice database, and no phone gets any of its messages";
+        registry.register("practice", help, practice);
         let messages = GaugeFamily::<3>::default();
         let deliveries = GaugeFamily::<3>::default();
         for one in &self.campaigns {

@@ -97,6 +97,7 @@ impl ListOptions {
             },
             list: Imported {
                 file: plan.file().to_owned(),
+                mode: store.map_or(self.settings.created_for, Store::mode),
                 campaign: name.to_owned(),
                 currency,
                 budget: self.budget_in(campaign),

@@ -24,7 +24,7 @@ use crate::route::{Division, Route};
 use crate::secret::Secret;
 use crate::sms::Timestamp;
 use crate::store::{
-    BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, NewCampaign,
+    BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign,
     SourceConfig, SourceDatabase, Store, StoreError, WindowChange,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
@@ -43,6 +43,8 @@ pub type Requirements =
 /// What the configuration says about imports.
 #[derive(Clone)]
 pub struct ListSettings {
+    /// What a database is for that is created.
+    pub created_for: Mode,
     pub default_provider: Option<String>,
     /// The names of all providers and routes.
     pub providers: Vec<String>,
@@ -117,6 +119,8 @@ pub struct ListOptions {
 #[derive(Clone)]
 pub struct Imported {
     pub file: String,
+    /// What the database is for.
+    pub mode: Mode,
     pub campaign: String,
     /// `None`: the provider has no prices.
     pub currency: Option<String>,
@@ -586,6 +590,7 @@ impl ListOptions {
         let waits = approval::end(self, store, &campaign, counted, actor).await?;
         let imported = Imported {
             file: plan.file().to_owned(),
+            mode: store.mode(),
             campaign: campaign.name.clone(),
             currency,
             budget: campaign.budget.clone(),
@@ -658,6 +663,7 @@ impl Imported {
             .collect();
         json!({
             "campaign": self.campaign,
+            "practice": self.mode,
             "rows": summary.rows,
             "accepted": summary.accepted,
             "duplicates": summary.duplicates,

@@ -88,7 +88,13 @@ pub fn steps(report: &Report) -> Vec<Step> {
         );
     }
     if report.totals.queued > 0 && state != Some("cancelled") {
-        step(format!("smsq send{flag}"), "sends the queued messages");
+        let practice = if report.summaries.mode.is_practice() {
+            " --practice"
+        } else {
+            ""
+        };
+        let command = format!("smsq send{flag}{practice}");
+        step(command, "sends the queued messages");
     }
     let new_file = |stem: &str| new_file(stem, &report.lists.names);
     if report.by_reason.iter().any(|reason| !reason.is_unknown()) {
@@ -140,7 +146,7 @@ pub fn steps(report: &Report) -> Vec<Step> {
             "sends the unknown messages again; some recipients may get two",
         );
     }
-    if campaign.is_none() && report.campaigns.len() > 1 {
+    if campaign.is_none() && report.summaries.campaigns.len() > 1 {
         step(
             "smsq report --campaign NAME".to_owned(),
             "shows one campaign in detail",
@@ -164,6 +170,7 @@ fn campaign_flag(name: &str) -> String {
 /// The campaign with unknown messages, if there is exactly one.
 fn campaign_with_unknown(report: &Report) -> Option<&str> {
     let mut found = report
+        .summaries
         .campaigns
         .iter()
         .filter(|summary| summary.totals.unknown > 0);
@@ -198,10 +205,10 @@ mod tests {
         };
         let mut report = sample::report();
         report.campaign = None;
-        let mut other = report.campaigns[0].clone();
+        let mut other = report.summaries.campaigns[0].clone();
         other.campaign = "autumn".to_owned();
         other.totals.unknown = 0;
-        report.campaigns.push(other);
+        report.summaries.campaigns.push(other);
         assert_eq!(
             commands(&report),
             [
@@ -209,7 +216,7 @@ mod tests {
                 "smsq retry --campaign 'spring sale' --unknown",
             ]
         );
-        report.campaigns[1].totals.unknown = 1;
+        report.summaries.campaigns[1].totals.unknown = 1;
         assert!(commands(&report)[0].contains("--campaign NAME "));
     }
 

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn each_campaign_is_a_line() {
         let mut bytes = Vec::new();
-        write_campaigns(&sample::report().campaigns, &mut bytes).expect("written");
+        write_campaigns(&sample::report().summaries.campaigns, &mut bytes).expect("written");
         insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r"
         campaign,state,imported,queued,sending,sent,failed,unknown,cancelled,delivered,undelivered,expired,no_report,awaiting,not_awaited
         spring sale,done,12345,0,0,12032,300,13,0,,,,,,

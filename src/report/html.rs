@@ -40,6 +40,7 @@ pub(super) fn write(
         .get_template("report.html")?
         .render(context! {
             style => Value::from_safe_string(STYLE.to_owned()),
+            practice => report.summaries.mode.is_practice(),
             title => report.campaign.as_deref().unwrap_or("All campaigns"),
             state => status.map(|status| status.state),
             state_reason => status.and_then(|status| status.state_reason.as_deref()),
@@ -307,6 +308,7 @@ fn campaigns(report: &Report) -> Vec<CampaignShares<'_>> {
         return Vec::new();
     }
     report
+        .summaries
         .campaigns
         .iter()
         .map(|summary| CampaignShares {
@@ -715,7 +717,7 @@ mod tests {
     fn empty_report_is_a_page() {
         let mut report = sample::report();
         report.totals = Totals::default();
-        report.campaigns.clear();
+        report.summaries.campaigns.clear();
         report.campaign = None;
         report.by_reason.clear();
         report.histogram = None;

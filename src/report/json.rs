@@ -85,16 +85,19 @@ impl<'a, W: Write> Writer<'a, W> {
 fn head(report: &Report) -> serde_json::Result<Map<String, Value>> {
     let mut head = match report.status() {
         Some(status) => object(status)?,
-        None => object(&report.totals)?,
+        None => object(&report.summaries.sums())?,
     };
     head.extend(object(report)?);
     if report.totals.delivery.is_none() {
         head.retain(|key, _| !matches!(key.as_str(), "undelivered_by_reason" | "delivery_ms"));
     }
     if report.campaign.is_none() {
-        head.insert("campaigns".to_owned(), json!(report.campaigns));
-        if report.removed.imported > 0 {
-            head.insert("removed_campaigns".to_owned(), json!(report.removed));
+        head.insert("campaigns".to_owned(), json!(report.summaries.campaigns));
+        if report.summaries.removed.imported > 0 {
+            head.insert(
+                "removed_campaigns".to_owned(),
+                json!(report.summaries.removed),
+            );
         }
     }
     Ok(head)
@@ -122,7 +125,7 @@ mod tests {
         let mut report = sample::report();
         report.histogram = None;
         insta::assert_snapshot!(written(&report, &sample::failures()), @r#"
-        {"campaign":"spring sale","state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"first_sent_at":"2025-11-21T09:00:00Z","last_sent_at":"2025-11-21T09:04:05Z","took_ms":245300,"rate":49.05,"segments":13006,"repeated":0,"alphabets":{"gsm7":12300,"ucs2":45},"cost":null,"countries":[{"name":"GB +44","sent":12000,"segments":12974,"cost":null},{"name":"CN +86","sent":32,"segments":32,"cost":null}],"providers":[{"name":"cellar","sent":12032,"segments":13006,"cost":null}],"failovers":[],"sender":"ACME","text":"Dear {{ name }}, \"20 %\" off, today only","lists":{"names":["spring.csv"],"count":1,"rows":12400,"accepted":12345,"duplicates":40,"suppressed":10,"rejected":5},"opted_out":6,"over_time":null,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"fix the number and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was unavailable: send again later","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"look in the provider's records whether it arrived","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"do not send again: they asked for no more messages","count":6}],"failures":[
+        {"campaign":"spring sale","practice":false,"state":"done","state_reason":null,"imported":12345,"queued":0,"sending":0,"sent":12032,"failed":300,"unknown":13,"cancelled":0,"first_sent_at":"2025-11-21T09:00:00Z","last_sent_at":"2025-11-21T09:04:05Z","took_ms":245300,"rate":49.05,"segments":13006,"repeated":0,"alphabets":{"gsm7":12300,"ucs2":45},"cost":null,"countries":[{"name":"GB +44","sent":12000,"segments":12974,"cost":null},{"name":"CN +86","sent":32,"segments":32,"cost":null}],"providers":[{"name":"cellar","sent":12032,"segments":13006,"cost":null}],"failovers":[],"sender":"ACME","text":"Dear {{ name }}, \"20 %\" off, today only","lists":{"names":["spring.csv"],"count":1,"rows":12400,"accepted":12345,"duplicates":40,"suppressed":10,"rejected":5},"opted_out":6,"over_time":null,"by_reason":[{"class":"recipient","code":"21211","reason":"not a valid number","advice":"fix the number and import it again","count":210},{"class":"unavailable","code":null,"reason":"503: the service is busy","advice":"the provider was unavailable: send again later","count":84},{"class":"unknown","code":null,"reason":"no answer within 10 s","advice":"look in the provider's records whether it arrived","count":13},{"class":"opted_out","code":"21610","reason":"unsubscribed <STOP>","advice":"do not send again: they asked for no more messages","count":6}],"failures":[
         {"phone":"+8613812345678","content":"Dear Ann, \"20 %\" off, today only","state":"failed","class":"recipient","code":"21211","reason":"not a valid number","attempts":1,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"Ann","城市":"北京"}},
         {"phone":"+447700900123","content":"Dear <b>Bob</b>,\nhello","state":"unknown","class":"unknown","code":null,"reason":"no answer within 10 s","attempts":2,"last_attempt_at":"2025-11-21T09:00:00Z","columns":{"name":"=Bob","vip":true}},
         {"phone":"+15005550006","content":"Dear Ann, \"20 %\" off, today only","state":"cancelled","class":"cancelled","code":null,"reason":"the campaign was cancelled","attempts":0,"last_attempt_at":null,"columns":{}}
@@ -141,6 +144,7 @@ mod tests {
         assert_eq!(
             keys,
             [
+                "practice",
                 "imported",
                 "queued",
                 "sending",

@@ -222,10 +222,7 @@ pub struct Report {
     #[serde(skip)]
     pub totals: Totals,
     #[serde(skip)]
-    pub campaigns: Vec<CampaignSummary>,
-    /// Purged messages of campaigns that were removed after that, in a report on all.
-    #[serde(skip)]
-    pub removed: Totals,
+    pub summaries: Summaries,
     /// When messages were purged last.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
     pub purged_at: Option<Timestamp>,
@@ -310,7 +307,7 @@ impl Report {
             None => (Summaries::all(store).await?, store.campaigns().await?),
         };
         let totals = summaries.totals();
-        let Summaries { campaigns, removed } = summaries;
+        let campaigns = &summaries.campaigns;
         let only = match campaigns.as_slice() {
             [one] => known.iter().find(|campaign| campaign.name == one.campaign),
             _ => None,
@@ -380,8 +377,7 @@ impl Report {
             },
             lists: Lists::sum(&lists),
             totals,
-            campaigns,
-            removed,
+            summaries,
             local: options.local.clone(),
             is_masked: options.mask,
             filter,
@@ -394,7 +390,7 @@ impl Report {
 
     /// The status of the campaign in a report on one campaign.
     pub fn status(&self) -> Option<&CampaignSummary> {
-        self.campaign.as_ref().and(self.campaigns.first())
+        self.campaign.as_ref().and(self.summaries.campaigns.first())
     }
 
     /// Writes the report, and its list of messages page by page.
@@ -408,14 +404,18 @@ impl Report {
         match (format, listing) {
             (Format::Text, Listing::Figures) => text::write(self, &mut *out)?,
             (Format::Text, Listing::Failed | Listing::Undelivered) => {
+                text::write_notice(self, out)?;
                 let write = |page: &[_]| text::write_failures(page, out);
                 self.each_failure(store, listing, usize::MAX, write).await?;
             }
             (Format::Text, Listing::Sent) => {
+                text::write_notice(self, out)?;
                 self.each_sent(store, |page| text::write_sent(self, page, out))
                     .await?;
             }
-            (Format::Csv, Listing::Figures) => csv::write_campaigns(&self.campaigns, &mut *out)?,
+            (Format::Csv, Listing::Figures) => {
+                csv::write_campaigns(&self.summaries.campaigns, &mut *out)?;
+            }
             (Format::Csv, Listing::Failed | Listing::Undelivered) => {
                 let mut columns = csv::ImportedColumns::default();
                 let collect = |page: &[FailureRecord]| {

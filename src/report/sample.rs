@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::cost::{Bill, Part};
 use super::{
     Alphabets, CampaignSummary, DeliveryTime, Histogram, Lists, LocalTime, NextDue, Reason, Report,
-    advice, undelivered_advice,
+    Summaries, advice, undelivered_advice,
 };
 use crate::sms::Timestamp;
-use crate::store::CampaignFilter;
 use crate::store::report::{DeliveryCounts, FailureRecord, FailureState, Outcomes, Totals};
+use crate::store::{CampaignFilter, Mode};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -37,16 +37,19 @@ pub(super) fn report() -> Report {
         campaign: Some("spring sale".to_owned()),
         made_at: NINE.plus(Duration::from_secs(3_600)),
         totals,
-        campaigns: vec![CampaignSummary {
-            campaign: "spring sale".to_owned(),
-            state: "done",
-            state_reason: None,
-            window: None,
-            budget: None,
-            next: NextDue::default(),
-            totals,
-        }],
-        removed: Totals::default(),
+        summaries: Summaries::new(
+            Mode::Real,
+            vec![CampaignSummary {
+                campaign: "spring sale".to_owned(),
+                mode: Mode::Real,
+                state: "done",
+                state_reason: None,
+                window: None,
+                budget: None,
+                next: NextDue::default(),
+                totals,
+            }],
+        ),
         by_reason: vec![
             reason("recipient", Some("21211"), "not a valid number", 210),
             reason("unavailable", None, "503: the service is busy", 84),
@@ -123,7 +126,7 @@ pub(super) fn with_receipts() -> Report {
         awaiting: 300,
     };
     report.totals.delivery = Some(delivery);
-    report.campaigns[0].totals.delivery = Some(delivery);
+    report.summaries.campaigns[0].totals.delivery = Some(delivery);
     report.undelivered_by_reason = vec![Reason {
         class: "recipient".to_owned(),
         code: Some("30005".to_owned()),

@@ -12,7 +12,7 @@ use crate::budget::Budget;
 use crate::prices::Prices;
 use crate::sms::Timestamp;
 use crate::store::report::{FirstDue, Totals};
-use crate::store::{Campaign, CampaignStatus, Store, StoreError, Worker};
+use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError, Worker};
 use crate::text::{duration, printable_line};
 use crate::window::{SendWindow, ZoneSource, local_and_utc};
 
@@ -23,6 +23,10 @@ const DEFAULT_CAMPAIGN: i64 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CampaignSummary {
     pub campaign: String,
+    /// Whether no phone gets any of its messages.
+    #[serde(rename = "practice")]
+    #[schema(rename = "practice", value_type = bool)]
+    pub mode: Mode,
     /// `active`, `paused`, `stopped`, `cancelled` or `done`: active with nothing left to send.
     #[schema(value_type = ShownState)]
     pub state: &'static str,
@@ -76,6 +80,7 @@ impl CampaignSummary {
         };
         Ok(Self {
             campaign: campaign.name.clone(),
+            mode: store.mode(),
             state: match campaign.state {
                 CampaignStatus::Active if is_idle => "done",
                 state => state.as_str(),
@@ -105,9 +110,11 @@ impl CampaignSummary {
     }
 }
 
-/// One campaign or all, and the messages of campaigns that were removed.
-#[derive(Clone, Debug, Default)]
+/// One campaign or all, and the messages of campaigns that were removed; with what the database is for, which is shown
+/// wherever they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summaries {
+    pub mode: Mode,
     pub campaigns: Vec<CampaignSummary>,
     /// Purged messages of campaigns that were removed after that.
     pub removed: Totals,
@@ -115,10 +122,19 @@ pub struct Summaries {
 
 impl Summaries {
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
-        Ok(Self {
-            campaigns: vec![CampaignSummary::of(store, campaign).await?],
+        Ok(Self::new(
+            store.mode(),
+            vec![CampaignSummary::of(store, campaign).await?],
+        ))
+    }
+
+    /// Campaigns of a database, of which none was removed.
+    pub fn new(mode: Mode, campaigns: Vec<CampaignSummary>) -> Self {
+        Self {
+            mode,
+            campaigns,
             removed: Totals::default(),
-        })
+        }
     }
 
     /// All campaigns, without an unused default campaign.
@@ -133,15 +149,46 @@ impl Summaries {
             }
         }
         Ok(Self {
+            mode: store.mode(),
             campaigns,
             removed: counted.removed,
         })
+    }
+
+    /// The totals and all campaigns; with `is_one` the only campaign.
+    pub fn json(&self, is_one: bool) -> Value {
+        if let ([campaign], true) = (self.campaigns.as_slice(), is_one) {
+            return json!(campaign);
+        }
+        let mut object = json!(self.sums());
+        object["campaigns"] = json!(self.campaigns);
+        if self.removed.imported > 0 {
+            object["removed_campaigns"] = json!(self.removed);
+        }
+        object
+    }
+
+    /// The counts of all campaigns.
+    pub(super) fn sums(&self) -> Sums {
+        Sums {
+            mode: self.mode,
+            totals: self.totals(),
+        }
     }
 
     pub fn totals(&self) -> Totals {
         let campaigns = self.campaigns.iter().map(|campaign| campaign.totals);
         campaigns.chain([self.removed]).sum()
     }
+}
+
+/// The counts of all campaigns.
+#[derive(Serialize)]
+pub(super) struct Sums {
+    #[serde(rename = "practice")]
+    mode: Mode,
+    #[serde(flatten)]
+    totals: Totals,
 }
 
 /// When the first queued message of a campaign is due, if that is in the future, and when it expires.

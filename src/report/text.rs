@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use indicatif::HumanCount;
 
 use super::figures::{facts, percentages, rate};
-use super::{CampaignSummary, Reason, Report, plain_reason, steps};
+use super::{CampaignSummary, Reason, Report, Summaries, plain_reason, steps};
 use crate::store::report::{DeliveryCounts, FailureRecord, SentMessage, Totals};
 use crate::text::{counted, duration, messages, printable_line};
 
@@ -17,17 +17,23 @@ const MAX_COUNTRIES: usize = 10;
 /// The width of tables, the same on every terminal and in files.
 const WIDTH: u16 = 80;
 
-/// One campaign in detail, or a table of several.
-pub fn summaries_text(campaigns: &[CampaignSummary], removed: &Totals) -> String {
-    match campaigns {
+/// One campaign in detail, or a table of several; in practice below a line that says so.
+pub fn summaries_text(summaries: &Summaries) -> String {
+    let Summaries {
+        mode,
+        campaigns,
+        removed,
+    } = summaries;
+    let text = match campaigns.as_slice() {
         [] if removed.imported == 0 => "no campaigns yet\n".to_owned(),
         [campaign] if removed.imported == 0 => campaign_text(campaign),
         many => overview(many, removed),
-    }
+    };
+    format!("{}{text}", mode.notice())
 }
 
 pub(super) fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
-    let mut text = summaries_text(&report.campaigns, &report.removed);
+    let mut text = summaries_text(&report.summaries);
     push_facts(report, &mut text);
     if let Some(at) = report.purged_at {
         let count = HumanCount(report.totals.purged);
@@ -45,6 +51,11 @@ pub(super) fn write(report: &Report, mut out: impl Write) -> io::Result<()> {
         }
     }
     out.write_all(text.as_bytes())
+}
+
+/// The line above a list of messages, in practice.
+pub(super) fn write_notice(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(report.summaries.mode.notice().as_bytes())
 }
 
 /// One line per failed message: phone, reason, attempts.
@@ -335,6 +346,7 @@ mod tests {
     use super::*;
     use crate::report::{NextDue, sample};
     use crate::sms::Timestamp;
+    use crate::store::Mode;
 
     fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
         let mut bytes = Vec::new();
@@ -407,8 +419,9 @@ mod tests {
     fn several_campaigns_are_a_table() {
         let mut report = sample::report();
         report.campaign = None;
-        report.campaigns.push(CampaignSummary {
+        report.summaries.campaigns.push(CampaignSummary {
             campaign: "reminders".to_owned(),
+            mode: Mode::Real,
             state: "paused",
             state_reason: Some("50 of the last 100 were rejected".to_owned()),
             window: None,
@@ -421,7 +434,7 @@ mod tests {
                 ..Totals::default()
             },
         });
-        insta::assert_snapshot!(summaries_text(&report.campaigns, &report.removed), @r"
+        insta::assert_snapshot!(summaries_text(&report.summaries), @r"
         campaign     state   imported  queued    sent  failed  unknown
         spring sale  done      12,345       0  12,032     300       13
         reminders    paused        80      30       0      50        0

@@ -46,7 +46,7 @@ use crate::queue::retry;
 use crate::rate::Rates;
 use crate::receipts::{self, ReceiptPuller};
 use crate::route::Route;
-use crate::store::{Campaign, CampaignStatus, Store, StoreError};
+use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError};
 use clock::Clock;
 use database::Database;
 use dispatcher::Dispatcher;
@@ -234,6 +234,11 @@ impl Sender {
             settings,
             metrics: Arc::default(),
         }
+    }
+
+    /// What its messages are for.
+    pub fn mode(&self) -> Mode {
+        self.store.mode()
     }
 
     /// Adds what it does to these metrics.

@@ -61,7 +61,12 @@ pub(super) async fn report_csv(
         }
     };
     let file = utf8_percent_encode(name, NON_ALPHANUMERIC);
-    let attachment = format!("attachment; filename*=UTF-8''{file}-{list}.csv");
+    let practice = if shared.store.mode().is_practice() {
+        "practice-"
+    } else {
+        ""
+    };
+    let attachment = format!("attachment; filename*=UTF-8''{practice}{file}-{list}.csv");
     let body = report_file(shared, who, name, Format::Csv, listing).await?;
     let headers = [(header::CONTENT_DISPOSITION, attachment)];
     Ok((CSV, headers, body).into_response())

@@ -27,6 +27,7 @@ use super::access::AccessError;
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::{Identity, Permission};
+use crate::store::Mode;
 use crate::text::printable_line;
 
 /// Nothing but this server's own styles, script and pictures is loaded, and nothing frames a page.
@@ -219,7 +220,11 @@ impl FromRequestParts<Arc<ServerState>> for ClientAddress {
 }
 
 /// Who looks at a page, by the cookie. A change must come from a page of this server.
-pub(super) struct Visitor(pub(super) Identity);
+pub(super) struct Visitor {
+    pub(super) identity: Identity,
+    /// Of the database that the pages show.
+    pub(super) mode: Mode,
+}
 
 impl FromRequestParts<Arc<ServerState>> for Visitor {
     type Rejection = Problem;
@@ -235,7 +240,10 @@ impl FromRequestParts<Arc<ServerState>> for Visitor {
             .ok_or(AccessError::Unknown)?;
         SameSite::from_request_parts(parts, shared).await?;
         Span::current().record("who", &visitor.name);
-        Ok(Self(visitor))
+        Ok(Self {
+            identity: visitor,
+            mode: shared.store.mode(),
+        })
     }
 }
 

@@ -185,7 +185,7 @@ impl Server {
 fn router(shared: Arc<ServerState>) -> Router {
     let (api, description) = api::routes().split_for_parts();
     let others = Router::new()
-        .merge(pages::routes().layer(DefaultBodyLimit::max(guard::MAX_FORM)))
+        .merge(pages::routes(&shared).layer(DefaultBodyLimit::max(guard::MAX_FORM)))
         .merge(receipts::routes())
         .merge(health::routes())
         .route("/openapi.json", get(async move || Json(description)))
@@ -193,7 +193,7 @@ fn router(shared: Arc<ServerState>) -> Router {
         .layer(from_fn(guard::limit_time));
     Router::new()
         .merge(api)
-        .merge(pages::upload_routes())
+        .merge(pages::upload_routes(&shared))
         .merge(others)
         .fallback(pages::not_found)
         .method_not_allowed_fallback(guard::method_not_allowed)

@@ -7,10 +7,19 @@ use diesel::result::{DatabaseErrorKind, Error};
 
 use super::connection::prelude::*;
 use super::connection::{Connection, PooledConnection, Purpose, insert_all, run_inline, with_conn};
-use super::{Access, Store, StoreError, StoreErrorKind, reading};
+use super::schema::database_mode;
+use super::{Access, Mode, Store, StoreError, StoreErrorKind, reading};
 
 /// A version, and the SQL that creates it from the version before.
 type Migration = (&'static str, &'static str);
+
+/// The version that says what the database is for.
+const MODE: &str = "0024";
+/// Makes an unused database one for practice, in the transaction of that version.
+const PRACTISE: &str = "UPDATE database_mode SET is_practice = TRUE WHERE id = 1;";
+/// How many campaigns and messages the database has; what was used for real messages never becomes practice.
+const USED: &str = "(SELECT (SELECT count(*) FROM campaign WHERE id > 1) + (SELECT count(*) FROM sms) \
+     + (SELECT count(*) FROM sms_sent) + (SELECT count(*) FROM sms_failed))";
 
 macro_rules! migrations {
     ($engine:literal) => {{
@@ -42,6 +51,7 @@ macro_rules! migrations {
             ("0020", sql!("0020_schedule.sql")),
             ("0021", sql!("0021_reference.sql")),
             ("0023", sql!("0023_budget_count.sql")),
+            (MODE, sql!("0024_practice.sql")),
         ];
         MIGRATIONS
     }};
@@ -65,17 +75,21 @@ diesel::table! {
 use __diesel_schema_migrations as history;
 
 enum Migrated {
-    UpToDate,
+    UpToDate(Mode),
     Refused(StoreErrorKind, String),
 }
 
 impl Store {
-    /// Brings the tables up to date as far as `access` allows.
-    pub(super) async fn migrate(&self, access: Access) -> Result<(), StoreError> {
+    /// Brings the tables up to date as far as `access` allows, and returns what the database is for.
+    pub(super) async fn migrate(
+        &self,
+        access: Access,
+        created_for: Mode,
+    ) -> Result<Mode, StoreError> {
         let mut attempt = 1;
         loop {
-            match self.try_migrate(access).await {
-                Ok(()) => return Ok(()),
+            match self.try_migrate(access, created_for).await {
+                Ok(mode) => return Ok(mode),
                 Err((_, true)) if attempt < ATTEMPTS => {}
                 Err((error, _)) => return Err(error),
             }
@@ -101,21 +115,25 @@ impl Store {
     }
 
     /// An error has a flag: whether another process may be creating the tables now.
-    async fn try_migrate(&self, access: Access) -> Result<(), (StoreError, bool)> {
+    async fn try_migrate(
+        &self,
+        access: Access,
+        created_for: Mode,
+    ) -> Result<Mode, (StoreError, bool)> {
         let pooled = self.pool.take(Purpose::Write).await;
         // A process that creates a SQLite file locks it for connections that open it.
         let is_busy = |error: &StoreError| error.kind() == StoreErrorKind::Busy;
         let mut pooled = pooled.map_err(|error| (error.clone(), is_busy(&error)))?;
         let connection = pooled.connection();
         let done = if connection.is_sqlite() {
-            run_inline(step(connection, access))
+            run_inline(step(connection, access, created_for))
         } else {
-            step(connection, access).await
+            step(connection, access, created_for).await
         };
         match done {
-            Ok(Migrated::UpToDate) => {
+            Ok(Migrated::UpToDate(mode)) => {
                 pooled.give_back();
-                Ok(())
+                Ok(mode)
             }
             Ok(Migrated::Refused(kind, reason)) => {
                 Err((StoreError::new(self.location(), kind, reason), false))
@@ -151,7 +169,11 @@ fn may_be_concurrent(pooled: &PooledConnection<'_>, error: &Error) -> bool {
     exists || matches!(kind, StoreErrorKind::Busy | StoreErrorKind::Unavailable)
 }
 
-async fn step(connection: &mut Connection, access: Access) -> QueryResult<Migrated> {
+async fn step(
+    connection: &mut Connection,
+    access: Access,
+    created_for: Mode,
+) -> QueryResult<Migrated> {
     let refused = |kind, reason: &str| Ok(Migrated::Refused(kind, reason.to_owned()));
     let (migrations, tables) = match connection {
         Connection::Sqlite(_) => (migrations!("sqlite"), "sqlite_master WHERE name"),
@@ -193,13 +215,20 @@ async fn step(connection: &mut Connection, access: Access) -> QueryResult<Migrat
         if access == Access::Read {
             return refused(StoreErrorKind::Older, "has tables of an older smsq");
         }
-        apply(connection, version, sql).await?;
+        let mut sql = (*sql).to_owned();
+        if *version == MODE && created_for.is_practice() && connection.number(USED).await? == 0 {
+            sql += PRACTISE;
+        }
+        apply(connection, version, &sql).await?;
     }
     if connection.is_sqlite() && access != Access::Read {
         // The mode is stored in the file, so it is set only after the tables are checked.
         connection.run("PRAGMA journal_mode = WAL").await?;
     }
-    Ok(Migrated::UpToDate)
+    let is_practice: bool = with_conn!(connection, |conn| database_mode::table
+        .select(database_mode::is_practice)
+        .first(conn))?;
+    Ok(Migrated::UpToDate(is_practice.into()))
 }
 
 /// Applies one version, unless another process has, which is a violation of the history's key. The history comes first,

@@ -27,6 +27,7 @@ mod intake;
 mod lanes;
 mod limits;
 mod migrate;
+mod mode;
 mod operator;
 mod outbox;
 mod purge;
@@ -89,6 +90,7 @@ pub use imports::{ImportBatch, ImportTexts};
 pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
 pub use lanes::{Failover, SenderQueue};
 pub use limits::{SinglePermit, SingleRequest};
+pub use mode::Mode;
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use outbox::NewEvent;
 pub use purge::{Age, Purge, Purged, RetentionConfig};
@@ -168,6 +170,7 @@ pub enum Access {
 #[derive(Clone)]
 pub struct Store {
     pool: Arc<Pool>,
+    mode: Mode,
     cursors: Arc<claim::ClaimCursors>,
     /// How long a query or transaction may take; `None`: as long as it needs.
     limit: Option<Duration>,
@@ -225,13 +228,23 @@ groups! {
 }
 
 impl Store {
-    /// Opens the database that the configuration names.
-    pub async fn of(config: &Config, access: Access) -> Result<Self, StoreError> {
-        Self::open(config.url_with_password()?.expose_secret(), access).await
+    /// Opens the database that the configuration names. If its tables are created, it is for `mode`.
+    pub async fn of(config: &Config, access: Access, mode: Mode) -> Result<Self, StoreError> {
+        let url = config.url_with_password()?;
+        Self::open_for(url.expose_secret(), access, mode).await
     }
 
     /// Connects and brings the tables up to date.
     pub async fn open(url: &str, access: Access) -> Result<Self, StoreError> {
+        Self::open_for(url, access, Mode::Real).await
+    }
+
+    /// The same; if the tables are created, the database is for `created_for`.
+    pub async fn open_for(
+        url: &str,
+        access: Access,
+        created_for: Mode,
+    ) -> Result<Self, StoreError> {
         let Some((scheme, path)) = url.split_once(':') else {
             // The value may be a password in the wrong place.
             let reason = "invalid database URL: write a file as `sqlite://smsq.db`";
@@ -253,15 +266,16 @@ impl Store {
             server.is_only_read = access == Access::Read;
             Location::Server(server)
         };
-        let store = Self {
+        let mut store = Self {
             pool: Arc::new(Pool::new(location)),
+            mode: created_for,
             cursors: Arc::default(),
             limit: None,
             skip_dead: None,
             subscriptions: Arc::default(),
         };
         store.refuse_pooler().await?;
-        store.migrate(access).await?;
+        store.mode = store.migrate(access, created_for).await?;
         Ok(store)
     }
 

@@ -62,14 +62,15 @@ fn help_lists_commands_and_examples() {
       -q, --quiet            Suppress progress and informational messages
 
     Examples:
-      smsq run recipients.csv --template welcome.txt   try it all locally, with the built-in sandbox
+      smsq run --practice list.csv --text Hi           try it on this machine; no phone gets a message
       smsq init                                        write smsq.toml, to describe your provider
       smsq import list.csv --text "Hi {{ name }}" --dry-run
       smsq send --rate 50/s
       smsq report --failed --format csv --output failed.csv
 
-    Exit status: 0 done; 1 done, but some messages failed or are unknown; 2 could not run; 3 stopped
-    before the end, fix the cause and `send` again; 130 and 143 stopped by a signal.
+    Exit status: 0 done; 1 done, but some messages failed or are unknown, or no row of a list could be
+    used; 2 could not run; 3 stopped before the end, fix the cause and `send` again; 130 and 143 stopped
+    by a signal.
     "#);
 }
 

@@ -264,7 +264,7 @@ fn send_without_provider_prints_a_hint() {
     exit 2
     ----- stderr
     error: no provider is configured
-    hint: `smsq init` writes an example; `smsq run FILE` without a provider practises on this machine
+    hint: `smsq init` writes a file that describes one; `--practice` practises, and no phone gets a message
     ");
 }
 

@@ -32,6 +32,7 @@ mod marks;
 mod metrics;
 mod monitoring;
 mod outputs;
+mod practice;
 mod prove;
 mod purge;
 mod rate_limits;

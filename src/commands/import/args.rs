@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use crate::atomic_file::is_stdout;
 use crate::budget::Budget;
-use crate::commands::Context;
 use crate::commands::values::WindowFlags;
+use crate::commands::{Context, practice};
 use crate::config::Config;
 use crate::import::{
     Encoding, Options, RejectLimit, Schedule, Summary, TextSource, Unique, When, assignment,
@@ -15,7 +15,7 @@ use crate::import::{
 use crate::operations::ListOptions;
 use crate::phone::{Dialling, Numbers, Region};
 use crate::report::shell_word;
-use crate::store::Campaign;
+use crate::store::{Campaign, Store};
 use crate::window::{Days, ZoneSource};
 
 /// How to read a file, where that is not detected.
@@ -197,9 +197,11 @@ impl List {
         }
     }
 
-    /// The command that imports the rejects file after it was fixed; empty if there is none.
+    /// The command that imports the rejects file after it was fixed; empty if there is none. In practice it also sends
+    /// the messages, to the same database.
     pub(super) fn rejects_command(
         &self,
+        store: &Store,
         summary: &Summary,
         campaign: &Campaign,
         schedule: Schedule,
@@ -207,7 +209,13 @@ impl List {
         let Some(rejects) = &summary.rejects_file else {
             return String::new();
         };
-        let mut command = format!("smsq import {}", shell_word(&rejects.display().to_string()));
+        let name = if store.mode().is_practice() {
+            "run"
+        } else {
+            "import"
+        };
+        let rejects = shell_word(&rejects.display().to_string());
+        let mut command = format!("smsq {name} {rejects}");
         let mut flag = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 let _ = write!(command, " {name} {}", shell_word(&value));
@@ -246,6 +254,6 @@ impl List {
         ] {
             command += if is_set { switch } else { "" };
         }
-        command
+        command + &practice::flags(store)
     }
 }

@@ -88,6 +88,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         Source::Redis(redis) => redis.check().await?,
         Source::Stdin => consumer::check_rejects(&rejects)?,
     }
+    context.say_which_database();
     let store = context.open(Access::Create).await?;
     purge::apply_retention(context, &store).await?;
     let existing = store.campaign(name).await?;
@@ -144,8 +145,9 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     }
     let rejected = summary.rejected;
     let imported = Imported {
-        rejects_command: list.rejects_command(&summary, &campaign, Schedule::default()),
+        rejects_command: list.rejects_command(&store, &summary, &campaign, Schedule::default()),
         file,
+        mode: store.mode(),
         campaign: campaign.name,
         currency: None,
         budget: None,

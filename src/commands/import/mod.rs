@@ -16,7 +16,7 @@ use crate::operations::{Imported, ListOptions};
 use crate::store::{Access, Store, StoreErrorKind};
 
 pub(super) use self::args::{FileFormat, List, NumberFlags};
-pub(super) use self::output::{print_interpretation, queue_text, warn_of_rows};
+pub(super) use self::output::{exit, print_interpretation, queue_text, warn_of_rows};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,6 +84,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         return lists.dry_run().await;
     }
     lists.check_rejects().await?;
+    context.say_which_database();
     let store = lists.open().await?;
     purge::apply_retention(context, &store).await?;
     lists.check_again(&store).await?;
@@ -156,6 +157,12 @@ impl<'a> PreparedLists<'a> {
         })
     }
 
+    /// Fails if the database exists and is not for what the command does.
+    pub(super) fn check_mode(&self) -> anyhow::Result<()> {
+        let store = self.store.as_ref();
+        store.map_or(Ok(()), |store| self.context.check_mode(store))
+    }
+
     /// The database, which is created if it is missing.
     pub(super) async fn open(&mut self) -> anyhow::Result<Store> {
         match self.store.take() {
@@ -221,9 +228,9 @@ impl<'a> PreparedLists<'a> {
                     return Ok((imported, Some(signal)));
                 }
             };
-            list.rejects_command = self
-                .list
-                .rejects_command(&list.summary, &campaign, schedule);
+            list.rejects_command =
+                self.list
+                    .rejects_command(store, &list.summary, &campaign, schedule);
             imported.push(list);
         }
         Ok((imported, None))

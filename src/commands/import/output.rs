@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::commands::Context;
+use crate::commands::{Context, practice};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::import::{Estimate, Interpretation, Summary};
@@ -52,13 +52,14 @@ pub(super) async fn print(
             queued.retain(|queued| queued != name);
         }
     }
+    let practice = practice::flags(store);
     match queued.as_slice() {
         [] => {}
         [name] => console.status(&format!(
-            "next: `smsq send --campaign {}`",
+            "next: `smsq send --campaign {}{practice}`",
             shell_word(name)
         )),
-        _ => console.status("next: `smsq send`"),
+        _ => console.status(&format!("next: `smsq send{practice}`")),
     }
     Ok(())
 }
@@ -87,6 +88,8 @@ pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]
         let (file, summary) = (&list.file, &list.summary);
         if summary.rows == 0 {
             console.warn(&format!("`{file}` has no rows"));
+        } else if summary.rows == summary.rejected {
+            console.warn(&format!("`{file}`: none of its rows can be used"));
         }
         if !list.rejected_text().is_empty() {
             console.warn(&format!("`{file}`: {}", list.rejected_text().trim_end()));
@@ -106,7 +109,7 @@ pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]
 }
 
 /// Whether every file has a usable row.
-pub(super) fn exit<'s>(summaries: impl IntoIterator<Item = &'s Summary>) -> Exit {
+pub(in crate::commands) fn exit<'s>(summaries: impl IntoIterator<Item = &'s Summary>) -> Exit {
     let mut summaries = summaries.into_iter();
     if summaries.all(|summary| summary.rows > summary.rejected) {
         Exit::Done
@@ -146,6 +149,7 @@ impl Imported {
         format!("{} into campaign `{}`\n", self.file, self.campaign)
     }
 
+    /// The result of the import, in practice below a line that says so.
     fn text(&self) -> String {
         let (summary, mut rows) = (&self.summary, EstimateRows::default());
         rows.add_counts(summary, "accepted");
@@ -153,7 +157,7 @@ impl Imported {
         rows.add_segments(&summary.segments);
         let currency = self.currency.as_deref();
         rows.add_cost(summary.cost, currency, self.budget.as_ref());
-        let mut text = self.head();
+        let mut text = self.mode.notice().to_owned() + &self.head();
         write_rows(&mut text, &rows);
         text
     }
@@ -179,7 +183,7 @@ impl Imported {
 
 /// What an import would do, as text.
 pub(super) fn list_text(estimate: &ListEstimate) -> String {
-    let mut text = estimate.list.head();
+    let mut text = estimate.list.mode.notice().to_owned() + &estimate.list.head();
     write_rows(&mut text, &estimate.rows());
     write_samples(&mut text, &estimate.estimate);
     for (line, rejection) in &estimate.rejects {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use self::progress::run_with_progress;
 use super::hooks::Delivering;
+use super::practice::{self, Practice};
 use super::receipts::{self, Waiting};
 use super::schedule::RunningScheduler;
 use super::signals::Signals;
@@ -29,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::operations::{self, limit};
 use crate::provider::Provider;
 use crate::rate::Rates;
-use crate::report::{CampaignSummary, rate, shell_word};
+use crate::report::{CampaignSummary, Summaries, rate, shell_word};
 use crate::route::{Route, RouteConfig};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
 use crate::service_manager::ServiceManager;
@@ -87,6 +88,10 @@ pub(crate) struct WorkerFlags {
     /// What to do with a message that may have been accepted [default: setting `sender.on_unknown`, hold]
     #[arg(long, value_name = "ACTION", value_parser = ["hold", "resend"])]
     pub(crate) on_unknown: Option<String>,
+    /// Practise: a gateway in this process accepts the messages, and no phone gets any; the database is
+    /// `smsq-practice.db`, unless `--database` names another one
+    #[arg(long)]
+    pub(crate) practice: bool,
 }
 
 impl WorkerFlags {
@@ -96,6 +101,7 @@ impl WorkerFlags {
             (self.rate.is_some(), "--rate"),
             (self.concurrency.is_some(), "--concurrency"),
             (self.on_unknown.is_some(), "--on-unknown"),
+            (self.practice, "--practice"),
         ];
         flags
             .into_iter()
@@ -133,11 +139,20 @@ fn refuse_file(file: &str) -> Result<String, String> {
     ))
 }
 
-pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
+pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
     let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
+    let practice = if args.flags.worker.practice {
+        Practice::start(&mut context, &practice::Request::ASKED)?
+    } else {
+        None
+    };
     let mut store = None;
-    let ended = send(args, context, &mut store, &mut metrics).await;
-    metrics.end(context, store.as_ref(), ended).await
+    let ended = send(args, &context, &mut store, &mut metrics).await;
+    let ended = metrics.end(&context, store.as_ref(), ended).await;
+    if let Some(practice) = practice {
+        practice.stop().await;
+    }
+    ended
 }
 
 /// Sends; `store` is the database as soon as it is open.
@@ -154,6 +169,7 @@ async fn send(
         Access::Existing
     };
     let store = store.insert(context.open(access).await?);
+    context.check_mode(store)?;
     metrics.begin(context, store);
     purge::apply_retention(context, store).await?;
     check::warn_of_unsafe_settings(context, store).await?;
@@ -179,7 +195,7 @@ async fn send(
     if let Some(schedules) = schedules {
         schedules.stop().await;
     }
-    context.print(&run.text(true), &run.json(args.campaign.is_some()))?;
+    context.print(&run.text(), &run.json(args.campaign.is_some()))?;
     run.explain(&context.console);
     Ok(run.exit())
 }
@@ -212,6 +228,7 @@ impl<'a> PreparedRun<'a> {
         store: &'a Store,
         options: &'a SendOptions<'a>,
     ) -> anyhow::Result<Self> {
+        context.check_mode(store)?;
         let (campaigns, idle) = campaigns(context, store, options).await?;
         let sender = sender(context, store, options, &campaigns).await?;
         Ok(Self {
@@ -302,7 +319,8 @@ impl<'a> PreparedRun<'a> {
         };
         Ok(SendRun {
             summary,
-            campaigns,
+            summaries: Summaries::new(store.mode(), campaigns),
+            practice: practice::flags(store),
             without_campaign,
             signal,
             is_waiting,
@@ -318,8 +336,9 @@ pub(super) struct StoppedWithoutCounts(pub(super) Exit);
 /// A finished run of the sender.
 pub(super) struct SendRun {
     pub(super) summary: RunSummary,
-    /// The campaigns that had something to do, or the one that was named, after the run.
-    pub(super) campaigns: Vec<CampaignSummary>,
+    summaries: Summaries,
+    /// The flags with which `run` and `send` use a practice database again.
+    practice: String,
     /// Counts of messages whose campaign does not exist; empty where one campaign was named.
     without_campaign: Vec<(i64, u64)>,
     /// The signal that stopped the run.
@@ -329,6 +348,11 @@ pub(super) struct SendRun {
 }
 
 impl SendRun {
+    /// The campaigns that had something to do, or the one that was named, after the run.
+    pub(super) fn campaigns(&self) -> &[CampaignSummary] {
+        &self.summaries.campaigns
+    }
+
     /// Whether the run was stopped before it sent everything.
     pub(super) fn is_stopped(&self) -> bool {
         matches!(self.summary.ended, Ended::Stopped | Ended::Limit)
@@ -355,7 +379,7 @@ impl SendRun {
             | (halted @ Ended::Waiting(_), Ended::Done | Ended::Limit) => halted,
             (_, ended) => ended,
         };
-        self.campaigns.extend(next.campaigns);
+        self.summaries.campaigns.extend(next.summaries.campaigns);
         self.signal = self.signal.or(next.signal);
         self
     }
@@ -367,7 +391,7 @@ impl SendRun {
     }
 
     pub(super) fn exit(&self) -> Exit {
-        let totals: Totals = self.campaigns.iter().map(|summary| summary.totals).sum();
+        let totals = self.summaries.totals();
         let is_halted = |summary: &CampaignSummary| {
             matches!(summary.state, "paused" | "stopped" | "unapproved")
                 && summary.totals.queued > 0
@@ -383,7 +407,7 @@ impl SendRun {
             Ended::Halted(_) | Ended::Waiting(_) => Exit::Halted,
             // While it waited for receipts.
             Ended::Done | Ended::Limit if let Some(signal) = self.signal => signal,
-            Ended::Done | Ended::Limit if self.campaigns.iter().any(is_halted) => Exit::Halted,
+            Ended::Done | Ended::Limit if self.campaigns().iter().any(is_halted) => Exit::Halted,
             Ended::Done | Ended::Limit if has_failures => Exit::Incomplete,
             Ended::Done | Ended::Limit => Exit::Done,
         }
@@ -391,8 +415,7 @@ impl SendRun {
 
     /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
     pub(super) fn json(&self, is_one: bool) -> Value {
-        let none = Totals::default();
-        let mut object = status::json(is_one, &self.campaigns, &none, &self.without_campaign);
+        let mut object = status::json(is_one, &self.summaries, &self.without_campaign);
         object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
@@ -400,8 +423,13 @@ impl SendRun {
         object
     }
 
-    /// `sent 487 messages in 12 s (40/s), 3 failed`; `with_rate`: the report above does not have it.
-    pub(super) fn text(&self, with_rate: bool) -> String {
+    /// `sent 487 messages in 12 s (40/s), 3 failed`, in practice below a line that says so.
+    pub(super) fn text(&self) -> String {
+        format!("{}{}", self.summaries.mode.notice(), self.sentence(true))
+    }
+
+    /// The same without that line, below a report. `with_rate`: the report does not have it.
+    pub(super) fn sentence(&self, with_rate: bool) -> String {
         let summary = &self.summary;
         if summary.attempts == 0 && summary.sent + summary.failed + summary.unknown == 0 {
             return "nothing was sent\n".to_owned();
@@ -426,12 +454,9 @@ impl SendRun {
 
     /// Why the run ended early, and what to do next.
     pub(super) fn explain(&self, console: &Console) {
-        let queued: u64 = self
-            .campaigns
-            .iter()
-            .map(|campaign| campaign.totals.queued)
-            .sum();
+        let queued = self.summaries.totals().queued;
         let left = messages(queued);
+        let practice = &self.practice;
         if let Some(trouble) = &self.summary.trouble {
             console.status(&format!(
                 "{trouble}; is its `url` right? `smsq providers test` shows the request and the response"
@@ -443,7 +468,9 @@ impl SendRun {
         match &self.summary.ended {
             Ended::Stopped if queued == 0 => console.status("stopped"),
             Ended::Stopped => {
-                console.status(&format!("stopped; {left} left: `smsq send` continues"));
+                console.status(&format!(
+                    "stopped; {left} left: `smsq send{practice}` continues"
+                ));
             }
             Ended::Limit if queued > 0 => console.status(&format!("limit reached; {left} left")),
             Ended::Halted(campaigns) => {
@@ -455,14 +482,14 @@ impl SendRun {
             Ended::Waiting(campaigns) => {
                 for (campaign, until) in campaigns {
                     console.status(&format!(
-                        "campaign `{campaign}` waits until {until}; nothing was lost: run `smsq send` then"
+                        "campaign `{campaign}` waits until {until}; nothing was lost: run `smsq send{practice}` then"
                     ));
                 }
             }
             Ended::Done | Ended::Limit => {}
         }
         warn_of_missing_campaigns(console, &self.without_campaign);
-        for campaign in &self.campaigns {
+        for campaign in self.campaigns() {
             if campaign.totals.failed + campaign.totals.unknown > 0 {
                 console.status(&format!(
                     "`smsq report --campaign {} --failed` lists who was not reached and why",
@@ -474,19 +501,22 @@ impl SendRun {
 
     /// How to continue with a campaign that stopped.
     fn next_command(&self, campaign: &str) -> String {
-        let mut campaigns = self.campaigns.iter();
+        let practice = &self.practice;
+        let mut campaigns = self.campaigns().iter();
         let summary = campaigns.find(|summary| summary.campaign == campaign);
         let word = shell_word(campaign);
         match summary.map(|summary| summary.state) {
             Some("paused") => {
-                format!("nothing was lost; `smsq resume --campaign {word}`, then `smsq send`")
+                format!(
+                    "nothing was lost; `smsq resume --campaign {word}`, then `smsq send{practice}`"
+                )
             }
             Some("unapproved") => {
                 format!(
-                    "another person looks at it with `smsq approve --campaign {word}`, then `smsq send`"
+                    "another person looks at it with `smsq approve --campaign {word}`, then `smsq send{practice}`"
                 )
             }
-            _ => "nothing was lost; fix the cause, then `smsq send` again".to_owned(),
+            _ => format!("nothing was lost; fix the cause, then `smsq send{practice}` again"),
         }
     }
 }
@@ -705,10 +735,7 @@ fn default_provider(context: &Context) -> anyhow::Result<&str> {
             let hint = "set `default_provider` in smsq.toml";
             Err(providers::ambiguous(config, hint))
         }
-        (None, true) => Err(with_hint(
-            "no provider is configured",
-            "`smsq init` writes an example; `smsq run FILE` without a provider practises on this machine",
-        )),
+        (None, true) => Err(practice::no_provider(None)),
     }
 }
 

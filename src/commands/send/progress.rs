@@ -13,6 +13,7 @@ use crate::console::{self, Console, Verbosity};
 use crate::exit::Exit;
 use crate::sender::{MessageEvent, Progress, RunSummary, Sender};
 use crate::service_manager::ServiceManager;
+use crate::store::Mode;
 use crate::text::duration;
 
 const UPDATE_EVERY: Duration = Duration::from_millis(200);
@@ -42,10 +43,15 @@ pub(super) async fn run_with_progress(
         )
     });
     let (events, printer) = printing.unzip();
-    let bar = console.progress(total, "sending");
+    let what = if sender.mode().is_practice() {
+        "practice: sending"
+    } else {
+        "sending"
+    };
+    let bar = console.progress(total, what);
     let mut running = Box::pin(sender.run(stopped, Arc::clone(&progress), events));
     let mut update = tokio::time::interval(UPDATE_EVERY);
-    let mut reports = ServiceReports::new(service, total);
+    let mut reports = ServiceReports::new(service, total, sender.mode());
     let mut signal = None;
     let summary = loop {
         tokio::select! {
@@ -76,16 +82,18 @@ pub(super) async fn run_with_progress(
 struct ServiceReports<'a> {
     service: &'a mut ServiceManager,
     total: Option<u64>,
+    mode: Mode,
     heartbeats: u64,
     /// When the last status line was sent, and how many messages were sent by then.
     status: Option<(Instant, u64)>,
 }
 
 impl<'a> ServiceReports<'a> {
-    fn new(service: &'a mut ServiceManager, total: Option<u64>) -> Self {
+    fn new(service: &'a mut ServiceManager, total: Option<u64>, mode: Mode) -> Self {
         Self {
             service,
             total,
+            mode,
             heartbeats: 0,
             status: None,
         }
@@ -118,8 +126,13 @@ impl<'a> ServiceReports<'a> {
         let note = progress.note().map(|note| format!("; {note}"));
         let note = note.unwrap_or_default();
         let sent = HumanCount(sent);
+        let practice = if self.mode.is_practice() {
+            "practice: "
+        } else {
+            ""
+        };
         self.service
-            .status(&format!("sent {sent}{of}, {rate:.0}/s{note}"));
+            .status(&format!("{practice}sent {sent}{of}, {rate:.0}/s{note}"));
     }
 }
 

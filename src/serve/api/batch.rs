@@ -20,7 +20,7 @@ use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, PostResult};
+use crate::store::{Campaign, Mode, PostResult};
 
 /// The lines of a batch that are committed together.
 const CHUNK: usize = 1_000;
@@ -45,8 +45,11 @@ struct BatchReader<'a> {
     ids: Vec<(u64, Option<i64>)>,
 }
 
-#[derive(Default, Serialize, ToSchema)]
+#[derive(Serialize, ToSchema)]
 struct BatchResult {
+    /// Whether no phone gets any message of this database
+    #[schema(value_type = bool)]
+    practice: Mode,
     /// Lines that are not empty
     lines: u64,
     accepted: u64,
@@ -88,7 +91,16 @@ impl<'a> BatchReader<'a> {
             pending_lines: Vec::new(),
             places: HashMap::new(),
             count: 0,
-            result: BatchResult::default(),
+            result: BatchResult {
+                practice: shared.store.mode(),
+                lines: 0,
+                accepted: 0,
+                duplicates: 0,
+                suppressed: 0,
+                rejected_count: 0,
+                rejected: Vec::new(),
+                ids: None,
+            },
             ids: Vec::new(),
         }
     }

@@ -17,13 +17,16 @@ use crate::serve::guard::{MAX_BODY, Path, Program, Query, WholeBody};
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::{MAX_DOWNLOADS, ServerState};
 use crate::serve::tokens::Permission;
-use crate::store::{CampaignChange, CampaignStatus, WindowChange};
+use crate::store::{CampaignChange, CampaignStatus, Mode, WindowChange};
 use crate::text::printable_line;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CountedCampaigns {
     #[schema(format = DateTime)]
     counted_at: String,
+    /// Whether no phone gets any message of this database
+    #[schema(value_type = bool)]
+    practice: Mode,
     campaigns: Vec<CampaignSummary>,
 }
 
@@ -47,6 +50,7 @@ pub(super) async fn get_campaigns(
     let snapshot = shared.counts.counted().await?;
     Ok(Json(CountedCampaigns {
         counted_at: snapshot.counted_at.to_string(),
+        practice: shared.store.mode(),
         campaigns: snapshot.campaigns.clone(),
     }))
 }

@@ -19,7 +19,7 @@ use crate::serve::intake::{
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::{Identity, Permission};
-use crate::store::{FoundSms, IntakeKey, PostResult, SmsFilter};
+use crate::store::{FoundSms, IntakeKey, Mode, PostResult, SmsFilter};
 
 /// The most messages of one look-up.
 const MAX_FOUND: i64 = 100;
@@ -72,6 +72,9 @@ struct PostedResult {
     /// Null if it was not queued
     #[schema(required)]
     id: Option<String>,
+    /// Whether no phone gets any message of this database
+    #[schema(value_type = bool)]
+    practice: Mode,
     campaign: String,
     /// `queued` for a message that is stored now; what became of it for a repeated one
     #[schema(value_type = MessageState)]
@@ -128,6 +131,7 @@ pub(super) async fn post_message(
     let keys = mapped.keys(campaign.id, header.as_ref());
     let mut posted = PostedResult {
         id: None,
+        practice: shared.store.mode(),
         campaign: campaign.name.clone(),
         state: "queued".to_owned(),
         segments: mapped.sms.segments,
@@ -175,6 +179,9 @@ pub(super) async fn post_message(
 #[schema(as = Message)]
 pub(super) struct FoundMessage {
     id: String,
+    /// Whether no phone gets any message of this database
+    #[schema(value_type = bool)]
+    practice: Mode,
     #[schema(required)]
     campaign: Option<String>,
     phone: String,
@@ -221,6 +228,7 @@ async fn found_messages(
         .into_iter()
         .map(|sms| FoundMessage {
             id: sms.id.to_string(),
+            practice: store.mode(),
             campaign: names.get(&sms.campaign_id).cloned(),
             phone: if sees_all || is_own(&sms) {
                 sms.phone
@@ -293,6 +301,9 @@ pub(super) struct MessageQuery {
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct FoundMessages {
+    /// Whether no phone gets any message of this database
+    #[schema(value_type = bool)]
+    practice: Mode,
     messages: Vec<FoundMessage>,
 }
 
@@ -337,5 +348,8 @@ pub(super) async fn find_messages(
         .search(filter, posted_by(&program), MAX_FOUND)
         .await?;
     let messages = found_messages(&shared, found, &program).await?;
-    Ok(Json(FoundMessages { messages }))
+    Ok(Json(FoundMessages {
+        practice: shared.store.mode(),
+        messages,
+    }))
 }

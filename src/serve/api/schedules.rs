@@ -12,9 +12,13 @@ use crate::serve::guard::Program;
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
+use crate::store::Mode;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ListedSchedules {
+    /// Whether no phone gets any message of this database
+    #[schema(value_type = bool)]
+    practice: Mode,
     schedules: Vec<ScheduleReport>,
 }
 
@@ -36,5 +40,8 @@ pub(super) async fn get_schedules(
 ) -> Result<Json<ListedSchedules>, Problem> {
     program.0.need(Permission::View)?;
     let schedules = schedule_reports(&shared.store).await?;
-    Ok(Json(ListedSchedules { schedules }))
+    Ok(Json(ListedSchedules {
+        practice: shared.store.mode(),
+        schedules,
+    }))
 }

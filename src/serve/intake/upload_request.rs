@@ -240,6 +240,7 @@ mod tests {
 
     use super::*;
     use crate::operations::{ApprovalRules, ListSettings, WindowRequest};
+    use crate::store::Mode;
     use crate::text::Hinted;
 
     fn read(fields: &[(&str, &str)]) -> Result<ListOptions, FieldError> {
@@ -268,6 +269,7 @@ mod tests {
             posted_by: None,
             may_change: false,
             settings: ListSettings {
+                created_for: Mode::Real,
                 default_provider: None,
                 providers: Vec::new(),
                 requirements: Arc::new(|name, _| Err(Hinted::plain(name))),

@@ -111,10 +111,10 @@ async fn question(
     given: &BTreeMap<String, String>,
     problem: Option<(StatusCode, &str)>,
 ) -> Result<Response, Problem> {
-    visitor.0.need(Permission::Operate)?;
+    visitor.identity.need(Permission::Operate)?;
     let action = Action::of(action)?;
     let campaign = shared.campaign(name).await?;
-    action.check(&campaign, &visitor.0.name)?;
+    action.check(&campaign, &visitor.identity.name)?;
     let totals = shared.store.report().totals(Some(campaign.id)).await?;
     // Before the estimate: what is added meanwhile was not looked at.
     let named = action.named(&shared.store, &campaign).await?;
@@ -159,7 +159,7 @@ async fn change(
     action_name: &str,
     given: &BTreeMap<String, String>,
 ) -> Result<Response, Problem> {
-    visitor.0.need(Permission::Operate)?;
+    visitor.identity.need(Permission::Operate)?;
     let action = Action::of(action_name)?;
     let campaign = shared.campaign(name).await?;
     let done_page = |status: StatusCode, message: &str| {
@@ -172,7 +172,7 @@ async fn change(
         render(status, visitor, &page)
     };
     // A task of its own: a change of many messages is not cut off when its client is answered or disconnects.
-    let (who, state) = (visitor.0.name.clone(), Arc::clone(shared));
+    let (who, state) = (visitor.identity.name.clone(), Arc::clone(shared));
     let given_now = given.clone();
     let changing = tokio::spawn(shared.until_stopped(async move {
         let changed = action

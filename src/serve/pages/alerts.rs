@@ -307,6 +307,7 @@ mod tests {
 
     fn summary(state: &'static str) -> CampaignSummary {
         CampaignSummary {
+            mode: crate::store::Mode::Real,
             campaign: "c".to_owned(),
             state,
             state_reason: Some("most messages were rejected".to_owned()),

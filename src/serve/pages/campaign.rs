@@ -87,7 +87,7 @@ pub(super) async fn campaign(
     {
         return response;
     }
-    let may_operate = visitor.0.may(Permission::Operate);
+    let may_operate = visitor.identity.may(Permission::Operate);
     let settings = snapshot.settings_of(&name);
     let summary = snapshot.summary_of(&name);
     let failures = details
@@ -123,7 +123,7 @@ pub(super) async fn campaign(
         // They are newer than those of the report.
         page.sections = page.sections.with_totals(&summary.totals);
         if may_operate && let Some(settings) = settings {
-            let who = &visitor.0.name;
+            let who = &visitor.identity.name;
             if settings.state == CampaignStatus::Unapproved
                 && Action::Approve.check(settings, who).is_err()
             {

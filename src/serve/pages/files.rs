@@ -18,7 +18,7 @@ pub(super) async fn report_page(
     visitor: Visitor,
     Path(name): Path<String>,
 ) -> Response {
-    report_html(&shared, &visitor.0, &name)
+    report_html(&shared, &visitor.identity, &name)
         .await
         .unwrap_or_else(|problem| problem_page(&visitor, &problem, "/"))
 }
@@ -28,7 +28,7 @@ pub(super) fn csv(list: &'static str) -> MethodRouter<Arc<ServerState>> {
     let handler = async move |State(shared): State<Arc<ServerState>>,
                               visitor: Visitor,
                               Path(name): Path<String>| {
-        report_csv(&shared, &visitor.0, &name, list)
+        report_csv(&shared, &visitor.identity, &name, list)
             .await
             .unwrap_or_else(|problem| problem_page(&visitor, &problem, "/"))
     };
@@ -42,8 +42,8 @@ pub(super) async fn rejects_csv(
     Path(id): Path<String>,
 ) -> Response {
     let rows = async {
-        visitor.0.need(Permission::Operate)?;
-        rejected_rows(&shared, &visitor.0, &id).await
+        visitor.identity.need(Permission::Operate)?;
+        rejected_rows(&shared, &visitor.identity, &id).await
     };
     match rows.await {
         Ok(mut response) => {

@@ -13,6 +13,7 @@ use super::render::{View, render};
 use crate::serve::access::AccessError;
 use crate::serve::guard::{ClientAddress, Form, SameSite, Visitor};
 use crate::serve::state::ServerState;
+use crate::store::Mode;
 
 #[derive(Default, Serialize)]
 pub(super) struct LogInPage<'a> {
@@ -23,8 +24,8 @@ impl View for LogInPage<'_> {
     const TEMPLATE: &'static str = "login.html";
 }
 
-pub(super) fn log_in_page(problem: Option<&str>) -> Response {
-    render(StatusCode::UNAUTHORIZED, None, &LogInPage { problem })
+pub(super) fn log_in_page(mode: Mode, problem: Option<&str>) -> Response {
+    render(StatusCode::UNAUTHORIZED, mode, &LogInPage { problem })
 }
 
 #[derive(Deserialize)]
@@ -39,20 +40,26 @@ pub(super) async fn log_in(
     cookies: CookieJar,
     Form(form): Form<LogIn>,
 ) -> Response {
+    let mode = shared.store.mode();
     match shared.access.log_in(&form.token, address, Instant::now()) {
         Ok((who, cookie)) => {
             tracing::info!(who = who.name, "logged in");
             (cookies.add(cookie), Redirect::to("/")).into_response()
         }
         Err(AccessError::TooManyAttempts) => {
-            let mut response = log_in_page(Some("Too many attempts: try again in a minute."));
+            let problem = "Too many attempts: try again in a minute.";
+            let mut response = log_in_page(mode, Some(problem));
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             response
         }
         Err(AccessError::Forbidden) => {
-            log_in_page(Some("This token only sends messages: it shows no pages."))
+            let problem = "This token only sends messages: it shows no pages.";
+            log_in_page(mode, Some(problem))
         }
-        Err(_) => log_in_page(Some("Unknown token. The printed link works only once.")),
+        Err(_) => {
+            let problem = "Unknown token. The printed link works only once.";
+            log_in_page(mode, Some(problem))
+        }
     }
 }
 

@@ -24,8 +24,8 @@ mod suppression;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
@@ -33,13 +33,14 @@ use http::{HeaderMap, StatusCode, header};
 use super::guard::{self, Visitor};
 use super::problem::Problem;
 use super::state::ServerState;
+use crate::store::Mode;
 use login::log_in_page;
 use render::problem_page;
 
 /// Rows of lists on a page.
 const ROWS: i64 = 200;
 
-pub(super) fn routes() -> Router<Arc<ServerState>> {
+pub(super) fn routes(shared: &Arc<ServerState>) -> Router<Arc<ServerState>> {
     Router::new()
         .route("/", get(overview::overview))
         .route("/style.css", get(assets::style))
@@ -75,23 +76,28 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
         .route("/imports/{id}/rejects.csv", get(files::rejects_csv))
         .merge(draft::routes())
         .method_not_allowed_fallback(guard::method_not_allowed)
-        .layer(from_fn(show_problems))
+        .layer(from_fn_with_state(Arc::clone(shared), show_problems))
 }
 
 /// The pages of which the body is limited by their handler.
-pub(super) fn upload_routes() -> Router<Arc<ServerState>> {
+pub(super) fn upload_routes(shared: &Arc<ServerState>) -> Router<Arc<ServerState>> {
     draft::upload_routes()
         .method_not_allowed_fallback(guard::method_not_allowed)
-        .layer(from_fn(show_problems))
+        .layer(from_fn_with_state(Arc::clone(shared), show_problems))
 }
 
 /// Shows problems as pages: the log-in to who is not logged in.
-async fn show_problems(request: Request, next: Next) -> Response {
+async fn show_problems(
+    State(shared): State<Arc<ServerState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mode = shared.store.mode();
     let wants_html = wants_html(request.headers());
     let response = next.run(request).await;
     match response.extensions().get::<Problem>() {
-        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => log_in_page(None),
-        Some(problem) if wants_html => problem_response(problem, &response),
+        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => log_in_page(mode, None),
+        Some(problem) if wants_html => problem_response(mode, problem, &response),
         _ => response,
     }
 }
@@ -104,8 +110,8 @@ fn wants_html(headers: &HeaderMap) -> bool {
         .is_some_and(|accepted| accepted.contains("text/html"))
 }
 
-fn problem_response(problem: &Problem, response: &Response) -> Response {
-    let mut page = problem_page(None, problem, "/");
+fn problem_response(mode: Mode, problem: &Problem, response: &Response) -> Response {
+    let mut page = problem_page(mode, problem, "/");
     for name in [header::RETRY_AFTER, header::ALLOW] {
         if let Some(value) = response.headers().get(&name) {
             page.headers_mut().insert(name, value.clone());
@@ -115,11 +121,15 @@ fn problem_response(problem: &Problem, response: &Response) -> Response {
 }
 
 /// Answers requests to addresses without a route.
-pub(super) async fn not_found(visitor: Result<Visitor, Problem>, headers: HeaderMap) -> Response {
+pub(super) async fn not_found(
+    State(shared): State<Arc<ServerState>>,
+    visitor: Result<Visitor, Problem>,
+    headers: HeaderMap,
+) -> Response {
     let problem = Problem::not_found("there is nothing at this address");
-    if wants_html(&headers) {
-        problem_page(visitor.ok().as_ref(), &problem, "/")
-    } else {
-        problem.into_response()
+    match visitor {
+        _ if !wants_html(&headers) => problem.into_response(),
+        Ok(visitor) => problem_page(&visitor, &problem, "/"),
+        Err(_) => problem_page(shared.store.mode(), &problem, "/"),
     }
 }

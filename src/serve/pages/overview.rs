@@ -287,6 +287,7 @@ mod tests {
 
     fn campaign(name: &str, state: &'static str) -> CampaignSummary {
         CampaignSummary {
+            mode: crate::store::Mode::Real,
             campaign: name.to_owned(),
             state,
             state_reason: None,

@@ -13,6 +13,7 @@ use crate::report;
 use crate::serve::guard::Visitor;
 use crate::serve::problem::Problem;
 use crate::serve::tokens::{Identity, Permission};
+use crate::store::Mode;
 
 macro_rules! templates {
     ($($name:literal),* $(,)?) => {
@@ -67,9 +68,36 @@ pub(super) trait View: Serialize {
     const IS_LIVE: bool = false;
 }
 
+/// Who reads a page, and of which database.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    /// `None`: somebody who is not logged in.
+    identity: Option<&'a Identity>,
+    mode: Mode,
+}
+
+impl<'a> From<&'a Visitor> for Reader<'a> {
+    fn from(visitor: &'a Visitor) -> Self {
+        Self {
+            identity: Some(&visitor.identity),
+            mode: visitor.mode,
+        }
+    }
+}
+
+impl From<Mode> for Reader<'_> {
+    fn from(mode: Mode) -> Self {
+        Self {
+            identity: None,
+            mode,
+        }
+    }
+}
+
 /// A view with what the layout of all pages shows.
 #[derive(Serialize)]
 struct Page<'a, V> {
+    practice: Mode,
     is_live: bool,
     section: &'static str,
     who: Option<&'a str>,
@@ -79,8 +107,10 @@ struct Page<'a, V> {
     view: &'a V,
 }
 
-fn html<V: View>(identity: Option<&Identity>, view: &V) -> Result<String, minijinja::Error> {
+fn html<V: View>(reader: Reader<'_>, view: &V) -> Result<String, minijinja::Error> {
+    let identity = reader.identity;
     let page = Page {
+        practice: reader.mode,
         is_live: V::IS_LIVE,
         section: V::SECTION,
         who: identity.map(|identity| identity.name.as_str()),
@@ -93,15 +123,15 @@ fn html<V: View>(identity: Option<&Identity>, view: &V) -> Result<String, miniji
         .render(Value::from(Serde(page)))
 }
 
-/// A page with its security policy. `visitor`: who is logged in.
+/// A page with its security policy.
 pub(super) fn render<'v, V: View>(
     status: StatusCode,
-    visitor: impl Into<Option<&'v Visitor>>,
+    reader: impl Into<Reader<'v>>,
     view: &V,
 ) -> Response {
     let policy = HeaderValue::from_static(PAGE_POLICY);
     let headers = [(header::CONTENT_SECURITY_POLICY, policy)];
-    match html(visitor.into().map(|visitor| &visitor.0), view) {
+    match html(reader.into(), view) {
         Ok(page) => (status, headers, Html(page)).into_response(),
         Err(error) => {
             tracing::error!(%error, page = V::TEMPLATE, "a page could not be rendered");
@@ -125,7 +155,7 @@ impl View for MessagePage<'_> {
 
 /// A problem as a page.
 pub(super) fn problem_page<'v>(
-    visitor: impl Into<Option<&'v Visitor>>,
+    reader: impl Into<Reader<'v>>,
     problem: &Problem,
     back: &str,
 ) -> Response {
@@ -135,7 +165,7 @@ pub(super) fn problem_page<'v>(
         back,
         back_label: if back == "/" { "All campaigns" } else { "Back" },
     };
-    render(problem.status, visitor, &view)
+    render(problem.status, reader, &view)
 }
 
 /// An error as a sentence.
@@ -192,15 +222,21 @@ pub(super) mod tests {
         assert_eq!(shortened(&short), short);
     }
 
-    /// Renders a page without and with a visitor; fails if a template has a name that its view does not.
+    /// Renders a page without and with a visitor; fails if a template has a name that its view does not, or if the page
+    /// of a practice database does not say so.
     pub(in super::super) fn assert_renders<V: View>(view: &V) {
         let operator = Identity {
             name: "ann".to_owned(),
             role: Role::Operate,
         };
-        for identity in [None, Some(&operator)] {
-            let page = html(identity, view).unwrap_or_else(|error| panic!("{error:#}"));
-            assert!(page.contains("</html>"), "{}", V::TEMPLATE);
+        for mode in [Mode::Real, Mode::Practice] {
+            for identity in [None, Some(&operator)] {
+                let reader = Reader { identity, mode };
+                let page = html(reader, view).unwrap_or_else(|error| panic!("{error:#}"));
+                assert!(page.contains("</html>"), "{}", V::TEMPLATE);
+                let has_band = page.contains(r#"class="practice""#);
+                assert_eq!(has_band, mode.is_practice(), "{}", V::TEMPLATE);
+            }
         }
     }
 

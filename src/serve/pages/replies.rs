@@ -77,7 +77,7 @@ async fn page(
     visitor: &Visitor,
     before: Option<i64>,
 ) -> Result<RepliesPage, Problem> {
-    let may_see = visitor.0.may(Permission::Operate);
+    let may_see = visitor.identity.may(Permission::Operate);
     let kept = shared.store.replies().page(before, ROWS).await?;
     let has_more = i64::try_from(kept.len()).is_ok_and(|count| count == ROWS);
     let campaigns: Vec<i64> = kept.iter().filter_map(|reply| reply.campaign_id).collect();

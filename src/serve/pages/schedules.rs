@@ -160,7 +160,7 @@ pub(super) async fn ask(
     Path((name, action)): Path<(String, String)>,
 ) -> Response {
     let page = async {
-        visitor.0.need(Permission::Operate)?;
+        visitor.identity.need(Permission::Operate)?;
         let action = ScheduleAction::of(&action)?;
         let schedule = found(&shared, &name).await?;
         let button = (action.as_str(), action.label());
@@ -189,10 +189,10 @@ async fn change(
     name: &str,
     action_name: &str,
 ) -> Result<Response, Problem> {
-    visitor.0.need(Permission::Operate)?;
+    visitor.identity.need(Permission::Operate)?;
     let action = ScheduleAction::of(action_name)?;
     let schedule = found(shared, name).await?;
-    let (actor, state) = (Actor::of_token(&visitor.0.name), Arc::clone(shared));
+    let (actor, state) = (Actor::of_token(&visitor.identity.name), Arc::clone(shared));
     // A task of its own: a run is not cut off when its client disconnects.
     let changing = tokio::spawn(async move { action.run(&state, schedule, actor).await });
     let (status, message) = match tokio::time::timeout(ANSWER_WITHIN, changing).await {

@@ -76,7 +76,7 @@ pub(super) async fn suppression(
     Query(query): Query<SuppressionQuery>,
 ) -> Response {
     let page = async {
-        visitor.0.need(Permission::Operate)?;
+        visitor.identity.need(Permission::Operate)?;
         SuppressionPage::default()
             .respond(&shared, &visitor, query.after.as_deref())
             .await
@@ -107,11 +107,11 @@ async fn add(
     visitor: &Visitor,
     form: &Suppress,
 ) -> Result<Response, Problem> {
-    visitor.0.need(Permission::Operate)?;
+    visitor.identity.need(Permission::Operate)?;
     let mut page = SuppressionPage::default();
     match Phone::parse(&form.phone, shared.default_region) {
         Ok(phone) => {
-            let who = &visitor.0.name;
+            let who = &visitor.identity.name;
             let reason = match printable_line(form.reason.trim()) {
                 reason if reason.is_empty() => format!("added by {who}"),
                 reason => reason.into_owned(),

@@ -56,7 +56,7 @@ fn post_list(served: &Served, cookie: &str, site: &str, part: &str) -> Answer {
 }
 
 /// Uploads a list; returns the address of its draft.
-fn upload(served: &Served, cookie: &str, name: &str, list: &str) -> String {
+pub(super) fn upload(served: &Served, cookie: &str, name: &str, list: &str) -> String {
     let part = format!("name=\"file\"; filename=\"{name}\"\r\n\r\n{list}");
     let answer = post_list(served, cookie, "same-origin", &part);
     assert_eq!(answer.status, 303, "{}", answer.body);
@@ -67,7 +67,7 @@ fn upload(served: &Served, cookie: &str, name: &str, list: &str) -> String {
 }
 
 /// A page, when what it waits for is done.
-fn ready(served: &Served, cookie: &str, path: &str) -> String {
+pub(super) fn ready(served: &Served, cookie: &str, path: &str) -> String {
     let mut body = String::new();
     eventually(&format!("{path} is ready"), || {
         let answer = served.page(cookie, path);
@@ -79,7 +79,7 @@ fn ready(served: &Served, cookie: &str, path: &str) -> String {
 }
 
 /// Sends a form that is accepted; returns where it leads.
-fn save(served: &Served, cookie: &str, path: &str, fields: &[(&str, &str)]) -> String {
+pub(super) fn save(served: &Served, cookie: &str, path: &str, fields: &[(&str, &str)]) -> String {
     let answer = served.submit(cookie, path, &form(fields));
     assert_eq!(answer.status, 303, "{path}: {}", answer.body);
     answer.header("location").expect("an address").to_owned()

@@ -10,6 +10,7 @@ mod openapi;
 mod openapi_peers;
 mod operations;
 mod page;
+mod practice;
 mod schedules;
 mod sending;
 mod standstill;

@@ -72,18 +72,38 @@ fn second_signal_does_not_wait_for_requests() {
 }
 
 #[test]
-fn server_without_a_provider_practises() {
+fn server_with_tokens_and_without_a_provider_is_refused() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "");
+    configure(&scratch, "");
+    for line in [&["serve"][..], &["serve", "--send"]] {
+        let ran = scratch.run(line.iter().copied());
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains("no provider is configured"), "{ran}");
+        assert!(ran.stderr().contains("`--practice`"), "{ran}");
+    }
+    assert!(!scratch.path("smsq-practice.db").exists());
+    assert!(!scratch.path("smsq.db").exists());
+}
+
+#[test]
+fn server_practises_if_it_is_asked_to() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", "");
     let tokens = configure(&scratch, "");
-    let served = Served::running(&scratch, tokens, &SEND[..3]);
+    let line = ["--listen", "127.0.0.1:0", "--send", "--practice"];
+    let served = Served::running(&scratch, tokens, &line);
     post(&served, 0..3);
     let sent = || scratch.run(["status", "--format", "json"]).json()["sent"] == 3;
     eventually("all are sent", sent);
     let ran = served.stop();
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert!(
-        ran.stderr().contains("practice: no provider is configured"),
+        ran.stderr().contains("practice: a practice gateway"),
+        "{ran}"
+    );
+    assert!(
+        ran.stderr().contains("no phone gets any of these messages"),
         "{ran}"
     );
     assert!(scratch.path("smsq-practice.db").exists());

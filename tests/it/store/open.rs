@@ -1,6 +1,6 @@
 //! Opening databases: new ones, existing ones, and those of newer versions.
 
-use smsq::store::{Access, NewCampaign, Store, StoreErrorKind};
+use smsq::store::{Access, Mode, NewCampaign, Store, StoreErrorKind};
 
 use super::test_queue::{NOW, TestQueue, create_tables, migrations, on_every_engine, sent};
 use crate::support::databases::{Database, Kind, on_every_database};
@@ -44,6 +44,53 @@ async fn concurrent_workers_update_the_tables() {
         let versions = migrations(db.kind);
         create_tables(&db, &versions[..versions.len() - 1]);
         open_concurrently(&db).await;
+    })
+    .await;
+}
+
+async fn mode_when_opened_for_practice(db: &Database) -> Mode {
+    let opened = Store::open_for(&db.url, Access::Create, Mode::Practice).await;
+    opened.expect("a database").mode()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_create_it_at_once_agree_on_practice() {
+    on_every_database(async |db| {
+        let opening: Vec<_> = (0..8)
+            .map(|_| {
+                let url = db.url.clone();
+                let open =
+                    async move { Store::open_for(&url, Access::Create, Mode::Practice).await };
+                tokio::spawn(open)
+            })
+            .collect();
+        for opened in opening {
+            let store = opened.await.expect("no panic").expect("a database");
+            assert_eq!(store.mode(), Mode::Practice);
+        }
+        // It stays so, whoever opens it.
+        assert_eq!(db.open().await.expect("it").mode(), Mode::Practice);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn existing_database_never_becomes_practice() {
+    on_every_database(async |db| {
+        assert_eq!(db.open().await.expect("a database").mode(), Mode::Real);
+        assert_eq!(mode_when_opened_for_practice(&db).await, Mode::Real);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn database_of_an_older_version_never_becomes_practice() {
+    on_every_database(async |db| {
+        let mut versions = migrations(db.kind);
+        versions.retain(|(_, sql)| !sql.contains("database_mode"));
+        create_tables(&db, &versions);
+        db.run("INSERT INTO campaign (name, created_at) VALUES ('c', 1)");
+        assert_eq!(mode_when_opened_for_practice(&db).await, Mode::Real);
     })
     .await;
 }

@@ -28,10 +28,15 @@ pub(crate) fn has(page: &str, selector: &str) -> bool {
 
 /// An attribute of the first element that matches and has it.
 pub(crate) fn attribute(page: &str, selector: &str, name: &str) -> Option<String> {
+    attributes(page, selector, name).into_iter().next()
+}
+
+/// An attribute of all elements that match and have it.
+pub(crate) fn attributes(page: &str, selector: &str, name: &str) -> Vec<String> {
     map(page, selector, |element| {
         element.attr(name).map(str::to_owned)
     })
     .into_iter()
     .flatten()
-    .next()
+    .collect()
 }

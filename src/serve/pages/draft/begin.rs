@@ -49,7 +49,7 @@ struct BegunDraft {
 
 impl BeginPage {
     fn of(shared: &ServerState, visitor: &Visitor, problem: Option<&Problem>) -> Self {
-        let drafts = shared.drafts.of(&visitor.0.name).into_iter();
+        let drafts = shared.drafts.of(&visitor.identity.name).into_iter();
         let begun = |draft: Draft| BegunDraft {
             campaign: draft.request.value("campaign").map(str::to_owned),
             changed: ago(draft.changed.elapsed().unwrap_or_default()),
@@ -65,7 +65,7 @@ impl BeginPage {
 }
 
 pub(super) async fn begin(State(shared): State<Arc<ServerState>>, visitor: Visitor) -> Response {
-    match visitor.0.need(Permission::Operate) {
+    match visitor.identity.need(Permission::Operate) {
         Ok(()) => {
             let page = BeginPage::of(&shared, &visitor, None);
             render(StatusCode::OK, &visitor, &page)
@@ -79,7 +79,7 @@ pub(super) async fn upload(
     visitor: Visitor,
     form: Result<Multipart, MultipartRejection>,
 ) -> Response {
-    if let Err(problem) = visitor.0.need(Permission::Operate) {
+    if let Err(problem) = visitor.identity.need(Permission::Operate) {
         return problem_page(&visitor, &problem, "/");
     }
     match take(&shared, &visitor, form).await {
@@ -97,7 +97,7 @@ async fn take(
     form: Result<Multipart, MultipartRejection>,
 ) -> Result<String, Problem> {
     let uploads = &shared.intake.uploads;
-    if shared.drafts.of(&visitor.0.name).len() >= MAX_DRAFTS {
+    if shared.drafts.of(&visitor.identity.name).len() >= MAX_DRAFTS {
         let detail = format!("{MAX_DRAFTS} campaigns are begun: start or delete one of them");
         return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail));
     }
@@ -132,7 +132,7 @@ async fn take(
     };
     let request = UploadRequest {
         fields: Vec::new(),
-        posted_by: visitor.0.name.clone(),
+        posted_by: visitor.identity.name.clone(),
         may_change: true,
     };
     let drafts = Arc::clone(&shared.drafts);
@@ -194,7 +194,7 @@ pub(super) async fn resume(
 /// How far the import of a started draft is; `None`: unknown.
 fn import_page(shared: &ServerState, visitor: &Visitor, id: &str) -> Option<Response> {
     let uploads = &shared.intake.uploads;
-    let status = uploads.status(id, Some(&visitor.0.name))?;
+    let status = uploads.status(id, Some(&visitor.identity.name))?;
     let campaign = match status.state() {
         ImportState::Done => status.campaign().map(str::to_owned),
         ImportState::Running => None,
@@ -246,7 +246,11 @@ pub(super) fn ask_to_delete(visitor: &Visitor, draft: &Draft) -> Response {
 
 pub(super) fn delete(visitor: &Visitor, draft: &Draft) -> Result<Response, Problem> {
     draft.delete().map_err(|error| cannot_keep(&error))?;
-    tracing::info!(who = visitor.0.name, draft = draft.id, "deleted a draft");
+    tracing::info!(
+        who = visitor.identity.name,
+        draft = draft.id,
+        "deleted a draft"
+    );
     Ok(Redirect::to("/new").into_response())
 }
 

@@ -135,11 +135,13 @@ pub(super) async fn test(
             return show(shared, visitor, draft, Some(problem)).await;
         }
     };
-    let sent = shared.drafts.send_test(draft, list, phone, &visitor.0.name);
+    let sent = shared
+        .drafts
+        .send_test(draft, list, phone, &visitor.identity.name);
     match sent.await {
         Ok(campaign) => {
             let detail = format!("queued a test message in `{campaign}`");
-            let who = &visitor.0.name;
+            let who = &visitor.identity.name;
             let store = &shared.store;
             store.record(who, "test", Some(&campaign), &detail).await?;
             shared.counts.show_change(store, &campaign).await;
@@ -192,7 +194,7 @@ pub(super) async fn start(
         "started a campaign of {} as `{id}`",
         messages(check.messages)
     );
-    let who = &visitor.0.name;
+    let who = &visitor.identity.name;
     let recorded = shared
         .store
         .record(who, "start", Some(&check.campaign), &detail);

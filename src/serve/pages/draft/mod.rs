@@ -105,8 +105,8 @@ fn unknown_draft() -> Problem {
 }
 
 fn find(shared: &ServerState, visitor: &Visitor, id: &str) -> Result<Draft, Problem> {
-    visitor.0.need(Permission::Operate)?;
-    let found = shared.drafts.find(id, &visitor.0.name);
+    visitor.identity.need(Permission::Operate)?;
+    let found = shared.drafts.find(id, &visitor.identity.name);
     found.ok_or_else(unknown_draft)
 }
 
@@ -166,7 +166,7 @@ fn answered(
             && shared
                 .intake
                 .uploads
-                .status(id, Some(&visitor.0.name))
+                .status(id, Some(&visitor.identity.name))
                 .is_some();
         if is_started {
             Redirect::to(&format!("/new/{id}")).into_response()
