@@ -277,6 +277,10 @@ pub struct Failure {
     /// The provider says that the number does not exist.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_dead_number: bool,
+    /// The reason quotes an answer from which it is not clear whether the message was accepted. Not set where no
+    /// answer came, and where its status is one of an outage.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_answer: bool,
 }
 
 impl Failure {
@@ -286,6 +290,7 @@ impl Failure {
             code: None,
             reason: reason.into(),
             is_dead_number: false,
+            is_answer: false,
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, HOST, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{ACCEPT, CONNECTION, HOST, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::proxy::matcher::Matcher;
@@ -26,6 +26,7 @@ use super::status::outcome_of;
 use crate::sms::{Class, Failure, Outcome};
 use connections::{Connections, Destination, Link, Opened};
 
+pub(super) use connections::MaybeStray;
 pub use connections::{OpenConnection, ReservedConnection};
 
 /// Longer answers are cut.
@@ -38,7 +39,7 @@ const MAX_CONNECT: Duration = Duration::from_secs(5);
 /// After a timeout, a response that has already arrived is still read for this long: a process that was stopped finds
 /// the response and the timeout at the same time.
 const GRACE: Duration = Duration::from_millis(250);
-/// How long an answer waits until its connection can be used again.
+/// How long an answer waits until its connection can be used again, and a refusal for the end of its connection.
 const HANDOVER: Duration = Duration::from_millis(5);
 /// How often a connection is opened for one request, because the server closed it at once.
 const CONNECTS: u32 = 3;
@@ -234,8 +235,13 @@ impl Client {
     ) -> Result<Response<Bytes>, Unanswered> {
         let mut link = connection.into_link().ok_or(Unanswered::NotConnected)?;
         let request = self.written(request, &link);
-        let (answer, is_complete) = self.exchange_within_limit(&mut link, request).await?;
-        if is_complete && matches!(timeout(HANDOVER, link.sender.ready()).await, Ok(Ok(()))) {
+        let mut answer = self.exchange_within_limit(&mut link, request).await?;
+        let is_kept = matches!(timeout(HANDOVER, link.sender.ready()).await, Ok(Ok(())));
+        if answer.status().is_client_error() && ends_connection(&answer, &link).await {
+            if let Some(stray) = self.connections.stray(link.was_used, answer.status()) {
+                answer.extensions_mut().insert(stray);
+            }
+        } else if is_kept {
             self.connections.add_used(link);
         }
         Ok(answer)
@@ -265,12 +271,13 @@ impl Client {
         written
     }
 
-    /// The response, and whether it was read to its end.
+    /// The complete response. The rest of an incomplete one may say something else than its status: an id, a code, or
+    /// the results of several messages.
     async fn exchange_within_limit(
         &self,
         link: &mut Link,
         request: Request<Full<Bytes>>,
-    ) -> Result<(Response<Bytes>, bool), Unanswered> {
+    ) -> Result<Response<Bytes>, Unanswered> {
         let mut answer = None;
         let ended = {
             let mut reading = pin!(read_answer(link, request, &mut answer));
@@ -279,33 +286,40 @@ impl Client {
                 Err(_) => timeout(GRACE, reading).await.ok(),
             }
         };
-        let Some(answer) = answer else {
-            return Err(match ended {
-                Some(Err(ExchangeError::NotSent)) => Unanswered::NotConnected,
-                Some(Err(ExchangeError::Lost(error))) => {
-                    Unanswered::Ended(unknown(format!("no answer: {}", cause_text(&error))))
-                }
-                _ => Unanswered::Ended(unknown(format!("no answer: {}", late(self.timeout)))),
-            });
-        };
         let problem = match ended {
-            None => Some(format!("broke off: {}", late(self.timeout))),
-            Some(Err(ExchangeError::Lost(error))) => {
-                Some(format!("broke off: {}", cause_text(&error)))
-            }
             Some(Err(ExchangeError::NotSent)) => return Err(Unanswered::NotConnected),
-            Some(Ok(false)) => Some("is longer than 1 MiB".to_owned()),
-            Some(Ok(true)) => None,
+            Some(Err(ExchangeError::Lost(error))) => cause_text(&error),
+            Some(Ok(false)) => "longer than 1 MiB".to_owned(),
+            Some(Ok(true)) => String::new(),
+            None => late(self.timeout),
         };
-        let is_complete = problem.is_none();
-        // The rest of an error cannot change its outcome, but the rest of a success may have the id.
-        if let Some(problem) = problem.filter(|_| answer.status().is_success()) {
-            let status = answer.status().as_u16();
-            let why = format!("the answer {status} {problem}");
-            return Err(Unanswered::Ended(unknown(why)));
-        }
-        Ok((answer.map(BytesMut::freeze), is_complete))
+        let why = match answer {
+            Some(answer) if problem.is_empty() => return Ok(answer.map(BytesMut::freeze)),
+            Some(answer) => format!(
+                "the answer {} is incomplete: {problem}",
+                answer.status().as_u16()
+            ),
+            None => format!("no answer: {problem}"),
+        };
+        Err(Unanswered::Ended(unknown(why)))
     }
+}
+
+/// Whether the connection ends with this answer. A server that closes it without saying so does that at once.
+async fn ends_connection(answer: &Response<Bytes>, link: &Link) -> bool {
+    let says_so = answer
+        .headers()
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|word| word.trim().eq_ignore_ascii_case("close"));
+    let closed = async {
+        while !link.sender.is_closed() {
+            tokio::time::sleep(HANDOVER / 5).await;
+        }
+    };
+    says_so || timeout(HANDOVER, closed).await.is_ok()
 }
 
 /// Why an answer is missing or incomplete.

@@ -12,7 +12,7 @@ struct LookupResponses {
     classes: &'static [(&'static str, &'static [&'static str])],
 }
 
-const TABLE: [LookupResponses; 12] = [
+const TABLE: [LookupResponses; 17] = [
     LookupResponses {
         kind: "huawei",
         settings: "channel = '88'\ntemplate = 't1'",
@@ -195,6 +195,60 @@ const TABLE: [LookupResponses; 12] = [
         status: 200,
         body: r#"{"data":{"messages":[{"to":"+8613812345678","custom_string":"ref-1","status":"@"}]}}"#,
         classes: &[("content", &["EMPTY_MESSAGE", "MISSING_REQUIRED_FIELDS"])],
+    },
+    LookupResponses {
+        kind: "africas-talking",
+        settings: "",
+        status: 201,
+        body: r#"{"SMSMessageData":{"Message":"@","Recipients":[]}}"#,
+        classes: &[
+            ("account", &["InvalidSenderId", "InsufficientBalance"]),
+            ("unknown", &["Sent to 0/1 Total Cost: 0"]),
+        ],
+    },
+    LookupResponses {
+        kind: "chuanglan",
+        settings: "",
+        status: 200,
+        body: r#"{"code":"@","msgId":"","errorMsg":"no"}"#,
+        classes: &[
+            ("content", &["127", "129", "130", "136"]),
+            ("recipient", &["133"]),
+            ("account", &["134"]),
+            ("cap", &["135"]),
+            ("unknown", &["104", "199"]),
+        ],
+    },
+    LookupResponses {
+        kind: "smsc-ru",
+        settings: "",
+        status: 200,
+        body: r#"{"error":"@","error_code":9}"#,
+        classes: &[
+            ("throttle", &["too many concurrent requests"]),
+            ("unknown", &["duplicate request, wait a minute", "no"]),
+        ],
+    },
+    LookupResponses {
+        kind: "msg91",
+        settings: "from = 'S'",
+        status: 200,
+        body: r#"{"message":"no","type":"error","code":"@"}"#,
+        classes: &[
+            ("account", &["105", "309"]),
+            ("content", &["307", "308"]),
+            ("unknown", &["310", "399"]),
+        ],
+    },
+    LookupResponses {
+        kind: "ovh",
+        settings: "",
+        status: 400,
+        body: r#"{"errorCode":"@","message":"no"}"#,
+        classes: &[
+            ("account", &["INVALID_SIGNATURE", "QUERY_TIME_OUT"]),
+            ("content", &["NEW"]),
+        ],
     },
     LookupResponses {
         kind: "yunpian",

@@ -112,12 +112,26 @@ impl TryFrom<CodeSettings> for Meaning {
 
 impl Codes {
     pub(super) fn meaning(&self, code: &str) -> Option<&Meaning> {
-        let patterns = || self.0.iter().filter(|(pattern, _)| pattern.contains('*'));
-        self.0.get(code).or_else(|| {
-            let matching = patterns().filter(|(pattern, _)| matches_glob(pattern, code));
-            let longest = matching.max_by_key(|(pattern, _)| pattern.len());
-            longest.map(|(_, meaning)| meaning)
+        self.entry(code).map(|(_, meaning)| meaning)
+    }
+
+    /// The code of the table, or the longest of its patterns, that `text` is.
+    pub(super) fn matching(&self, text: &str) -> Option<&str> {
+        self.entry(text).map(|(code, _)| code.as_str())
+    }
+
+    fn entry(&self, code: &str) -> Option<(&String, &Meaning)> {
+        self.0.get_key_value(code).or_else(|| {
+            self.0
+                .iter()
+                .filter(|(pattern, _)| pattern.contains('*') && matches_glob(pattern, code))
+                .max_by_key(|(pattern, _)| pattern.len())
         })
+    }
+
+    /// Whether the table has the code, and it comes from the body of an answer, not from its status.
+    pub(super) fn is_of_body(&self, code: &str) -> bool {
+        self.meaning(code).is_some() && is_of_body(code)
     }
 
     /// Whether the code is about the sender.
@@ -128,7 +142,8 @@ impl Codes {
 
     /// Whether the table has the code itself. A pattern like `isv.*` also matches codes that were never looked at.
     pub(super) fn names(&self, code: &str) -> bool {
-        self.0.contains_key(code) || self.0.contains_key(&format!("{code}*"))
+        let mut patterns = self.0.keys();
+        self.0.contains_key(code) || patterns.any(|pattern| words_of(pattern) == code)
     }
 
     /// Lists a status with which the vendor certainly does not accept a message, unless the table has it.
@@ -145,14 +160,6 @@ impl Codes {
         self.0.entry(format!("http {status}")).or_insert(meaning);
     }
 
-    /// The longest code that `text` starts with.
-    pub(super) fn prefix_of(&self, text: &str) -> Option<&str> {
-        let stems = self.0.keys().map(|key| key.trim_end_matches('*'));
-        stems
-            .filter(|stem| text.starts_with(stem))
-            .max_by_key(|stem| stem.len())
-    }
-
     pub(super) fn listed(&self) -> Vec<CodeRow> {
         let row = |(code, meaning): (&String, &Meaning)| CodeRow {
             code: code.clone(),
@@ -165,14 +172,23 @@ impl Codes {
 
     /// Whether a code of the table comes from the body of an answer, not from its status.
     pub(super) fn need_body(&self) -> bool {
-        self.0.keys().any(|code| !code.starts_with("http "))
+        self.0.keys().any(|code| is_of_body(code))
     }
 
     /// Whether success has a code. Then an answer without a known code is not a success.
     pub(super) fn list_success(&self) -> bool {
         let mut codes = self.0.iter();
-        codes.any(|(code, meaning)| meaning.word() == ACCEPTED && !code.starts_with("http "))
+        codes.any(|(code, meaning)| meaning.word() == ACCEPTED && is_of_body(code))
     }
+}
+
+fn is_of_body(code: &str) -> bool {
+    !code.starts_with("http ")
+}
+
+/// A code or pattern of the table without the `*` around it.
+pub(super) fn words_of(pattern: &str) -> &str {
+    pattern.trim_matches('*')
 }
 
 /// Whether `text` matches a pattern with `*` for any characters and `?` for one ASCII character.
@@ -425,13 +441,25 @@ mod tests {
     }
 
     #[test]
-    fn longest_code_is_found_at_the_beginning_of_a_text() {
-        let codes =
-            read("codes = { 'No' = { class = 'content' }, 'No route*' = { class = 'recipient' } }")
-                .expect("codes");
-        assert_eq!(codes.prefix_of("No route to X"), Some("No route"));
-        assert_eq!(codes.prefix_of("No credit"), Some("No"));
-        assert_eq!(codes.prefix_of("Yes"), None);
+    fn text_is_a_code_or_matches_a_pattern() {
+        let codes = read(
+            "codes = { 1 = { class = 'accepted' }, 'No*' = { class = 'content' }, \
+             'No route*' = { class = 'recipient' }, '*BLACK*' = { class = 'opted_out' } }",
+        )
+        .expect("codes");
+        for (text, expected) in [
+            ("1", Some("1")),
+            ("17", None),
+            ("1: x", None),
+            ("No route to X", Some("No route*")),
+            ("No credit", Some("No*")),
+            ("it is BLACKLISTED", Some("*BLACK*")),
+            ("Yes", None),
+        ] {
+            assert_eq!(codes.matching(text), expected, "{text}");
+        }
+        let named = ["1", "No route", "BLACK", "No route to X"].map(|code| codes.names(code));
+        assert_eq!(named, [true, true, true, false]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::capabilities::{Capabilities, ContentMode, Lookup, Reference};
 use super::codes::Codes;
 use super::secrets::{SecretFormat, Secrets};
 use super::section::{ProviderError, Section};
-use super::status::is_doubtful;
+use super::status::{certain_because, is_doubtful};
 use super::template_params::TemplateParams;
 use super::units::{rates, span};
 use super::{Message, account_error};
@@ -248,10 +248,11 @@ impl SharedSettings {
         let mut codes = self.codes;
         for status in self.certain_status {
             if !is_doubtful(status) {
-                let problem = format!(
-                    "{status} is not in doubt\n\
-                     hint: list 408 and 5xx; `codes` says what other statuses mean, like `\"http 409\" = {{ class = \"unknown\" }}`"
+                let because = certain_because(status).map_or_else(
+                    || "list statuses from 300 to 599".to_owned(),
+                    |because| format!("remove it, it is certain without: {because}"),
                 );
+                let problem = format!("{status} is not in doubt\nhint: {because}");
                 return Err(section.invalid("certain_status", problem));
             }
             codes.add_certain_status(status);

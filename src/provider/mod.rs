@@ -357,12 +357,35 @@ impl Provider {
         let view = ResponseView::new(response, &redactor, context.now);
         let mut outcomes = self.adapter.parse(messages, &view);
         for outcome in &mut outcomes {
+            if let Some(doubt) = self.doubt(&view, outcome) {
+                let failure = outcome.failure().cloned();
+                *outcome = Outcome::Unknown(Failure {
+                    code: failure.and_then(|failure| failure.code),
+                    ..Failure::new(Class::Unknown, view.reason(doubt, None))
+                });
+            }
             response::remove_secrets(outcome, &self.config().secrets.forms);
             if let Outcome::Accepted(acceptance) | Outcome::Duplicate(acceptance) = outcome {
                 self.complete(acceptance);
             }
         }
         outcomes
+    }
+
+    /// Why the outcome that this response seems to have is not certain.
+    fn doubt(&self, response: &ResponseView<'_>, outcome: &Outcome) -> Option<&'static str> {
+        if matches!(outcome, Outcome::Unknown(_)) {
+            return None;
+        }
+        if response.is_cut {
+            return Some(" with a body that breaks off");
+        }
+        let stray = response.stray?;
+        let code = outcome.failure().and_then(|failure| failure.code.as_ref());
+        let is_listed = code.is_some_and(|code| self.config().codes.is_of_body(code));
+        (!stray.is_habit || !is_listed).then_some(
+            " and ended the connection, which was used before: it may have answered the request before this one twice",
+        )
     }
 
     /// The text with the names of the secrets in place of their values. A line that contains one in encoded form is
@@ -408,6 +431,9 @@ impl Provider {
         };
         let redactor = self.redactor(slice::from_ref(message));
         let mut result = lookup.combine(answers, attempt, &redactor, |response| {
+            if response.stray.is_some() {
+                return unclear(response.reason(" and ended the connection", None));
+            }
             let target = LookupTarget::new(message, attempt, response.date, answers);
             self.adapter.parse_lookup(&target, response)
         });

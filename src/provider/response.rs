@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 
+use super::client::MaybeStray;
 use super::codes::Codes;
 use super::redact::{Redactor, SecretForms, cut, excerpt};
 use super::status;
@@ -28,6 +29,9 @@ pub(super) struct ResponseView<'a> {
     pub(super) body: &'a [u8],
     pub(super) headers: &'a HeaderMap,
     pub(super) json: Option<Value>,
+    /// Its JSON breaks off: where a body ends with its connection, nothing else shows that.
+    pub(super) is_cut: bool,
+    pub(super) stray: Option<MaybeStray>,
     pub(super) now: Timestamp,
     /// The vendor's clock: header `Date`.
     pub(super) date: Option<Timestamp>,
@@ -47,11 +51,15 @@ impl<'a> ResponseView<'a> {
     ) -> Self {
         let body = response.body().as_ref();
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+        let json = serde_json::from_slice(body);
+        let is_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
         Self {
             status: response.status(),
             headers: response.headers(),
             body,
-            json: serde_json::from_slice(body).ok(),
+            is_cut: is_json && json.as_ref().is_err_and(serde_json::Error::is_eof),
+            json: json.ok(),
+            stray: response.extensions().get().copied(),
             now,
             date: status::date(response.headers()),
             retry_after: status::retry_after(response.headers(), now),
@@ -142,14 +150,15 @@ impl<'a> ResponseView<'a> {
 
     /// The outcome that the status alone means. The table of codes, which comes first, has those in `certain_status`.
     pub(super) fn outcome_of_status(&self, words: Option<String>) -> Outcome {
-        let fault = if self.status.is_redirection() {
-            ", a redirect, which is never followed: the `url` is wrong"
-        } else {
-            ""
+        let status = self.status.as_u16();
+        let is_doubtful = status::is_doubtful(status);
+        let fault = match self.status.is_redirection() {
+            true if is_doubtful => ", a redirect, which is never followed",
+            true => ", a redirect, which is never followed: the `url` is wrong",
+            false => "",
         };
         let mut reason = self.reason(fault, words);
-        let status = self.status.as_u16();
-        if status::is_doubtful(status) {
+        if is_doubtful {
             reason = format!(
                 "{reason}; it may have accepted the message (if its documentation rules that out, set \
                  `certain_status = [{status}]`)"
@@ -159,7 +168,10 @@ impl<'a> ResponseView<'a> {
     }
 
     pub(super) fn unknown(&self, fault: &str) -> Outcome {
-        Outcome::Unknown(Failure::new(Class::Unknown, self.reason(fault, None)))
+        Outcome::Unknown(Failure {
+            is_answer: true,
+            ..Failure::new(Class::Unknown, self.reason(fault, None))
+        })
     }
 
     /// `the gateway answered 503 Service Unavailable: …`

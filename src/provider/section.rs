@@ -19,7 +19,7 @@ pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Keys of earlier versions, and what to write instead.
 const REMOVED_KEYS: [(&str, &str); 1] = [(
     "unknown_status",
-    "remove it: 408 and 5xx are unknown without it, and `codes` can list others, like `\"http 409\" = { class = \"unknown\" }`",
+    "remove it: these statuses are unknown without it",
 )];
 
 /// Why a section does not describe a provider.

@@ -1,5 +1,5 @@
 //! The outcome that an HTTP status means where no code of the vendor says more. What matters is whether the message
-//! was certainly not accepted.
+//! was certainly not accepted: that is a list of statuses, and every other one leaves it open.
 
 use std::time::Duration;
 
@@ -13,10 +13,147 @@ use crate::sms::{Class, Failure, Outcome, Timestamp};
 /// A longer `Retry-After` is cut to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// Whether the status leaves it open if the message was accepted, and a vendor can document that it was not. Routers in
-/// front of an application send these also when the application already has the request.
+/// A status with which the request was certainly not accepted.
+struct CertainStatus {
+    status: u16,
+    class: Class,
+    /// The specification that says so, and its words.
+    because: &'static str,
+}
+
+const fn certain(status: u16, class: Class, because: &'static str) -> CertainStatus {
+    CertainStatus {
+        status,
+        class,
+        because,
+    }
+}
+
+/// All statuses that are certain by their specification. Every other status leaves it open whether the message was
+/// accepted, unless the vendor documents it: redirects answer requests that were processed, routers send 408 and 5xx
+/// when the application already has the request, and 409 may mean that it has the message.
+///
+/// The class is account where every message would get the same status: credentials, credit, URL or form of the request.
+const CERTAIN: [CertainStatus; 20] = [
+    certain(
+        301,
+        Class::Account,
+        "RFC 9110, 15.4.2: the target resource has been assigned a new permanent URI",
+    ),
+    certain(
+        307,
+        Class::Account,
+        "RFC 9110, 15.4.8: the target resource resides temporarily under a different URI",
+    ),
+    certain(
+        308,
+        Class::Account,
+        "RFC 9110, 15.4.9: the target resource has been assigned a new permanent URI",
+    ),
+    certain(
+        400,
+        Class::Content,
+        "RFC 9110, 15.5.1: the server cannot or will not process the request",
+    ),
+    certain(
+        401,
+        Class::Account,
+        "RFC 9110, 15.5.2: the request has not been applied because it lacks valid authentication credentials",
+    ),
+    certain(
+        402,
+        Class::Account,
+        "RFC 9110, 15.5.3, reserves it for payments that are required before a request is processed",
+    ),
+    certain(
+        403,
+        Class::Account,
+        "RFC 9110, 15.5.4: the server understood the request but refuses to fulfill it",
+    ),
+    certain(
+        404,
+        Class::Account,
+        "RFC 9110, 15.5.5: the origin server did not find a current representation for the target resource",
+    ),
+    certain(
+        405,
+        Class::Account,
+        "RFC 9110, 15.5.6: the method is known by the origin server but not supported by the target resource",
+    ),
+    certain(
+        406,
+        Class::Account,
+        "RFC 9110, 15.5.7: the target resource does not have a current representation that would be acceptable",
+    ),
+    certain(
+        410,
+        Class::Account,
+        "RFC 9110, 15.5.11: access to the target resource is no longer available at the origin server",
+    ),
+    certain(
+        411,
+        Class::Content,
+        "RFC 9110, 15.5.12: the server refuses to accept the request without a defined Content-Length",
+    ),
+    certain(
+        413,
+        Class::Content,
+        "RFC 9110, 15.5.14: the server is refusing to process a request because the request content is larger than it can process",
+    ),
+    certain(
+        414,
+        Class::Content,
+        "RFC 9110, 15.5.15: the server is refusing to service the request because the target URI is longer than it interprets",
+    ),
+    certain(
+        415,
+        Class::Account,
+        "RFC 9110, 15.5.16: the origin server is refusing to service the request because the content is in a format not supported",
+    ),
+    certain(
+        422,
+        Class::Content,
+        "RFC 9110, 15.5.21: the server was unable to process the contained instructions",
+    ),
+    certain(
+        426,
+        Class::Account,
+        "RFC 9110, 15.5.22: the server refuses to perform the request using the current protocol",
+    ),
+    certain(
+        429,
+        Class::Throttle,
+        "RFC 6585, 4: the user has sent too many requests in a given amount of time",
+    ),
+    certain(
+        431,
+        Class::Content,
+        "RFC 6585, 5: the server is unwilling to process the request because its header fields are too large",
+    ),
+    certain(
+        451,
+        Class::Content,
+        "RFC 7725, 3: the server is denying access to the resource as a consequence of a legal demand",
+    ),
+];
+
+fn find_certain(status: u16) -> Option<&'static CertainStatus> {
+    CERTAIN.iter().find(|certain| certain.status == status)
+}
+
+/// Why a request with this status was certainly not accepted; `None`: the status leaves it open.
+pub(super) fn certain_because(status: u16) -> Option<&'static str> {
+    find_certain(status).map(|certain| certain.because)
+}
+
+/// Whether the status leaves it open if the message was accepted, and a vendor can document that it was not.
 pub(super) fn is_doubtful(status: u16) -> bool {
-    matches!(status, 408 | 500..=599) && !matches!(status, 501 | 505)
+    matches!(status, 300..=599) && find_certain(status).is_none()
+}
+
+/// Whether routers send the status while an application is unavailable: then it says nothing about a message.
+fn is_of_outage(status: u16) -> bool {
+    matches!(status, 408 | 500..=599)
 }
 
 /// The outcome of a message that no status accepts.
@@ -25,16 +162,17 @@ pub(super) fn outcome(
     retry_after: Option<Duration>,
     reason: String,
 ) -> Outcome {
-    let class = match status.as_u16() {
-        503 if Defect::CertainStatus.is_on() => Class::Unavailable,
-        status if is_doubtful(status) => Class::Unknown,
-        // Credentials, credit, URL or form of the request: every message would get the same status.
-        300..=399 | 401..=407 | 410 | 415 | 421 | 426 | 501 | 505 => Class::Account,
-        425 | 429 => Class::Throttle,
-        400..=499 => Class::Content,
-        _ => Class::Unknown,
+    let status = status.as_u16();
+    let class = match find_certain(status) {
+        Some(certain) => certain.class,
+        None if status == 503 && Defect::CertainStatus.is_on() => Class::Unavailable,
+        None => Class::Unknown,
     };
-    outcome_of(Failure::new(class, reason), retry_after, false)
+    let failure = Failure {
+        is_answer: class == Class::Unknown && !is_of_outage(status),
+        ..Failure::new(class, reason)
+    };
+    outcome_of(failure, retry_after, false)
 }
 
 /// The outcome of a message that was not accepted, by the class of its failure.
@@ -102,23 +240,34 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_an_outcome() {
+    fn statuses_are_unknown_except_those_of_the_list() {
+        let mut others: Vec<u16> = (100..1_000).collect();
         for (statuses, expected) in [
-            (vec![100, 101, 199, 200, 202, 204, 226, 299], "unknown"),
-            (vec![301, 302, 304, 307, 308], "account error"),
-            (vec![400, 409, 413, 414, 418, 422, 451, 499], "content"),
-            (vec![401, 402, 403, 407], "account error"),
-            (
-                vec![404, 405, 406, 410, 415, 421, 426, 501, 505],
-                "account error",
-            ),
-            (vec![425, 429], "throttled"),
-            (vec![408, 500, 502, 503, 504, 507, 520, 599], "unknown"),
-            (vec![600, 999], "unknown"),
+            (vec![301, 307, 308], "account error"),
+            (vec![400, 411, 413, 414, 422, 431, 451], "content"),
+            (vec![401, 402, 403], "account error"),
+            (vec![404, 405, 406, 410, 415, 426], "account error"),
+            (vec![429], "throttled"),
         ] {
             for status in statuses {
                 assert_eq!(word_of(status), expected, "{status}");
+                assert!(!is_doubtful(status), "{status}");
+                others.retain(|other| *other != status);
             }
+        }
+        assert_eq!(others.len(), 900 - CERTAIN.len());
+        for status in others {
+            assert_eq!(word_of(status), "unknown", "{status}");
+        }
+    }
+
+    #[test]
+    fn certain_statuses_name_their_specification() {
+        for CertainStatus {
+            status, because, ..
+        } in CERTAIN
+        {
+            assert!(because.starts_with("RFC "), "{status}");
         }
     }
 

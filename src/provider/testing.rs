@@ -106,8 +106,16 @@ pub(super) fn accepted(id: &str, segments: Option<i32>) -> Outcome {
     })
 }
 
+/// An answer that leaves it open whether the message was accepted.
 pub(super) fn unknown(reason: &str) -> Outcome {
-    Outcome::Unknown(Failure::new(Class::Unknown, reason))
+    Outcome::Unknown(unclear_answer(reason))
+}
+
+pub(super) fn unclear_answer(reason: &str) -> Failure {
+    Failure {
+        is_answer: true,
+        ..Failure::new(Class::Unknown, reason)
+    }
 }
 
 /// Reads the section in `source`, with the environment variable `TOKEN`.

@@ -1,6 +1,6 @@
 //! Pauses a campaign when most of its recent messages were rejected, and stops it when its provider
-//! answers with the same unlisted code again and again: a wrong column or template must not use up the
-//! list.
+//! answers with the same unlisted code or text again and again: a wrong column or template must not use
+//! up the list.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,26 @@ pub struct Config {
     pub window: usize,
     /// How many of them must be rejections to pause the campaign; 0: never.
     pub rejected: usize,
-    /// How many times in a row the same unlisted code stops the campaign; 0: never.
+    /// How many times in a row the same unlisted code or text stops the campaign; 0: never.
     pub unlisted: usize,
+}
+
+/// An answer whose meaning is not in the provider's section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unlisted {
+    Code(String),
+    /// A text without a code, without its words that contain a digit: ids and times differ in each answer.
+    Text(String),
+}
+
+impl Unlisted {
+    pub fn text(text: &str) -> Self {
+        let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ':');
+        let words = text
+            .split(|c| !is_word(c))
+            .filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+        Self::Text(words.collect::<Vec<_>>().join(" "))
+    }
 }
 
 /// Watches one campaign.
@@ -24,8 +42,8 @@ pub struct AutoPause {
     config: Config,
     recent: VecDeque<bool>,
     rejected: usize,
-    /// An unlisted code, and how often it came since the last acceptance.
-    code: Option<(String, usize)>,
+    /// An unlisted answer, and how often it came since the last acceptance.
+    unlisted: Option<(Unlisted, usize)>,
 }
 
 impl AutoPause {
@@ -34,13 +52,13 @@ impl AutoPause {
             config,
             recent: VecDeque::new(),
             rejected: 0,
-            code: None,
+            unlisted: None,
         }
     }
 
     /// Records an acceptance.
     pub fn accepted(&mut self) {
-        self.code = None;
+        self.unlisted = None;
         self.record(false);
     }
 
@@ -49,14 +67,14 @@ impl AutoPause {
         self.record(true)
     }
 
-    /// Records an unlisted code. Returns how often it came in a row when it is time to stop.
-    pub fn unlisted(&mut self, code: &str) -> Option<usize> {
-        let same = self.code.take().filter(|(last, _)| last == code);
+    /// Records an unlisted answer. Returns how often it came in a row when it is time to stop.
+    pub fn unlisted(&mut self, answer: Unlisted) -> Option<usize> {
+        let same = self.unlisted.take().filter(|(last, _)| *last == answer);
         let times = same.map_or(0, |(_, times)| times) + 1;
         if self.config.unlisted > 0 && times >= self.config.unlisted {
             return Some(times);
         }
-        self.code = Some((code.to_owned(), times));
+        self.unlisted = Some((answer, times));
         None
     }
 
@@ -104,19 +122,39 @@ mod tests {
     fn stops_at_the_same_unlisted_code_in_a_row() {
         let mut auto_pause = AutoPause::new(CONFIG);
         assert_eq!(
-            ["a", "a", "b", "b"].map(|code| auto_pause.unlisted(code)),
+            ["a", "a", "b", "b"].map(|word| auto_pause.unlisted(code(word))),
             [None; 4]
         );
         auto_pause.accepted();
-        assert_eq!(["b", "b"].map(|code| auto_pause.unlisted(code)), [None; 2]);
+        assert_eq!(
+            ["b", "b"].map(|word| auto_pause.unlisted(code(word))),
+            [None; 2]
+        );
         auto_pause.rejected();
-        assert_eq!(auto_pause.unlisted("b"), Some(3));
-        assert_eq!(auto_pause.unlisted("b"), None, "it starts again");
+        assert_eq!(auto_pause.unlisted(code("b")), Some(3));
+        assert_eq!(auto_pause.unlisted(code("b")), None, "it starts again");
         let mut off = AutoPause::new(Config {
             unlisted: 0,
             ..CONFIG
         });
-        assert!((0..100).all(|_| off.unlisted("b").is_none()));
+        assert!((0..100).all(|_| off.unlisted(code("b")).is_none()));
+    }
+
+    fn code(word: &str) -> Unlisted {
+        Unlisted::Code(word.to_owned())
+    }
+
+    #[test]
+    fn texts_that_differ_in_ids_and_times_are_the_same() {
+        let texts = [
+            r#"201 Created: {"id":"6f1-a","at":"2026-11-27T08:00:00Z","error":"sender not allowed"}"#,
+            r#"201 Created: {"id":"0be-7","at":"2026-11-27T08:00:02Z","error":"sender not allowed"}"#,
+            r#"201 Created: {"id":"6f1-a","at":"2026-11-27T08:00:00Z","error":"no credit"}"#,
+        ];
+        let [first, second, other] = texts.map(Unlisted::text);
+        assert_eq!(first, second);
+        assert_ne!(first, other);
+        assert_ne!(Unlisted::text("a"), code("a"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::auto_pause::{self, AutoPause};
+use super::auto_pause::{self, AutoPause, Unlisted};
 use super::request::InFlight;
 use super::window::WindowState;
 use crate::limit::per_second;
@@ -464,7 +464,7 @@ impl CampaignState {
     }
 
     /// Checks whether the outcomes of one request pause or stop the campaign: too many rejections, or
-    /// the same unlisted code again and again.
+    /// the same unlisted code or text again and again.
     pub(super) fn halt_for(&mut self, provider: &Provider, outcomes: &[Outcome]) -> Option<Halt> {
         let mut halt = None;
         let mut had_unknown = false;
@@ -475,13 +475,13 @@ impl CampaignState {
                     self.auto_pause.accepted();
                 }
                 Outcome::Rejected(failure) => {
-                    let unlisted = self.halt_for_code(provider, failure);
+                    let unlisted = self.halt_for_unlisted(provider, failure);
                     halt = halt.or(unlisted).or(self.halt_for_rejection(failure));
                 }
                 // One answer may make all messages of the request unknown: it counts once.
                 Outcome::Unknown(failure) if !had_unknown => {
                     had_unknown = true;
-                    halt = halt.or(self.halt_for_code(provider, failure));
+                    halt = halt.or(self.halt_for_unlisted(provider, failure));
                 }
                 _ => {}
             }
@@ -499,17 +499,26 @@ impl CampaignState {
         Some((CampaignStatus::Paused, why))
     }
 
-    fn halt_for_code(&mut self, provider: &Provider, failure: &Failure) -> Option<Halt> {
-        let code = failure.code.as_deref()?;
-        if provider.knows_code(code) {
-            return None;
-        }
-        let times = self.auto_pause.unlisted(code)?;
+    fn halt_for_unlisted(&mut self, provider: &Provider, failure: &Failure) -> Option<Halt> {
         let (name, last) = (provider.name(), &failure.reason);
-        let why = format!(
-            "`{name}` returned the unlisted code `{code}` {times} times in a row: {last}; add it to \
-             `[providers.{name}.codes]` and run `smsq send`"
-        );
+        let why = match &failure.code {
+            Some(code) if provider.knows_code(code) => return None,
+            Some(code) => {
+                let times = self.auto_pause.unlisted(Unlisted::Code(code.clone()))?;
+                format!(
+                    "`{name}` returned the unlisted code `{code}` {times} times in a row: {last}; add it to \
+                     `[providers.{name}.codes]` and run `smsq send`"
+                )
+            }
+            None if failure.is_answer => {
+                let times = self.auto_pause.unlisted(Unlisted::text(last))?;
+                format!(
+                    "`{name}` gave the same unlisted answer {times} times in a row: {last}; describe it in \
+                     `[providers.{name}]` and run `smsq send`"
+                )
+            }
+            None => return None,
+        };
         Some((CampaignStatus::Stopped, why))
     }
 }

@@ -279,8 +279,7 @@ fn failure(class: Option<String>, code: Option<String>, reason: Option<String>) 
     Some(Failure {
         class: class?.parse().unwrap_or(Class::Unknown),
         code,
-        reason: reason.unwrap_or_default(),
-        is_dead_number: false,
+        ..Failure::new(Class::Unknown, reason.unwrap_or_default())
     })
 }
 

@@ -2,6 +2,7 @@
 //! that it is linked once.
 
 mod activity;
+mod answers;
 mod approvals;
 mod architecture;
 mod batches;

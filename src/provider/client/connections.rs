@@ -29,14 +29,14 @@
 use std::collections::HashMap;
 use std::error::Error;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Uri;
 use http::header::HeaderValue;
+use http::{StatusCode, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::rt::{Read, Write};
@@ -54,6 +54,14 @@ const KEPT: Duration = Duration::from_secs(3);
 pub(super) const MAX_OPENING: usize = 100;
 /// Each opened connection allows this many more.
 const MORE: u32 = 3;
+
+/// Marks a response that may be a second answer to the request before, as proxies send one: HTTP/1.1 tells answers apart by
+/// their order only. It refuses the request, and ended a connection that was used before.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::provider) struct MaybeStray {
+    /// The server also ends new connections with its refusals.
+    pub(in crate::provider) is_habit: bool,
+}
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -96,7 +104,7 @@ pub(super) struct Link {
     pub(super) sender: SendRequest<Full<Bytes>>,
     /// A proxy reads the requests on it.
     pub(super) is_proxied: bool,
-    was_used: bool,
+    pub(super) was_used: bool,
     /// A server may close an old connection while a request is on its way.
     closes_at: Instant,
 }
@@ -146,6 +154,8 @@ pub(super) struct Connections {
     opening_slots: Semaphore,
     idle_for: Duration,
     reserved: AtomicU32,
+    /// A refusal ended a connection that had no other request.
+    closes_after_refusals: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -180,6 +190,7 @@ impl Connections {
             opening_slots: Semaphore::new(MAX_OPENING),
             idle_for,
             reserved: AtomicU32::new(0),
+            closes_after_refusals: AtomicBool::new(false),
         })
     }
 
@@ -276,6 +287,19 @@ impl Connections {
             link: Some(link),
             connections: Arc::clone(self),
         }
+    }
+
+    /// What a refusal that ended its connection may be: on one that was used before, a second answer to the request before.
+    pub(super) fn stray(&self, was_used: bool, status: StatusCode) -> Option<MaybeStray> {
+        let closes = &self.closes_after_refusals;
+        if !was_used {
+            // A server also sends 408 to a connection on which no request came for long.
+            closes.fetch_or(status != StatusCode::REQUEST_TIMEOUT, Ordering::Relaxed);
+            return None;
+        }
+        Some(MaybeStray {
+            is_habit: closes.load(Ordering::Relaxed),
+        })
     }
 
     /// Keeps a connection whose response was read to its end.

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use super::connections::MAX_OPENING;
+use super::connections::{Connections, MAX_OPENING, MaybeStray};
 use super::{Client, MAX_ANSWER, Unanswered};
 use crate::provider::Provider;
 use crate::sms::Outcome;
@@ -166,23 +166,47 @@ async fn timeout_after_the_request_is_unknown() {
 }
 
 #[tokio::test]
-async fn incomplete_acceptance_is_unknown() {
-    let response = b"HTTP/1.1 201 Created\r\ncontent-length: 20\r\n\r\n{\"id\":".to_vec();
-    let (word, reason) = reason(send_to(response, "").await);
-    assert_eq!(word, "unknown");
-    assert!(reason.starts_with("the answer 201 broke off"), "{reason}");
+async fn incomplete_answer_is_unknown_whatever_its_status() {
+    for status in [201, 303, 400, 401, 429, 503] {
+        for frame in [
+            "content-length: 20\r\n\r\n{\"id\":",
+            "transfer-encoding: chunked\r\n\r\n6\r\n{\"id\":\r\n",
+        ] {
+            let response = format!("HTTP/1.1 {status} Status\r\n{frame}");
+            let (word, reason) = reason(send_to(response.into_bytes(), "").await);
+            assert_eq!(word, "unknown", "{status}");
+            let expected = format!("the answer {status} is incomplete: ");
+            assert!(reason.starts_with(&expected), "{reason}");
+        }
+    }
 }
 
 #[tokio::test]
-async fn incomplete_rejection_is_a_rejection() {
-    let response = b"HTTP/1.1 503 Away\r\ncontent-length: 20\r\n\r\nback at".to_vec();
-    let answer = send_to(response, "").await.expect("an answer");
-    assert_eq!(answer.status(), 503);
-    assert_eq!(answer.body(), "back at");
+async fn answer_that_comes_too_slowly_is_unknown() {
+    let (listener, address) = listener().await;
+    let client = client(&format!("http://{address}"), "timeout = '50ms'");
+    let slow = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        read_request(&mut stream).await;
+        let head = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 20\r\n\r\n[";
+        stream.write_all(head).await.expect("write");
+        std::future::pending::<()>().await;
+    };
+    let answer = tokio::select! {
+        answer = client.send(order(address)) => answer,
+        () = slow => unreachable!("it stays silent"),
+    };
+    let (word, reason) = reason(answer);
+    assert_eq!(word, "unknown");
+    let expected = [
+        "the answer 400 is incomplete: not within 0.05 s",
+        "no answer: not within 0.05 s",
+    ];
+    assert!(expected.contains(&reason.as_str()), "{reason}");
 }
 
-fn huge(status: &str) -> Vec<u8> {
-    let length = MAX_ANSWER + 1;
+fn huge(status: &str, more: usize) -> Vec<u8> {
+    let length = MAX_ANSWER + more;
     let mut response =
         format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").into_bytes();
     response.resize(response.len() + length, b'x');
@@ -191,12 +215,12 @@ fn huge(status: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn answer_is_read_up_to_a_mebibyte() {
-    let (word, reason) = reason(send_to(huge("200 OK"), "").await);
-    assert_eq!(
-        (word, reason.as_str()),
-        ("unknown", "the answer 200 is longer than 1 MiB")
-    );
-    let answer = send_to(huge("400 Bad Request"), "").await;
+    for status in [200, 400] {
+        let (word, reason) = reason(send_to(huge(&format!("{status} Status"), 1), "").await);
+        let expected = format!("the answer {status} is incomplete: longer than 1 MiB");
+        assert_eq!((word, reason), ("unknown", expected));
+    }
+    let answer = send_to(huge("400 Bad Request", 0), "").await;
     assert_eq!(answer.expect("an answer").body().len(), MAX_ANSWER);
 }
 
@@ -242,6 +266,59 @@ async fn connection_closed_between_requests_loses_nothing() {
             server.abort();
         }
     }
+}
+
+/// Whether the first refusal of this server may be a second answer to the request before. Each of its connections answers
+/// with these, one after the other, and stays open.
+async fn stray(answers: &'static [&'static str]) -> Option<MaybeStray> {
+    let (listener, address) = listener().await;
+    let server = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            tokio::spawn(async move {
+                for answer in answers {
+                    read_request(&mut stream).await;
+                    let answer = format!("HTTP/1.1 {answer}\r\ncontent-length: 0\r\n\r\n");
+                    stream.write_all(answer.as_bytes()).await.expect("write");
+                }
+                // Open until the client closes it.
+                let _ = stream.read(&mut [0; 1]).await;
+            });
+        }
+    });
+    let client = client(&format!("http://{address}"), "");
+    let refusal = loop {
+        let answer = client.send(order(address)).await.expect("an answer");
+        if answer.status().is_client_error() {
+            break answer;
+        }
+    };
+    server.abort();
+    refusal.extensions().get().copied()
+}
+
+#[tokio::test]
+async fn refusal_that_ends_a_used_connection_may_be_a_second_answer() {
+    const CLOSE: &str = "400 Bad Request\r\nconnection: x, Close";
+    assert!(stray(&["201 Created", CLOSE]).await.is_some());
+    assert!(stray(&["201 Created", "400 Bad Request"]).await.is_none());
+    assert!(stray(&[CLOSE]).await.is_none());
+}
+
+#[test]
+fn server_that_ends_new_connections_with_refusals_is_known() {
+    let connections = Connections::new(Duration::ZERO);
+    let stray = |was_used, status| {
+        let status = http::StatusCode::from_u16(status).expect("a status");
+        let stray = connections.stray(was_used, status);
+        stray.map(|stray| stray.is_habit)
+    };
+    assert_eq!(stray(true, 400), Some(false));
+    // It comes to connections without a request, too.
+    assert_eq!(stray(false, 408), None);
+    assert_eq!(stray(true, 400), Some(false));
+    assert_eq!(stray(false, 400), None);
+    assert_eq!(stray(true, 400), Some(true));
 }
 
 #[tokio::test]

@@ -241,6 +241,8 @@ impl Adapter for Generic {
         };
         // Several messages with an error are rejected as a whole, unless the response shows accepted ones.
         let may_accept = |entry| self.response.may_accept(response, entry);
+        let has_no_results = batch.results(response).is_empty();
+        let is_refused = !is_accepted && !matches!(whole, Outcome::Unknown(_));
         let mut entries = (0..batch.results(response).len()).map(Some);
         if is_batch && is_error && !may_accept(None) && !entries.any(may_accept) {
             return whole.clone().of_all(messages.len());
@@ -256,6 +258,10 @@ impl Adapter for Generic {
                 self.response.outcome(response, Some(index), message)
             }
             _ if is_batch && is_error => response.unknown(" together with an error"),
+            // The whole says why there is no result.
+            ResultLocation::Unclear(_) if has_no_results && is_refused => {
+                whole.clone().of_all(messages.len()).swap_remove(0)
+            }
             ResultLocation::Unclear(problem) if !is_error => response.unknown(problem),
             ResultLocation::NoList if is_batch && is_accepted => {
                 response.unknown(" without a list of results")

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::places::{Node, Pointer, Pointers};
 use crate::phone::may_be_written_as;
 use crate::provider::Message;
-use crate::provider::codes::Codes;
+use crate::provider::codes::{Codes, words_of};
 use crate::provider::response::{
     MAX_SCALAR, ResponseView, acceptance, printable_part, short_code, with_code,
 };
@@ -71,7 +71,7 @@ impl ResponseParser {
         codes: Codes,
         honours_reference: bool,
     ) -> Result<Self, ProviderError> {
-        let cannot_accept = |status: &&u16| !matches!(status, 200..=299 | 400..=499);
+        let cannot_accept = |status: &&u16| !matches!(status, 200..=299 | 302 | 303 | 400..=499);
         if let Some(status) = rules.accepted.iter().find(cannot_accept) {
             let problem = format!("{status} cannot have that meaning");
             return Err(section.invalid("accepted", problem));
@@ -164,6 +164,8 @@ impl ResponseParser {
             None => self.success(response, entry, message),
         };
         match code {
+            // Of a text it is the pattern.
+            Some(code) if self.rules.error_code.is_none() => with_code(outcome, words_of(code)),
             Some(code) => with_code(outcome, code),
             None => outcome,
         }
@@ -211,7 +213,7 @@ impl ResponseParser {
             // A text may repeat the request, so only a known code is kept.
             (None, between) => between
                 .and_then(|between| between.find(&response.text()))
-                .and_then(|text| self.codes.prefix_of(&text).map(str::to_owned))
+                .and_then(|text| self.codes.matching(&text).map(str::to_owned))
                 .into_iter()
                 .collect(),
         };

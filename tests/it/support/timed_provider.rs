@@ -17,6 +17,8 @@ pub(crate) enum Reply {
     Full(&'static str, String),
     /// These bytes, whatever they are; then the connection is closed.
     Raw(Vec<u8>),
+    /// These bytes; then nothing comes while the test runs.
+    Unfinished(Vec<u8>),
     /// The connection is closed without a response.
     Lost,
     /// No response comes while the test runs.
@@ -78,6 +80,10 @@ impl TimedProvider {
                         Reply::Full(status, body) => answer(stream, status, ahead, &body),
                         // The client may have disconnected.
                         Reply::Raw(bytes) => drop((&stream).write_all(&bytes)),
+                        Reply::Unfinished(bytes) => {
+                            drop((&stream).write_all(&bytes));
+                            std::thread::park();
+                        }
                         Reply::Lost => drop(stream),
                         Reply::Never => std::thread::park(),
                         Reply::AfterLookups(count, body) => {
@@ -139,7 +145,8 @@ pub(crate) fn clock(ahead: i64) -> String {
     format!("{now:.0}")
 }
 
-fn read(stream: &TcpStream) -> Option<Received> {
+/// Reads one request.
+pub(crate) fn read(stream: &TcpStream) -> Option<Received> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::{CELLAR, with};
+use crate::provider::client::MaybeStray;
 use crate::provider::testing::{
-    accepted, case, check, context, message, messages, read, response, unknown, words,
+    accepted, case, check, context, message, messages, read, response, unclear_answer, unknown,
+    words,
 };
 use crate::sms::{Acceptance, Class, Failure, Outcome};
 
@@ -131,20 +133,20 @@ fn success_needs_its_code_if_it_has_one() {
             case(
                 "unlisted",
                 response(200, r#"{"error":{"code":"x"}}"#),
-                Outcome::Unknown(failure(
-                    Class::Unknown,
-                    "x",
-                    &format!(r#"{reason}: {{"error":{{"code":"x"}}}}"#),
-                )),
+                Outcome::Unknown(
+                    unclear_answer(&format!(r#"{reason}: {{"error":{{"code":"x"}}}}"#))
+                        .with_code("x"),
+                ),
             ),
             case(
                 "no id",
                 response(200, r#"{"error":{"code":409}}"#),
-                Outcome::Unknown(failure(
-                    Class::Unknown,
-                    "409",
-                    r#"the gateway answered 200 OK without a message id at `/id`: {"error":{"code":409}}"#,
-                )),
+                Outcome::Unknown(
+                    unclear_answer(
+                        r#"the gateway answered 200 OK without a message id at `/id`: {"error":{"code":409}}"#,
+                    )
+                    .with_code("409"),
+                ),
             ),
         ],
     );
@@ -170,12 +172,27 @@ fn without_message_id_the_status_decides() {
 #[test]
 fn status_is_certain_only_where_the_section_says_so() {
     let doubt = |status: u16, name: &str| {
-        unknown(&format!(
-            "the gateway answered {status} {name}; it may have accepted the message (if its documentation rules that \
-             out, set `certain_status = [{status}]`)"
-        ))
+        let redirect = if status < 400 {
+            ", a redirect, which is never followed"
+        } else {
+            ""
+        };
+        Outcome::Unknown(Failure {
+            is_answer: !matches!(status, 408 | 500..),
+            ..Failure::new(
+                Class::Unknown,
+                format!(
+                    "the gateway answered {status} {name}{redirect}; it may have accepted the message (if its \
+                     documentation rules that out, set `certain_status = [{status}]`)"
+                ),
+            )
+        })
     };
     let names = [
+        (302, "Found"),
+        (303, "See Other"),
+        (409, "Conflict"),
+        (425, "Too Early"),
         (408, "Request Timeout"),
         (500, "Internal Server Error"),
         (502, "Bad Gateway"),
@@ -188,7 +205,7 @@ fn status_is_certain_only_where_the_section_says_so() {
         check(&provider, names.map(case).into());
     }
     let provider = with(
-        "certain_status = [408, 503]\nerror_code = '/code'\n\
+        "certain_status = [302, 408, 409, 503]\nerror_code = '/code'\n\
                          codes = { lost = { class = 'unknown' }, busy = { class = 'throttle' } }",
     );
     let provider = provider.expect("a provider");
@@ -197,7 +214,13 @@ fn status_is_certain_only_where_the_section_says_so() {
         words => panic!("{words:?}"),
     };
     for (status, expected) in [
+        (301, "unlisted_account"),
+        (302, "unavailable"),
+        (303, "unknown"),
+        (400, "content"),
         (408, "unavailable"),
+        (409, "unavailable"),
+        (499, "unknown"),
         (500, "unknown"),
         (502, "unknown"),
         (503, "unavailable"),
@@ -220,11 +243,11 @@ fn status_of_an_earlier_or_wrong_key_is_an_error() {
         ),
         (
             "certain_status = [200]",
-            "invalid `certain_status`: 200 is not in doubt\nhint: ",
+            "invalid `certain_status`: 200 is not in doubt\nhint: list statuses from 300 to 599",
         ),
         (
             "certain_status = [429]",
-            "invalid `certain_status`: 429 is not in doubt\nhint: ",
+            "invalid `certain_status`: 429 is not in doubt\nhint: remove it, it is certain without: RFC 6585, 4: ",
         ),
         (
             "certain_status = 503",
@@ -233,6 +256,89 @@ fn status_of_an_earlier_or_wrong_key_is_an_error() {
     ] {
         let error = with(more).expect_err(more);
         assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn redirect_can_accept_where_the_section_says_so() {
+    let provider = with("accepted = [302, 303]").expect("a provider");
+    let of = |status| words(&provider, &messages(1), status, "");
+    assert_eq!(of(302), ["accepted"]);
+    assert_eq!(of(303), ["accepted"]);
+    assert_eq!(of(301), ["unlisted_account"]);
+    for status in [300, 301, 304, 307, 308, 500] {
+        let error = with(&format!("accepted = [{status}]")).expect_err("refused");
+        assert!(error.contains("cannot have that meaning"), "{error}");
+    }
+}
+
+#[test]
+fn body_that_breaks_off_decides_nothing() {
+    let provider = read(CELLAR).expect("a provider");
+    let of = |status, body: &str| words(&provider, &messages(1), status, body);
+    for (body, expected) in [
+        ("", "content"),
+        ("{}", "content"),
+        ("<html>", "content"),
+        (r#"{"error":{"code":21211}}"#, "recipient"),
+        (r#"{"error":{"code":21211}"#, "unknown"),
+        ("{", "unknown"),
+        ("[", "unknown"),
+    ] {
+        assert_eq!(of(400, body), [expected], "{body}");
+    }
+    assert_eq!(of(429, "{\"error\":"), ["unknown"]);
+}
+
+#[test]
+fn text_matches_a_whole_code_or_a_pattern() {
+    let provider = with(
+        "error_text = ['', '']\naccepted = [200]\ncodes = { 1 = { class = 'accepted' }, 2 = { class = 'content' }, \
+         'No route*' = { class = 'recipient' }, '*BLACKLISTED*' = { class = 'opted_out' } }",
+    )
+    .expect("a provider");
+    for (status, body, expected) in [
+        (200, "1", "accepted"),
+        (200, " 1 \n", "accepted"),
+        (200, "17", "unknown"),
+        (200, "1: x", "unknown"),
+        (200, "10", "unknown"),
+        (200, "", "unknown"),
+        (200, "2", "content"),
+        (200, "20", "unknown"),
+        (200, "No route to it", "recipient"),
+        (200, "number is BLACKLISTED!", "opted_out"),
+        (400, "20", "content"),
+        (409, "20", "unknown"),
+    ] {
+        let words = words(&provider, &messages(1), status, body);
+        assert_eq!(words, [expected], "{status} {body}");
+    }
+    let outcome = provider.parse(&[message()], &response(200, "x BLACKLISTED"), &context());
+    let code = outcome[0]
+        .failure()
+        .and_then(|failure| failure.code.clone());
+    assert_eq!(code.as_deref(), Some("BLACKLISTED"));
+    assert!(provider.knows_code("BLACKLISTED"));
+}
+
+#[test]
+fn possible_second_answer_is_doubt() {
+    let provider = read(CELLAR).expect("a provider");
+    let word = |status, code: &str, is_habit| {
+        let mut answer = response(status, error(code));
+        answer.extensions_mut().insert(MaybeStray { is_habit });
+        let outcomes = provider.parse(&[message()], &answer, &context());
+        assert_eq!(outcomes.len(), 1);
+        matches!(outcomes[0], Outcome::Unknown(_))
+    };
+    for status in [400, 401, 429] {
+        // Only a code of the table, at a server that ends connections with its refusals, is believed.
+        let doubted = [("21211", false), ("7", true), ("7", false), ("409", true)];
+        for (code, is_habit) in doubted {
+            assert!(word(status, code, is_habit), "{status} {code}");
+        }
+        assert!(!word(status, "21211", true), "{status}");
     }
 }
 
