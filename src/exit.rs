@@ -13,8 +13,8 @@ pub enum Exit {
     /// Could not run: usage, configuration, database, file; or the user answered no. Nothing was changed. For a worker:
     /// a newer smsq has changed the tables; the results are stored.
     CouldNotRun = 2,
-    /// Stopped before the end: account error, auto-pause, paused, provider down too long, `--no-wait`. Nothing
-    /// was lost.
+    /// Stopped before the end: account error, auto-pause, paused, provider down too long, `--no-wait`, a database that
+    /// lost commits. Nothing was lost by smsq.
     Halted = 3,
     /// Stopped by SIGHUP (the terminal was closed), after settling requests in flight.
     HungUp = 129,

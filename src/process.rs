@@ -16,6 +16,9 @@ pub(crate) use system::{ignores_hang_up, processor_times};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessIdentity {
     pub(crate) host: String,
+    /// Identifies the installation of the operating system; empty where it has none, or where an earlier version wrote it.
+    #[serde(default)]
+    pub(crate) machine_id: String,
     /// Which boot of the host; empty where it cannot be read.
     pub(crate) boot_id: String,
     /// Empty where it cannot be read.
@@ -31,8 +34,13 @@ impl ProcessIdentity {
         let pid = i64::from(std::process::id());
         Self {
             host: host(),
+            machine_id: system::machine_id(),
             boot_id: system::boot_id(),
-            pid_namespace: system::pid_namespace(),
+            pid_namespace: if system::sees_itself() {
+                system::pid_namespace()
+            } else {
+                String::new()
+            },
             pid,
             started: match system::inspect(pid) {
                 Inspection::Running { started } => started,
@@ -51,9 +59,37 @@ impl ProcessIdentity {
     pub(crate) fn is_gone(&self) -> bool {
         !self.boot_id.is_empty()
             && !self.pid_namespace.is_empty()
+            && self.is_of_this_host()
             && self.boot_id == system::boot_id()
             && self.pid_namespace == system::pid_namespace()
+            && system::sees_itself()
             && system::inspect(self.pid).proves_end(self.started)
+    }
+
+    /// Whether the process has ended, at the latest when this host was started again.
+    pub(crate) fn has_ended(&self) -> bool {
+        let is_rebooted = !self.machine_id.is_empty()
+            && !self.boot_id.is_empty()
+            && self.boot_id != system::boot_id();
+        self.is_gone() || (is_rebooted && self.is_of_this_host())
+    }
+
+    /// Whether the process certainly runs on this host.
+    pub(crate) fn is_running(&self) -> bool {
+        let here = (system::boot_id(), system::pid_namespace());
+        let is_here = !self.boot_id.is_empty()
+            && (&self.boot_id, &self.pid_namespace) == (&here.0, &here.1)
+            && self.is_of_this_host();
+        let running = Inspection::Running {
+            started: self.started,
+        };
+        is_here && system::inspect(self.pid) == running
+    }
+
+    /// Clones of a virtual machine may have the same boot and the same namespace.
+    fn is_of_this_host(&self) -> bool {
+        let is_same_machine = self.machine_id.is_empty() || self.machine_id == system::machine_id();
+        self.host == host() && is_same_machine
     }
 }
 
@@ -144,6 +180,24 @@ mod linux {
         id.trim_end().to_owned()
     }
 
+    pub(super) fn machine_id() -> String {
+        let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        id.trim_end().to_owned()
+    }
+
+    /// Whether `/proc` is that of this process's own pid namespace: otherwise its numbers are those of other processes.
+    pub(super) fn sees_itself() -> bool {
+        is_pid(
+            &fs::read_link("/proc/self").unwrap_or_default(),
+            std::process::id(),
+        )
+    }
+
+    /// Whether this is where `/proc/self` leads for the process with this number.
+    pub(super) fn is_pid(link: &std::path::Path, pid: u32) -> bool {
+        link.as_os_str() == pid.to_string().as_str()
+    }
+
     /// The number in a link such as `pid:[4026531836]`.
     pub(super) fn pid_namespace() -> String {
         let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -213,6 +267,14 @@ mod unsupported {
         String::new()
     }
 
+    pub(super) fn machine_id() -> String {
+        String::new()
+    }
+
+    pub(super) fn sees_itself() -> bool {
+        false
+    }
+
     pub(super) fn pid_namespace() -> String {
         String::new()
     }
@@ -278,6 +340,16 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
+    fn numbers_of_another_namespace_prove_nothing() {
+        for (link, sees_itself) in [("77", true), ("1077", false), ("7", false), ("", false)] {
+            let link = std::path::Path::new(link);
+            assert_eq!(system::is_pid(link, 77), sees_itself, "{}", link.display());
+        }
+        assert!(system::sees_itself());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
     fn process_is_gone_once_it_is_a_zombie() {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
@@ -308,6 +380,19 @@ mod tests {
             ..reused.clone()
         };
         assert!(!elsewhere.is_gone(), "another host cannot be inspected");
+        let clones = [
+            ProcessIdentity {
+                host: "another".to_owned(),
+                ..reused.clone()
+            },
+            ProcessIdentity {
+                machine_id: "another".to_owned(),
+                ..reused.clone()
+            },
+        ];
+        for clone in &clones {
+            assert!(!clone.is_gone() && !clone.has_ended(), "{clone:?}");
+        }
         let nowhere = ProcessIdentity {
             pid_namespace: String::new(),
             ..reused

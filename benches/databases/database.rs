@@ -49,6 +49,8 @@ impl Database {
             process_started: 0,
             concurrency: 64,
             lease_ms: 30_000,
+            machine_id: String::new(),
+            token: "bench".to_owned(),
         };
         let worker_id = store.workers().register(&worker, now).await?;
         Ok(Self {

@@ -144,8 +144,20 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 /// Settings of the database server that weaken the promises of smsq.
 async fn unsafe_settings(store: &Store) -> Result<Option<String>, StoreError> {
     let settings = store.unsafe_settings().await?.join(", ");
-    let note = format!("{settings}: after a crash of its host messages may be sent twice");
-    Ok((!settings.is_empty()).then_some(note))
+    let mut notes = Vec::new();
+    if !settings.is_empty() {
+        notes.push(format!(
+            "{settings}: after a crash of its host messages may be sent twice"
+        ));
+    }
+    if store.commits_early().await? {
+        notes.push(
+            "the default of the database is synchronous_commit = off: smsq commits with `on`, but a crash may undo what \
+             other programs have just inserted"
+                .to_owned(),
+        );
+    }
+    Ok((!notes.is_empty()).then(|| notes.join("; ")))
 }
 
 pub(super) async fn warn_of_unsafe_settings(

@@ -228,7 +228,14 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     let uncounted = error.downcast_ref();
     let uncounted = uncounted.map(|send::StoppedWithoutCounts(exit)| *exit);
     let by_signal = aborted.or(stopped).or(uncounted);
-    by_signal.unwrap_or(Exit::CouldNotRun)
+    let has_lost =
+        store_error(error).is_some_and(|error| error.kind() == StoreErrorKind::LostCommits);
+    let otherwise = if has_lost {
+        Exit::Halted
+    } else {
+        Exit::CouldNotRun
+    };
+    by_signal.unwrap_or(otherwise)
 }
 
 impl Context {

@@ -1,5 +1,7 @@
 //! `smsq settle`: the operator decides what became of unknown messages.
 
+use std::path::{Path, PathBuf};
+
 use clap::ValueEnum;
 use serde_json::json;
 
@@ -7,6 +9,8 @@ use super::values::campaign_name;
 use super::{Context, user_of};
 use crate::exit::Exit;
 use crate::operations::{self, SettledAs};
+use crate::sender;
+use crate::store::Access;
 use crate::text::messages;
 
 const EXAMPLES: &str = "\
@@ -14,6 +18,7 @@ Examples:
   smsq report --campaign welcome-3f2a91 --failed       which are unknown
   smsq settle --campaign welcome-3f2a91 --unknown sent
   smsq settle --campaign welcome-3f2a91 --unknown failed --phone +8613812345678
+  smsq settle --journal smsq.db-unsettled/19a3-6f-3-c0ffee.marks      after the database was moved or restored
 
 Look the messages up at the provider first. To send them again instead: `smsq retry --unknown`.";
 
@@ -22,14 +27,22 @@ Look the messages up at the provider first. To send them again instead: `smsq re
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// The campaign
-    #[arg(long, value_name = "NAME", value_parser = campaign_name)]
-    campaign: String,
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = campaign_name,
+        required_unless_present = "journal"
+    )]
+    campaign: Option<String>,
     /// Outcome to record
-    #[arg(long, value_name = "OUTCOME")]
-    unknown: SettleAs,
+    #[arg(long, value_name = "OUTCOME", required_unless_present = "journal")]
+    unknown: Option<SettleAs>,
     /// Only the message to this phone
     #[arg(long, value_name = "PHONE")]
     phone: Option<String>,
+    /// Store the results in a file that a worker left, although it is about the database in another place
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["campaign", "unknown", "phone"])]
+    journal: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -41,9 +54,34 @@ enum SettleAs {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (store, campaign) = context.store_and_campaign(&args.campaign).await?;
-    let phone = context.phone_flag(args.phone.as_deref())?;
-    let outcome = match args.unknown {
+    match (&args.journal, &args.campaign, args.unknown) {
+        (Some(journal), ..) => settle_journal(journal, context).await,
+        (None, Some(campaign), Some(outcome)) => {
+            settle_unknown(campaign, outcome, args.phone.as_deref(), context).await
+        }
+        _ => anyhow::bail!("missing --campaign and --unknown, or --journal"),
+    }
+}
+
+async fn settle_journal(journal: &Path, context: &Context) -> anyhow::Result<Exit> {
+    let store = context.open(Access::Existing).await?;
+    let name = journal.file_name().unwrap_or_default();
+    let audited = user_of("settle").of_journal(&name.to_string_lossy());
+    let settled = sender::settle_file(&store, journal, audited).await?;
+    let message = format!("settled {} by `{}`", messages(settled), journal.display());
+    let object = json!({ "journal": journal.display().to_string(), "settled": settled });
+    context.report(&message, &object)
+}
+
+async fn settle_unknown(
+    campaign: &str,
+    outcome: SettleAs,
+    phone: Option<&str>,
+    context: &Context,
+) -> anyhow::Result<Exit> {
+    let (store, campaign) = context.store_and_campaign(campaign).await?;
+    let phone = context.phone_flag(phone)?;
+    let outcome = match outcome {
         SettleAs::Sent => SettledAs::Sent,
         SettleAs::Failed => SettledAs::Failed,
     };

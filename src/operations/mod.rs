@@ -15,7 +15,7 @@ mod window;
 
 use crate::import::ImportError;
 use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
-use crate::text::Hinted;
+use crate::text::{Hinted, messages};
 
 pub use approval::{ApprovalRules, approval_subject, approve, check_approver, reject};
 pub use budget::{COUNTED_LATER, budget, check_priced, count_budget};
@@ -73,6 +73,14 @@ impl Actor {
             what: what.to_owned(),
             campaign: campaign.map(str::to_owned),
             detail,
+        })
+    }
+
+    /// The results in a file that a worker left are stored.
+    pub fn of_journal(&self, file: &str) -> Audited {
+        let file = file.to_owned();
+        self.audited("settle", None, move |count| {
+            format!("settled {} by `{file}`", messages(count))
         })
     }
 

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use super::SendError;
 use super::context::WorkerContext;
-use super::journal::{Journal, JournalFile};
-use super::local_files;
+use super::journal::Journal;
+use super::lease::LostMarks;
 use super::maintenance::LeftResults;
+use super::{left, local_files};
 use crate::queue::Settlement;
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
@@ -193,9 +194,9 @@ impl Committer {
             return;
         };
         work.part_began = Instant::now();
-        let database = self.context.database.clone();
+        let lease = Arc::clone(&self.context.lease);
         self.transaction
-            .spawn(async move { database.commit(part).await });
+            .spawn(async move { lease.commit(part).await });
     }
 
     /// Waits until the batch is committed. While that fails nothing new is claimed, and only the
@@ -425,7 +426,7 @@ impl Committer {
             }
             let (since, settlement) = (one.since, one.settlement.clone());
             let batch = self.settling(vec![settlement.clone()]);
-            let Err(error) = self.context.database.commit(Arc::new(batch)).await else {
+            let Err(error) = self.context.lease.commit(Arc::new(batch)).await else {
                 self.stored_at = Some(Instant::now());
                 self.forget(&settlement);
                 self.unstored.remove(index);
@@ -487,17 +488,11 @@ impl Committer {
     }
 
     /// Settles what earlier workers on this host left: their journals first, and then what their marks say.
-    pub(super) async fn settle_left(&mut self, left: LeftResults) -> Result<(), StoreError> {
-        for file in left.journals {
-            let JournalFile {
-                path,
-                written_at,
-                mut settlements,
-            } = file;
-            let ids: Vec<i64> = settlements.iter().map(|settlement| settlement.id).collect();
+    pub(super) async fn settle_left(&mut self, found: LeftResults) -> Result<(), StoreError> {
+        for file in found.journals {
+            let path = file.path.clone();
             let store = self.context.database.reach().await?;
-            let reused = store.created_after(&ids, written_at).await?;
-            settlements.retain(|settlement| !reused.contains(&settlement.id));
+            let settlements = left::of_journal(store, file).await?;
             let results = settlements.len();
             let batch = self.settling(settlements);
             self.begin(Arc::new(batch));
@@ -510,11 +505,37 @@ impl Committer {
                 tracing::warn!(%error, path = %path.display(), "this file cannot be removed");
             }
         }
-        if !left.marked.is_empty() {
-            let messages = left.marked.len();
-            self.begin(Arc::new(self.settling(left.marked)));
+        for lost in found.lost {
+            self.settle_lost(lost).await?;
+        }
+        if !found.marked.is_empty() {
+            let messages = found.marked.len();
+            self.begin(Arc::new(self.settling(found.marked)));
             self.finish().await?;
             tracing::warn!(messages, "released or settled messages of dead workers");
+        }
+        Ok(())
+    }
+
+    /// Makes claims again that the database has lost, and stores their results: what was started is not sent again.
+    async fn settle_lost(&mut self, lost: LostMarks) -> Result<(), StoreError> {
+        let mut messages = 0;
+        for round in lost.rounds {
+            let store = self.context.database.reach().await?;
+            let settlements = left::redo(store, &round).await?;
+            messages += settlements.len();
+            self.begin(Arc::new(self.settling(settlements)));
+            self.finish().await?;
+        }
+        if messages > 0 {
+            tracing::warn!(
+                messages,
+                worker = lost.who,
+                "settled messages by what a worker wrote down: the database may have lost its commits"
+            );
+        }
+        if let Some(file) = lost.file.filter(|_| self.is_all_stored()) {
+            self.context.lease.record_used(file);
         }
         Ok(())
     }

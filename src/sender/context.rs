@@ -16,7 +16,7 @@ use crate::provider::Provider;
 use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
 use crate::sms::{Sms, Timestamp};
-use crate::store::{CampaignStop, ProviderPause, StoreError};
+use crate::store::{CampaignStop, ProviderPause, StoreError, StoreErrorKind};
 
 pub(super) struct WorkerContext {
     pub(super) database: Database,
@@ -51,15 +51,15 @@ impl WorkerContext {
 /// Whether the worker must stop: it starts nothing, and settles what is in flight.
 pub(super) struct StopSignal {
     sender: watch::Sender<bool>,
-    /// Why the database must not be used by this program any more.
-    outdated: OnceLock<StoreError>,
+    /// Why the database must not be used by this worker any more.
+    failed: OnceLock<StoreError>,
 }
 
 impl StopSignal {
     pub(super) fn new() -> Self {
         Self {
             sender: watch::Sender::new(false),
-            outdated: OnceLock::new(),
+            failed: OnceLock::new(),
         }
     }
 
@@ -76,15 +76,23 @@ impl StopSignal {
         }
     }
 
-    /// Stops the worker because a newer smsq has changed the tables.
-    pub(super) fn stop_outdated(&self, error: StoreError) {
+    /// Stops the worker because of an error of the database that ends the run.
+    pub(super) fn stop_for(&self, error: StoreError) {
         // A second error says the same.
-        let _ = self.outdated.set(error);
+        let _ = self.failed.set(error);
         self.sender.send_replace(true);
     }
 
-    pub(super) fn outdated(&self) -> Option<&StoreError> {
-        self.outdated.get()
+    pub(super) fn error(&self) -> Option<&StoreError> {
+        self.failed.get()
+    }
+
+    /// An error if results must not be stored, because the database is not the one that the worker claimed from.
+    pub(super) fn check_past(&self) -> Result<(), StoreError> {
+        match self.failed.get() {
+            Some(error) if error.kind() == StoreErrorKind::LostCommits => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::RwLock;
 
 #[cfg(test)]
 use super::simulation::{ClaimLog, DbFaults};
-use crate::store::{CommitBatch, CommitResult, Store, StoreError};
+use crate::store::{CommitBatch, CommitCount, CommitResult, Store, StoreError};
 
 #[derive(Clone)]
 pub(super) struct Database {
@@ -47,13 +47,17 @@ impl Database {
         drop(self.commits.write().await);
     }
 
-    pub(super) async fn commit(&self, batch: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
+    pub(super) async fn commit(
+        &self,
+        batch: Arc<CommitBatch>,
+        count: &CommitCount,
+    ) -> Result<CommitResult, StoreError> {
         let _running = self.commits.read().await;
         #[cfg(test)]
         let began = tokio::time::Instant::now();
         #[cfg(test)]
         self.faults.hold_up().await;
-        let result = self.reach().await?.commit(&batch).await?;
+        let result = self.reach().await?.commit_counted(&batch, count).await?;
         #[cfg(test)]
         {
             self.faults.answer(&batch, &result).await?;

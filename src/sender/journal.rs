@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::local_files::{self, LocalFiles};
+use super::local_files::{self, LocalFile, LocalFiles};
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Failure, Timestamp};
 
@@ -15,7 +15,7 @@ use crate::sms::{Failure, Timestamp};
 const PHONE_DIGITS: usize = 7;
 
 /// The ending of a file that is whole.
-const WHOLE: &str = "jsonl";
+pub(super) const WHOLE: &str = "jsonl";
 /// The ending of one that is being written.
 const PART: &str = "part";
 
@@ -49,8 +49,11 @@ impl Journal {
         written_at: Timestamp,
         mut settlements: Vec<Settlement>,
     ) -> io::Result<PathBuf> {
-        settlements.iter_mut().for_each(remove_phones);
-        self.0.write_first(worker_id, WHOLE, |path| {
+        for settlement in &mut settlements {
+            remove_phones(&mut settlement.transition);
+        }
+        let token = local_files::random_token();
+        self.0.write_first(worker_id, &token, WHOLE, |path| {
             write_to(path, &Head { written_at }, &settlements)?;
             Ok(path.to_owned())
         })
@@ -67,7 +70,7 @@ impl Journal {
 
 fn read_all(local: &LocalFiles) -> Vec<JournalFile> {
     let mut files = Vec::new();
-    for (_, path) in local.list(WHOLE) {
+    for LocalFile { path, .. } in local.list(WHOLE).into_iter().filter(|file| file.is_own) {
         match read(&path) {
             Ok(file) => files.push(file),
             // Another worker has stored it meanwhile.
@@ -94,7 +97,7 @@ fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<
     fs::rename(&part, path)
 }
 
-fn read(path: &Path) -> io::Result<JournalFile> {
+pub(super) fn read(path: &Path) -> io::Result<JournalFile> {
     let (head, settlements) = parse(BufReader::new(File::open(path)?))?;
     Ok(JournalFile {
         path: path.to_owned(),
@@ -118,7 +121,9 @@ fn parse(file: impl BufRead) -> io::Result<(Head, Vec<Settlement>)> {
 #[cfg(feature = "fuzz")]
 pub fn fuzz_journal(file: &[u8]) -> io::Result<(Vec<u8>, Vec<String>)> {
     let (head, mut settlements) = parse(file)?;
-    settlements.iter_mut().for_each(remove_phones);
+    for settlement in &mut settlements {
+        remove_phones(&mut settlement.transition);
+    }
     let mut written = serde_json::to_vec(&head)?;
     for settlement in &settlements {
         written.push(b'\n');
@@ -133,8 +138,8 @@ pub fn fuzz_journal(file: &[u8]) -> io::Result<(Vec<u8>, Vec<String>)> {
 }
 
 /// Removes what may be phone numbers from the reason.
-pub(super) fn remove_phones(settlement: &mut Settlement) {
-    if let Some(failure) = failure_of(&mut settlement.transition) {
+pub(super) fn remove_phones(transition: &mut Transition) {
+    if let Some(failure) = failure_of(transition) {
         failure.reason = without_phones(&failure.reason);
     }
 }
@@ -172,12 +177,21 @@ fn without_phones(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sender::local_files::DatabaseIdentity;
     use crate::sms::{Acceptance, Class};
     use std::os::unix::fs::PermissionsExt;
 
-    /// The journal of a database in this folder that was created at `made_at`.
-    fn journal(folder: PathBuf, made_at: i64) -> Journal {
-        Journal::new(LocalFiles::new(&[folder], "smsq.db", made_at))
+    /// The journal of a database in this folder that was created at an instant.
+    fn journal(folder: PathBuf, created_at: i64) -> Journal {
+        journal_at(folder, created_at, "file 1")
+    }
+
+    fn journal_at(folder: PathBuf, created_at: i64, place: &str) -> Journal {
+        let database = DatabaseIdentity {
+            created_at,
+            place: place.to_owned(),
+        };
+        Journal::new(LocalFiles::new(&[folder], "smsq.db", &database))
     }
 
     fn sent(id: i64) -> Settlement {
@@ -212,6 +226,22 @@ mod tests {
         written.expect("written");
         assert_eq!(ids_in(&own).await, [1, 2, 3]);
         assert_eq!(ids_in(&other).await, [4]);
+    }
+
+    #[tokio::test]
+    async fn journal_of_a_copy_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = journal_at(folder.path().to_owned(), 1, "file 1");
+        let copy = journal_at(folder.path().to_owned(), 1, "file 2");
+        let written = own.write(8, Timestamp::default(), vec![sent(1)]);
+        let path = written.expect("written");
+        assert_eq!(ids_in(&own).await, [1]);
+        assert_eq!(ids_in(&copy).await, [] as [i64; 0]);
+        let name = path.file_name().and_then(|name| name.to_str());
+        let parts: Vec<&str> = name.expect("a name").split('-').collect();
+        let earlier = format!("{}-{}-{}", parts[0], parts[2], parts[3]);
+        fs::rename(&path, path.with_file_name(earlier)).expect("as an earlier version wrote it");
+        assert_eq!(ids_in(&own).await, [1]);
     }
 
     #[tokio::test]

@@ -1,10 +1,11 @@
 //! A worker's lease, renewed by its heartbeat. A worker whose lease has run out starts nothing, and the
 //! messages of a dead worker are reclaimed.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -14,10 +15,13 @@ use crate::process::ProcessIdentity;
 use crate::queue::Settlement;
 use crate::sender::clock::Clock;
 use crate::sender::database::Database;
-use crate::sender::marks::{self, EndedMarks, Marks};
+use crate::sender::local_files::{LocalFile, random_token};
+use crate::sender::marks::{self, EndedMarks, Mark, Marks, MarksFile};
 use crate::sender::telemetry::Progress;
 use crate::sms::{Timestamp, millis};
-use crate::store::{NewWorker, StoreError, Worker};
+use crate::store::{
+    CommitBatch, CommitCount, CommitResult, NewWorker, Store, StoreError, StoreErrorKind, Worker,
+};
 
 /// A worker stops trusting its lease this part of it before others may take over.
 const MARGIN: f64 = 0.1;
@@ -27,6 +31,11 @@ const CLAIM_PART: u32 = 2;
 const BEATS: u32 = 3;
 /// After this many failed renewals in a row nothing is started.
 const MISSES: u32 = 2;
+/// A worker whose process seems to be gone must not have committed anything for this time.
+const STILL: Duration = Duration::from_secs(1);
+/// Marks of a worker that the database does not know are removed after this time without a change, if it is not known
+/// whether its process has ended.
+const ABANDONED: Duration = Duration::from_secs(3_600);
 /// How often the database's clock is read between two heartbeats.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -37,6 +46,12 @@ pub(super) struct Lease {
     length: Duration,
     concurrency: i32,
     worker_id: AtomicI64,
+    /// The commits of this worker under its present id.
+    count: Mutex<CommitCount>,
+    /// How many commits other workers had, by their tokens, and since when.
+    seen: Mutex<HashMap<String, (i64, Instant)>>,
+    /// Files of workers that the database does not know, as they were when they were used last.
+    used: Mutex<HashMap<PathBuf, Option<SystemTime>>>,
     /// On the host's steady clock, so that a clock that is set does not make a lease longer.
     trusted_until_us: AtomicI64,
     missed: AtomicU32,
@@ -58,9 +73,35 @@ pub(super) struct DeadWorker {
     /// Why it is dead.
     reason: String,
     /// Its marks, also where they do not count.
-    files: Vec<PathBuf>,
+    file: Option<PathBuf>,
     /// `None`: its messages are unknown. A silent process may still send.
     marks: Option<EndedMarks>,
+}
+
+/// Claims of a worker that the database may have lost.
+pub(super) struct LostMarks {
+    pub(super) who: String,
+    /// Each message once, earlier claims first.
+    pub(super) rounds: Vec<Vec<Mark>>,
+    /// `None`: it is removed when the worker is reclaimed.
+    pub(super) file: Option<LostFile>,
+}
+
+/// The marks of a worker that the database does not know.
+pub(super) struct LostFile {
+    path: PathBuf,
+    changed_at: Option<SystemTime>,
+    /// Nothing is added to it any more.
+    is_over: bool,
+}
+
+/// What was found of other workers.
+#[derive(Default)]
+pub(super) struct FoundWorkers {
+    pub(super) dead: Vec<DeadWorker>,
+    pub(super) lost: Vec<LostMarks>,
+    /// A worker seems to be dead: whether it commits is seen at the next look.
+    pub(super) is_undecided: bool,
 }
 
 impl Lease {
@@ -76,15 +117,18 @@ impl Lease {
         let concurrency = i32::try_from(concurrency).unwrap_or(i32::MAX);
         let asked_at = clock.steady();
         let store = database.reach().await?;
-        let new = new_worker(concurrency, length);
-        let worker_id = store.workers().register(&new, clock.now()).await?;
-        marks.begin(worker_id);
+        let count = register(store, concurrency, length, clock.now()).await?;
+        marks.begin(&count);
+        let worker_id = count.worker_id;
         let lease = Arc::new(Self {
             database,
             clock,
             length,
             concurrency,
             worker_id: AtomicI64::new(worker_id),
+            count: Mutex::new(count),
+            seen: Mutex::default(),
+            used: Mutex::default(),
             trusted_until_us: AtomicI64::new(0),
             missed: AtomicU32::new(0),
             is_given_up: AtomicBool::new(false),
@@ -100,6 +144,30 @@ impl Lease {
 
     pub(super) fn worker_id(&self) -> i64 {
         self.worker_id.load(Ordering::Acquire)
+    }
+
+    fn count(&self) -> MutexGuard<'_, CommitCount> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits a batch of this worker, and counts it; one at a time. Fails if the database lost earlier ones.
+    pub(super) async fn commit(&self, batch: Arc<CommitBatch>) -> Result<CommitResult, StoreError> {
+        let count = self.count().clone();
+        // Until its answer arrives.
+        self.count().is_uncertain = true;
+        let done = self.database.commit(batch, &count).await;
+        let is_stored = done.as_ref().is_ok_and(|done| !done.is_worker_missing);
+        let mut now = self.count();
+        if is_stored && now.token == count.token {
+            now.confirmed = count.confirmed + 1;
+            now.is_uncertain = false;
+            self.marks.confirm(&now);
+        }
+        drop(now);
+        if done.as_ref().is_err_and(is_of_another_past) {
+            self.give_up();
+        }
+        done
     }
 
     /// Whether a request may start now.
@@ -172,6 +240,9 @@ impl Lease {
             beat_at = Instant::now() + between;
             if let Err(error) = self.beat().await {
                 self.missed.fetch_add(1, Ordering::AcqRel);
+                if is_of_another_past(&error) {
+                    self.give_up();
+                }
                 tracing::warn!(%error, "the lease was not renewed");
             }
         }
@@ -182,16 +253,21 @@ impl Lease {
         let lapsed = !self.holds();
         let store = self.database.reach().await?;
         let now = self.clock.now();
-        if !store.workers().heartbeat(self.worker_id(), now).await? {
+        let count = self.count().clone();
+        let (id, token) = (count.worker_id, &count.token);
+        if !store.workers().heartbeat(id, token, now).await? {
+            let workers = store.workers().all().await?;
+            store.workers().check_count(&count, &workers).await?;
             // Declared dead: what was claimed under the old id is unknown. Continue under a new one.
-            let new = new_worker(self.concurrency, self.length);
-            let worker_id = store.workers().register(&new, now).await?;
+            let count = register(store, self.concurrency, self.length, now).await?;
+            let worker_id = count.worker_id;
             tracing::warn!(
                 worker_id,
                 "this worker had been declared dead and starts again under a new id"
             );
             // Nothing is claimed under the new id before this.
-            self.marks.begin(worker_id);
+            self.marks.begin(&count);
+            *self.count() = count;
             self.worker_id.store(worker_id, Ordering::Release);
         }
         if lapsed {
@@ -207,21 +283,30 @@ impl Lease {
         self.patient_since.store(now, Ordering::Release);
     }
 
-    /// Finds dead workers, and removes the marks of those that were reclaimed.
-    pub(super) async fn find_dead(&self) -> Result<Vec<DeadWorker>, StoreError> {
-        let own = self.worker_id();
+    /// Finds dead workers, and claims that the database has lost. Fails if it lost commits of this worker.
+    pub(super) async fn find_dead(&self) -> Result<FoundWorkers, StoreError> {
+        let count = self.count().clone();
         let now = self.clock.now();
         // Before the workers: each is registered before it has a file.
-        let mut files = self.marks.list().await;
+        let files = self.marks.list().await;
+        let mut files: HashMap<String, PathBuf> = files
+            .into_iter()
+            .map(|LocalFile { token, path, .. }| (token, path))
+            .collect();
         let store = self.database.reach().await?;
-        let mut dead = Vec::new();
-        for worker in store.workers().all().await? {
-            let files = files.remove(&worker.id).unwrap_or_default();
-            if worker.id == own {
+        let workers = store.workers().all().await?;
+        store.workers().check_count(&count, &workers).await?;
+        self.see(&workers);
+        let mut found = FoundWorkers::default();
+        for worker in workers {
+            let file = files.remove(&worker.token);
+            if worker.id == count.worker_id {
                 continue;
             }
             let process = process_of(&worker);
-            let is_gone = process.is_gone();
+            let seems_gone = process.is_gone();
+            let is_gone = seems_gone && self.stands_still(&worker);
+            found.is_undecided |= seems_gone && !is_gone;
             let Some(reason) = self.is_dead(&worker, is_gone, now) else {
                 continue;
             };
@@ -231,20 +316,83 @@ impl Lease {
                 reason,
                 "a worker is dead"
             );
-            let marks = if is_gone {
-                EndedMarks::read(files.clone(), worker.id, process).await
-            } else {
-                None
-            };
-            dead.push(DeadWorker {
+            let mut dead = DeadWorker {
                 worker,
                 reason,
-                files,
-                marks,
-            });
+                file,
+                marks: None,
+            };
+            found.lost.extend(dead.read_marks(&process, is_gone).await);
+            found.dead.push(dead);
         }
-        marks::remove_all(files.into_values().flatten());
-        Ok(dead)
+        files.remove(&count.token);
+        for (token, path) in files {
+            if store.workers().is_reclaimed(&token).await? {
+                marks::remove_all([path]);
+            } else {
+                found.lost.extend(self.read_lost(path).await);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Remembers how many commits each worker has.
+    fn see(&self, workers: &[Worker]) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let latest = workers.iter().map(|worker| {
+            let earlier = seen.get(&worker.token).copied();
+            let same = earlier.filter(|(commits, _)| *commits == worker.commits);
+            (worker.token.clone(), same.unwrap_or((worker.commits, now)))
+        });
+        *seen = latest.collect();
+    }
+
+    /// Whether a worker has committed nothing for a while: a second opinion about its end.
+    fn stands_still(&self, worker: &Worker) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = seen.get(&worker.token).map(|(_, since)| *since);
+        since.is_some_and(|since| since.elapsed() >= STILL)
+    }
+
+    /// What a worker that the database does not know has marked. It ended before its file was removed, or the database was
+    /// put back to a time before it began.
+    async fn read_lost(&self, path: PathBuf) -> Option<LostMarks> {
+        let changed_at = modified(&path);
+        let is_abandoned = is_abandoned(changed_at);
+        if self.used().get(&path) == Some(&changed_at) && !is_abandoned {
+            return None;
+        }
+        let file = match MarksFile::read(&path).await {
+            Ok(file) => file,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "cannot read which requests a worker had started");
+                marks::remove_all([path]);
+                return None;
+            }
+        };
+        Some(LostMarks {
+            who: file.who(),
+            file: Some(LostFile {
+                path,
+                changed_at,
+                is_over: is_abandoned || file.has_ended(),
+            }),
+            rounds: file.into_rounds(),
+        })
+    }
+
+    /// The results in a file are stored. It is read again only if it changes.
+    pub(super) fn record_used(&self, file: LostFile) {
+        if file.is_over {
+            marks::remove_all([file.path]);
+        } else {
+            self.used().insert(file.path, file.changed_at);
+        }
+    }
+
+    fn used(&self) -> MutexGuard<'_, HashMap<PathBuf, Option<SystemTime>>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The results of messages that dead workers were sending, as far as their marks say. They must be settled before
@@ -273,7 +421,7 @@ impl Lease {
             let store = self.database.reach().await?;
             let (worker, reason) = (&dead.worker, &dead.reason);
             reclaimed += store.workers().reclaim(worker, reason, now).await?;
-            marks::remove_all(dead.files);
+            marks::remove_all(dead.file);
         }
         Ok(reclaimed)
     }
@@ -296,7 +444,9 @@ impl Lease {
     /// Removes the worker after everything was settled.
     pub(super) async fn end(&self) -> Result<(), StoreError> {
         let store = self.database.reach().await?;
-        store.workers().remove(self.worker_id()).await?;
+        let count = self.count().clone();
+        let (id, token) = (count.worker_id, &count.token);
+        store.workers().remove(id, token).await?;
         self.marks.end();
         Ok(())
     }
@@ -310,23 +460,79 @@ impl Lease {
     }
 }
 
-/// This process as a worker, so that others on its host can check whether it still runs.
-fn new_worker(concurrency: i32, lease: Duration) -> NewWorker {
+impl DeadWorker {
+    /// Reads its marks, if its process is gone. Returns those that the database has lost.
+    async fn read_marks(&mut self, process: &ProcessIdentity, is_gone: bool) -> Option<LostMarks> {
+        let path = self.file.as_ref()?;
+        let read = MarksFile::read(path).await;
+        let unusable = match read {
+            Ok(file) if file.is_ahead_of(&self.worker) => {
+                return Some(LostMarks {
+                    who: file.who(),
+                    rounds: file.into_rounds(),
+                    file: None,
+                });
+            }
+            Ok(_) if !is_gone => return None,
+            Ok(file) => match file.of_ended(&self.worker, process) {
+                Ok(marks) => {
+                    self.marks = Some(marks);
+                    return None;
+                }
+                Err(error) => error.to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(
+            path = %path.display(),
+            error = unusable,
+            "cannot read which requests a dead worker had started: its messages become unknown"
+        );
+        None
+    }
+}
+
+/// Whether this is the error of a database that was put back.
+fn is_of_another_past(error: &StoreError) -> bool {
+    error.kind() == StoreErrorKind::LostCommits
+}
+
+fn modified(path: &std::path::Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
+}
+
+fn is_abandoned(changed_at: Option<SystemTime>) -> bool {
+    let age = changed_at.and_then(|at| at.elapsed().ok());
+    age.is_some_and(|age| age >= ABANDONED)
+}
+
+/// Registers this process as a worker, so that others on its host can check whether it still runs.
+async fn register(
+    store: &Store,
+    concurrency: i32,
+    lease: Duration,
+    now: Timestamp,
+) -> Result<CommitCount, StoreError> {
     let process = ProcessIdentity::current();
-    NewWorker {
+    let new = NewWorker {
         host: process.host,
+        machine_id: process.machine_id,
         boot_id: process.boot_id,
         pid_namespace: process.pid_namespace,
         pid: process.pid,
         process_started: process.started,
         concurrency,
         lease_ms: millis(lease),
-    }
+        token: random_token(),
+    };
+    let worker_id = store.workers().register(&new, now).await?;
+    Ok(CommitCount::new(worker_id, new.token))
 }
 
 fn process_of(worker: &Worker) -> ProcessIdentity {
     ProcessIdentity {
         host: worker.host.clone(),
+        machine_id: worker.machine_id.clone(),
         boot_id: worker.boot_id.clone(),
         pid_namespace: worker.pid_namespace.clone(),
         pid: worker.pid,

@@ -5,18 +5,41 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::store::{Store, StoreError};
 
 /// How often a folder is created that another worker removes because it is empty.
 const TRIES: u32 = 3;
+
+/// Which database files are about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DatabaseIdentity {
+    /// When its tables were created. Copies have the same.
+    pub(super) created_at: i64,
+    /// Its server and its name there, or its file.
+    pub(super) place: String,
+}
 
 /// In folders that have nothing else: they are read every second.
 #[derive(Clone)]
 pub(super) struct LocalFiles {
     /// The first writable one is used; all are read.
     folders: Vec<PathBuf>,
-    /// The start of every file name.
+    /// The start of every file name, also of those about copies of the database.
     prefix: String,
+    /// The next part of the names: which of the copies it is.
+    place: String,
+}
+
+/// A file, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LocalFile {
+    pub(super) path: PathBuf,
+    /// The token of its worker's registration, or any other random text.
+    pub(super) token: String,
+    /// It is about this database. Otherwise about another copy, or the database has been moved.
+    pub(super) is_own: bool,
 }
 
 impl LocalFiles {
@@ -36,31 +59,42 @@ impl LocalFiles {
         if file.is_none() {
             parents.push(PathBuf::from("."));
         }
-        let made_at = store.created_at().await?;
-        Ok(Self::new(&parents, &name, made_at))
+        let database = DatabaseIdentity {
+            created_at: store.created_at().await?,
+            place: store.place().await?,
+        };
+        Ok(Self::new(&parents, &name, &database))
     }
 
-    /// `name`: of the database, which was created at `made_at`.
-    pub(super) fn new(parents: &[PathBuf], name: &str, made_at: i64) -> Self {
+    /// `name`: of the database.
+    pub(super) fn new(parents: &[PathBuf], name: &str, database: &DatabaseIdentity) -> Self {
+        let digest = Sha256::digest(&database.place);
+        let place: String = digest
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         Self {
             folders: parents
                 .iter()
                 .map(|parent| parent.join(format!("{name}-unsettled")))
                 .collect(),
-            prefix: format!("{made_at:x}-"),
+            prefix: format!("{:x}-", database.created_at),
+            place,
         }
     }
 
-    /// Writes a new file of a worker in the first folder where that succeeds.
+    /// Writes a new file of a worker in the first folder where that succeeds. `token`: random, because workers on several
+    /// hosts, and several files of one worker, may be in one folder.
     pub(super) fn write_first<T>(
         &self,
         worker_id: i64,
+        token: &str,
         ending: &str,
         mut write: impl FnMut(&Path) -> io::Result<T>,
     ) -> io::Result<T> {
-        // Workers on several hosts, and several files of one worker, may be in one folder.
-        let number: u128 = rand::random();
-        let name = format!("{}{worker_id}-{number:032x}.{ending}", self.prefix);
+        let (prefix, place) = (&self.prefix, &self.place);
+        let name = format!("{prefix}{place}-{worker_id}-{token}.{ending}");
         let mut failed = io::Error::other("no folder can be written to");
         for folder in &self.folders {
             match write(&folder.join(&name)) {
@@ -71,20 +105,36 @@ impl LocalFiles {
         Err(failed)
     }
 
-    /// The files with this ending, and the ids of their workers.
-    pub(super) fn list(&self, ending: &str) -> Vec<(i64, PathBuf)> {
+    /// The files with this ending that are about this database or a copy of it.
+    pub(super) fn list(&self, ending: &str) -> Vec<LocalFile> {
         let entries = self.folders.iter().filter_map(|at| fs::read_dir(at).ok());
         let paths = entries.flatten().flatten().map(|entry| entry.path());
-        let own = paths.filter_map(|path| Some((self.worker_of(&path, ending)?, path)));
-        own.collect()
+        paths.filter_map(|path| self.parse(path, ending)).collect()
     }
 
-    fn worker_of(&self, path: &Path, ending: &str) -> Option<i64> {
+    fn parse(&self, path: PathBuf, ending: &str) -> Option<LocalFile> {
         let name = path.file_name()?.to_str()?;
         let name = name.strip_prefix(&self.prefix)?.strip_suffix(ending)?;
-        let (worker_id, _) = name.strip_suffix('.')?.split_once('-')?;
-        worker_id.parse().ok()
+        let parts: Vec<&str> = name.strip_suffix('.')?.split('-').collect();
+        // Earlier versions did not name the place.
+        let (is_own, token) = match parts.as_slice() {
+            [place, _, token] => (*place == self.place, *token),
+            [_, token] => (true, *token),
+            _ => return None,
+        };
+        let token = token.to_owned();
+        Some(LocalFile {
+            path,
+            token,
+            is_own,
+        })
     }
+}
+
+/// A random text that names a file or a registration.
+pub(super) fn random_token() -> String {
+    let number: u128 = rand::random();
+    format!("{number:032x}")
 }
 
 /// Creates a file that only its owner may read, and its folder.

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::context::WorkerContext;
 use super::journal::{Journal, JournalFile};
-use super::lease::DeadWorker;
+use super::lease::{DeadWorker, LostMarks};
 use super::window::WindowState;
 use crate::limit::MIN_TOLERANCE;
 use crate::provider::Provider;
@@ -76,8 +76,16 @@ pub(super) enum MaintenanceEvent {
 /// Results that earlier workers left.
 pub(super) struct LeftResults {
     pub(super) journals: Vec<JournalFile>,
+    /// Claims that the database has lost.
+    pub(super) lost: Vec<LostMarks>,
     /// By the marks of dead workers.
     pub(super) marked: Vec<Settlement>,
+}
+
+impl LeftResults {
+    fn is_empty(&self) -> bool {
+        self.journals.is_empty() && self.lost.is_empty() && self.marked.is_empty()
+    }
 }
 
 /// What the database says of the things that others may have changed.
@@ -126,6 +134,13 @@ impl Maintenance {
             let failed = self.round(&events).await.err();
             let was_failing = std::mem::replace(&mut self.is_failing, failed.is_some());
             if let Some(error) = failed {
+                if matches!(
+                    error.kind(),
+                    StoreErrorKind::Newer | StoreErrorKind::LostCommits
+                ) {
+                    self.context.lease.give_up();
+                    self.context.stop.stop_for(error.clone());
+                }
                 if !was_failing {
                     tracing::warn!(%error, "campaigns and workers could not be read");
                 }
@@ -139,9 +154,12 @@ impl Maintenance {
         &mut self,
         events: &mpsc::UnboundedSender<MaintenanceEvent>,
     ) -> Result<(), StoreError> {
-        self.check_schema().await?;
-        let left = self.find_left().await?;
-        if !left.journals.is_empty() || !left.marked.is_empty() {
+        // What the worker would do next may be wrong.
+        let store = self.context.database.reach().await?;
+        store.check_file()?;
+        store.check_schema().await?;
+        let (left, _) = self.find_left().await?;
+        if !left.is_empty() {
             let (done, settled) = oneshot::channel();
             let sent = events.send(MaintenanceEvent::Left(left, done));
             if sent.is_err() || settled.await.is_err() {
@@ -187,26 +205,28 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Stops the worker where a newer smsq has changed the tables: what it would do next may be wrong.
-    async fn check_schema(&self) -> Result<(), StoreError> {
-        let checked = self.context.database.reach().await?.check_schema().await;
-        if let Err(error) = &checked
-            && error.kind() == StoreErrorKind::Newer
-        {
-            self.context.stop.stop_outdated(error.clone());
+    /// What is found when the worker begins. Waits where a second look must show whether a worker is dead.
+    pub(super) async fn find_left_at_start(&mut self) -> Result<LeftResults, StoreError> {
+        let (left, is_undecided) = self.find_left().await?;
+        if !is_undecided {
+            return Ok(left);
         }
-        checked
+        tokio::time::sleep(TICK).await;
+        Ok(self.find_left().await?.0)
     }
 
-    /// Finds dead workers, and results that they or workers that ended left.
-    pub(super) async fn find_left(&mut self) -> Result<LeftResults, StoreError> {
+    /// Finds dead workers, and results that they or workers that ended left. Returns whether another look may find more.
+    async fn find_left(&mut self) -> Result<(LeftResults, bool), StoreError> {
         let lease = &self.context.lease;
-        self.dead = lease.find_dead().await?;
-        Ok(LeftResults {
+        let found = lease.find_dead().await?;
+        self.dead = found.dead;
+        let left = LeftResults {
+            lost: found.lost,
             marked: lease.marked_results(&self.dead).await?,
             // What these workers have written is complete now.
             journals: self.journal.files().await,
-        })
+        };
+        Ok((left, found.is_undecided))
     }
 
     /// Reclaims the messages of the dead workers that were found, and reads what others changed. Where it `requeues`,

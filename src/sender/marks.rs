@@ -1,7 +1,9 @@
 //! Which requests a worker has started and how they ended, in a file that outlives its process. After a kill, another
 //! worker on this host releases what was never started and settles what was answered; only the rest is unknown.
 
-use std::collections::{BTreeMap, HashMap};
+#[cfg(feature = "fuzz")]
+use std::collections::BTreeMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -13,21 +15,23 @@ use serde::{Deserialize, Serialize};
 
 use super::SendError;
 use super::journal::remove_phones;
-use super::local_files::{self, LocalFiles};
+use super::local_files::{self, LocalFile, LocalFiles};
 use crate::process::ProcessIdentity;
 use crate::queue::{Settlement, Transition};
-use crate::store::SendingMessage;
+use crate::sms::{Class, Failure};
+use crate::store::{CommitCount, SendingMessage, StartedClaim, Worker};
 
 /// The size in bytes of the header and of each slot. Pages are multiples of it.
-const BLOCK: usize = 512;
+const BLOCK: usize = 1_024;
 /// A block begins with the checksum of what follows, and the length of its content.
 const FRAME: usize = 6;
 /// A block that was never used, or not any more.
 const EMPTY: [u8; FRAME] = [0; FRAME];
-/// With the header 64 KiB.
-const FIRST_SLOTS: u32 = 127;
-const VERSION: u32 = 1;
-const ENDING: &str = "marks";
+/// With the header 4 MiB, of which only what is used takes space. A slot that is free keeps its content until all others
+/// were used, so the last thousands of claims are in the file, also if the database loses their results.
+const FIRST_SLOTS: u32 = 4_095;
+const VERSION: u32 = 2;
+pub(super) const ENDING: &str = "marks";
 
 /// The first block. The process is that of the worker's row.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,11 +40,52 @@ struct MarksHeader {
     /// The number of slots: a file of another size was damaged.
     slots: u32,
     worker_id: i64,
+    /// That of the worker's registration.
+    token: String,
+    /// How many commits of the worker are stored. What they stored is missing in a database that has fewer.
+    commits: i64,
+    /// The worker has ended and starts nothing more.
+    has_ended: bool,
     process: ProcessIdentity,
 }
 
-/// The size in bytes of what a slot says of a started claim: its message and its number. No JSON is as short.
-const STARTED: usize = 16;
+/// What a slot says of a claim that was started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) claim: StartedClaim,
+    /// `None` if there was no response.
+    result: Option<Transition>,
+}
+
+impl Mark {
+    fn key(&self) -> (i64, i64) {
+        (self.claim.id, self.claim.claim)
+    }
+
+    fn settlement(&self) -> Option<Settlement> {
+        self.result.clone().map(|result| self.settled(result))
+    }
+
+    /// The result of a claim that the database had lost, and that was made again.
+    pub(super) fn settlement_or_unknown(&self) -> Settlement {
+        let why = "the database lost its claim, and its worker ended before the provider responded";
+        let unknown = || Transition::Unknown(Failure::new(Class::Unknown, why));
+        self.settled(self.result.clone().unwrap_or_else(unknown))
+    }
+
+    fn settled(&self, transition: Transition) -> Settlement {
+        Settlement {
+            id: self.claim.id,
+            claim: self.claim.claim,
+            provider: self.claim.provider.clone(),
+            transition,
+        }
+    }
+
+    pub(super) fn is_accepted(&self) -> bool {
+        matches!(self.result, Some(Transition::Sent(_)))
+    }
+}
 
 /// The marks of this worker.
 ///
@@ -48,6 +93,8 @@ const STARTED: usize = 16;
 /// system keeps what was written when the process is killed, and after a crash of the host the file does not count.
 /// A slot belongs to one claim until the result of the claim is stored, so a claim without a slot was never started.
 /// Where that cannot be guaranteed, the file is removed first, and nothing else is known of the worker's messages.
+/// The header has the number of the last commit: a database with fewer has been put back, and a claim without a slot
+/// may have been started and settled since.
 pub(super) struct Marks {
     files: LocalFiles,
     own: Mutex<Option<OwnFile>>,
@@ -59,7 +106,7 @@ struct OwnFile {
     header: MarksHeader,
     /// The slots of messages and claims. The header is before the first one.
     used: HashMap<(i64, i64), u32>,
-    free: Vec<u32>,
+    free: VecDeque<u32>,
     /// Why the file can be neither written nor removed.
     stuck: Option<String>,
 }
@@ -73,10 +120,11 @@ impl Marks {
     }
 
     /// Begins the file of a worker that was just registered. Without one all its messages are unknown if it is killed.
-    pub(super) fn begin(&self, worker_id: i64) {
+    pub(super) fn begin(&self, count: &CommitCount) {
         let process = ProcessIdentity::current();
-        let created = self.files.write_first(worker_id, ENDING, |path| {
-            OwnFile::create(path, worker_id, process.clone())
+        let (id, token) = (count.worker_id, &count.token);
+        let created = self.files.write_first(id, token, ENDING, |path| {
+            OwnFile::create(path, count, process.clone())
         });
         if let Err(error) = &created {
             warn_unmarked(error);
@@ -85,7 +133,7 @@ impl Marks {
     }
 
     /// Marks messages whose request is about to start, claimed under this worker id. False: it must not start.
-    pub(super) fn start(&self, worker_id: i64, claims: impl Iterator<Item = (i64, i64)>) -> bool {
+    pub(super) fn start(&self, worker_id: i64, claims: impl Iterator<Item = StartedClaim>) -> bool {
         let mut own = self.lock();
         // Under an earlier id nothing may start, and no one will read its marks.
         let Some(file) = own
@@ -95,23 +143,49 @@ impl Marks {
             return true;
         };
         let mut claims = claims;
-        let Err(error) = claims.try_for_each(|(id, claim)| file.start(id, claim)) else {
-            return true;
-        };
-        if let Err(kept) = file.discard() {
-            file.stuck = Some(format!("{}: {error}; {kept}", file.path.display()));
-            return false;
+        match claims.try_for_each(|claim| file.start(claim)) {
+            Ok(()) => true,
+            Err(error) => discard(&mut own, &error),
         }
-        warn_unmarked(&error);
-        *own = None;
-        true
+    }
+
+    /// Writes down that a commit of this worker is stored, before anything that depends on it is done.
+    pub(super) fn confirm(&self, count: &CommitCount) {
+        self.rewrite_header(|header| {
+            let is_own = header.token == count.token;
+            if is_own {
+                header.commits = count.confirmed;
+            }
+            is_own
+        });
+    }
+
+    /// Writes down that nothing more is started, so that the file can be used whatever is known of this process.
+    pub(super) fn close(&self) {
+        self.rewrite_header(|header| {
+            header.has_ended = true;
+            true
+        });
+    }
+
+    fn rewrite_header(&self, change: impl FnOnce(&mut MarksHeader) -> bool) {
+        let mut own = self.lock();
+        let Some(file) = own.as_mut() else { return };
+        if change(&mut file.header)
+            && let Err(error) = file.write_header()
+        {
+            discard(&mut own, &error);
+        }
     }
 
     /// Marks how the request of a message ended. A result that does not fit, or cannot be written, stays unknown.
-    pub(super) fn answer(&self, mut settlement: Settlement) {
-        remove_phones(&mut settlement);
-        let key = (settlement.id, settlement.claim);
-        self.rewrite(key, || encode(&settlement));
+    pub(super) fn answer(&self, claim: StartedClaim, mut result: Transition) {
+        remove_phones(&mut result);
+        let mark = Mark {
+            claim,
+            result: Some(result),
+        };
+        self.rewrite(mark.key(), || encode(&mark));
     }
 
     /// Marks that the request of a message was not started after all. Its claim may start later.
@@ -152,21 +226,35 @@ impl Marks {
         }
     }
 
-    /// The files of all workers on this host, by worker id.
-    pub(super) async fn list(&self) -> BTreeMap<i64, Vec<PathBuf>> {
+    /// The files of all workers of this database on this host.
+    pub(super) async fn list(&self) -> Vec<LocalFile> {
         let files = self.files.clone();
+        let list = move || {
+            let mut listed = files.list(ENDING);
+            listed.retain(|file| file.is_own);
+            listed
+        };
         // A panic has been logged, and the files stay where they are.
-        let listed = tokio::task::spawn_blocking(move || files.list(ENDING)).await;
-        let mut by_worker: BTreeMap<i64, Vec<PathBuf>> = BTreeMap::new();
-        for (worker_id, path) in listed.unwrap_or_default() {
-            by_worker.entry(worker_id).or_default().push(path);
-        }
-        by_worker
+        let listed = tokio::task::spawn_blocking(list).await;
+        listed.unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<OwnFile>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes a file that cannot be written; false if that fails, too.
+fn discard(own: &mut Option<OwnFile>, error: &io::Error) -> bool {
+    if let Some(file) = own
+        && let Err(kept) = file.discard()
+    {
+        file.stuck = Some(format!("{}: {error}; {kept}", file.path.display()));
+        return false;
+    }
+    warn_unmarked(error);
+    *own = None;
+    true
 }
 
 fn warn_unmarked(error: &io::Error) {
@@ -187,18 +275,21 @@ pub(super) fn remove_all(paths: impl IntoIterator<Item = PathBuf>) {
 }
 
 impl OwnFile {
-    fn create(path: &Path, worker_id: i64, process: ProcessIdentity) -> io::Result<Self> {
+    fn create(path: &Path, count: &CommitCount, process: ProcessIdentity) -> io::Result<Self> {
         let mut own = Self {
             path: path.to_owned(),
             file: local_files::create(path)?,
             header: MarksHeader {
                 version: VERSION,
                 slots: 0,
-                worker_id,
+                worker_id: count.worker_id,
+                token: count.token.clone(),
+                commits: count.confirmed,
+                has_ended: false,
                 process,
             },
             used: HashMap::new(),
-            free: Vec::new(),
+            free: VecDeque::new(),
             stuck: None,
         };
         if let Err(error) = own.grow() {
@@ -213,23 +304,31 @@ impl OwnFile {
         let slots = self.header.slots;
         self.header.slots = (slots * 2 + 1).max(FIRST_SLOTS);
         self.file.set_len(offset(self.header.slots + 1))?;
-        let header = encode(&self.header).ok_or(io::ErrorKind::InvalidData)?;
-        self.write(0, &header)?;
-        self.free.extend((slots + 1..=self.header.slots).rev());
+        self.write_header()?;
+        self.free.extend(slots + 1..=self.header.slots);
         Ok(())
     }
 
-    fn start(&mut self, id: i64, claim: i64) -> io::Result<()> {
-        let mark = started(id, claim);
-        if let Some(slot) = self.used.get(&(id, claim)) {
-            return self.write(*slot, &mark);
+    fn write_header(&self) -> io::Result<()> {
+        let header = encode(&self.header).ok_or(io::ErrorKind::InvalidData)?;
+        self.write(0, &header)
+    }
+
+    fn start(&mut self, claim: StartedClaim) -> io::Result<()> {
+        let mark = Mark {
+            claim,
+            result: None,
+        };
+        let block = encode(&mark).ok_or(io::ErrorKind::InvalidData)?;
+        if let Some(slot) = self.used.get(&mark.key()) {
+            return self.write(*slot, &block);
         }
         if self.free.is_empty() {
             self.grow()?;
         }
-        let slot = self.free.pop().ok_or(io::ErrorKind::InvalidData)?;
-        self.used.insert((id, claim), slot);
-        self.write(slot, &mark)
+        let slot = self.free.pop_front().ok_or(io::ErrorKind::InvalidData)?;
+        self.used.insert(mark.key(), slot);
+        self.write(slot, &block)
     }
 
     fn write(&self, slot: u32, block: &[u8]) -> io::Result<()> {
@@ -254,15 +353,6 @@ fn encode(value: &impl Serialize) -> Option<Vec<u8>> {
     serde_json::to_writer(&mut block, value).ok()?;
     frame(&mut block)?;
     Some(block)
-}
-
-/// The block of a claim whose request starts.
-fn started(id: i64, claim: i64) -> [u8; FRAME + STARTED] {
-    let mut block = [0; FRAME + STARTED];
-    block[FRAME..FRAME + 8].copy_from_slice(&id.to_le_bytes());
-    block[FRAME + 8..].copy_from_slice(&claim.to_le_bytes());
-    frame(&mut block).expect("it is shorter than a block");
-    block
 }
 
 /// Writes the length and the checksum of what follows them; `None` if it does not fit in a block.
@@ -290,90 +380,141 @@ fn content(block: &[u8]) -> io::Result<Option<&[u8]>> {
     Ok(Some(content))
 }
 
-/// The claim of a slot, and its result if there was a response.
-fn claim_of(content: &[u8]) -> io::Result<((i64, i64), Option<Settlement>)> {
-    let halves = content.split_first_chunk::<8>();
-    if let Some((id, claim)) = halves
-        && let Ok(claim) = <[u8; 8]>::try_from(claim)
-    {
-        return Ok(((i64::from_le_bytes(*id), i64::from_le_bytes(claim)), None));
-    }
-    let result: Settlement = serde_json::from_slice(content)?;
-    Ok(((result.id, result.claim), Some(result)))
-}
-
 fn checksum(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(bytes);
     crc.sum()
 }
 
+/// A file of marks as it was read.
+pub(super) struct MarksFile {
+    header: MarksHeader,
+    marks: Vec<Mark>,
+    /// Why it may lack marks. Those that it has are true.
+    damage: Option<&'static str>,
+}
+
 /// What a worker marked whose process has certainly ended: each claim that it started, with the result if there was a
-/// response.
+/// response. All of its claims that are not settled are in it.
 #[derive(Debug)]
 pub(super) struct EndedMarks(HashMap<(i64, i64), Option<Settlement>>);
 
-impl EndedMarks {
-    /// Reads the files of a worker; `None` if there is none of this process, or if it is damaged.
-    pub(super) async fn read(
-        paths: Vec<PathBuf>,
-        worker_id: i64,
-        process: ProcessIdentity,
-    ) -> Option<Self> {
-        let read = move || {
-            paths.iter().find_map(|path| {
-                Self::read_file(path, worker_id, &process)
-                    .inspect_err(|error| {
-                        tracing::warn!(
-                            path = %path.display(),
-                            %error,
-                            "cannot read which requests a dead worker had started: its messages become unknown"
-                        );
-                    })
-                    .ok()
-            })
-        };
-        tokio::task::spawn_blocking(read).await.ok().flatten()
+impl MarksFile {
+    /// Reads a file; fails if it is not known whose it is.
+    pub(super) async fn read(path: &Path) -> io::Result<Self> {
+        let path = path.to_owned();
+        let read = tokio::task::spawn_blocking(move || Self::read_now(&path)).await;
+        read.unwrap_or_else(|panic| Err(io::Error::other(panic)))
     }
 
-    fn read_file(path: &Path, worker_id: i64, process: &ProcessIdentity) -> io::Result<Self> {
+    pub(super) fn read_now(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         // Fails if the system could not write a part back: that part may be an older one now.
-        file.sync_all()?;
+        let is_lost = file.sync_all().is_err();
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        Self::parse(&bytes, worker_id, process)
+        let mut read = Self::parse(&bytes)?;
+        if is_lost {
+            read.damage = Some("the system could not write all of it");
+        }
+        Ok(read)
     }
 
-    fn parse(bytes: &[u8], worker_id: i64, process: &ProcessIdentity) -> io::Result<Self> {
+    fn parse(bytes: &[u8]) -> io::Result<Self> {
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let mut blocks = bytes.chunks(BLOCK);
         let header = blocks.next().map(content).transpose()?.flatten();
         let header = header.ok_or_else(|| invalid("the file has no header"))?;
         let header: MarksHeader = serde_json::from_slice(header)?;
-        let expected = MarksHeader {
-            version: VERSION,
-            slots: header.slots,
-            worker_id,
-            process: process.clone(),
+        if header.version != VERSION {
+            return Err(invalid("the file is one of another version"));
+        }
+        let mut read = Self {
+            marks: Vec::new(),
+            damage: (bytes.len() as u64 != offset(header.slots) + BLOCK as u64)
+                .then_some("the file has another size than its header says"),
+            header,
         };
-        if header != expected {
-            return Err(invalid("the file is that of another process"));
-        }
-        if bytes.len() as u64 != offset(header.slots) + BLOCK as u64 {
-            return Err(invalid("the file has another size than its header says"));
-        }
-        let mut claims = HashMap::new();
         for block in blocks {
-            let Some(content) = content(block)? else {
-                continue;
-            };
-            let (key, result) = claim_of(content)?;
-            if claims.insert(key, result).is_some() {
-                return Err(invalid("a claim is in two slots"));
+            match content(block).map(|content| content.map(serde_json::from_slice)) {
+                Ok(None) => {}
+                Ok(Some(Ok(mark))) => read.marks.push(mark),
+                Ok(Some(Err(_))) | Err(_) => read.damage = Some("a block is damaged"),
             }
         }
-        Ok(Self(claims))
+        Ok(read)
+    }
+
+    /// Whether the database has fewer commits of the worker than were stored.
+    pub(super) fn is_ahead_of(&self, worker: &Worker) -> bool {
+        self.header.commits > worker.commits
+    }
+
+    /// Whether its worker starts nothing more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.header.has_ended || self.header.process.has_ended()
+    }
+
+    /// Whether its worker is a process of this host that runs.
+    pub(super) fn is_running(&self) -> bool {
+        !self.header.has_ended && self.header.process.is_running()
+    }
+
+    /// Its worker, as people know it.
+    pub(super) fn who(&self) -> String {
+        let MarksHeader {
+            worker_id, process, ..
+        } = &self.header;
+        format!(
+            "worker {worker_id} (pid {} on {})",
+            process.pid, process.host
+        )
+    }
+
+    /// The marks of a worker of which it is certain that it has ended.
+    pub(super) fn of_ended(
+        self,
+        worker: &Worker,
+        process: &ProcessIdentity,
+    ) -> Result<EndedMarks, &'static str> {
+        let header = &self.header;
+        if (header.worker_id, &header.token, &header.process) != (worker.id, &worker.token, process)
+        {
+            return Err("the file is that of another process");
+        }
+        if self.is_ahead_of(worker) {
+            return Err("the database has lost commits of its worker");
+        }
+        if let Some(damage) = self.damage {
+            return Err(damage);
+        }
+        let mut claims = HashMap::new();
+        for mark in self.marks {
+            if claims.insert(mark.key(), mark.settlement()).is_some() {
+                return Err("a claim is in two slots");
+            }
+        }
+        Ok(EndedMarks(claims))
+    }
+
+    /// The marks in groups that have each message once, earlier claims first.
+    pub(super) fn into_rounds(mut self) -> Vec<Vec<Mark>> {
+        self.marks.sort_by_key(Mark::key);
+        let mut rounds: Vec<Vec<Mark>> = Vec::new();
+        let (mut last, mut round) = (None, 0);
+        for mark in self.marks {
+            round = if last == Some(mark.claim.id) {
+                round + 1
+            } else {
+                0
+            };
+            last = Some(mark.claim.id);
+            if rounds.len() <= round {
+                rounds.push(Vec::new());
+            }
+            rounds[round].push(mark);
+        }
+        rounds
     }
 }
 
@@ -399,18 +540,14 @@ pub fn fuzz_marks(
     contents: &[&[u8]],
     damage: impl FnOnce(&mut Vec<u8>),
 ) -> Option<BTreeMap<(i64, i64), Option<String>>> {
-    let process = ProcessIdentity {
-        host: "host".to_owned(),
-        boot_id: "boot".to_owned(),
-        pid_namespace: "pid".to_owned(),
-        pid: 1,
-        started: 1,
-    };
     let header = MarksHeader {
         version: VERSION,
         slots: u32::try_from(contents.len()).ok()?,
         worker_id: 8,
-        process: process.clone(),
+        token: "token".to_owned(),
+        commits: 3,
+        has_ended: false,
+        process: ProcessIdentity::current(),
     };
     let mut bytes = encode(&header)?;
     for content in contents {
@@ -423,12 +560,15 @@ pub fn fuzz_marks(
     }
     bytes.resize(usize::try_from(offset(header.slots + 1)).ok()?, 0);
     damage(&mut bytes);
-    let marks = EndedMarks::parse(&bytes, 8, &process).ok()?;
-    let results = marks.0.into_iter().map(|(claim, result)| {
+    let read = MarksFile::parse(&bytes).ok()?;
+    let is_same = read.header == header && read.damage.is_none();
+    let results = read.marks.iter().map(|mark| {
+        let result = mark.settlement();
         let result = result.map(|result| serde_json::to_string(&result).expect("JSON"));
-        (claim, result)
+        (mark.key(), result)
     });
-    Some(results.collect())
+    let results: BTreeMap<(i64, i64), Option<String>> = results.collect();
+    (is_same && results.len() == read.marks.len()).then_some(results)
 }
 
 #[cfg(test)]
@@ -437,36 +577,75 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::sender::local_files::DatabaseIdentity;
     use crate::sms::{Acceptance, Class, Failure, Timestamp};
 
     const WORKER: i64 = 8;
+    const SIZE: usize = BLOCK;
 
     /// The marks of worker 8 in a folder of its own.
     fn marks() -> (tempfile::TempDir, Marks) {
         let folder = tempfile::tempdir().expect("a folder");
         let marks = marks_in(folder.path());
-        marks.begin(WORKER);
+        marks.begin(&count(WORKER, 0));
         (folder, marks)
     }
 
     fn marks_in(parent: &Path) -> Marks {
-        Marks::new(LocalFiles::new(&[parent.to_owned()], "smsq.db", 1))
+        let database = DatabaseIdentity {
+            created_at: 1,
+            place: "file 1".to_owned(),
+        };
+        Marks::new(LocalFiles::new(&[parent.to_owned()], "smsq.db", &database))
+    }
+
+    fn count(worker_id: i64, confirmed: i64) -> CommitCount {
+        CommitCount {
+            confirmed,
+            ..CommitCount::new(worker_id, format!("token{worker_id}"))
+        }
+    }
+
+    /// The row of the worker.
+    fn worker() -> Worker {
+        let process = ProcessIdentity::current();
+        Worker {
+            id: WORKER,
+            host: process.host,
+            machine_id: process.machine_id,
+            boot_id: process.boot_id,
+            pid_namespace: process.pid_namespace,
+            pid: process.pid,
+            process_started: process.started,
+            concurrency: 1,
+            started_at: Timestamp::default(),
+            heartbeat_at: Timestamp::default(),
+            lease_ms: 1,
+            token: count(WORKER, 0).token,
+            commits: 3,
+        }
+    }
+
+    fn claim(id: i64, number: i64) -> StartedClaim {
+        StartedClaim {
+            id,
+            claim: number,
+            provider: "cellar".to_owned(),
+            reference: format!("0123456789abcdef{id}"),
+            created_at: Timestamp::from_millis(7),
+            claimed_at: Timestamp::from_millis(9),
+        }
     }
 
     fn start(marks: &Marks, ids: impl IntoIterator<Item = i64>) -> bool {
-        marks.start(WORKER, ids.into_iter().map(|id| (id, 1)))
+        marks.start(WORKER, ids.into_iter().map(|id| claim(id, 1)))
     }
 
-    fn sent(id: i64, message_id: &str) -> Settlement {
-        Settlement {
-            id,
-            claim: 1,
-            provider: "cellar".to_owned(),
-            transition: Transition::Sent(Acceptance {
-                message_id: Some(message_id.to_owned()),
-                ..Acceptance::default()
-            }),
-        }
+    fn sent(message_id: &str) -> Transition {
+        Transition::Sent(Acceptance {
+            message_id: Some(message_id.to_owned()),
+            ..Acceptance::default()
+        })
     }
 
     fn path_of(folder: &tempfile::TempDir) -> PathBuf {
@@ -477,8 +656,17 @@ mod tests {
     }
 
     /// What another process of this host reads when this one has ended.
-    fn read(folder: &tempfile::TempDir) -> io::Result<EndedMarks> {
-        EndedMarks::read_file(&path_of(folder), WORKER, &ProcessIdentity::current())
+    fn read(folder: &tempfile::TempDir) -> Result<EndedMarks, String> {
+        read_as(&path_of(folder), &worker(), &ProcessIdentity::current())
+    }
+
+    fn read_as(
+        path: &Path,
+        worker: &Worker,
+        process: &ProcessIdentity,
+    ) -> Result<EndedMarks, String> {
+        let file = MarksFile::read_now(path).map_err(|error| error.to_string())?;
+        file.of_ended(worker, process).map_err(str::to_owned)
     }
 
     fn row(id: i64, claim: i64) -> SendingMessage {
@@ -510,15 +698,22 @@ mod tests {
     fn file_with_another_size_than_its_header_says_is_damaged() {
         for slots in [0, FIRST_SLOTS - 1, FIRST_SLOTS + 1, u32::MAX] {
             let (folder, marks) = marks();
-            let header = MarksHeader {
-                version: VERSION,
-                slots,
-                worker_id: WORKER,
-                process: ProcessIdentity::current(),
-            };
+            let header = MarksHeader { slots, ..header() };
             assert!(start(&marks, [1]) && read(&folder).is_ok());
             damage(&folder, 0, &encode(&header).expect("it fits"));
             assert!(read(&folder).is_err(), "{slots}");
+        }
+    }
+
+    fn header() -> MarksHeader {
+        MarksHeader {
+            version: VERSION,
+            slots: FIRST_SLOTS,
+            worker_id: WORKER,
+            token: count(WORKER, 0).token,
+            commits: 0,
+            has_ended: false,
+            process: ProcessIdentity::current(),
         }
     }
 
@@ -540,20 +735,16 @@ mod tests {
     fn message_is_settled_as_its_worker_marked_it() {
         let (folder, marks) = marks();
         assert!(start(&marks, 1..=4));
-        marks.answer(sent(2, "SM2"));
+        marks.answer(claim(2, 1), sent("SM2"));
         let failure = Failure::new(Class::Recipient, "+447400123456 is not a phone");
-        let rejected = Settlement {
-            transition: Transition::Failed(failure),
-            ..sent(3, "")
-        };
-        marks.answer(rejected);
+        marks.answer(claim(3, 1), Transition::Failed(failure));
         marks.withdraw(4, 1);
         let text = fs::read(path_of(&folder)).expect("a file");
         assert!(!String::from_utf8_lossy(&text).contains("447400123456"));
 
         let read = read(&folder).expect("marks");
         assert_eq!(transition(&read, 1), None, "it was started");
-        assert_eq!(transition(&read, 2), Some(sent(2, "SM2").transition));
+        assert_eq!(transition(&read, 2), Some(sent("SM2")));
         let failure = Failure::new(Class::Recipient, "+… is not a phone");
         assert_eq!(transition(&read, 3), Some(Transition::Failed(failure)));
         assert_eq!(
@@ -583,14 +774,14 @@ mod tests {
         let (folder, marks) = marks();
         assert!(start(&marks, 1..=1_000));
         let size = fs::metadata(path_of(&folder)).expect("a file").len();
-        for id in 1_001..=5_000 {
+        for id in 1_001..=10_000 {
             marks.forget(id - 1_000, 1);
             assert!(start(&marks, [id]));
         }
         let grown = fs::metadata(path_of(&folder)).expect("a file").len();
         assert_eq!(grown, size, "it grows with the messages in memory only");
         let read = read(&folder).expect("marks");
-        for id in 4_001..=5_000 {
+        for id in 9_001..=10_000 {
             assert_eq!(transition(&read, id), None, "{id}");
         }
     }
@@ -599,14 +790,11 @@ mod tests {
     fn result_that_does_not_fit_leaves_its_message_started() {
         let (folder, marks) = marks();
         assert!(start(&marks, [1, 2]));
-        marks.answer(sent(1, &"x".repeat(600)));
-        marks.answer(sent(2, &"x".repeat(360)));
+        marks.answer(claim(1, 1), sent(&"x".repeat(1_000)));
+        marks.answer(claim(2, 1), sent(&"x".repeat(600)));
         let read = read(&folder).expect("marks");
         assert_eq!(transition(&read, 1), None);
-        assert_eq!(
-            transition(&read, 2),
-            Some(sent(2, &"x".repeat(360)).transition)
-        );
+        assert_eq!(transition(&read, 2), Some(sent(&"x".repeat(600))));
     }
 
     #[test]
@@ -623,9 +811,9 @@ mod tests {
     #[test]
     fn torn_slot_makes_all_marks_unusable() {
         for (at, bytes) in [
-            (512, &b"\x01"[..]),
-            (2 * 512 + 20, b"?"),
-            (512 + 4, b"\xff\xff"),
+            (BLOCK as u64, &b"\x01"[..]),
+            (2 * BLOCK as u64 + 20, b"?"),
+            (BLOCK as u64 + 4, b"\xff\xff"),
         ] {
             let (folder, marks) = marks();
             assert!(start(&marks, [1, 2]));
@@ -639,14 +827,24 @@ mod tests {
     fn claim_in_two_slots_makes_all_marks_unusable() {
         let (folder, marks) = marks();
         assert!(start(&marks, [1]));
-        let slot = fs::read(path_of(&folder)).expect("a file")[512..1_024].to_vec();
-        damage(&folder, 1_024, &slot);
+        let slot = fs::read(path_of(&folder)).expect("a file")[SIZE..2 * SIZE].to_vec();
+        damage(&folder, 2 * BLOCK as u64, &slot);
         assert!(read(&folder).is_err());
     }
 
     #[test]
     fn file_of_another_size_is_unusable() {
-        for size in [0, 100, 512, 1_024, 127 * 512, 128 * 512 - 1, 129 * 512] {
+        let whole = offset(FIRST_SLOTS + 1);
+        let block = BLOCK as u64;
+        for size in [
+            0,
+            100,
+            block,
+            2 * block,
+            whole - block,
+            whole - 1,
+            whole + block,
+        ] {
             let (folder, marks) = marks();
             assert!(start(&marks, [1]));
             assert!(read(&folder).is_ok());
@@ -681,20 +879,30 @@ mod tests {
             },
         ];
         for other in &others {
-            let read = EndedMarks::read_file(&path_of(&folder), WORKER, other);
+            let read = read_as(&path_of(&folder), &worker(), other);
             assert!(read.is_err(), "{other:?}");
         }
-        assert!(EndedMarks::read_file(&path_of(&folder), WORKER + 1, &own).is_err());
+        let other_rows = [
+            Worker {
+                id: WORKER + 1,
+                ..worker()
+            },
+            Worker {
+                token: "another".to_owned(),
+                ..worker()
+            },
+        ];
+        for other in &other_rows {
+            assert!(read_as(&path_of(&folder), other, &own).is_err());
+        }
         assert!(read(&folder).is_ok());
         let header = MarksHeader {
             version: VERSION + 1,
-            slots: FIRST_SLOTS,
-            worker_id: WORKER,
-            process: own,
+            ..header()
         };
         damage(&folder, 0, &encode(&header).expect("it fits"));
         assert!(read(&folder).is_err());
-        damage(&folder, 0, &[0; 512]);
+        damage(&folder, 0, &[0; SIZE]);
         assert!(read(&folder).is_err(), "without a header");
     }
 
@@ -730,7 +938,7 @@ mod tests {
         let (folder, marks) = marks();
         assert!(start(&marks, [1]));
         make_read_only(&marks);
-        marks.answer(sent(1, "SM1"));
+        marks.answer(claim(1, 1), sent("SM1"));
         marks.withdraw(1, 1);
         assert_eq!(transition(&read(&folder).expect("marks"), 1), None);
     }
@@ -740,9 +948,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("smsq.db-unsettled"), "").expect("a file");
         let marks = marks_in(folder.path());
-        marks.begin(WORKER);
+        marks.begin(&count(WORKER, 0));
         assert!(start(&marks, [1]));
-        marks.answer(sent(1, "SM1"));
+        marks.answer(claim(1, 1), sent("SM1"));
         marks.forget(1, 1);
         marks.check().expect("requests may start");
         marks.end();
@@ -763,15 +971,91 @@ mod tests {
         let (folder, marks) = marks();
         assert!(start(&marks, [1]));
         let old = path_of(&folder);
-        marks.begin(WORKER + 1);
+        marks.begin(&count(WORKER + 1, 0));
         // Claimed under the old id: its end is not marked, and it would not start now.
-        marks.answer(sent(1, "SM1"));
+        marks.answer(claim(1, 1), sent("SM1"));
         assert!(start(&marks, [2]));
-        assert!(marks.start(WORKER + 1, std::iter::once((3, 1))));
-        let earlier = EndedMarks::read_file(&old, WORKER, &ProcessIdentity::current());
+        assert!(marks.start(WORKER + 1, std::iter::once(claim(3, 1))));
+        let earlier = read_as(&old, &worker(), &ProcessIdentity::current());
         let earlier = earlier.expect("marks");
         assert_eq!(transition(&earlier, 1), None);
         marks.end();
         assert_eq!(path_of(&folder), old, "the other file is removed");
+    }
+
+    #[test]
+    fn database_with_fewer_commits_makes_all_marks_unusable() {
+        let (folder, marks) = marks();
+        assert!(start(&marks, [1]));
+        for (confirmed, is_usable) in [(2, true), (3, true), (4, false)] {
+            marks.confirm(&count(WORKER, confirmed));
+            assert_eq!(read(&folder).is_ok(), is_usable, "{confirmed}");
+        }
+        marks.confirm(&count(WORKER + 1, 0));
+        assert!(read(&folder).is_err(), "the count of another registration");
+    }
+
+    #[test]
+    fn settled_claims_stay_in_the_file_until_all_slots_were_used() {
+        let (folder, marks) = marks();
+        let last = i64::from(FIRST_SLOTS);
+        for id in 1..=last + 10 {
+            assert!(start(&marks, [id]));
+            marks.answer(claim(id, 1), sent("SM"));
+            marks.forget(id, 1);
+        }
+        let file = MarksFile::read_now(&path_of(&folder)).expect("marks");
+        let rounds = file.into_rounds();
+        let ids: Vec<i64> = rounds.concat().iter().map(|mark| mark.claim.id).collect();
+        let expected: Vec<i64> = (11..=last + 10).collect();
+        assert_eq!(ids, expected);
+    }
+
+    #[test]
+    fn marks_are_read_in_rounds_with_each_message_once() {
+        let (folder, marks) = marks();
+        let claims = [
+            claim(2, 2),
+            claim(1, 1),
+            claim(2, 1),
+            claim(3, 4),
+            claim(2, 5),
+        ];
+        assert!(marks.start(WORKER, claims.into_iter()));
+        let file = MarksFile::read_now(&path_of(&folder)).expect("marks");
+        let rounds = file.into_rounds();
+        let keys: Vec<Vec<(i64, i64)>> = rounds
+            .iter()
+            .map(|round| round.iter().map(Mark::key).collect())
+            .collect();
+        assert_eq!(
+            keys,
+            [vec![(1, 1), (2, 1), (3, 4)], vec![(2, 2)], vec![(2, 5)]]
+        );
+    }
+
+    #[test]
+    fn damaged_file_keeps_the_marks_that_are_whole() {
+        let (folder, marks) = marks();
+        assert!(start(&marks, [1, 2]));
+        damage(&folder, BLOCK as u64 + 20, b"?");
+        assert!(read(&folder).is_err());
+        let file = MarksFile::read_now(&path_of(&folder)).expect("marks");
+        let ids: Vec<i64> = file
+            .into_rounds()
+            .concat()
+            .iter()
+            .map(|mark| mark.claim.id)
+            .collect();
+        assert_eq!(ids, [2]);
+    }
+
+    #[test]
+    fn closed_file_says_that_its_worker_has_ended() {
+        let (folder, marks) = marks();
+        let read = || MarksFile::read_now(&path_of(&folder)).expect("marks");
+        assert!(!read().has_ended() && read().is_running());
+        marks.close();
+        assert!(read().has_ended() && !read().is_running());
     }
 }

@@ -12,6 +12,7 @@ mod database;
 mod dispatcher;
 mod journal;
 mod lease;
+mod left;
 mod local_files;
 mod lookup;
 mod maintenance;
@@ -57,6 +58,7 @@ pub use auto_pause::Config as AutoPauseConfig;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use journal::fuzz_journal;
+pub use left::{LeftError, settle_file};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use marks::fuzz_marks;
@@ -202,6 +204,12 @@ pub enum SendError {
         "cannot write down which requests have started, and cannot remove the file that says so: {0}"
     )]
     Marks(String),
+    #[error(
+        "`{0}` has results of this database before it was moved or restored, or of another copy of it: where it was moved or \
+         restored, run `smsq settle --journal {0}`, which stores them; where this is a copy, first run `smsq send` on the \
+         original, or move the file away if it is a copy, too"
+    )]
+    OtherDatabase(String),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]

@@ -205,8 +205,18 @@ impl InFlight {
     }
 
     /// The messages and their claims.
-    pub(super) fn claims(&self) -> impl Iterator<Item = (i64, i64)> {
-        self.rows.iter().map(|sms| (sms.id, sms.claim))
+    fn claims(&self) -> impl Iterator<Item = StartedClaim> {
+        self.rows
+            .iter()
+            .zip(&self.messages)
+            .map(|(sms, message)| StartedClaim {
+                id: sms.id,
+                claim: sms.claim,
+                provider: self.provider.name().to_owned(),
+                reference: message.reference.clone(),
+                created_at: sms.stored.created_at,
+                claimed_at: self.claimed_at,
+            })
     }
 
     pub(super) fn settlement(&self, sms: &Sms, transition: Transition) -> Settlement {
@@ -391,13 +401,16 @@ async fn attempt(
 /// is not known whether the provider is unavailable or refuses the account, no attempt is counted.
 fn mark_end(in_flight: &InFlight, context: &WorkerContext, end: &RequestEnd) {
     let RequestEnd::Outcomes(outcomes) = end else {
-        let claims = in_flight.claims();
-        return claims.for_each(|(id, claim)| context.marks.withdraw(id, claim));
+        let rows = &in_flight.rows;
+        return rows
+            .iter()
+            .for_each(|sms| context.marks.withdraw(sms.id, sms.claim));
     };
-    for (sms, outcome) in in_flight.rows.iter().zip(outcomes) {
+    let claims = in_flight.claims();
+    for ((sms, claim), outcome) in in_flight.rows.iter().zip(claims).zip(outcomes) {
         if let Outcome::Accepted(acceptance) = outcome {
             let sent = Transition::Sent(acceptance.clone());
-            context.marks.answer(in_flight.settlement(sms, sent));
+            context.marks.answer(claim, sent);
             continue;
         }
         let mut outcome = outcome.clone();
@@ -412,7 +425,7 @@ fn mark_end(in_flight: &InFlight, context: &WorkerContext, end: &RequestEnd) {
         };
         let (config, now) = (&context.settings.retry, context.clock.now());
         let transition = retry::decide(outcome, &attempt, config, now, rand::random());
-        context.marks.answer(in_flight.settlement(sms, transition));
+        context.marks.answer(claim, transition);
     }
 }
 

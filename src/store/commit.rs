@@ -24,7 +24,10 @@ use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, worker};
 use super::settle::{self, ClaimedRows};
-use super::{Age, CampaignStatus, Store, StoreError, dead, outbox, suppression, workers};
+use super::{
+    Age, CampaignStatus, CommitCount, Store, StoreError, StoreErrorKind, commit_count, dead,
+    outbox, suppression, workers,
+};
 use crate::budget::Budget;
 use crate::event::Subscriptions;
 use crate::instant::DbMicros;
@@ -38,8 +41,35 @@ use crate::sms::LaneId;
 type Committed = (CommitResult, HashMap<LaneId, ClaimKey>);
 
 impl Store {
+    /// Does all of the batch in one transaction, and counts it.
+    pub async fn commit_counted(
+        &self,
+        batch: &CommitBatch,
+        count: &CommitCount,
+    ) -> Result<CommitResult, StoreError> {
+        let error = match self.commit_as(batch, Some(count)).await {
+            Err(error) if error.kind() == StoreErrorKind::LostCommits => error,
+            done => return done,
+        };
+        let workers = self.workers().all().await?;
+        self.workers().check_count(count, &workers).await?;
+        // More commits than the worker made: another process counts as the same worker.
+        Err(error.with_reason(format!(
+            "worker {} runs twice: this process and its copy must not send under one id",
+            count.worker_id
+        )))
+    }
+
     /// Does all of the batch in one transaction.
     pub async fn commit(&self, batch: &CommitBatch) -> Result<CommitResult, StoreError> {
+        self.commit_as(batch, None).await
+    }
+
+    async fn commit_as(
+        &self,
+        batch: &CommitBatch,
+        count: Option<&CommitCount>,
+    ) -> Result<CommitResult, StoreError> {
         // Where a message has changed since its claim, its row is read when the transaction is repeated.
         let is_repeated = AtomicBool::new(false);
         let claimed = || ClaimedRows {
@@ -48,7 +78,7 @@ impl Store {
         };
         let (result, reached) = transaction!(self, |connection| commit(
             connection,
-            batch,
+            (batch, count),
             claimed(),
             (&self.cursors, self.skip_dead),
             &self.subscriptions
@@ -62,32 +92,42 @@ impl Store {
 
 async fn commit(
     connection: &mut Connection,
-    batch: &CommitBatch,
+    (batch, count): (&CommitBatch, Option<&CommitCount>),
     claimed: ClaimedRows<'_>,
     (cursors, skip_dead): (&ClaimCursors, Option<Age>),
     subscriptions: &Subscriptions,
 ) -> QueryResult<Committed> {
     let mut result = CommitResult::default();
     let mut effects;
+    let is_registered;
     let found = if is_independent(batch) {
-        let (settled, found) = independent!(
+        let (settled, found);
+        (is_registered, settled, found) = independent!(
             connection,
+            |connection| commit_count::raise(connection, count),
             |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
             |connection| Found::search(connection, batch, cursors, skip_dead),
         )?;
         (result.settled, effects) = settled;
         found
     } else {
-        (result.settled, result.released, effects) = settle(connection, batch, claimed).await?;
+        let settled;
+        (is_registered, settled) = independent!(
+            connection,
+            |connection| commit_count::raise(connection, count),
+            |connection| settle(connection, batch, claimed),
+        )?;
+        (result.settled, result.released, effects) = settled;
         recipients::store_settled(connection, batch).await?;
         stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
         Found::search(connection, batch, cursors, skip_dead).await?
     };
+    result.is_worker_missing = !is_registered;
     let Some(mut found) = found else {
         // Before the others, as claims lock them.
         effects.store(connection, subscriptions, batch.now).await?;
         limits::pause(connection, &batch.pauses).await?;
-        result.is_worker_missing = !batch.claims.is_empty();
+        result.is_worker_missing |= !batch.claims.is_empty();
         let claims = batch.claims.iter().map(|_| ProviderClaimed::default());
         result.claims = claims.collect();
         return Ok((result, HashMap::new()));

@@ -130,7 +130,7 @@ pub struct CommitResult {
     pub claims: Vec<ProviderClaimed>,
     /// The number of orphans that were released.
     pub released: usize,
-    /// Another worker has reclaimed the messages of this one, so it claimed nothing.
+    /// Another worker has declared this one dead, so it claimed nothing.
     pub is_worker_missing: bool,
 }
 

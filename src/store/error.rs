@@ -41,6 +41,8 @@ pub enum StoreErrorKind {
     Constraint,
     /// The statement is larger than the server accepts.
     TooLarge,
+    /// It does not have what it had: it was restored or replaced, or a standby took over.
+    LostCommits,
     Other,
 }
 
@@ -73,6 +75,11 @@ impl StoreError {
         self
     }
 
+    pub(super) fn with_reason(mut self, reason: String) -> Self {
+        self.reason = reason;
+        self
+    }
+
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
@@ -89,6 +96,7 @@ impl StoreError {
                 | StoreErrorKind::NoDatabase
                 | StoreErrorKind::Pooler
                 | StoreErrorKind::Unsupported
+                | StoreErrorKind::LostCommits
         )
     }
 
@@ -138,6 +146,10 @@ impl StoreError {
                 "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`"
             }
             Kind::Unsupported => "use PostgreSQL, MySQL, MariaDB or a SQLite file",
+            Kind::LostCommits => {
+                "nothing more is sent; what this worker knows of its messages is in files beside the database, and the next \
+                 `smsq send` on this host settles them; see \"Restoring\" in docs/operations.md"
+            }
             Kind::Url | Kind::Unavailable | Kind::Constraint | Kind::TooLarge | Kind::Other => {
                 return None;
             }

@@ -50,6 +50,7 @@ macro_rules! migrations {
             ("0019", sql!("0019_hooks.sql")),
             ("0020", sql!("0020_schedule.sql")),
             ("0021", sql!("0021_reference.sql")),
+            ("0022", sql!("0022_commits.sql")),
             ("0023", sql!("0023_budget_count.sql")),
             (MODE, sql!("0024_practice.sql")),
         ];

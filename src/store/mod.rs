@@ -15,6 +15,7 @@ mod claim;
 mod column_types;
 mod commit;
 mod commit_batch;
+mod commit_count;
 mod connection;
 mod dead;
 mod dedupe;
@@ -26,6 +27,7 @@ mod imports;
 mod intake;
 mod lanes;
 mod limits;
+mod lost_claims;
 mod migrate;
 mod mode;
 mod operator;
@@ -79,6 +81,7 @@ pub use campaigns::{
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
 };
+pub use commit_count::CommitCount;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use connection::fuzz_server_url;
@@ -91,6 +94,7 @@ pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, Posted
 pub use lanes::{Failover, SenderQueue};
 pub use limits::{SinglePermit, SingleRequest};
 pub use mode::Mode;
+pub use lost_claims::{Redone, StartedClaim};
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use outbox::NewEvent;
 pub use purge::{Age, Purge, Purged, RetentionConfig};

@@ -77,7 +77,7 @@ impl QueueRow {
 }
 
 impl Store {
-    /// When the tables were created, in milliseconds since the Unix epoch. Identifies a database.
+    /// When the tables were created, in milliseconds since the Unix epoch. Copies of a database have the same.
     pub async fn created_at(&self) -> Result<i64, StoreError> {
         let created_at: Option<i64> = reading!(self, |conn| optional campaign::table
             .order(campaign::id)

@@ -7,9 +7,9 @@ use diesel::{QueryResult, delete, update};
 
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, insert_all, querying, reading, transaction, with_conn, writing,
+    Connection, ROWS, insert_all, insert_new, querying, reading, transaction, with_conn, writing,
 };
-use super::schema::{sms, worker};
+use super::schema::{reclaimed_worker, sms, worker};
 use super::settle::{self, ClaimedRows};
 use super::{CampaignFilter, Orphans, StoreError, WorkerStore, positive};
 use crate::event::Subscriptions;
@@ -19,6 +19,8 @@ use crate::sms::{Class, Failure, State, Timestamp};
 
 /// The provider in the settlements of reclaimed messages: only their worker knew it.
 const UNKNOWN_PROVIDER: &str = "";
+/// For how long a dead worker is remembered, which may only be frozen.
+const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3_600);
 
 /// A process that sends: its row of table `worker`.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
@@ -37,6 +39,12 @@ pub struct Worker {
     pub heartbeat_at: Timestamp,
     /// The worker is dead when its heartbeat is older than this, in milliseconds.
     pub lease_ms: i64,
+    /// Empty where it is not known.
+    pub machine_id: String,
+    /// Identifies this registration: an id may be used again after the database was restored.
+    pub token: String,
+    /// How many group commits are stored.
+    pub commits: i64,
 }
 
 /// A worker to register.
@@ -51,6 +59,9 @@ pub struct NewWorker {
     pub concurrency: i32,
     /// The worker is dead when its heartbeat is older than this, in milliseconds.
     pub lease_ms: i64,
+    pub machine_id: String,
+    /// Random.
+    pub token: String,
 }
 
 impl WorkerStore<'_> {
@@ -67,17 +78,24 @@ impl WorkerStore<'_> {
         })
     }
 
-    /// Renews a worker's lease; false if another worker has reclaimed its messages.
-    pub async fn heartbeat(self, worker_id: i64, now: Timestamp) -> Result<bool, StoreError> {
+    /// Renews a worker's lease; false if it is not registered any more.
+    pub async fn heartbeat(
+        self,
+        worker_id: i64,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
         let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
+            .filter(worker::token.eq(token))
             .set(worker::heartbeat_at.eq(now))
             .execute(conn))?;
         Ok(rows == 1)
     }
 
     /// Deletes a worker that has settled all its messages.
-    pub async fn remove(self, worker_id: i64) -> Result<(), StoreError> {
+    pub async fn remove(self, worker_id: i64, token: &str) -> Result<(), StoreError> {
         writing!(self, |conn| delete(worker::table.find(worker_id))
+            .filter(worker::token.eq(token))
             .execute(conn))?;
         Ok(())
     }
@@ -145,10 +163,12 @@ impl WorkerStore<'_> {
         transaction!(self, |connection| async {
             let deleted = with_conn!(connection, |conn| delete(worker::table.find(dead.id))
                 .filter(worker::heartbeat_at.eq(dead.heartbeat_at))
+                .filter(worker::token.eq(&dead.token))
                 .execute(conn))?;
             if deleted == 0 {
                 return Ok(0);
             }
+            record_reclaimed(connection, &dead.token, now).await?;
             let mut rows = sending(connection).await?;
             rows.retain(|row| row.worker_id == Some(dead.id));
             reclaim(connection, &rows, (reason, subscriptions), now).await
@@ -174,6 +194,24 @@ impl WorkerStore<'_> {
             .await
         })
     }
+}
+
+/// Records that a worker was declared dead, for the case that it still runs.
+async fn record_reclaimed(
+    connection: &mut Connection,
+    token: &str,
+    now: Timestamp,
+) -> QueryResult<()> {
+    with_conn!(connection, |conn| delete(
+        reclaimed_worker::table.filter(reclaimed_worker::reclaimed_at.lt(now.minus(REMEMBERED)))
+    )
+    .execute(conn))?;
+    let rows = [(
+        reclaimed_worker::token.eq(token),
+        reclaimed_worker::reclaimed_at.eq(now),
+    )];
+    insert_new!(connection, reclaimed_worker::table, &rows)?;
+    Ok(())
 }
 
 /// A message that is being sent.

@@ -34,6 +34,7 @@ mod metrics;
 mod monitoring;
 mod outputs;
 mod practice;
+mod past;
 mod prove;
 mod purge;
 mod rate_limits;

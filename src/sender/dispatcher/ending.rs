@@ -217,6 +217,7 @@ impl Dispatcher {
         // Requests without a response by now are reported as unknown.
         self.tasks.shutdown().await;
         self.committer.shutdown().await;
+        self.context.marks.close();
         self.write_journal();
         self.publish_last().await;
     }

@@ -29,7 +29,7 @@ use super::marks::Marks;
 use super::provider_state::{PlanTime, ProviderState};
 use super::request::{Finished, Transport};
 use super::telemetry::{MessageEvent, Progress, Publisher, Telemetry};
-use super::{Ended, SendError, Settings};
+use super::{Ended, SendError, Settings, left};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::queue::admission::AdmissionRules;
@@ -93,6 +93,7 @@ impl Dispatcher {
         let store = parts.database.reach().await?;
         let folder = settings.state_folder.as_deref();
         let files = LocalFiles::of(store, folder).await?;
+        left::refuse_others(&files).await?;
         let journal = Journal::new(files.clone());
         let marks = Arc::new(Marks::new(files));
         let lease = Lease::begin(
@@ -168,7 +169,7 @@ impl Dispatcher {
             admission: Arc::default(),
             unserved: Vec::new(),
         };
-        let left = maintenance.find_left().await?;
+        let left = maintenance.find_left_at_start().await?;
         dispatcher.committer.settle_left(left).await?;
         let store = context.database.reach().await?;
         store
@@ -217,7 +218,7 @@ impl Dispatcher {
         if ended.is_err() {
             self.leave().await;
         }
-        match self.context.stop.outdated() {
+        match self.context.stop.error() {
             Some(error) => Err(error.clone().into()),
             None => ended,
         }
@@ -236,6 +237,7 @@ impl Dispatcher {
                 continue;
             }
             self.context.marks.check()?;
+            self.context.stop.check_past()?;
             self.settle_left().await?;
             self.committer.settle_unstored().await?;
             // What was claimed is released before the run ends.

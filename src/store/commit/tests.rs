@@ -95,6 +95,8 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         process_started: 1,
         concurrency: 1,
         lease_ms: 30_000,
+        machine_id: String::new(),
+        token: format!("{:032x}", rand::random::<u128>()),
     };
     let worker_id = store.workers().register(&worker, NOW).await.expect("an id");
     let begun = store

@@ -25,13 +25,13 @@ use diesel::result::{ConnectionError, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
 use diesel::sqlite::SqliteConnection;
 use diesel::{QueryResult, QueryableByName};
-use diesel_async::{AsyncMysqlConnection, AsyncPgConnection, SimpleAsyncConnection as _};
+use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection as _};
 
 use super::{StoreError, StoreErrorKind};
 pub(super) use mysql::{by_index, foreign_client as mysql_client};
 pub use pool::all_closed;
 pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, PooledConnection, Purpose};
-pub(super) use postgres::foreign_client as postgres_client;
+pub(super) use postgres::{PostgresSession, foreign_client as postgres_client};
 pub use probe::Probe;
 pub(super) use sqlite::{SqliteFile, execute_prepared, in_place, run_inline};
 pub(super) use transaction::{
@@ -55,7 +55,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 pub(super) enum Connection {
     Sqlite(Box<SqliteConnection>),
     /// Shared by the statements of [`independent!`].
-    Postgres(Arc<AsyncPgConnection>),
+    Postgres(Arc<PostgresSession>),
     Mysql(Box<AsyncMysqlConnection>),
 }
 
@@ -74,7 +74,7 @@ macro_rules! with_conn {
         match $connection {
             Connection::Sqlite(conn) => execute_prepared(&mut **conn, Prepared($query)),
             Connection::Postgres(conn) => {
-                diesel_async::RunQueryDsl::execute(Prepared($query), &mut &**conn).await
+                diesel_async::RunQueryDsl::execute(Prepared($query), &mut &***conn).await
             }
             Connection::Mysql(conn) => {
                 diesel_async::RunQueryDsl::execute(Prepared($query), &mut **conn).await
@@ -97,7 +97,7 @@ macro_rules! with_conn {
             }
             Connection::Postgres($conn) => {
                 use diesel_async::RunQueryDsl as _;
-                let $conn = &mut &**$conn;
+                let $conn = &mut &***$conn;
                 $query.await
             }
             Connection::Mysql($conn) => {
@@ -154,7 +154,7 @@ macro_rules! load_locked {
             }
             Connection::Postgres(conn) => {
                 let $locked = $query.for_update();
-                diesel_async::RunQueryDsl::load($changed, &mut &**conn).await
+                diesel_async::RunQueryDsl::load($changed, &mut &***conn).await
             }
             Connection::Mysql(conn) => {
                 let $locked = $query.for_update();
@@ -169,7 +169,7 @@ macro_rules! load_shared {
     ($connection:expr, $query:expr) => {
         match $connection {
             $crate::store::connection::Connection::Postgres(conn) => {
-                diesel_async::RunQueryDsl::load($query.for_share(), &mut &**conn).await
+                diesel_async::RunQueryDsl::load($query.for_share(), &mut &***conn).await
             }
             other => $crate::store::connection::load_locked!(other, $query),
         }
@@ -197,7 +197,7 @@ macro_rules! load_skipping_locked {
             Connection::Sqlite(conn) => diesel::RunQueryDsl::load(Prepared($query), &mut **conn),
             Connection::Postgres(conn) => {
                 let query = Prepared($query.for_update().skip_locked());
-                diesel_async::RunQueryDsl::load(query, &mut &**conn).await
+                diesel_async::RunQueryDsl::load(query, &mut &***conn).await
             }
             Connection::Mysql(conn) => {
                 let query = Prepared($query.for_update().skip_locked());
@@ -227,7 +227,7 @@ macro_rules! insert_with_ids {
                         let insert = diesel::insert_into($table::table)
                             .values(rows)
                             .returning($table::id);
-                        let ids = diesel_async::RunQueryDsl::get_results(insert, &mut &**conn);
+                        let ids = diesel_async::RunQueryDsl::get_results(insert, &mut &***conn);
                         let mut ids: Vec<i64> = ids.await?;
                         ids.sort_unstable();
                         all.extend(ids);
@@ -285,7 +285,7 @@ macro_rules! insert {
                 diesel::QueryResult::Ok(count + inserted)
             }),
             Connection::Postgres(conn) => {
-                let shared = &**conn;
+                let shared = &***conn;
                 let inserts = $crate::store::connection::pieces(&$rows[..]).map(|rows| {
                     let $insert = diesel::insert_into($table).values(rows);
                     let insert = $crate::store::connection::Prepared($changed);
@@ -320,7 +320,7 @@ macro_rules! execute_each {
                 .iter()
                 .try_for_each(|$item| execute_prepared(&mut **conn, Prepared($query)).map(drop)),
             Connection::Postgres(conn) => {
-                let shared = &**conn;
+                let shared = &***conn;
                 let all = $items.iter().map(|$item| {
                     let query = Prepared($query);
                     async move { diesel_async::RunQueryDsl::execute(query, &mut { shared }).await }
@@ -420,7 +420,7 @@ impl Connection {
     pub(super) async fn run(&mut self, sql: &str) -> QueryResult<()> {
         match self {
             Self::Sqlite(conn) => conn.batch_execute(sql),
-            Self::Postgres(conn) => (&**conn).batch_execute(sql).await,
+            Self::Postgres(conn) => (&***conn).batch_execute(sql).await,
             Self::Mysql(conn) => conn.batch_execute(sql).await,
         }
     }
@@ -546,13 +546,18 @@ impl Connection {
     fn begin(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => sqlite::BEGIN,
-            Self::Postgres(_) => postgres::BEGIN,
+            Self::Postgres(conn) => conn.begin(),
             Self::Mysql(_) => mysql::BEGIN,
         }
     }
 
     /// The error of a statement on this connection, as callers see it.
     fn store_error(&self, database: &str, error: &Error) -> StoreError {
+        if let Error::RollbackTransaction = error {
+            // Only the count of commits fails so.
+            let reason = "lost commits";
+            return StoreError::new(database, StoreErrorKind::LostCommits, reason);
+        }
         let kind = match self {
             Self::Sqlite(_) => return sqlite::store_error(database, error),
             Self::Postgres(_) => server_error_kind(error, &postgres::ERRORS),

@@ -124,6 +124,14 @@ impl Pool {
         }
     }
 
+    /// An error if the path of a file does not lead to the one that is open any more.
+    pub(super) fn check_file(&self) -> Result<(), StoreError> {
+        match &self.location {
+            Location::File(file) => file.check_path_is_open(),
+            Location::Server(_) => Ok(()),
+        }
+    }
+
     /// The host that was used last.
     pub(super) fn host(&self) -> String {
         let Some(url) = self.server() else {

@@ -1,9 +1,10 @@
 //! PostgreSQL: connecting, the kinds of its errors, and the SQL that only it has.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel_async::AsyncPgConnection;
+use diesel_async::{AsyncPgConnection, RunQueryDsl as _, SimpleAsyncConnection as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls_platform_verifier::BuilderVerifierExt;
@@ -14,14 +15,11 @@ use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::probe::refuse_unsupported;
-use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl};
+use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl, TextValue};
 use crate::store::StoreErrorKind;
 
 /// The server's clock, in milliseconds since the Unix epoch.
 pub(super) const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-/// Makes commits survive a crash. A stricter setting, such as to wait for a standby, stays.
-const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
-     WHERE current_setting('synchronous_commit') = 'off'";
 /// Server settings by which commits survive a crash of the host: name, expression, and the safe value.
 pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
     ("fsync", "current_setting('fsync')", "on"),
@@ -31,8 +29,67 @@ pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
         "on",
     ),
 ];
-/// The level is part of each transaction, because a pooler may run it in any session.
-pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
+/// Whether new sessions of this user commit without waiting for the disk, whatever a pooler has set in this one.
+pub(super) const COMMITS_EARLY: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_settings \
+     WHERE name = 'synchronous_commit' AND reset_val = 'off') \
+     OR EXISTS (SELECT FROM pg_db_role_setting WHERE 'synchronous_commit=off' = ANY (setconfig) \
+     AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
+     AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))) \
+     THEN 1 ELSE 0 END::bigint AS value";
+
+/// What begins a transaction, by the session's `synchronous_commit`, other values than these being `on`. Isolation and
+/// durability are part of each transaction, because a pooler may run it in any session; in one message, and so without
+/// another round trip.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on";
+const BEGINS: [(&str, &str); 3] = [
+    (
+        "remote_apply",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = remote_apply",
+    ),
+    (
+        "remote_write",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = remote_write",
+    ),
+    (
+        "local",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = local",
+    ),
+];
+
+/// A connection, and how its transactions begin.
+pub(in crate::store) struct PostgresSession {
+    conn: AsyncPgConnection,
+    begin: &'static str,
+}
+
+impl PostgresSession {
+    pub(super) fn begin(&self) -> &'static str {
+        self.begin
+    }
+}
+
+impl Deref for PostgresSession {
+    type Target = AsyncPgConnection;
+
+    fn deref(&self) -> &AsyncPgConnection {
+        &self.conn
+    }
+}
+
+/// Makes commits survive a crash, also those of single statements where no pooler is in between.
+async fn make_durable(session: &mut PostgresSession) -> Result<(), ConnectError> {
+    let sql = "SELECT current_setting('synchronous_commit') AS value";
+    let setting: TextValue = diesel::sql_query(sql)
+        .get_result(&mut &session.conn)
+        .await?;
+    if setting.value == "off" {
+        let on = "SET synchronous_commit = on";
+        (&session.conn).batch_execute(on).await?;
+    }
+    let known = BEGINS.iter().find(|(name, _)| *name == setting.value);
+    session.begin = known.map_or(BEGIN, |(_, begin)| begin);
+    Ok(())
+}
 
 /// Kinds of errors by their messages.
 pub(super) const ERRORS: KnownErrors<3> = [
@@ -73,9 +130,14 @@ pub(super) async fn connect(
             let (client, connection) = config.connect(NoTls).await?;
             AsyncPgConnection::try_from_client_and_connection(client, connection).await?
         };
-        let mut connection = Connection::Postgres(Arc::new(conn));
+        let session = PostgresSession { conn, begin: BEGIN };
+        let mut connection = Connection::Postgres(Arc::new(session));
         refuse_unsupported(&mut connection).await?;
-        connection.run(DURABLE).await?;
+        if let Connection::Postgres(session) = &mut connection
+            && let Some(session) = Arc::get_mut(session)
+        {
+            make_durable(session).await?;
+        }
         let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
         if connection.number(read_only).await? == 1 && !url.takes_read_only() {
             return Err(ConnectError::replica());

@@ -1,11 +1,14 @@
 //! Tests what a server is, and whether smsq can use it.
 
-use diesel::QueryResult;
+use std::os::unix::fs::MetadataExt;
+
+use diesel::sql_types::Text;
+use diesel::{QueryResult, QueryableByName};
 
 use super::prelude::*;
 use super::{
-    ConnectError, Connection, PooledConnection, Purpose, ServerKind, TextValue, mysql, postgres,
-    reading, with_conn,
+    ConnectError, Connection, Number, PooledConnection, Purpose, ServerKind, TextValue, mysql,
+    postgres, reading, with_conn,
 };
 use crate::store::{Store, StoreError, StoreErrorKind};
 
@@ -46,6 +49,13 @@ fn unsupported(version: &str) -> Option<String> {
     (found < first).then(|| format!("{name} before {}.{}", first.0, first.1))
 }
 
+/// A row of `SHOW VARIABLES`.
+#[derive(QueryableByName)]
+struct Variable {
+    #[diesel(sql_type = Text, column_name = "Value")]
+    value: String,
+}
+
 /// The properties of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -71,6 +81,54 @@ impl Store {
         }))
     }
 
+    /// Identifies the database among its copies: the server's own identity and that of the database in it, or the file.
+    pub async fn place(&self) -> Result<String, StoreError> {
+        let Some(url) = self.pool.server() else {
+            // The number of a device may change when the host is started again.
+            let inode = self.file().and_then(|file| std::fs::metadata(file).ok());
+            let inode = inode.map(|file| file.ino()).unwrap_or_default();
+            return Ok(format!("file {inode}"));
+        };
+        let server = match url.kind {
+            ServerKind::Postgres => self.postgres_system().await?,
+            ServerKind::Mysql => self.mysql_server().await?,
+        };
+        let database = match url.kind {
+            ServerKind::Postgres => {
+                "(SELECT oid::text FROM pg_database WHERE datname = current_database())"
+            }
+            ServerKind::Mysql => "database()",
+        };
+        let database = self.text(database).await?;
+        Ok(format!("{server} {database}"))
+    }
+
+    /// The identity of the data folder, which standbys and physical backups have, too; empty where it may not be read.
+    async fn postgres_system(&self) -> Result<String, StoreError> {
+        let may = "has_function_privilege('pg_control_system()', 'EXECUTE')::text";
+        if self.text(may).await? != "true" {
+            return Ok(String::new());
+        }
+        self.text("(SELECT system_identifier::text FROM pg_control_system())")
+            .await
+    }
+
+    /// The identity of a Galera cluster, else that of the server; empty where it has none, such as MariaDB before 10.6.19.
+    async fn mysql_server(&self) -> Result<String, StoreError> {
+        let sql = "SHOW STATUS LIKE 'wsrep_cluster_state_uuid'";
+        let cluster: Vec<Variable> = reading!(self, |conn| diesel::sql_query(sql).load(conn))?;
+        let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')";
+        let server: Vec<Variable> = reading!(self, |conn| diesel::sql_query(sql).load(conn))?;
+        let mut known = cluster.into_iter().chain(server);
+        let first = known.find(|variable| !variable.value.is_empty());
+        Ok(first.map(|variable| variable.value).unwrap_or_default())
+    }
+
+    /// An error of the kind `LostCommits` if the path of a SQLite database does not lead to the file that is open any more.
+    pub fn check_file(&self) -> Result<(), StoreError> {
+        self.pool.check_file()
+    }
+
     /// Settings of the server with which a crash of its host may undo commits, as `NAME = VALUE`.
     pub async fn unsafe_settings(&self) -> Result<Vec<String>, StoreError> {
         let Some(url) = self.pool.server() else {
@@ -90,6 +148,22 @@ impl Store {
         Ok(found)
     }
 
+    /// Whether the default of the database is that a commit is reported before it is on the disk. Transactions of smsq
+    /// wait for the disk in any case.
+    pub async fn commits_early(&self) -> Result<bool, StoreError> {
+        if !self.is_postgres() {
+            return Ok(false);
+        }
+        let sql = postgres::COMMITS_EARLY;
+        let early: Number = reading!(self, |conn| diesel::sql_query(sql).get_result(conn))?;
+        Ok(early.value == 1)
+    }
+
+    fn is_postgres(&self) -> bool {
+        let server = self.pool.server();
+        server.is_some_and(|server| server.kind == ServerKind::Postgres)
+    }
+
     /// The value of an expression that is a text.
     async fn text(&self, expression: &str) -> Result<String, StoreError> {
         let sql = format!("SELECT {expression} AS value");
@@ -100,8 +174,7 @@ impl Store {
     /// Returns an error if the server is reached by a pooler that keeps no prepared statements: a statement of
     /// another process could be executed.
     pub(in crate::store) async fn refuse_pooler(&self) -> Result<(), StoreError> {
-        let is_postgres = |server: &super::ServerUrl| server.kind == ServerKind::Postgres;
-        if !self.pool.server().is_some_and(is_postgres) {
+        if !self.is_postgres() {
             return Ok(());
         }
         let pooler_error = |pooled: &PooledConnection<'_>, error| {

@@ -3,9 +3,10 @@
 
 use std::fs::OpenOptions;
 use std::future::Future;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
 use diesel::connection::{Connection, LoadConnection, SimpleConnection};
@@ -103,6 +104,8 @@ pub(in crate::store) fn in_place<T>(work: impl FnOnce() -> T) -> T {
 pub(in crate::store) struct SqliteFile {
     path: String,
     access: Access,
+    /// The device and the inode of the file when it was opened first.
+    opened: OnceLock<(u64, u64)>,
 }
 
 impl SqliteFile {
@@ -115,6 +118,7 @@ impl SqliteFile {
         Ok(Self {
             path: path.to_owned(),
             access,
+            opened: OnceLock::new(),
         })
     }
 
@@ -132,10 +136,28 @@ impl SqliteFile {
             return self.connect_to_read();
         }
         let mut connection = establish(&self.path, &self.path)?;
+        if let Some(identity) = identity(&self.path) {
+            self.opened.get_or_init(|| identity);
+        }
         if reads {
             execute(&mut connection, READING, &self.path)?;
         }
         Ok(connection)
+    }
+
+    /// An error if the path does not lead to the file that was opened first.
+    pub(super) fn check_path_is_open(&self) -> Result<(), StoreError> {
+        let now = identity(&self.path);
+        if self.opened.get().is_none_or(|opened| now == Some(*opened)) {
+            return Ok(());
+        }
+        let what = if now.is_some() { "replaced" } else { "removed" };
+        let reason = format!("the file was {what} while it was in use");
+        Err(StoreError::new(
+            &self.path,
+            StoreErrorKind::LostCommits,
+            reason,
+        ))
     }
 
     /// Opens a file that may be read-only, in a folder that may be read-only.
@@ -167,6 +189,12 @@ impl SqliteFile {
             opened => opened,
         }
     }
+}
+
+/// The device and the inode of a file; `None` where there is none.
+fn identity(path: &str) -> Option<(u64, u64)> {
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 fn check_path(path: &str, access: Access) -> Result<(), StoreError> {

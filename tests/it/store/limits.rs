@@ -63,7 +63,11 @@ async fn used_up_limit_holds_while_its_worker_is_listed() {
         // Long after the lease: the worker is alive, but its limit is used up.
         assert_eq!(claimed(generous.id, after(600), "1000/s").await, 0);
         assert_eq!(claimed(generous.id, after(3_590), "1000/s").await, 0);
-        let removed = queue.store.workers().remove(thrifty.id).await;
+        let removed = queue
+            .store
+            .workers()
+            .remove(thrifty.id, &thrifty.token)
+            .await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(3_591), "1000/s").await, 20);
     })
@@ -84,7 +88,11 @@ async fn limit_of_an_idle_worker_holds_in_short_windows_too() {
         assert_eq!(claimed(generous.id, after(150), "1000/s").await, 0);
         // Also without a limit of the campaign.
         assert_eq!(claimed(generous.id, after(181), "").await, 1);
-        let removed = queue.store.workers().remove(thrifty.id).await;
+        let removed = queue
+            .store
+            .workers()
+            .remove(thrifty.id, &thrifty.token)
+            .await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(190), "1000/s").await, 20);
     })
@@ -339,7 +347,7 @@ async fn unreadable_limit_of_a_worker_stops_its_provider_only() {
         set(r#"{"attic":"5/s;20/fortnight"}"#);
         assert_eq!(claim(NOW).await.rows.len(), 5);
         set("no JSON");
-        let removed = queue.store.workers().remove(newer.id).await;
+        let removed = queue.store.workers().remove(newer.id, &newer.token).await;
         removed.expect("removed");
         assert_eq!(claim(after(10)).await.rows.len(), 5);
     })

@@ -7,6 +7,7 @@ mod attempts;
 mod batches;
 mod budgets;
 mod claim;
+mod commit_count;
 mod concurrency;
 mod dead;
 mod doubt;

@@ -190,3 +190,40 @@ async fn transaction_pooler_works_or_is_rejected_at_once() {
     })
     .await;
 }
+
+/// A pooler runs each transaction in another session of the server, whose default may be another.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_wait_for_the_disk_behind_a_transaction_pooler() {
+    let Ok(pooler) = std::env::var("SMSQ_TEST_PGBOUNCER") else {
+        return;
+    };
+    let Some(db) = Database::if_there(Kind::Postgres) else {
+        return;
+    };
+    let name = db.url.rsplit_once('/').expect("a path").1.to_owned();
+    let url = format!("{pooler}/{name}");
+    let store = match Store::open(&url, Access::Create).await {
+        // One that does not keep prepared statements.
+        Err(error) if error.kind() == StoreErrorKind::Pooler => return,
+        opened => opened.expect("a store"),
+    };
+    assert!(!store.commits_early().await.expect("a setting"));
+    let queue = TestQueue { db, store };
+    let spring = queue.queued(20).await;
+    let worker = queue.worker().await;
+    queue.db.run(&format!(
+        "ALTER DATABASE {name} SET synchronous_commit = off;
+         CREATE TABLE seen (setting text);
+         CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;
+         CREATE TRIGGER see AFTER INSERT ON sms_sent FOR EACH ROW EXECUTE FUNCTION see()"
+    ));
+    for sms in queue.claim(worker.id, spring, 20).await {
+        // The pooler opens new sessions, with the new default.
+        queue.db.end_sessions();
+        queue.settle(&sms, sent()).await;
+    }
+    let seen = queue.db.words("SELECT DISTINCT setting FROM seen");
+    assert_eq!(seen, [Some("on".to_owned())]);
+    assert!(queue.store.commits_early().await.expect("a setting"));
+}

@@ -218,7 +218,7 @@ async fn lost_idle_connections_are_replaced() {
         let beat = queue
             .store
             .workers()
-            .heartbeat(worker.id, super::test_queue::after(1))
+            .heartbeat(worker.id, &worker.token, super::test_queue::after(1))
             .await;
         assert!(beat.expect("a heartbeat"));
     })
@@ -433,7 +433,7 @@ async fn commits_are_durable_with_any_server_default() {
             ),
         });
         let worker = queue.worker().await;
-        let beat = queue.store.workers().heartbeat(worker.id, super::test_queue::after(1)).await;
+        let beat = queue.store.workers().heartbeat(worker.id, &worker.token, super::test_queue::after(1)).await;
         assert!(beat.expect("a heartbeat"));
         let seen = queue.db.words("SELECT value FROM seen");
         let seen: Vec<_> = seen.iter().flatten().map(String::as_str).collect();

@@ -303,6 +303,8 @@ impl TestQueue {
             process_started: 1,
             concurrency: 1,
             lease_ms: 30_000,
+            machine_id: String::new(),
+            token: format!("{:032x}", rand::random::<u128>()),
         };
         let id = self
             .store

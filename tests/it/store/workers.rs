@@ -14,7 +14,11 @@ use super::test_queue::{
 async fn worker_is_listed_until_it_is_removed() {
     on_every_engine(async |queue| {
         let first = queue.worker().await;
-        let beat = queue.store.workers().heartbeat(first.id, after(3)).await;
+        let beat = queue
+            .store
+            .workers()
+            .heartbeat(first.id, &first.token, after(3))
+            .await;
         assert!(beat.expect("a heartbeat"));
         let rows = queue.store.workers().all().await.expect("workers");
         assert_eq!(rows[0].heartbeat_at, after(3));
@@ -22,14 +26,14 @@ async fn worker_is_listed_until_it_is_removed() {
         queue
             .store
             .workers()
-            .remove(first.id)
+            .remove(first.id, &first.token)
             .await
             .expect("removed");
         assert!(
             !queue
                 .store
                 .workers()
-                .heartbeat(first.id, after(4))
+                .heartbeat(first.id, &first.token, after(4))
                 .await
                 .expect("a result")
         );
@@ -67,7 +71,7 @@ async fn messages_of_a_dead_worker_become_unknown() {
             !queue
                 .store
                 .workers()
-                .heartbeat(dead.id, NOW)
+                .heartbeat(dead.id, &dead.token, NOW)
                 .await
                 .expect("a result")
         );
@@ -111,7 +115,7 @@ async fn worker_with_a_new_heartbeat_is_not_reclaimed() {
         queue
             .store
             .workers()
-            .heartbeat(seen.id, after(1))
+            .heartbeat(seen.id, &seen.token, after(1))
             .await
             .expect("a heartbeat");
         let reclaimed = queue
@@ -125,7 +129,7 @@ async fn worker_with_a_new_heartbeat_is_not_reclaimed() {
             queue
                 .store
                 .workers()
-                .heartbeat(seen.id, after(2))
+                .heartbeat(seen.id, &seen.token, after(2))
                 .await
                 .expect("a result")
         );
@@ -144,7 +148,7 @@ async fn messages_without_a_worker_become_unknown() {
         queue
             .store
             .workers()
-            .remove(left.id)
+            .remove(left.id, &left.token)
             .await
             .expect("removed");
         let reclaimed = queue.store.workers().reclaim_without_worker(NOW).await;

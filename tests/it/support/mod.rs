@@ -8,6 +8,7 @@ pub(crate) mod html;
 pub(crate) mod practice;
 pub(crate) mod proxy;
 pub(crate) mod receiver;
+pub(crate) mod rewind;
 pub(crate) mod running;
 pub(crate) mod scripted;
 pub(crate) mod server;

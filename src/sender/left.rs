@@ -1,0 +1,110 @@
+//! What workers left on this host about a database: which files belong to another copy of it, and the results of a file
+//! that a person names.
+
+use std::io;
+use std::path::Path;
+
+use super::SendError;
+use super::journal::{self, JournalFile};
+use super::local_files::{self, LocalFile, LocalFiles};
+use super::marks::{self, Mark, MarksFile};
+use crate::queue::Settlement;
+use crate::store::{Audited, Store, StoreError};
+
+/// Why the results of a file are not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum LeftError {
+    #[error("cannot read `{path}`: {error}")]
+    Unreadable { path: String, error: io::Error },
+    #[error("`{path}` is in use by {who}, which is running: stop it first")]
+    InUse { path: String, who: String },
+    #[error("unknown kind of file `{0}`: workers leave files that end with `.jsonl` or `.marks`")]
+    UnknownKind(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Fails if a worker that has ended left results of another copy of the database: this may be the same database in
+/// another place, and then what it would send was sent already.
+pub(super) async fn refuse_others(files: &LocalFiles) -> Result<(), SendError> {
+    let files = files.clone();
+    // A panic has been logged.
+    let other = tokio::task::spawn_blocking(move || first_of_others(&files)).await;
+    match other.unwrap_or_default() {
+        Some(path) => Err(SendError::OtherDatabase(path)),
+        None => Ok(()),
+    }
+}
+
+fn first_of_others(files: &LocalFiles) -> Option<String> {
+    let has_ended = |file: &LocalFile| {
+        // One that cannot be read says nothing about messages.
+        MarksFile::read_now(&file.path).is_ok_and(|marks| marks.has_ended())
+    };
+    let journals = files.list(journal::WHOLE).into_iter();
+    let marks = files.list(marks::ENDING).into_iter();
+    let mut others = journals
+        .filter(|file| !file.is_own)
+        .chain(marks.filter(|file| !file.is_own && has_ended(file)));
+    others.next().map(|file| file.path.display().to_string())
+}
+
+/// Makes claims again that the database has lost; returns what to store of them.
+pub(super) async fn redo(store: &Store, round: &[Mark]) -> Result<Vec<Settlement>, StoreError> {
+    let claims: Vec<_> = round.iter().map(|mark| mark.claim.clone()).collect();
+    let redone = store.workers().redo(&claims).await?;
+    let is_needed = |mark: &&Mark| {
+        let claim = &mark.claim;
+        redone.sending.contains(&(claim.id, claim.claim))
+            || (mark.is_accepted() && redone.known.contains(&claim.id))
+    };
+    let needed = round.iter().filter(is_needed);
+    Ok(needed.map(Mark::settlement_or_unknown).collect())
+}
+
+/// Stores the results in a file that a worker left, and removes it; returns how many messages they changed. Messages that
+/// were queued after the file was written, or that have another reference, are others.
+pub async fn settle_file(
+    store: &Store,
+    path: &Path,
+    mut audited: Audited,
+) -> Result<u64, LeftError> {
+    let shown = path.display().to_string();
+    let unreadable = |error| LeftError::Unreadable {
+        path: shown.clone(),
+        error,
+    };
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some(journal::WHOLE) => {
+            let file = journal::read(path).map_err(unreadable)?;
+            let settlements = of_journal(store, file).await?;
+            store.settle_left(&settlements, &mut audited).await?;
+        }
+        Some(marks::ENDING) => {
+            let file = MarksFile::read(path).await.map_err(unreadable)?;
+            if file.is_running() {
+                let who = file.who();
+                return Err(LeftError::InUse { path: shown, who });
+            }
+            for round in file.into_rounds() {
+                let settlements = redo(store, &round).await?;
+                store.settle_left(&settlements, &mut audited).await?;
+            }
+        }
+        _ => return Err(LeftError::UnknownKind(shown)),
+    }
+    local_files::remove(path).map_err(unreadable)?;
+    Ok(*audited.done())
+}
+
+/// The results in a journal, without those of messages that were queued after it was written.
+pub(super) async fn of_journal(
+    store: &Store,
+    file: JournalFile,
+) -> Result<Vec<Settlement>, StoreError> {
+    let mut settlements = file.settlements;
+    let ids: Vec<i64> = settlements.iter().map(|settlement| settlement.id).collect();
+    let reused = store.created_after(&ids, file.written_at).await?;
+    settlements.retain(|settlement| !reused.contains(&settlement.id));
+    Ok(settlements)
+}

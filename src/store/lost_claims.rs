@@ -1,0 +1,172 @@
+//! Claims that the database has lost, because it was restored or a standby took over. They are made again, so that their
+//! messages get their results or become unknown, and are not sent again.
+
+use std::collections::{HashMap, HashSet};
+
+use diesel::{QueryResult, update};
+use serde::{Deserialize, Serialize};
+
+use super::claim::SEVERAL;
+use super::column_types::LossyText;
+use super::connection::prelude::*;
+use super::connection::{
+    Connection, ROWS, audited, execute_each, load_locked, transaction, with_conn,
+};
+use super::schema::{message, sms};
+use super::settle::{self, ClaimedRows};
+use super::{Audited, Store, StoreError, WorkerStore};
+use crate::queue::{Settled, Settlement};
+use crate::sms::{State, Timestamp};
+
+/// A claim whose request was started, as its worker wrote it down.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StartedClaim {
+    pub id: i64,
+    pub claim: i64,
+    pub provider: String,
+    pub reference: String,
+    /// When the message was queued. An id may be used again after the database was restored.
+    pub created_at: Timestamp,
+    pub claimed_at: Timestamp,
+}
+
+/// What the database has of messages that were started.
+#[derive(Debug, Default)]
+pub struct Redone {
+    /// Claims under which a message is sending now.
+    pub sending: HashSet<(i64, i64)>,
+    /// Messages of the claims, in whatever state: one that was accepted is sent.
+    pub known: HashSet<i64>,
+}
+
+/// A message, by what identifies it.
+#[derive(Queryable)]
+struct KnownMessage {
+    id: i64,
+    reference: Option<LossyText>,
+    created_at: i64,
+}
+
+impl KnownMessage {
+    /// Whether it is the message of the claim. References are random; before the first claim there is none.
+    fn is_of(&self, claim: &StartedClaim) -> bool {
+        let reference = self.reference.as_ref().map(|known| known.text.as_str());
+        self.created_at == claim.created_at.as_millis()
+            && reference.is_none_or(|known| known == claim.reference)
+    }
+}
+
+/// A message in the queue, whose claim may be lost.
+#[derive(Queryable)]
+struct QueuedMessage {
+    id: i64,
+    state: i32,
+    claim: i64,
+    in_doubt: bool,
+    claimed_provider: Option<String>,
+}
+
+impl QueuedMessage {
+    /// Whether the database does not know the claim, and knows of no later one. An unknown message stays unknown.
+    fn has_lost(&self, claim: &StartedClaim) -> bool {
+        self.claim < claim.claim && self.state != State::Unknown.code()
+    }
+
+    /// The provider that may have accepted it after the claim.
+    fn tried<'a>(&'a self, claim: &'a StartedClaim) -> &'a str {
+        let earlier = self.claimed_provider.as_deref().filter(|_| self.in_doubt);
+        match earlier {
+            Some(earlier) if earlier != claim.provider => SEVERAL,
+            _ => &claim.provider,
+        }
+    }
+}
+
+impl WorkerStore<'_> {
+    /// Makes claims again that the database has lost; each message occurs once. Claims that it knows stay as they are.
+    pub async fn redo(self, claims: &[StartedClaim]) -> Result<Redone, StoreError> {
+        let mut redone = Redone::default();
+        for claims in claims.chunks(ROWS) {
+            let chunk = transaction!(self, |connection| redo(connection, claims))?;
+            redone.sending.extend(chunk.sending);
+            redone.known.extend(chunk.known);
+        }
+        Ok(redone)
+    }
+}
+
+impl Store {
+    /// Stores results that a worker left in a file, as a person wants it. Counts those that change anything.
+    pub async fn settle_left(
+        &self,
+        settlements: &[Settlement],
+        audited: &mut Audited,
+    ) -> Result<(), StoreError> {
+        let (subscriptions, now) = (&self.subscriptions, self.now().await?);
+        for settlements in settlements.chunks(ROWS) {
+            audited!(self, audited, now, |connection| async {
+                let none = ClaimedRows::default();
+                let (settled, effects) =
+                    settle::settle_all(connection, settlements, none, now).await?;
+                effects.store(connection, subscriptions, now).await?;
+                let changed = settled.iter().filter(|settled| **settled != Settled::Stale);
+                QueryResult::Ok(changed.count() as u64)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResult<Redone> {
+    let by_id: HashMap<i64, &StartedClaim> = claims.iter().map(|claim| (claim.id, claim)).collect();
+    let ids: Vec<i64> = by_id.keys().copied().collect();
+    let rows: Vec<QueuedMessage> = load_locked!(
+        connection,
+        sms::table
+            .filter(sms::id.eq_any(&ids))
+            .order(sms::id)
+            .select((
+                sms::id,
+                sms::state,
+                sms::claim,
+                sms::in_doubt,
+                sms::claimed_provider,
+            ))
+    )?;
+    let known: Vec<KnownMessage> = with_conn!(connection, |conn| message::table
+        .filter(message::id.eq_any(&ids))
+        .select((message::id, message::reference, message::created_at))
+        .load(conn))?;
+    let known = known
+        .into_iter()
+        .filter(|known| by_id.get(&known.id).is_some_and(|claim| known.is_of(claim)))
+        .map(|known| known.id);
+    let mut redone = Redone {
+        known: known.collect(),
+        ..Redone::default()
+    };
+    let mut lost = Vec::new();
+    for row in rows.iter().filter(|row| redone.known.contains(&row.id)) {
+        let claim = by_id[&row.id];
+        let is_sending = row.claim == claim.claim && row.state == State::Sending.code();
+        if row.has_lost(claim) {
+            lost.push((claim, row.tried(claim)));
+        }
+        if is_sending || row.has_lost(claim) {
+            redone.sending.insert((claim.id, claim.claim));
+        }
+    }
+    execute_each!(connection, lost, |lost| {
+        let (claim, provider) = *lost;
+        update(sms::table.find(claim.id)).set((
+            sms::state.eq(State::Sending.code()),
+            sms::claim.eq(claim.claim),
+            // No worker: if this process ends before it has stored the result, the message becomes unknown.
+            sms::worker_id.eq(None::<i64>),
+            sms::claimed_at.eq(claim.claimed_at),
+            sms::reference.eq(&claim.reference),
+            sms::claimed_provider.eq(provider),
+        ))
+    })?;
+    Ok(redone)
+}

@@ -1,0 +1,312 @@
+//! A database that lost what it had committed: it was restored or replaced, or a standby took over. No message is sent
+//! again that a worker on this host knows of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::practice::list;
+use crate::support::running::Running;
+use crate::support::timed_provider::{Reply, TimedProvider};
+use crate::support::unstored::{accept_sent_rows, left_files, start_with_unstorable_results};
+use crate::support::{Ran, Scratch};
+
+const SEND: [&str; 4] = ["send", "--concurrency", "16", "--quiet"];
+const MESSAGES: u64 = 200;
+
+/// A provider that accepts each message at once.
+fn accepting() -> TimedProvider {
+    TimedProvider::start(None, |_, earlier| {
+        Reply::Json(format!(r#"{{ "id": "SM{earlier}" }}"#))
+    })
+}
+
+/// A list whose messages this provider gets, 40 in a second.
+fn queued(db: &Database, provider: &TimedProvider) -> Scratch {
+    let scratch = Scratch::at(&db.url);
+    scratch.write_cellar(&provider.url());
+    let toml = scratch.read("smsq.toml");
+    let limited = toml.replace("timeout = \"2s\"", "timeout = \"20s\"\nrate = \"40/s\"");
+    scratch.write("smsq.toml", &limited);
+    scratch.import(&list(MESSAGES));
+    scratch
+}
+
+/// How many messages the provider accepted for each phone.
+fn accepted(provider: &TimedProvider) -> BTreeMap<String, usize> {
+    let mut phones = BTreeMap::new();
+    for body in provider.bodies() {
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        let phone = body["to"].as_str().expect("a phone").to_owned();
+        *phones.entry(phone).or_default() += 1;
+    }
+    phones
+}
+
+/// The phones that got more than one message.
+fn twice(provider: &TimedProvider) -> Vec<String> {
+    let phones = accepted(provider).into_iter();
+    let twice = phones.filter(|(_, messages)| *messages > 1);
+    twice.map(|(phone, _)| phone).collect()
+}
+
+/// The files that workers of the database left.
+fn files(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
+    let endings = ["jsonl", "marks"].into_iter();
+    endings
+        .flat_map(|ending| left_files(db, scratch, ending))
+        .collect()
+}
+
+fn settle(scratch: &Scratch, file: &std::path::Path) -> Ran {
+    let file = file.to_str().expect("a path");
+    scratch.run(["settle", "--journal", file, "--format", "json"])
+}
+
+/// Starts a worker, keeps a copy of the database while it sends, and waits until it has sent more.
+fn send_past_a_copy(db: &Database, scratch: &Scratch, provider: &TimedProvider) -> Running {
+    let mut sending = scratch.start(SEND);
+    assert!(sending.until("it sends", || provider.sends() >= 40));
+    db.keep_copy();
+    assert!(sending.until("it sends more", || provider.sends() >= 100));
+    sending
+}
+
+#[test]
+fn worker_stops_when_its_database_lost_commits() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        let sending = send_past_a_copy(db, &scratch, &provider);
+        db.rewind();
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(3), "{ran}");
+        assert!(ran.stderr().contains("lost the last "), "{ran}");
+        assert!(ran.stderr().contains(" commits of worker "), "{ran}");
+        assert!((provider.sends() as u64) < MESSAGES, "it sent on");
+        assert_eq!(left_files(db, &scratch, "marks").len(), 1);
+
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(twice(&provider), [] as [String; 0]);
+        assert_eq!(accepted(&provider).len() as u64, MESSAGES);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
+        assert_eq!(files(db, &scratch), [] as [PathBuf; 0]);
+    });
+}
+
+#[test]
+fn idle_worker_notices_that_its_database_was_put_back() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        db.keep_copy();
+        let line = ["send", "--follow", "--quiet"];
+        let mut sending = scratch.start(line);
+        let sent = "SELECT count(*) AS value FROM sms_sent";
+        assert!(sending.until("all are sent", || db.number(sent) == 200));
+        db.rewind();
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(3), "{ran}");
+        assert!(ran.stderr().contains("lost worker "), "{ran}");
+        assert_eq!(provider.sends() as u64, MESSAGES);
+
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(provider.sends() as u64, MESSAGES);
+        assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
+    });
+}
+
+#[test]
+fn restore_after_a_kill_sends_no_message_twice() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        let killed = send_past_a_copy(db, &scratch, &provider);
+        killed.kill();
+        db.rewind();
+
+        let ran = scratch.run(SEND);
+        assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+        assert_eq!(twice(&provider), [] as [String; 0]);
+        let status = scratch.checked_status(Some("c"));
+        let count = |key: &str| status[key].as_u64().expect("a count");
+        assert_eq!(count("sent") + count("unknown"), MESSAGES, "{status}");
+        let arrived = accepted(&provider).len() as u64;
+        assert!((count("sent")..=MESSAGES).contains(&arrived), "{status}");
+        assert_eq!(files(db, &scratch), [] as [PathBuf; 0]);
+    });
+}
+
+#[test]
+fn restored_messages_that_were_accepted_are_not_cancelled() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        let killed = send_past_a_copy(db, &scratch, &provider);
+        killed.kill();
+        db.rewind();
+        for file in files(db, &scratch) {
+            let ran = settle(&scratch, &file);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+            assert!(ran.json()["settled"].as_u64() >= Some(60), "{ran}");
+        }
+        let what = "SELECT count(*) AS value FROM audit WHERE what = 'settle'";
+        assert_eq!(db.number(what), 1);
+        let ran = scratch.run(["cancel", "c", "--yes"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let cancelled = db.words("SELECT phone AS value FROM sms_failed");
+        let cancelled: BTreeSet<String> = cancelled.into_iter().flatten().collect();
+        let arrived: BTreeSet<String> = accepted(&provider).into_keys().collect();
+        assert!(cancelled.len() >= 50, "{}", cancelled.len());
+        assert_eq!(cancelled.intersection(&arrived).count(), 0);
+        scratch.checked_status(Some("c"));
+    });
+}
+
+#[test]
+fn message_that_has_the_id_of_a_lost_one_is_sent() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        let killed = send_past_a_copy(db, &scratch, &provider);
+        killed.kill();
+        db.rewind();
+        // As if the list had been imported after the restore: other messages with the same ids.
+        db.run(
+            "UPDATE sms SET created_at = created_at + 1, claim = 0, reference = NULL, state = 0",
+        );
+        let before = provider.sends() as u64;
+        let ready = db
+            .number("SELECT count(*) AS value FROM sms")
+            .unsigned_abs();
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(provider.sends() as u64, before + ready);
+    });
+}
+
+#[test]
+fn worker_stops_when_its_file_is_replaced() {
+    let db = Database::in_a_file();
+    let provider = accepting();
+    let scratch = queued(&db, &provider);
+    let file = db.url.trim_start_matches("sqlite://").to_owned();
+    let copy = format!("{file}.copy");
+    fs::copy(&file, &copy).expect("a copy");
+    let mut sending = scratch.start(SEND);
+    assert!(sending.until("it sends", || provider.sends() >= 40));
+    fs::rename(&copy, &file).expect("replaced");
+    for ending in ["-wal", "-shm"] {
+        fs::remove_file(format!("{file}{ending}")).expect("removed");
+    }
+    let ran = sending.ended();
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    assert!(ran.stderr().contains("the file was replaced"), "{ran}");
+    let before = provider.sends();
+    assert!((before as u64) < MESSAGES, "it sent on");
+
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().contains("smsq settle --journal "), "{ran}");
+    assert_eq!(provider.sends(), before);
+    for file in files(&db, &scratch) {
+        let ran = settle(&scratch, &file);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+    }
+    let ran = scratch.run(SEND);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    assert_eq!(twice(&provider), [] as [String; 0]);
+    assert_eq!(accepted(&provider).len() as u64, MESSAGES);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], MESSAGES);
+}
+
+#[test]
+fn copy_of_a_database_does_not_take_its_journal() {
+    with_every_database(|db| {
+        let (gateway, scratch, mut sending) = start_with_unstorable_results(db);
+        let copy = Database::new(db.kind);
+        let at_copy = [("SMSQ__DATABASE__URL", copy.url.as_str())];
+        let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
+        let ran = scratch.run_with(import, &at_copy);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let created_at = db.number("SELECT min(created_at) AS value FROM campaign");
+        copy.run(&format!("UPDATE campaign SET created_at = {created_at}"));
+        // While the worker of the original lives, a worker of the copy leaves its marks alone.
+        let marks = left_files(db, &scratch, "marks");
+        assert_eq!(marks.len(), 1);
+        let pause = ["pause", "c"];
+        assert_eq!(scratch.run_with(pause, &at_copy).code(), Some(0));
+        let ran = scratch.run_with(SEND, &at_copy);
+        assert_eq!(ran.code(), Some(3), "{ran}");
+        assert_eq!(left_files(db, &scratch, "marks"), marks);
+
+        sending.signal(Signal::TERM);
+        let ran = sending.ended();
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        let journals = left_files(db, &scratch, "jsonl");
+        assert_eq!(journals.len(), 1);
+        if db.kind == Kind::Sqlite {
+            // The folder was copied with the file.
+            let folder = PathBuf::from(format!(
+                "{}-unsettled",
+                copy.url.trim_start_matches("sqlite://")
+            ));
+            fs::create_dir(&folder).expect("a folder");
+            let name = journals[0].file_name().expect("a name");
+            fs::copy(&journals[0], folder.join(name)).expect("a copy");
+        }
+        let ran = scratch.run_with(["resume", "c"], &at_copy);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let before = gateway.accepted();
+        let ran = scratch.run_with(SEND, &at_copy);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains("smsq settle --journal "), "{ran}");
+        assert_eq!(gateway.accepted(), before);
+        assert_eq!(copy.number("SELECT count(*) AS value FROM sms_sent"), 0);
+
+        accept_sent_rows(db);
+        let ran = scratch.run(SEND);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        gateway.assert_each_once(40);
+        assert_eq!(left_files(db, &scratch, "jsonl"), [] as [PathBuf; 0]);
+    });
+}
+
+#[test]
+fn worker_whose_commits_go_on_is_not_dead() {
+    let db = Database::in_a_file();
+    let provider = TimedProvider::start(None, |_, _| Reply::Never);
+    let scratch = queued(&db, &provider);
+    let mut killed = scratch.start(SEND);
+    assert!(killed.until("some are in flight", || provider.sends() >= 4));
+    killed.kill();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // As if it lived and its number were that of a process that has ended.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                db.run("UPDATE worker SET commits = commits + 1 WHERE id = 1");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let mut next = scratch.start(["send", "--campaign", "default", "--follow", "--quiet"]);
+        let beats = "SELECT count(*) AS value FROM worker WHERE id = 2 AND heartbeat_at > started_at + 3000";
+        let looked = next.until("it has looked several times", || db.number(beats) == 1);
+        let rows = db.number("SELECT count(*) AS value FROM worker WHERE id = 1");
+        is_over.store(true, Ordering::Relaxed);
+        assert!(looked && rows == 1, "{looked} {rows}");
+        let left = "SELECT count(*) AS value FROM worker WHERE id = 1";
+        assert!(next.until("it is dead after all", || db.number(left) == 0));
+        next.signal(Signal::TERM);
+        next.ended();
+    });
+    assert!(scratch.checked_status(Some("c"))["unknown"].as_u64() > Some(0));
+}
