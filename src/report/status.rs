@@ -393,6 +393,9 @@ mod tests {
                 started_at: Timestamp::from_millis(1_763_715_600_000),
                 heartbeat_at: Timestamp::from_millis(heartbeat_at),
                 lease_ms: 30_000,
+                machine_id: String::new(),
+                token: String::new(),
+                commits: 0,
             };
             (worker, sending)
         };

@@ -22,6 +22,7 @@ use crate::provider::{Message, Provider, RequestContext};
 use crate::queue::{Settlement, Transition, retry};
 use crate::senders::PoolSender;
 use crate::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
+use crate::store::StartedClaim;
 use crate::window::{Recipient, SendWindow};
 
 /// A response from this size in bytes is parsed on a thread that other tasks do not wait for.
@@ -205,7 +206,12 @@ impl InFlight {
     }
 
     /// The messages and their claims.
-    fn claims(&self) -> impl Iterator<Item = StartedClaim> {
+    pub(super) fn claims(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.rows.iter().map(|sms| (sms.id, sms.claim))
+    }
+
+    /// The claims with what identifies their messages, for the marks.
+    fn started_claims(&self) -> impl Iterator<Item = StartedClaim> {
         self.rows
             .iter()
             .zip(&self.messages)
@@ -344,7 +350,9 @@ async fn attempt(
         }
         // Before the check, so that writing it delays no start.
         let marks = &context.marks;
-        if !Defect::LateMark.is_on() && !marks.start(in_flight.worker_id, in_flight.claims()) {
+        if !Defect::LateMark.is_on()
+            && !marks.start(in_flight.worker_id, in_flight.started_claims())
+        {
             return RequestEnd::Released;
         }
         let now = context.clock.now();
@@ -401,12 +409,10 @@ async fn attempt(
 /// is not known whether the provider is unavailable or refuses the account, no attempt is counted.
 fn mark_end(in_flight: &InFlight, context: &WorkerContext, end: &RequestEnd) {
     let RequestEnd::Outcomes(outcomes) = end else {
-        let rows = &in_flight.rows;
-        return rows
-            .iter()
-            .for_each(|sms| context.marks.withdraw(sms.id, sms.claim));
+        let claims = in_flight.claims();
+        return claims.for_each(|(id, claim)| context.marks.withdraw(id, claim));
     };
-    let claims = in_flight.claims();
+    let claims = in_flight.started_claims();
     for ((sms, claim), outcome) in in_flight.rows.iter().zip(claims).zip(outcomes) {
         if let Outcome::Accepted(acceptance) = outcome {
             let sent = Transition::Sent(acceptance.clone());

@@ -5,7 +5,7 @@ use diesel::result::Error;
 use diesel::{QueryResult, update};
 
 use super::connection::prelude::*;
-use super::connection::{Connection, Prepared, querying, with_conn};
+use super::connection::{Connection, querying, with_conn};
 use super::schema::{reclaimed_worker, worker};
 use super::{StoreError, StoreErrorKind, Worker, WorkerStore};
 
