@@ -508,7 +508,8 @@ async fn count_waits_for_workers_that_do_not_know_the_budget() {
         let spring = queue.queued(3).await;
         let now = queue.store.now().await.expect("a clock");
         let worker = queue.worker().await;
-        let heartbeat = queue.store.workers().heartbeat(worker.id, now).await;
+        let workers = queue.store.workers();
+        let heartbeat = workers.heartbeat(worker.id, &worker.token, now).await;
         assert!(heartbeat.expect("a heartbeat"));
         let change = CampaignChange {
             budget: BudgetChange::Set("1 EUR".parse().expect("a budget")),
