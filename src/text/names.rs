@@ -324,9 +324,9 @@ pub(super) mod tests {
 
     /// Has some of the columns, and keeps what is asked for.
     #[derive(Debug, Default)]
-    struct Asked(Mutex<BTreeSet<String>>);
+    struct AskedNames(Mutex<BTreeSet<String>>);
 
-    impl Object for Asked {
+    impl Object for AskedNames {
         fn get_value(self: &Arc<Self>, name: &Value) -> Option<Value> {
             let name = name.as_str()?;
             self.0.lock().expect("not poisoned").insert(name.to_owned());
@@ -415,7 +415,7 @@ pub(super) mod tests {
             // Its errors look up all names.
             environment.set_debug(false);
             let found = names(&source);
-            let asked = Arc::new(Asked::default());
+            let asked = Arc::new(AskedNames::default());
             // It may fail, as other values would not.
             let _ = environment.render_str(&source, Value::from_dyn_object(Arc::clone(&asked)));
             let roots: BTreeSet<&str> = found.iter().filter_map(|name| name.split('.').next()).collect();
