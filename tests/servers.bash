@@ -302,12 +302,13 @@ write_users() {
 }
 
 # Starts MariaDB in a folder and on a port, with further options: `start_mariadb FOLDER PORT OPTION …`. It is ready
-# when the command `$ready` succeeds, by default a query. `$mysqld`: the program, if it is not the installed one.
+# when the command `$ready` succeeds, by default a query. `$mysqld`: the program, if it is not the installed one. Its
+# temporary files have their own folder, because a server deletes those of others when it starts.
 start_mariadb() {
     local home=$1 port=$2
     shift 2
     start "$home/log" "${ready:-mariadb_answers $port}" "${mysqld:-mariadbd}" --no-defaults --datadir="$home/data" \
-        --socket="$home/socket" --pid-file="$home/pid" \
+        --tmpdir="$home" --socket="$home/socket" --pid-file="$home/pid" \
         --bind-address=127.0.0.1 --port="$port" --skip-name-resolve --character-set-server=utf8mb4 \
         --max-connections=300 --performance-schema=0 --innodb-buffer-pool-size=64M \
         --innodb-flush-log-at-trx-commit=0 --innodb-flush-method=nosync --innodb-doublewrite=0 "$@"
