@@ -21,7 +21,7 @@ pub(super) struct Practice {
 }
 
 /// What decides whether a command that sends practises.
-pub(super) struct Request<'a> {
+pub(super) struct PracticeRequest<'a> {
     /// `--practice`.
     pub(super) is_asked: bool,
     /// The provider that the command names.
@@ -30,7 +30,7 @@ pub(super) struct Request<'a> {
     pub(super) unattended: Option<&'static str>,
 }
 
-impl Request<'_> {
+impl PracticeRequest<'_> {
     /// `--practice`, and nothing else that matters.
     pub(super) const ASKED: Self = Self {
         is_asked: true,
@@ -89,7 +89,7 @@ impl Practice {
     /// Starts the gateway if the command practises, and makes it the only provider.
     pub(super) fn start(
         context: &mut Context,
-        request: &Request<'_>,
+        request: &PracticeRequest<'_>,
     ) -> anyhow::Result<Option<Self>> {
         if request.decide(&context.config)? == Mode::Real {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! `smsq run`: imports a list, sends it and reports. With `--practice`, or without any configuration, it practises.
 
 use super::import::{self, List, PreparedLists};
-use super::practice::{Practice, Request};
+use super::practice::{Practice, PracticeRequest};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
 use super::{Context, check, report};
 use crate::console::Verbosity;
@@ -34,7 +34,7 @@ pub struct Args {
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
     let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
     let is_silent = args.yes && context.console.verbosity == Verbosity::Quiet;
-    let request = Request {
+    let request = PracticeRequest {
         is_asked: args.flags.worker.practice,
         provider: args.list.provider.as_deref(),
         unattended: is_silent.then_some("--yes -q"),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use url::Url;
 
 use super::hooks::Delivering;
-use super::practice::{Practice, Request, no_provider};
+use super::practice::{Practice, PracticeRequest, no_provider};
 use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
@@ -201,7 +201,7 @@ async fn serve(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
         ));
     }
     let has_tokens = !context.config.serve.tokens.expose().is_empty();
-    let request = Request {
+    let request = PracticeRequest {
         is_asked: args.worker.practice,
         provider: None,
         unattended: has_tokens.then_some("serve.tokens"),

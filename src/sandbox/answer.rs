@@ -214,9 +214,14 @@ fn decide(
     let fault = match reserved(message.digits()) {
         ReservedNumber::None => faults.fault_for(number),
         ReservedNumber::Always(answer) => return answer,
-        ReservedNumber::Once(fault) => counters
-            .first_time(&message.to, &message.text, reference)
-            .then_some(fault),
+        ReservedNumber::Once(fault) => {
+            let is_now = if fault.is_refusal() {
+                counters.refuses_now(&message.to, &message.text)
+            } else {
+                counters.first_time(&message.to, &message.text, reference)
+            };
+            is_now.then_some(fault)
+        }
     };
     match fault {
         Some(Fault::Unavailable) => return overloaded(),

@@ -77,6 +77,8 @@ pub(super) struct Counters {
     texts: HashMap<u64, Option<u64>>,
     /// Messages whose one-time fault has occurred.
     once: HashSet<u64>,
+    /// Recipients and texts whose last message was refused.
+    refused: HashSet<u64>,
     /// Accepted messages, in the order of their numbers.
     entries: Vec<LogEntry>,
     /// Messages that were rejected without a response.
@@ -145,6 +147,7 @@ impl Counters {
             recipients: HashSet::new(),
             texts: HashMap::new(),
             once: HashSet::new(),
+            refused: HashSet::new(),
             entries: Vec::new(),
             rejected: Vec::new(),
             started: jiff::Timestamp::now(),
@@ -187,13 +190,20 @@ impl Counters {
         }
     }
 
-    /// Whether this is the first time that the message gets a fault.
+    /// Whether the message gets its fault now: the first time.
     pub(super) fn first_time(&mut self, to: &str, text: &str, reference: Option<&str>) -> bool {
         let key = match reference {
             Some(reference) => self.hasher.hash_one(reference),
             None => self.hasher.hash_one((to, text)),
         };
         self.once.insert(key)
+    }
+
+    /// Whether the message is refused now: the first time. What comes again after a refusal has another reference, so the
+    /// next message to this recipient with this text is taken for it.
+    pub(super) fn refuses_now(&mut self, to: &str, text: &str) -> bool {
+        let key = self.hasher.hash_one((to, text));
+        self.refused.insert(key) || !self.refused.remove(&key)
     }
 
     /// Accepts the message, unless its reference is known and honoured. Returns the number of the message, and whether

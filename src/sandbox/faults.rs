@@ -156,6 +156,13 @@ pub(super) enum Fault {
     Broken,
 }
 
+impl Fault {
+    /// Whether the message is not accepted.
+    pub(super) fn is_refusal(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Throttle)
+    }
+}
+
 /// Which messages get a fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "String")]

@@ -7,7 +7,6 @@ use diesel::dsl::{max, min, sql};
 use diesel::sql_types::{BigInt, Bool, Nullable};
 use diesel::{QueryResult, update};
 
-use super::claim::SEVERAL;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -15,6 +14,7 @@ use super::connection::{
     with_conn, writing,
 };
 use super::schema::{campaign, receipt_pull, sms, sms_sent};
+use super::transitions::SEVERAL;
 use super::{CHUNK, ReceiptStore, StoreError};
 use crate::queue::delivery::DeliveryState;
 use crate::sms::Timestamp;

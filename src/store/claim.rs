@@ -18,7 +18,7 @@ use super::lanes::Failover;
 use super::schema::{sms, worker};
 use super::settle::{self, ClaimedRows};
 use super::spending::ReserveWrites;
-use super::transitions::in_state;
+use super::transitions::{SEVERAL, in_state};
 use crate::broken::Defect;
 use crate::phone::Phone;
 use crate::queue::Settlement;
@@ -31,9 +31,6 @@ const RESCAN: Duration = Duration::from_secs(5);
 
 /// Larger claim numbers, which only another program can have written, count as this one.
 const MAX_CLAIM: i64 = i64::MAX - 1;
-
-/// Column `claimed_provider` of a message in doubt that was sent through several providers.
-pub(super) const SEVERAL: &str = "";
 
 #[diesel::declare_sql_function]
 extern "SQL" {

@@ -6,14 +6,13 @@ use std::collections::{HashMap, HashSet};
 use diesel::{QueryResult, update};
 use serde::{Deserialize, Serialize};
 
-use super::claim::SEVERAL;
-use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, audited, execute_each, load_locked, transaction, with_conn,
 };
 use super::schema::{message, sms};
 use super::settle::{self, ClaimedRows};
+use super::transitions::SEVERAL;
 use super::{Audited, Store, StoreError, WorkerStore};
 use crate::queue::{Settled, Settlement};
 use crate::sms::{State, Timestamp};
@@ -39,20 +38,18 @@ pub struct Redone {
     pub known: HashSet<i64>,
 }
 
-/// A message, by what identifies it.
+/// A message, by what identifies it. Its reference does not: it has another one after each attempt that was refused, and
+/// the database may have lost that, too.
 #[derive(Queryable)]
 struct KnownMessage {
     id: i64,
-    reference: Option<LossyText>,
     created_at: i64,
 }
 
 impl KnownMessage {
-    /// Whether it is the message of the claim. References are random; before the first claim there is none.
+    /// Whether it is the message of the claim: an id that is used again has a later message.
     fn is_of(&self, claim: &StartedClaim) -> bool {
-        let reference = self.reference.as_ref().map(|known| known.text.as_str());
         self.created_at == claim.created_at.as_millis()
-            && reference.is_none_or(|known| known == claim.reference)
     }
 }
 
@@ -135,7 +132,7 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
     )?;
     let known: Vec<KnownMessage> = with_conn!(connection, |conn| message::table
         .filter(message::id.eq_any(&ids))
-        .select((message::id, message::reference, message::created_at))
+        .select((message::id, message::created_at))
         .load(conn))?;
     let known = known
         .into_iter()

@@ -8,7 +8,6 @@ use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
-use super::claim::SEVERAL;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -26,6 +25,9 @@ use crate::queue::transition::{
 };
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
+
+/// Column `claimed_provider` of a message in doubt that was sent through several providers.
+pub(super) const SEVERAL: &str = "";
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;

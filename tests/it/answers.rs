@@ -219,7 +219,7 @@ fn incomplete_error_to_several_messages_sends_none_twice() {
             let scratch = Scratch::at(&db.url);
             let section = batch_section(&gateway.url());
             scratch.write("smsq.toml", &format!("{FAST}{section}"));
-            scratch.import(&list(40));
+            scratch.import(&list(24));
             for _ in 0..2 {
                 scratch.run(SEND);
             }
@@ -330,11 +330,7 @@ fn send_in_vain(database: &str, section: &str) -> Value {
     let scratch = Scratch::at(database);
     scratch.write("smsq.toml", &format!("{FAST}{section}"));
     scratch.import(&list(200));
-    let secrets = [
-        ("AFRICAS_TALKING_USERNAME", "sandbox"),
-        ("AFRICAS_TALKING_API_KEY", "key"),
-    ];
-    let ran = scratch.run_with(SEND, &secrets);
+    let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["state"], "stopped", "{status}");
@@ -388,7 +384,8 @@ fn message_without_recipients_refuses_the_account() {
             Reply::Full("201 Created", body.to_string())
         });
         let section = format!(
-            "[providers.africas-talking]\nurl = \"{}\"\nfrom = \"SHOP\"\n",
+            "[providers.africas-talking]\nurl = \"{}\"\nfrom = \"SHOP\"\n\
+             secrets = {{ username = {{ file = \"list.csv\" }}, api_key = {{ file = \"list.csv\" }} }}\n",
             gateway.url()
         );
         let status = send_in_vain(&db.url, &section);

@@ -207,7 +207,7 @@ fn usage_errors_exit_2_and_suggest_a_fix() {
     error: the following required arguments were not provided:
       --campaign <NAME>
 
-    Usage: smsq settle --campaign <NAME> --unknown <OUTCOME>
+    Usage: smsq settle --unknown <OUTCOME> --campaign <NAME>
 
     For more information, try '--help'.
     ");

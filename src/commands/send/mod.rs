@@ -142,7 +142,7 @@ fn refuse_file(file: &str) -> Result<String, String> {
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
     let mut metrics = MetricsFile::open(args.flags.metrics_file.as_deref())?;
     let practice = if args.flags.worker.practice {
-        Practice::start(&mut context, &practice::Request::ASKED)?
+        Practice::start(&mut context, &practice::PracticeRequest::ASKED)?
     } else {
         None
     };
