@@ -159,7 +159,9 @@ impl Config {
         }
         let mut config: Self = layers.settings()?;
         config.check(&layers)?;
-        config.database_origin = layers.origin("database.url");
+        if !layers.is_default("database.url") {
+            config.database_origin = layers.origin("database.url");
+        }
         config.named = layers.named(flags);
         config.file = file;
         config.own_providers = layers.own_providers().cloned().collect();

@@ -329,6 +329,7 @@ fn second_answer_on_a_kept_connection_fails_no_message() {
 fn send_in_vain(database: &str, section: &str) -> Value {
     let scratch = Scratch::at(database);
     scratch.write("smsq.toml", &format!("{FAST}{section}"));
+    scratch.write("key", "key");
     scratch.import(&list(200));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(3), "{ran}");
@@ -385,7 +386,7 @@ fn message_without_recipients_refuses_the_account() {
         });
         let section = format!(
             "[providers.africas-talking]\nurl = \"{}\"\nfrom = \"SHOP\"\n\
-             secrets = {{ username = {{ file = \"list.csv\" }}, api_key = {{ file = \"list.csv\" }} }}\n",
+             secrets = {{ username = {{ file = \"key\" }}, api_key = {{ file = \"key\" }} }}\n",
             gateway.url()
         );
         let status = send_in_vain(&db.url, &section);

@@ -106,6 +106,7 @@ fn list_is_imported_sent_and_reported() {
     ----- stdout
     {
       "campaign": "spring",
+      "practice": false,
       "state": "done",
       "state_reason": null,
       "imported": 4,
@@ -230,6 +231,7 @@ fn fixed_failure_is_sent_and_unchanged_one_is_not() {
     ----- stdout
     {
       "campaign": "spring",
+      "practice": false,
       "state": "done",
       "state_reason": null,
       "imported": 4,

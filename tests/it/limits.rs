@@ -227,6 +227,8 @@ fn removed_worker_registers_again_at_once() {
         assert!(sending.until("some are sent", || gateway.accepted() >= 5));
         // The next heartbeat is minutes away: it notices when it claims.
         let id = db.number("SELECT max(id) AS value FROM worker");
+        // As another worker that declares it dead.
+        db.run("INSERT INTO reclaimed_worker (token, reclaimed_at) SELECT token, 0 FROM worker");
         db.run("DELETE FROM worker");
         eventually("it is back under another id", || {
             let ids = db.numbers("SELECT id AS value FROM worker");

@@ -39,6 +39,7 @@ fn suppressed_phones_are_left_out() {
     ----- stdout
     {
       "campaign": "list-2bcbc5",
+      "practice": false,
       "rows": 6,
       "accepted": 2,
       "duplicates": 0,
@@ -144,6 +145,7 @@ fn list_without_usable_rows_has_nothing_to_send() {
       rejected    1 (1 not a phone number)
       segments    0 (0 messages in GSM-7, 0 in UCS-2)
     ----- stderr
+    warning: `list.csv`: none of its rows can be used
     warning: `list.csv`: rejected 1 row, with the reasons in `list.rejects.csv`
     fix that file and import it: `smsq import list.rejects.csv --campaign list-3639ef --text Hi`
     ");

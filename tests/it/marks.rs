@@ -173,7 +173,7 @@ fn messages_are_unknown_if_the_marks_are_damaged() {
     let damages: [fn(&Path); 4] = [
         |path| fs::remove_file(path).expect("removed"),
         |path| fs::write(path, "").expect("emptied"),
-        |path| overwrite(path, 512 + 30),
+        |path| overwrite(path, 1_024 + 30),
         |path| overwrite(path, 30),
     ];
     for damage in damages {

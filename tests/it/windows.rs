@@ -168,6 +168,7 @@ fn time_zone_column_applies_and_invalid_zone_is_rejected() {
     ----- stdout
     {
       "campaign": "spring",
+      "practice": false,
       "state": "active",
       "state_reason": null,
       "window": {

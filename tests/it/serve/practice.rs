@@ -149,10 +149,11 @@ fn every_answer_of_the_api_says_practice() {
         eventually("it is sent", || {
             served.api("admin", "GET", &path, "").json()["state"] == "sent"
         });
-        let batch = served.api(
+        let batch = served.api_with(
             "admin",
             "POST",
             "/v1/messages/batch",
+            &[("Content-Type", "application/json")],
             r#"[{"phone":"+447400100010","text":"Hello","campaign":"api"}]"#,
         );
         assert_eq!(batch.json()["practice"], true, "{}", batch.body);
