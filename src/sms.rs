@@ -85,6 +85,10 @@ impl LaneId {
 
 /// One message as a worker has claimed it: a row of table `sms` in state *sending*.
 #[derive(Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about earlier attempts"
+)]
 pub struct Sms {
     pub id: i64,
     pub campaign_id: i64,

@@ -22,6 +22,10 @@ use crate::senders::{PoolSender, SenderPool};
 use crate::sms::Outcome;
 
 /// The settings that every provider has.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a setting or a fact of its own"
+)]
 pub(super) struct ProviderConfig {
     pub(super) name: String,
     /// Whose limits are those of its messages.

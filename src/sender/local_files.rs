@@ -69,11 +69,7 @@ impl LocalFiles {
     /// `name`: of the database.
     pub(super) fn new(parents: &[PathBuf], name: &str, database: &DatabaseIdentity) -> Self {
         let digest = Sha256::digest(&database.place);
-        let place: String = digest
-            .iter()
-            .take(8)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let place = hex::encode(&digest[..8]);
         Self {
             folders: parents
                 .iter()

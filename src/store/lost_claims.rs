@@ -6,11 +6,12 @@ use std::collections::{HashMap, HashSet};
 use diesel::{QueryResult, update};
 use serde::{Deserialize, Serialize};
 
+use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, audited, execute_each, load_locked, transaction, with_conn,
 };
-use super::schema::{message, sms};
+use super::schema::{message, sms, worker};
 use super::settle::{self, ClaimedRows};
 use super::transitions::SEVERAL;
 use super::{Audited, Store, StoreError, WorkerStore};
@@ -61,12 +62,27 @@ struct QueuedMessage {
     claim: i64,
     in_doubt: bool,
     claimed_provider: Option<String>,
+    worker_id: Option<i64>,
+    reference: Option<LossyText>,
 }
 
 impl QueuedMessage {
-    /// Whether the database does not know the claim, and knows of no later one. An unknown message stays unknown.
-    fn has_lost(&self, claim: &StartedClaim) -> bool {
-        self.claim < claim.claim && self.state != State::Unknown.code()
+    /// Whether the database does not know the claim, and knows of no later one. An unknown message stays unknown, and what
+    /// a registered worker is sending is that worker's, or becomes unknown when it is declared dead.
+    fn has_lost(&self, claim: &StartedClaim, workers: &[i64]) -> bool {
+        let has_worker = self.worker_id.is_some_and(|id| workers.contains(&id));
+        let is_free = self.state == State::Ready.code()
+            || (self.state == State::Sending.code() && !has_worker);
+        self.claim < claim.claim && is_free
+    }
+
+    /// Whether it is sending under this claim. After a rollback another worker may have claimed it under the same number,
+    /// with another reference.
+    fn is_sending_as(&self, claim: &StartedClaim) -> bool {
+        let reference = self.reference.as_ref().map(|known| known.text.as_str());
+        self.claim == claim.claim
+            && self.state == State::Sending.code()
+            && reference == Some(claim.reference.as_str())
     }
 
     /// The provider that may have accepted it after the claim.
@@ -128,8 +144,13 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
                 sms::claim,
                 sms::in_doubt,
                 sms::claimed_provider,
+                sms::worker_id,
+                sms::reference,
             ))
     )?;
+    let workers: Vec<i64> = with_conn!(connection, |conn| worker::table
+        .select(worker::id)
+        .load(conn))?;
     let known: Vec<KnownMessage> = with_conn!(connection, |conn| message::table
         .filter(message::id.eq_any(&ids))
         .select((message::id, message::created_at))
@@ -145,11 +166,11 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
     let mut lost = Vec::new();
     for row in rows.iter().filter(|row| redone.known.contains(&row.id)) {
         let claim = by_id[&row.id];
-        let is_sending = row.claim == claim.claim && row.state == State::Sending.code();
-        if row.has_lost(claim) {
+        let has_lost = row.has_lost(claim, &workers);
+        if has_lost {
             lost.push((claim, row.tried(claim)));
         }
-        if is_sending || row.has_lost(claim) {
+        if has_lost || row.is_sending_as(claim) {
             redone.sending.insert((claim.id, claim.claim));
         }
     }

@@ -221,18 +221,21 @@ fn numbers(scratch: &Scratch, sql: &str) -> Vec<i64> {
     rows.into_iter().map(|row| row.value).collect()
 }
 
+/// Environment variables and their values.
+type Variables = &'static [(&'static str, &'static str)];
+
 #[test]
 fn nothing_that_is_named_is_replaced_by_practice() {
     let list = "run list.csv --text Hi";
     let flags = format!("--database sqlite://prod.db {list}");
     let silent = format!("{list} --yes -q");
     let other = format!("--config other.toml {list}");
-    let unset: [(&str, &str); 0] = [];
-    let cases: [(&str, &[(&str, &str)], bool); 8] = [
-        (&flags, &unset, false),
-        (&silent, &unset, false),
-        (&other, &unset, false),
-        (list, &unset, true),
+    let unset: Variables = &[];
+    let cases: [(&str, Variables, bool); 8] = [
+        (&flags, unset, false),
+        (&silent, unset, false),
+        (&other, unset, false),
+        (list, unset, true),
         (list, &[("SMSQ__DATABASE__URL", "sqlite://prod.db")], false),
         (list, &[("SMSQ__DATABASE__PASSWORD", "secret")], false),
         (list, &[("SMSQ_CONFIG", "other.toml")], false),

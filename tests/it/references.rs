@@ -35,19 +35,21 @@ struct Entry {
     is_accepted: bool,
 }
 
+/// Decides about an attempt, given the earlier ones for its phone.
+type Decide = Box<dyn Fn(&[Entry], &Entry) -> Act + Send>;
+
 /// A gateway that lists everything that it was asked to send, also what it refused.
 struct Keeper {
     gateway: TimedProvider,
     entries: Arc<Mutex<Vec<Entry>>>,
-    act: Arc<Mutex<Box<dyn Fn(&[Entry], &Entry) -> Act + Send>>>,
+    act: Arc<Mutex<Decide>>,
 }
 
 impl Keeper {
     /// `act` gets the earlier attempts for a phone, and the one to decide about.
     fn start(act: impl Fn(&[Entry], &Entry) -> Act + Send + 'static) -> Self {
         let entries: Arc<Mutex<Vec<Entry>>> = Arc::default();
-        let act: Arc<Mutex<Box<dyn Fn(&[Entry], &Entry) -> Act + Send>>> =
-            Arc::new(Mutex::new(Box::new(act)));
+        let act: Arc<Mutex<Decide>> = Arc::new(Mutex::new(Box::new(act)));
         let (known, decide) = (Arc::clone(&entries), Arc::clone(&act));
         let gateway = TimedProvider::start(Some(0), move |received, _| {
             let mut entries = known.lock().expect("not poisoned");

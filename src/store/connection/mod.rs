@@ -7,6 +7,8 @@
 //! - `SELECT`: [`load_locked!`], [`load_shared!`], [`load_skipping_locked!`];
 //! - rows: [`insert_all!`], [`insert_new!`], [`insert_with_ids!`], [`replace_all!`], [`execute_each!`], [`delete_all!`].
 
+#[cfg(test)]
+mod durability_tests;
 mod mysql;
 mod pool;
 mod postgres;
