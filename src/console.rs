@@ -102,14 +102,19 @@ impl Console {
     /// Prints a line to standard error; nothing with `-q`.
     pub fn status(&self, line: &str) {
         if self.verbosity >= Verbosity::Normal {
-            self.line(&printable(line));
+            self.always(line);
         }
+    }
+
+    /// Prints a line to standard error, even with `-q`.
+    pub fn always(&self, line: &str) {
+        self.line(&printable(line));
     }
 
     /// Prints a line to standard error with `-v`.
     pub fn detail(&self, line: &str) {
         if self.verbosity == Verbosity::Verbose {
-            self.line(&printable(line));
+            self.always(line);
         }
     }
 

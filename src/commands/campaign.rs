@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::values::CampaignName;
-use super::{Context, user_of};
+use super::{Context, practice, user_of};
 use crate::exit::Exit;
 use crate::operations::{self, CampaignAction, change_state};
-use crate::store::{Campaign, CampaignStatus};
+use crate::store::{Campaign, CampaignStatus, Store};
 use crate::text::messages;
 
 #[derive(Debug, clap::Args)]
@@ -15,20 +15,20 @@ pub struct Args {
     campaign: CampaignName,
 }
 
-/// Changes the state of the campaign; returns it as it was before, and whether it was changed.
+/// Changes the state of the campaign; returns its database, the campaign as it was before, and whether it was changed.
 async fn change(
     args: &Args,
     context: &Context,
     action: CampaignAction,
-) -> anyhow::Result<(Campaign, bool)> {
+) -> anyhow::Result<(Store, Campaign, bool)> {
     let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
     let actor = user_of(action.as_str());
     let changed = change_state(&store, &campaign, action, &actor).await?;
-    Ok((campaign, changed))
+    Ok((store, campaign, changed))
 }
 
 pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (campaign, changed) = change(args, context, CampaignAction::Pause).await?;
+    let (_, campaign, changed) = change(args, context, CampaignAction::Pause).await?;
     let name = &campaign.name;
     let message = if changed {
         format!("paused campaign `{name}`; running workers stop within seconds")
@@ -40,7 +40,7 @@ pub(crate) async fn pause(args: &Args, context: &Context) -> anyhow::Result<Exit
 }
 
 pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let (campaign, changed) = change(args, context, CampaignAction::Resume).await?;
+    let (store, campaign, changed) = change(args, context, CampaignAction::Resume).await?;
     let name = &campaign.name;
     let message = match campaign.state {
         _ if !changed => format!("campaign `{name}` was already active"),
@@ -50,7 +50,8 @@ pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exi
         ),
         before => {
             let before = before.as_str();
-            format!("resumed campaign `{name}`, which was {before}; next: `smsq send`")
+            let flags = practice::flags(&store);
+            format!("resumed campaign `{name}`, which was {before}; next: `smsq send{flags}`")
         }
     };
     let state = CampaignStatus::Active.as_str();

@@ -297,47 +297,38 @@ impl Context {
         self.open(Access::Existing).await
     }
 
-    /// Opens the database that is configured, with the rules for its messages. No hook hears of practice.
+    /// Opens the database that is configured, with the rules for its messages; after a practice run, and if nothing
+    /// else is configured, the practice database. No hook hears of practice.
     async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
-        let store = Store::of(&self.config.database, access, self.mode).await?;
-        if store.mode().is_practice() {
-            if self.mode == Mode::Real {
-                self.console.status(&format!(
-                    "`{}` is a practice database: no phone gets its messages",
-                    store.location()
-                ));
+        let store = match Store::of(&self.config.database, access, self.mode).await {
+            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
+                self.console
+                    .status("`smsq.db` does not exist yet; using the practice database");
+                Store::open(&format!("sqlite://{PRACTICE}"), access).await?
             }
-            return Ok(store.skipping_dead(self.config.limits.skip_dead));
+            opened => opened?,
+        };
+        let store = store.skipping_dead(self.config.limits.skip_dead);
+        if !store.mode().is_practice() {
+            let (hooks, notify) = (&self.config.hooks, &self.config.notify);
+            return Ok(store.with_subscriptions(subscriptions(hooks, notify)));
         }
-        let (hooks, notify) = (&self.config.hooks, &self.config.notify);
-        Ok(store
-            .skipping_dead(self.config.limits.skip_dead)
-            .with_subscriptions(subscriptions(hooks, notify)))
+        if self.mode == Mode::Real {
+            let location = store.location();
+            self.console.always(&format!(
+                "`{location}` is a practice database: no phone gets its messages"
+            ));
+        }
+        Ok(store)
+    }
+
+    /// Opens the database for reading.
+    async fn store_to_read(&self) -> Result<Store, StoreError> {
+        self.configured_store(Access::Read).await
     }
 
     async fn open(&self, access: Access) -> anyhow::Result<Store> {
-        match self.configured_store(access).await {
-            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
-                let hint = format!(
-                    "the practice database is `{PRACTICE}`: add `--practice` to `run` or `send`, and `--database sqlite://{PRACTICE}` to other commands"
-                );
-                Err(with_hint(error, hint))
-            }
-            opened => Ok(opened?),
-        }
-    }
-
-    /// Opens the database for reading; after a practice run, the practice database.
-    async fn store_to_read(&self) -> Result<Store, StoreError> {
-        match self.configured_store(Access::Read).await {
-            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
-                self.console.status(&format!(
-                    "`smsq.db` does not exist yet; reading the practice database `{PRACTICE}`"
-                ));
-                Store::open(&format!("sqlite://{PRACTICE}"), Access::Read).await
-            }
-            opened => opened,
-        }
+        Ok(self.configured_store(access).await?)
     }
 
     /// Says that messages go to the default database where the user may mean the practice database.

@@ -116,7 +116,8 @@ async fn providers(
     }
     let mut names = store.receipts().awaiting_providers().await?;
     names.extend(context.config.own_providers.iter().cloned());
-    names.extend(context.config.default_provider.clone());
+    let default = context.config.default_provider.clone();
+    names.extend(default.filter(|name| !context.config.routes.contains_key(name)));
     for name in names {
         // One that is misconfigured must not stop the others.
         match context.provider(&name) {

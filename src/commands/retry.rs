@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
 use super::values::campaign_name;
-use super::{Context, user_of};
+use super::{Context, practice, user_of};
 use crate::exit::Exit;
 use crate::import::When;
 use crate::operations::{retry_failed, retry_unknown};
@@ -95,8 +95,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         }
         0 => format!("no {kind} message matches: nothing was changed"),
         _ => format!(
-            "put {} back into the queue; next: `smsq send`",
-            messages(retried)
+            "put {} back into the queue; next: `smsq send{}`",
+            messages(retried),
+            practice::flags(&store)
         ),
     };
     let name = campaign.map(|campaign| &campaign.name);

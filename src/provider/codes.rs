@@ -17,8 +17,8 @@ use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 const CLASSES: &[Class] = Class::ALL.split_at(8).0;
 
 /// The classes of codes of success.
-const ACCEPTED: &str = "accepted";
-const DUPLICATE: &str = "duplicate";
+pub(super) const ACCEPTED: &str = "accepted";
+pub(super) const DUPLICATE: &str = "duplicate";
 
 /// What one code means.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -208,7 +208,7 @@ pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
 
 impl Meaning {
     /// A class, `accepted` or `duplicate`.
-    fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> &'static str {
         let success = if self.is_duplicate {
             DUPLICATE
         } else {

@@ -357,7 +357,7 @@ impl Provider {
         let view = ResponseView::new(response, &redactor, context.now);
         let mut outcomes = self.adapter.parse(messages, &view);
         for outcome in &mut outcomes {
-            if let Some(doubt) = self.doubt(&view, outcome) {
+            if let Some(doubt) = self.doubt(messages, &view, outcome) {
                 let failure = outcome.failure().cloned();
                 *outcome = Outcome::Unknown(Failure {
                     code: failure.and_then(|failure| failure.code),
@@ -373,16 +373,28 @@ impl Provider {
     }
 
     /// Why the outcome that this response seems to have is not certain.
-    fn doubt(&self, response: &ResponseView<'_>, outcome: &Outcome) -> Option<&'static str> {
+    fn doubt(
+        &self,
+        messages: &[Message],
+        response: &ResponseView<'_>,
+        outcome: &Outcome,
+    ) -> Option<&'static str> {
         if matches!(outcome, Outcome::Unknown(_)) {
             return None;
         }
         if response.is_cut {
             return Some(" with a body that breaks off");
         }
-        let stray = response.stray?;
         let code = outcome.failure().and_then(|failure| failure.code.as_ref());
         let is_listed = code.is_some_and(|code| self.config().codes.is_of_body(code));
+        let is_unreadable = response.json.is_none() && !response.body.is_empty();
+        let is_batch = messages.len() > 1;
+        if is_batch && is_unreadable && !is_listed && status::may_be_of_a_part(response.status) {
+            return Some(
+                " to several messages with a body that is not JSON, which may hide results",
+            );
+        }
+        let stray = response.stray?;
         (!stray.is_habit || !is_listed).then_some(
             " and ended the connection, which was used before: it may have answered the request before this one twice",
         )

@@ -151,6 +151,12 @@ pub(super) fn is_doubtful(status: u16) -> bool {
     matches!(status, 300..=599) && find_certain(status).is_none()
 }
 
+/// Whether an application may answer a request of several messages with this status if it rejects some of them: then
+/// only the body shows which.
+pub(super) fn may_be_of_a_part(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 400 | 422)
+}
+
 /// Whether routers send the status while an application is unavailable: then it says nothing about a message.
 fn is_of_outage(status: u16) -> bool {
     matches!(status, 408 | 500..=599)

@@ -140,6 +140,18 @@ impl CircuitBreaker {
         }
     }
 
+    /// Whether a probe has been due for this long, and none was started: there was no message for it.
+    pub fn lacks_probe(&self, now: Timestamp, patience: Duration) -> bool {
+        match self.state {
+            BreakerState::Open {
+                probe_at,
+                probing: false,
+                ..
+            } => now >= probe_at.plus(patience),
+            BreakerState::Open { probing: true, .. } | BreakerState::Closed(_) => false,
+        }
+    }
+
     /// When the next probe may start, while the breaker is open.
     pub fn probe_at(&self) -> Option<Timestamp> {
         match self.state {
@@ -453,6 +465,24 @@ mod tests {
         breaker.probe();
         assert!(breaker.answered(instant(9)));
         assert_eq!(breaker.allowed(now), Allowed::Any);
+    }
+
+    #[test]
+    fn breaker_lacks_a_probe_that_is_due_until_one_starts() {
+        let mut breaker = breaker();
+        let patience = Duration::from_secs(2);
+        assert!(!breaker.lacks_probe(at(9), patience));
+        for id in 0..3 {
+            fail(&mut breaker, attempt(id), at(0));
+        }
+        assert!(!breaker.lacks_probe(at(2), patience));
+        assert!(breaker.lacks_probe(at(3), patience));
+        breaker.probe();
+        assert!(!breaker.lacks_probe(at(9), patience));
+        breaker.probe_released();
+        assert!(breaker.lacks_probe(at(9), patience));
+        fail(&mut breaker, attempt(4), at(9));
+        assert!(!breaker.lacks_probe(at(9), patience));
     }
 
     /// Message `id` fails for the `n`th time, each time 10 steps later.

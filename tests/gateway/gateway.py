@@ -174,9 +174,11 @@ class Account:
                 answer.update(price=price, currency="EUR")
             if act.code != "ok":
                 answer.pop("id")
-        self.first_answers.setdefault(ref, {
-            "accepted": act.accept, "status": act.status, "code": act.code, "json": answer, "id": entry.id,
-        })
+        # The first refusal of a reference, until the reference is accepted.
+        if act.accept or ref not in self.first_answers:
+            self.first_answers[ref] = {
+                "accepted": act.accept, "status": act.status, "code": act.code, "json": answer, "id": entry.id,
+            }
         record["answered"] = ("accepted" if act.accept else "refused") + f" {act.status} {act.delivery}"
         record["id"] = entry.id
 
@@ -414,6 +416,10 @@ class Gateway:
         asyncio.set_event_loop(self.loop)
         self.loop.create_task(self.watch())
         self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     async def watch(self):
         last = time.time()

@@ -185,9 +185,14 @@ def is_misled(evidence, phone):
     told = ("whole", "close", "chunked")
     return any(
         entry["answered"].startswith("refused")
-        and (entry["delivery"] not in told or any(-0.2 < at - entry["at"] < 2 for at in evidence.disturbances))
+        and (entry["delivery"] not in told or hides_results(entry) or any(-0.2 < at - entry["at"] < 2 for at in evidence.disturbances))
         for entry in entries
     )
+
+
+def hides_results(entry):
+    """Whether the message was in a request whose answer does not show the result of each one."""
+    return entry["batch"] and (entry["batch_results"] not in ("whole", "order") or entry["batch_status"] >= 300)
 
 
 def judge_budgets(evidence, verdict):

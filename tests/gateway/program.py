@@ -137,6 +137,13 @@ class Site:
     def status(self, campaign=None):
         return self.must("status", "--format", "json", *(["--campaign", campaign] if campaign else [])).json
 
+    def settle_files(self):
+        """What the documentation says after a restore: each file of the workers is settled by hand."""
+        for folder, _, names in sorted(os.walk(self.folder)):
+            if folder.endswith("-unsettled"):
+                for name in sorted(names):
+                    self.must("settle", "--journal", os.path.join(folder, name))
+
     def panics(self):
         return [ran.line for ran in self.commands if "panicked at" in ran.stderr or ran.code in (101, 134)]
 

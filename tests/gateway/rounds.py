@@ -339,7 +339,8 @@ class Round:
         for budget in self.budgets:
             budget.until = min(budget.until, copied_at)
         self.budget_kind = None
-        # As the documentation says: what is left goes into new campaigns.
+        # As the documentation says: the workers' files are settled, and what is left goes into new campaigns.
+        self.site.settle_files()
         for campaign in self.campaigns:
             self.command("cancel", campaign)
         rest = [f"+447500{self.seed * 100 % 100_000 + row:06}" for row in range(5)]

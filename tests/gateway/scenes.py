@@ -148,6 +148,25 @@ def redirect_on_a_route(stage):
     return figures, twice == 0
 
 
+@scene("one-provider-refuses-and-the-other-recovers")
+def other_recovers(stage):
+    """`a` refuses the account all the time, and `b` loses the answers to its first messages, then is well again."""
+    gateway, site = stage.part()
+    seen = set()
+
+    def recovers(message, attempt, account):
+        seen.add(message["to"])
+        return lost() if len(seen) <= 24 else ok()
+
+    two_providers(gateway, site, at_once(refuse(402, "no_credit")), recovers)
+    site.import_list("c", phones(40))
+    ran = site.run("send", "--yes", "--quiet", patience=60)
+    counts = site.status("c")
+    figures = {"exit": ran.code, "sent": counts["sent"], "unknown": counts["unknown"], "queued": counts["queued"],
+               "twice": accepted_twice(gateway)}
+    return figures, ran.code == 1 and counts["queued"] == 0 and accepted_twice(gateway) == 0
+
+
 @scene("doubtful-statuses")
 def doubtful_statuses(stage):
     """Statuses that do not say what became of the message."""
@@ -187,6 +206,39 @@ def batch_error_incomplete(stage):
         failed = accepted_but(site, gateway, "failed")
         figures[delivery] = f"{twice} of 60 twice, {failed} accepted but failed, exit {ran.code}"
         is_ok = is_ok and twice == failed == 0
+    return figures, is_ok
+
+
+@scene("batch-error-without-results")
+def batch_error_without_results(stage):
+    """An error answer to a batch that was accepted: without some results, with one twice, or as a page of a proxy."""
+    figures, is_ok = {}, True
+    for name, results, delivery in (
+        ("missing", "missing", "whole"), ("double", "double", "whole"), ("page", "whole", "not_json"),
+    ):
+        for status in (400, 422):
+            gateway, site = stage.part()
+            chosen = set()
+
+            def fate(message, attempt, account, chosen=chosen):
+                return ok() if message["to"] in chosen else refuse(200, "invalid")
+
+            def answer(messages, random, chosen=chosen, status=status, results=results, delivery=delivery):
+                if len(messages) == 1:
+                    chosen.add(messages[0]["to"])
+                    return BatchAct()
+                # The one whose result the answer does not show.
+                chosen.add(messages[0 if results == "double" else -1]["to"])
+                return BatchAct(status, results, delivery)
+
+            a = gateway.add("a", fate, answer)
+            site.write("smsq.toml", configuration([Provider("a", a.url, batch=4)], concurrency=1))
+            site.import_list("c", phones(40))
+            send(site)
+            twice = accepted_twice(gateway)
+            failed = accepted_but(site, gateway, "failed")
+            figures[f"{name} {status}"] = f"{twice} twice, {failed} accepted but failed"
+            is_ok = is_ok and twice == failed == 0
     return figures, is_ok
 
 
@@ -451,6 +503,7 @@ def backup_restored(stage):
         time.sleep(0.3)
         send_now.kill()
         site.database.restore("backup")
+        site.settle_files()
         a.policy = at_once(ok())
         if name == "cancelled first":
             site.must("cancel", "c")
@@ -481,12 +534,15 @@ def standby(stage):
     swapped = len(gateway.log)
     ran = worker.ended()
     checked = site.run("check", "--offline")
-    twice = accepted_twice(gateway)
+    site.settle_files()
+    again = send(site)
+    twice, reached = accepted_twice(gateway), len({entry["phone"] for entry in gateway.accepted()})
     figures = {
-        "sent between copy and failover": swapped - copied, "twice": twice, "exit": ran.code, "check": checked.code,
+        "sent between copy and failover": swapped - copied, "exit": ran.code, "check": checked.code,
+        "after the files are settled": again.code, "reached": f"{reached} of 4000", "twice": twice,
         "says": ran.stderr.strip().splitlines()[-1:],
     }
-    return figures, twice == 0 and ran.code == 3
+    return figures, ran.code == 3 and (reached, twice) == (4000, 0)
 
 
 @scene("file-replaced-under-a-worker", engines=("sqlite",))
@@ -503,13 +559,16 @@ def file_replaced(stage):
     replaced = len(gateway.log)
     ran = worker.ended()
     after = len(gateway.log) - replaced
+    refused = site.run("send", "--yes", "--quiet")
+    site.settle_files()
     again = site.run("send", "--yes", "--quiet")
-    twice = accepted_twice(gateway)
+    twice, reached = accepted_twice(gateway), len({entry["phone"] for entry in gateway.accepted()})
     figures = {
-        "sent after that": after, "exit": ran.code, "twice by the next send": twice, "its exit": again.code,
+        "sent after that": after, "exit": ran.code, "before the files are settled": refused.code,
+        "after that": again.code, "reached": f"{reached} of 400", "twice": twice,
         "says": ran.stderr.strip().splitlines()[-1:],
     }
-    return figures, ran.code == 3 and twice == 0
+    return figures, (ran.code, refused.code) == (3, 2) and (reached, twice) == (400, 0)
 
 
 # Money.

@@ -239,13 +239,20 @@ impl Adapter for Generic {
         let Some(batch) = &self.batch else {
             return whole.clone().of_all(messages.len());
         };
-        // Several messages with an error are rejected as a whole, unless the response shows accepted ones.
+        // Several messages with an error are rejected as a whole, unless the response shows accepted ones, or lists
+        // the results of some messages and not of others.
         let may_accept = |entry| self.response.may_accept(response, entry);
+        let locations = batch.locations(&self.templates, response, messages);
         let has_no_results = batch.results(response).is_empty();
         let is_refused = !is_accepted && !matches!(whole, Outcome::Unknown(_));
         let mut entries = (0..batch.results(response).len()).map(Some);
         if is_batch && is_error && !may_accept(None) && !entries.any(may_accept) {
-            return whole.clone().of_all(messages.len());
+            let is_all = has_no_results || self.response.has_listed_code(response);
+            let outcome = |location| match location {
+                ResultLocation::Unclear(problem) if !is_all => response.unknown(problem),
+                _ => whole.clone().of_all(messages.len()).swap_remove(0),
+            };
+            return locations.into_iter().map(outcome).collect();
         }
         let outcome = |(message, location): (&Message, ResultLocation)| match location {
             ResultLocation::Entry(index)
@@ -268,7 +275,6 @@ impl Adapter for Generic {
             }
             _ => whole.clone().of_all(messages.len()).swap_remove(0),
         };
-        let locations = batch.locations(&self.templates, response, messages);
         messages.iter().zip(locations).map(outcome).collect()
     }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::places::{Node, Pointer, Pointers};
 use crate::phone::may_be_written_as;
 use crate::provider::Message;
-use crate::provider::codes::{Codes, words_of};
+use crate::provider::codes::{ACCEPTED, Codes, DUPLICATE, words_of};
 use crate::provider::response::{
     MAX_SCALAR, ResponseView, acceptance, printable_part, short_code, with_code,
 };
@@ -74,6 +74,15 @@ impl ResponseParser {
         let cannot_accept = |status: &&u16| !matches!(status, 200..=299 | 302 | 303 | 400..=499);
         if let Some(status) = rules.accepted.iter().find(cannot_accept) {
             let problem = format!("{status} cannot have that meaning");
+            return Err(section.invalid("accepted", problem));
+        }
+        let is_refused = |status: &&u16| {
+            let meaning = codes.meaning(&format!("http {status}"));
+            meaning.is_some_and(|meaning| !matches!(meaning.word(), ACCEPTED | DUPLICATE))
+        };
+        if let Some(status) = rules.accepted.iter().find(is_refused) {
+            let problem =
+                format!("{status} also stands in `certain_status` or `codes` as not accepted");
             return Err(section.invalid("accepted", problem));
         }
         if rules.accepted.is_empty() {
@@ -198,6 +207,12 @@ impl ResponseParser {
             Some(meaning) => meaning.class.is_none(),
             None => has_id || (entry.is_some() && codes.is_empty() && ids.is_none()),
         }
+    }
+
+    /// Whether the response as a whole has a code of the table.
+    pub(super) fn has_listed_code(&self, response: &ResponseView<'_>) -> bool {
+        let codes = self.codes_in(response, None);
+        codes.iter().any(|code| self.codes.is_of_body(code))
     }
 
     /// The vendor's codes, the most specific first.

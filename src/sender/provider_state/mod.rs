@@ -512,11 +512,13 @@ impl ProviderState {
         }
     }
 
-    /// Since when and why it is unavailable, if that is longer than `patience`.
+    /// Since when and why it is unavailable, if that is longer than `patience`. One that has no message for a probe
+    /// counts as available: else nothing would show that it is, while the others are unavailable, too.
     pub(super) fn outage(&self, now: Timestamp, patience: Duration) -> Option<ProviderOutage> {
         let since = self.breaker.open_since()?;
         let reason = self.failing.as_ref().map(|(_, why)| why.clone());
-        (now.since(since) >= patience).then(|| ProviderOutage {
+        let is_outage = now.since(since) >= patience && !self.breaker.lacks_probe(now, patience);
+        is_outage.then(|| ProviderOutage {
             since,
             reason: reason.unwrap_or_default(),
         })

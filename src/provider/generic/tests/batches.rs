@@ -163,7 +163,7 @@ fn messages_with_different_texts_have_own_results() {
         (
             400,
             body(&[item(1, first, "INVALID_RECIPIENT")]),
-            [BATCH_REJECTED; 3],
+            [BATCH_REJECTED, "unknown", "unknown"],
         ),
     ] {
         assert_eq!(
@@ -311,6 +311,54 @@ fn already_accepted_code_says_nothing_about_a_batch() {
         ),
         ["throttle"; 2]
     );
+}
+
+#[test]
+fn error_that_lists_or_hides_results_proves_nothing_about_others() {
+    let provider = read(
+        "kind = 'generic'\nurl = 'http://127.0.0.1:1'\nmessage_id = '/results/*/id'\nerror_code = ['/code', '/results/*/code']\n\
+         json = { messages = [{ to = '{{ phone }}' }] }\n\
+         [batch]\nper_call = 9\nrepeat = 'json.messages'\nresults = '/results'\n\
+         matches = { '/to' = '{{ phone }}' }\n\
+         [codes]\nbad = { class = 'recipient' }\nwhole = { class = 'content' }",
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    let three = messages(3);
+    let bad = |phone: &str| format!(r#"{{"to":"{phone}","code":"bad"}}"#);
+    let (first, second) = (bad("+8613812345678"), bad("+8613812345679"));
+    let rejected = BATCH_REJECTED;
+    let html = "<html>Unprocessable</html>".to_owned();
+    for (status, body, expected) in [
+        (
+            422,
+            format!(r#"{{"results":[{first},{second}]}}"#),
+            [rejected, rejected, "unknown"],
+        ),
+        (
+            400,
+            format!(r#"{{"results":[{first},{second},{first}]}}"#),
+            ["unknown", rejected, "unknown"],
+        ),
+        (
+            400,
+            format!(r#"{{"code":"whole","results":[{first}]}}"#),
+            [rejected; 3],
+        ),
+        (422, r#"{"results":[]}"#.to_owned(), [rejected; 3]),
+        (422, r#"{"detail":"no"}"#.to_owned(), [rejected; 3]),
+        (422, html.clone(), ["unknown"; 3]),
+        (400, html.clone(), ["unknown"; 3]),
+        (413, html.clone(), [rejected; 3]),
+        (401, html.clone(), ["unlisted_account"; 3]),
+        (429, html.clone(), ["throttle"; 3]),
+    ] {
+        assert_eq!(
+            words(&provider, &three, status, &body),
+            expected,
+            "{status} {body}"
+        );
+    }
+    assert_eq!(words(&provider, &messages(1), 422, &html), ["content"]);
 }
 
 #[test]
