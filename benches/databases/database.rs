@@ -10,7 +10,9 @@ use smsq::instant::DbMicros;
 use smsq::limit::Account;
 use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
 use smsq::sms::{Acceptance, NewSms, Timestamp};
-use smsq::store::{Access, CommitBatch, ImportBatch, NewCampaign, NewWorker, Store};
+use smsq::store::{
+    Access, CommitBatch, CommitCount, CommitResult, ImportBatch, NewCampaign, NewWorker, Store,
+};
 use tempfile::TempDir;
 
 use crate::engine::Engine;
@@ -25,6 +27,7 @@ pub(crate) struct Database {
     url: String,
     campaign_id: i64,
     worker_id: i64,
+    count: CommitCount,
     /// The database's clock, and when it was read.
     clock: (Timestamp, Instant),
     _folder: TempDir,
@@ -59,6 +62,7 @@ impl Database {
             url,
             campaign_id,
             worker_id,
+            count: CommitCount::new(worker_id, worker.token),
             clock: (now, Instant::now()),
             _folder: folder,
         })
@@ -100,6 +104,22 @@ impl Database {
         sent: Vec<ClaimedSms>,
         max_messages: u32,
     ) -> anyhow::Result<Vec<ClaimedSms>> {
+        claimed(self.store.commit(&self.batch(sent, max_messages)).await?)
+    }
+
+    /// The same, and it raises the worker's count of commits.
+    pub(crate) async fn counted_round(
+        &mut self,
+        sent: Vec<ClaimedSms>,
+        max_messages: u32,
+    ) -> anyhow::Result<Vec<ClaimedSms>> {
+        let batch = self.batch(sent, max_messages);
+        let done = self.store.commit_counted(&batch, &self.count).await?;
+        self.count.confirmed += 1;
+        claimed(done)
+    }
+
+    fn batch(&self, sent: Vec<ClaimedSms>, max_messages: u32) -> CommitBatch {
         let now = self.clock.0.plus(self.clock.1.elapsed());
         let settlements = sent.into_iter().map(|claimed| Settlement {
             id: claimed.sms.id,
@@ -127,14 +147,11 @@ impl Database {
             lanes: vec![LaneClaim::undivided(self.campaign_id, max_messages)],
             pool: None,
         };
-        let round = CommitBatch {
+        CommitBatch {
             settlements: settlements.collect(),
             claims: vec![claim],
             ..CommitBatch::new(self.worker_id, now)
-        };
-        let done = self.store.commit(&round).await?;
-        let claimed = done.claims.into_iter().next().context("no claim")?;
-        Ok(claimed.rows)
+        }
     }
 
     /// The database's own shell, which holds an old snapshot until it ends.
@@ -162,6 +179,11 @@ impl Database {
         std::io::BufReader::new(output).read_line(&mut line)?;
         Ok(Some(OldView(shell, input)))
     }
+}
+
+fn claimed(done: CommitResult) -> anyhow::Result<Vec<ClaimedSms>> {
+    let claimed = done.claims.into_iter().next().context("no claim")?;
+    Ok(claimed.rows)
 }
 
 /// Ends when it is dropped.

@@ -38,6 +38,7 @@ fn main() -> anyhow::Result<()> {
             "1 at once",
             "8 at once",
             "64 at once",
+            "ratios to those without the count of commits",
         ]);
         for engine in Engine::ALL {
             let rates = runtime.block_on(claims::rates(engine))?;

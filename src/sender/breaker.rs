@@ -31,6 +31,9 @@ pub struct FailedRequest {
     pub started_at: SteadyMicros,
     /// The message that may be at fault: the only one of a request that was sent.
     pub message: Option<i64>,
+    /// The answer may repeat the refusal of an earlier attempt with the same reference: it says nothing about the
+    /// provider, and the attempt counts, or it would be repeated for ever.
+    pub may_be_repeated: bool,
     /// Messages, each with its claim, that certainly did not reach the provider.
     pub refundable: Vec<(i64, i64)>,
 }
@@ -218,7 +221,12 @@ impl CircuitBreaker {
                 failed_at,
             });
         }
-        let is_at_fault = self.is_proven(attempt.message);
+        let is_at_fault = attempt.may_be_repeated || self.is_proven(attempt.message);
+        let in_outage = if attempt.may_be_repeated {
+            AttemptCharge::Counted
+        } else {
+            AttemptCharge::Free(Vec::new())
+        };
         let is_outage = self.is_outage(&attempt);
         match &mut self.state {
             BreakerState::Closed(_) if is_at_fault => AttemptCharge::Counted,
@@ -245,7 +253,7 @@ impl CircuitBreaker {
                 };
                 AttemptCharge::Free(refunds)
             }
-            BreakerState::Open { probing: false, .. } => AttemptCharge::Free(Vec::new()),
+            BreakerState::Open { probing: false, .. } => in_outage,
             BreakerState::Open { waits, .. } => {
                 let next = waits.saturating_add(1);
                 let wait = self.wait(next, jitter);
@@ -258,7 +266,7 @@ impl CircuitBreaker {
                 {
                     (*waits, *probe_at, *probing) = (next, now.plus(wait), false);
                 }
-                AttemptCharge::Free(Vec::new())
+                in_outage
             }
         }
     }
@@ -329,6 +337,7 @@ mod tests {
 
     fn attempt(id: i64) -> FailedRequest {
         FailedRequest {
+            may_be_repeated: false,
             started_at: instant(id),
             message: Some(id),
             refundable: vec![(id, 1)],
@@ -398,6 +407,7 @@ mod tests {
     fn batch_is_one_failure_and_all_its_messages_are_refunded() {
         let mut breaker = breaker();
         let call = |first: i64| FailedRequest {
+            may_be_repeated: false,
             started_at: instant(first),
             message: None,
             refundable: (first..first + 100).map(|id| (id, 1)).collect(),
@@ -485,9 +495,31 @@ mod tests {
         assert!(!breaker.lacks_probe(at(9), patience));
     }
 
+    #[test]
+    fn answer_that_may_be_repeated_opens_nothing_and_counts() {
+        let mut breaker = breaker();
+        let repeated = |id| FailedRequest {
+            may_be_repeated: true,
+            ..attempt(id)
+        };
+        for id in 0..9 {
+            let charge = fail(&mut breaker, repeated(id), at(0));
+            assert_eq!(charge, AttemptCharge::Counted);
+        }
+        assert_eq!(breaker.allowed(at(0)), Allowed::Any);
+        for id in 0..3 {
+            fail(&mut breaker, attempt(id), at(0));
+        }
+        breaker.probe();
+        let charge = fail(&mut breaker, repeated(4), at(1));
+        assert_eq!(charge, AttemptCharge::Counted);
+        assert!(matches!(breaker.allowed(at(1)), Allowed::None(Some(_))));
+    }
+
     /// Message `id` fails for the `n`th time, each time 10 steps later.
     fn again(breaker: &mut CircuitBreaker, id: i64, n: i64) -> AttemptCharge {
         let attempt = FailedRequest {
+            may_be_repeated: false,
             started_at: instant(n * 10),
             message: Some(id),
             refundable: vec![(id, n)],
@@ -517,6 +549,7 @@ mod tests {
             let mut charges = Vec::new();
             for claim in 0..9 {
                 let attempt = FailedRequest {
+                    may_be_repeated: false,
                     started_at,
                     message: Some(1),
                     refundable: vec![(1, claim)],
@@ -566,6 +599,7 @@ mod tests {
         let mut refunds = Vec::new();
         for id in 0..20 {
             let attempt = FailedRequest {
+                may_be_repeated: false,
                 started_at: instant(0),
                 message: Some(id),
                 refundable: vec![(id, 1)],
@@ -584,6 +618,7 @@ mod tests {
         breaker.responded(instant(0), instant(1_000));
         for n in 0..3 {
             let attempt = FailedRequest {
+                may_be_repeated: false,
                 started_at: instant(n),
                 message: None,
                 refundable: vec![(1, n)],
@@ -639,6 +674,7 @@ mod tests {
                     first.entry(id).or_insert(index);
                 }
                 let attempt = FailedRequest {
+                    may_be_repeated: false,
                     started_at: instant(started),
                     message,
                     refundable: vec![(id, index)],

@@ -58,8 +58,14 @@ pub(super) async fn redo(store: &Store, round: &[Mark]) -> Result<Vec<Settlement
         redone.sending.contains(&(claim.id, claim.claim))
             || (mark.is_accepted() && redone.known.contains(&claim.id))
     };
-    let needed = round.iter().filter(is_needed);
-    Ok(needed.map(Mark::settlement_or_unknown).collect())
+    let settlement = |mark: &Mark| {
+        if redone.contested.contains(&mark.claim.id) && !mark.is_accepted() {
+            mark.unknown("the database lost its claim, and another worker may have sent it")
+        } else {
+            mark.settlement_or_unknown()
+        }
+    };
+    Ok(round.iter().filter(is_needed).map(settlement).collect())
 }
 
 /// Stores the results in a file that a worker left, and removes it; returns how many messages they changed. Messages that

@@ -69,8 +69,11 @@ impl Mark {
     /// The result of a claim that the database had lost, and that was made again.
     pub(super) fn settlement_or_unknown(&self) -> Settlement {
         let why = "the database lost its claim, and its worker ended before the provider responded";
-        let unknown = || Transition::Unknown(Failure::new(Class::Unknown, why));
-        self.settled(self.result.clone().unwrap_or_else(unknown))
+        self.settlement().unwrap_or_else(|| self.unknown(why))
+    }
+
+    pub(super) fn unknown(&self, why: &str) -> Settlement {
+        self.settled(Transition::Unknown(Failure::new(Class::Unknown, why)))
     }
 
     fn settled(&self, transition: Transition) -> Settlement {

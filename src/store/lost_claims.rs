@@ -35,6 +35,9 @@ pub struct StartedClaim {
 pub struct Redone {
     /// Claims under which a message is sending now.
     pub sending: HashSet<(i64, i64)>,
+    /// Messages of these that a registered worker was sending under an earlier claim, and may still send: only an
+    /// acceptance is certain.
+    pub contested: HashSet<i64>,
     /// Messages of the claims, in whatever state: one that was accepted is sent.
     pub known: HashSet<i64>,
 }
@@ -67,13 +70,16 @@ struct QueuedMessage {
 }
 
 impl QueuedMessage {
-    /// Whether the database does not know the claim, and knows of no later one. An unknown message stays unknown, and what
-    /// a registered worker is sending is that worker's, or becomes unknown when it is declared dead.
-    fn has_lost(&self, claim: &StartedClaim, workers: &[i64]) -> bool {
+    /// Whether the database does not know the claim, and knows of no later one. An unknown message stays unknown.
+    fn has_lost(&self, claim: &StartedClaim) -> bool {
+        self.claim < claim.claim && self.state != State::Unknown.code()
+    }
+
+    /// Whether a registered worker has it. It claimed it before the lost claim, and then its own has ended, or after the
+    /// database was put back, and then it is sending it now.
+    fn is_contested(&self, workers: &[i64]) -> bool {
         let has_worker = self.worker_id.is_some_and(|id| workers.contains(&id));
-        let is_free = self.state == State::Ready.code()
-            || (self.state == State::Sending.code() && !has_worker);
-        self.claim < claim.claim && is_free
+        has_worker && self.state == State::Sending.code()
     }
 
     /// Whether it is sending under this claim. After a rollback another worker may have claimed it under the same number,
@@ -85,14 +91,23 @@ impl QueuedMessage {
             && reference == Some(claim.reference.as_str())
     }
 
-    /// The provider that may have accepted it after the claim.
-    fn tried<'a>(&'a self, claim: &'a StartedClaim) -> &'a str {
+    /// The provider that may have accepted it after the claim. A contested one has two references, so no provider can be
+    /// asked about it.
+    fn tried<'a>(&'a self, claim: &'a StartedClaim, is_contested: bool) -> &'a str {
         let earlier = self.claimed_provider.as_deref().filter(|_| self.in_doubt);
         match earlier {
+            _ if is_contested => SEVERAL,
             Some(earlier) if earlier != claim.provider => SEVERAL,
             _ => &claim.provider,
         }
     }
+}
+
+/// What a message has after its claim was made again.
+struct LostClaim<'a> {
+    claim: &'a StartedClaim,
+    provider: &'a str,
+    in_doubt: bool,
 }
 
 impl WorkerStore<'_> {
@@ -102,6 +117,7 @@ impl WorkerStore<'_> {
         for claims in claims.chunks(ROWS) {
             let chunk = transaction!(self, |connection| redo(connection, claims))?;
             redone.sending.extend(chunk.sending);
+            redone.contested.extend(chunk.contested);
             redone.known.extend(chunk.known);
         }
         Ok(redone)
@@ -166,16 +182,22 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
     let mut lost = Vec::new();
     for row in rows.iter().filter(|row| redone.known.contains(&row.id)) {
         let claim = by_id[&row.id];
-        let has_lost = row.has_lost(claim, &workers);
+        let has_lost = row.has_lost(claim);
         if has_lost {
-            lost.push((claim, row.tried(claim)));
+            let is_contested = row.is_contested(&workers);
+            redone.contested.extend(is_contested.then_some(row.id));
+            lost.push(LostClaim {
+                claim,
+                provider: row.tried(claim, is_contested),
+                in_doubt: row.in_doubt || is_contested,
+            });
         }
         if has_lost || row.is_sending_as(claim) {
             redone.sending.insert((claim.id, claim.claim));
         }
     }
     execute_each!(connection, lost, |lost| {
-        let (claim, provider) = *lost;
+        let claim = lost.claim;
         update(sms::table.find(claim.id)).set((
             sms::state.eq(State::Sending.code()),
             sms::claim.eq(claim.claim),
@@ -183,7 +205,8 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
             sms::worker_id.eq(None::<i64>),
             sms::claimed_at.eq(claim.claimed_at),
             sms::reference.eq(&claim.reference),
-            sms::claimed_provider.eq(provider),
+            sms::claimed_provider.eq(lost.provider),
+            sms::in_doubt.eq(lost.in_doubt),
         ))
     })?;
     Ok(redone)

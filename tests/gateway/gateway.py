@@ -23,6 +23,8 @@ REASONS = {200: "OK", 201: "Created", 202: "Accepted", 302: "Found", 303: "See O
 LARGE = 1_300_000
 # A gap in the gateway's own clock that counts as a stall, in seconds.
 STALL = 0.015
+# The list has a known code for each refusal, whatever the answer said.
+LISTED = {None: "rejected", "unlisted": "rejected"}
 # Answers that end the connection, or break off.
 DELIVERIES = (
     "whole", "close", "chunked", "nothing", "reset", "late", "cut", "slow", "large", "chunked_cut", "half_line",
@@ -163,7 +165,7 @@ class Account:
                 act = dataclasses.replace(act, code="invalid")
         entry = Entry(
             f"{self.name}-{len(self.entries) + 1}", ref, phone, message.get("text", ""),
-            "accepted" if act.accept else "rejected", "ok" if act.accept else (act.code or "rejected"),
+            "accepted" if act.accept else "rejected", "ok" if act.accept else LISTED.get(act.code, act.code),
             at + act.accept_after,
         )
         answer = {"id": entry.id, "code": act.code} if act.accept else {"code": act.code}

@@ -388,7 +388,8 @@ class Round:
             for budget in self.budgets:
                 budget.until = min(budget.until, lifted_at)
             for campaign in {budget.campaign for budget in self.budgets} - {None}:
-                self.site.must("set", campaign, "--budget", "none")
+                if not self.was_cancelled(campaign):
+                    self.site.must("set", campaign, "--budget", "none")
             self.month = None
             self.configure()
         for campaign in self.campaigns:

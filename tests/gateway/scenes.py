@@ -356,6 +356,20 @@ def duplicate_of_refusal(stage):
     return figures, is_ok
 
 
+@scene("refusal-repeated-for-ever")
+def refusal_repeated(stage):
+    """The answer to a refusal is lost, and the gateway repeats the refusal whenever it sees that reference."""
+    gateway, site = stage.part()
+    a = gateway.add("a", at_once(refuse(200, "down", delivery="nothing")))
+    a.honours, a.remembers = True, "replay"
+    site.write("smsq.toml", configuration([Provider("a", a.url, honours=True)]))
+    site.import_list("c", phones(6))
+    ran = site.run("send", "--yes", "--quiet", patience=60)
+    counts = site.status("c")
+    figures = {"exit": ran.code, "unknown": counts["unknown"], "queued": counts["queued"]}
+    return figures, ran.code == 1 and counts["unknown"] == 6
+
+
 @scene("receipt-of-the-other-provider")
 def receipt_of_the_other(stage):
     """One provider refuses and lists the message as rejected; the other one accepts it, and its answer is lost."""

@@ -205,7 +205,7 @@ impl ResponseParser {
         let codes = values(&self.rules.error_code).unwrap_or_default();
         match codes.iter().find_map(|code| self.codes.meaning(code)) {
             Some(meaning) => meaning.class.is_none(),
-            None => has_id || (entry.is_some() && codes.is_empty() && ids.is_none()),
+            None => has_id || (entry.is_some() && codes.is_empty()),
         }
     }
 

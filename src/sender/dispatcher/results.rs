@@ -203,13 +203,15 @@ fn attempt(
         .filter_map(|(sms, outcome)| {
             matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
         });
-    let message = match request.rows.as_slice() {
-        [one] if is_reached => Some(one.id),
+    let only = match request.rows.as_slice() {
+        [sms] if is_reached => Some(sms),
         _ => None,
     };
+    let is_refused = matches!(outcomes, [Outcome::Unavailable { .. }]);
     FailedRequest {
         started_at,
-        message,
+        message: only.map(|sms| sms.id),
+        may_be_repeated: is_refused && only.is_some_and(|sms| sms.is_reference_reused),
         refundable: refundable.collect(),
     }
 }

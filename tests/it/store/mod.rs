@@ -16,6 +16,7 @@ mod intake;
 mod lanes;
 mod late_results;
 mod limits;
+mod lost_claims;
 mod lost_commits;
 mod not_utf8;
 mod open;
