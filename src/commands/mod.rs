@@ -300,13 +300,13 @@ impl Context {
     /// Opens the database that is configured, with the rules for its messages; after a practice run, and if nothing
     /// else is configured, the practice database. No hook hears of practice.
     async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
-        let store = match Store::of(&self.config.database, access, self.mode).await {
-            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
-                self.console
-                    .status("`smsq.db` does not exist yet; using the practice database");
-                Store::open(&format!("sqlite://{PRACTICE}"), access).await?
-            }
-            opened => opened?,
+        let opened = Store::of(&self.config.database, access, self.mode).await;
+        let is_missing = |error: &StoreError| error.kind() == StoreErrorKind::Missing;
+        let is_replaced = opened.as_ref().is_err_and(is_missing) && self.has_practised();
+        let store = if is_replaced {
+            Store::open(&format!("sqlite://{PRACTICE}"), access).await?
+        } else {
+            opened?
         };
         let store = store.skipping_dead(self.config.limits.skip_dead);
         if !store.mode().is_practice() {
@@ -315,8 +315,13 @@ impl Context {
         }
         if self.mode == Mode::Real {
             let location = store.location();
+            let why = if is_replaced {
+                "; `smsq.db` does not exist yet"
+            } else {
+                ""
+            };
             self.console.always(&format!(
-                "`{location}` is a practice database: no phone gets its messages"
+                "`{location}` is a practice database: no phone gets its messages{why}"
             ));
         }
         Ok(store)

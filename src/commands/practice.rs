@@ -163,7 +163,7 @@ impl Context {
                 format!(
                     "`{location}` is a practice database: its messages are not sent to a provider"
                 ),
-                "add `--practice`, or name another database",
+                "name another database, or add `--practice` to `run`, `send` or `serve`",
             )),
             (Mode::Practice, Mode::Real) => Err(with_hint(
                 format!(

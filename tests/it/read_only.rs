@@ -134,30 +134,43 @@ fn reading_commands_need_only_select_on_a_server() {
 }
 
 #[test]
-fn reading_commands_use_the_practice_database() {
+fn commands_use_the_practice_database_until_there_is_another() {
     let scratch = Scratch::new();
     scratch.write("list.csv", "phone\n+447400123456\n");
     let ran = scratch.run(["run", "list.csv", "--text", "Hi"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    for command in ["status", "report", "check"] {
-        let ran = scratch.run([command]);
+    let campaign = scratch.run(["status", "--format", "json"]).json();
+    let campaign = campaign["campaigns"][0]["campaign"]
+        .as_str()
+        .expect("a name");
+    for line in [
+        vec!["status"],
+        vec!["report"],
+        vec!["check"],
+        vec!["retry"],
+        vec!["retry", "--unknown"],
+        vec!["pause", campaign],
+        vec!["resume", campaign],
+        vec!["schedule", "list", "--quiet"],
+        vec!["hooks", "list", "--quiet"],
+        vec!["suppress", "list", "--quiet"],
+        vec!["purge", "--older-than", "30d", "--dry-run", "--quiet"],
+    ] {
+        let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        assert!(
-            ran.stderr()
-                .contains("reading the practice database `smsq-practice.db`"),
-            "{ran}"
-        );
+        let says = "`smsq-practice.db` is a practice database: no phone gets its messages; `smsq.db` does not exist yet";
+        assert!(ran.stderr().contains(says), "{ran}");
     }
     assert!(scratch.run(["status"]).stdout().contains("imported  1"));
-    for command in ["send", "retry"] {
-        let ran = scratch.run([command]);
-        assert_eq!(ran.code(), Some(2), "{ran}");
-        assert!(
-            ran.stderr()
-                .contains("hint: the practice database is `smsq-practice.db`"),
-            "{ran}"
-        );
-    }
+    let ran = scratch.run(["resume", campaign]);
+    assert!(ran.stdout().contains("already active"), "{ran}");
+    let ran = scratch.run(["send"]);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(
+        ran.stderr()
+            .contains("add `--practice` to `run`, `send` or `serve`"),
+        "{ran}"
+    );
     assert!(!scratch.path("smsq.db").exists());
     scratch.write_cellar("http://127.0.0.1:9");
     let ran = scratch.run(["status"]);
