@@ -292,44 +292,47 @@ impl Context {
         Ok(Exit::Done)
     }
 
-    /// Opens the database, which must exist.
-    async fn store(&self) -> anyhow::Result<Store> {
-        self.open(Access::Existing).await
+    /// Opens the database, which must exist; after a practice run, and if nothing else is configured, the practice
+    /// database.
+    async fn store(&self) -> Result<Store, StoreError> {
+        self.existing_store(Access::Existing).await
     }
 
-    /// Opens the database that is configured, with the rules for its messages; after a practice run, and if nothing
-    /// else is configured, the practice database. No hook hears of practice.
+    /// The same, for reading.
+    async fn store_to_read(&self) -> Result<Store, StoreError> {
+        self.existing_store(Access::Read).await
+    }
+
+    async fn existing_store(&self, access: Access) -> Result<Store, StoreError> {
+        match self.configured_store(access).await {
+            Err(error) if error.kind() == StoreErrorKind::Missing && self.has_practised() => {
+                let store = Store::open(&format!("sqlite://{PRACTICE}"), access).await?;
+                Ok(self.with_rules(store, "; `smsq.db` does not exist yet"))
+            }
+            opened => opened,
+        }
+    }
+
+    /// Opens the database that is configured.
     async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
-        let opened = Store::of(&self.config.database, access, self.mode).await;
-        let is_missing = |error: &StoreError| error.kind() == StoreErrorKind::Missing;
-        let is_replaced = opened.as_ref().is_err_and(is_missing) && self.has_practised();
-        let store = if is_replaced {
-            Store::open(&format!("sqlite://{PRACTICE}"), access).await?
-        } else {
-            opened?
-        };
+        let store = Store::of(&self.config.database, access, self.mode).await?;
+        Ok(self.with_rules(store, ""))
+    }
+
+    /// A database with the rules for its messages. No hook hears of practice, which is said with `why`.
+    fn with_rules(&self, store: Store, why: &str) -> Store {
         let store = store.skipping_dead(self.config.limits.skip_dead);
         if !store.mode().is_practice() {
             let (hooks, notify) = (&self.config.hooks, &self.config.notify);
-            return Ok(store.with_subscriptions(subscriptions(hooks, notify)));
+            return store.with_subscriptions(subscriptions(hooks, notify));
         }
         if self.mode == Mode::Real {
             let location = store.location();
-            let why = if is_replaced {
-                "; `smsq.db` does not exist yet"
-            } else {
-                ""
-            };
             self.console.always(&format!(
                 "`{location}` is a practice database: no phone gets its messages{why}"
             ));
         }
-        Ok(store)
-    }
-
-    /// Opens the database for reading.
-    async fn store_to_read(&self) -> Result<Store, StoreError> {
-        self.configured_store(Access::Read).await
+        store
     }
 
     async fn open(&self, access: Access) -> anyhow::Result<Store> {

@@ -17,7 +17,7 @@ use crate::provider::Provider;
 use crate::receipts::{PullMode, PullSummary, ReceiptPuller};
 use crate::report::{Summaries, summaries_text};
 use crate::sender::Sender;
-use crate::store::{Access, Store};
+use crate::store::Store;
 use crate::text::{counted, duration, listed};
 
 const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.open(Access::Existing).await?;
+    let store = context.store().await?;
     context.check_mode(&store)?;
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())

@@ -10,7 +10,6 @@ use super::{Context, user_of};
 use crate::exit::Exit;
 use crate::operations::{self, SettledAs};
 use crate::sender;
-use crate::store::Access;
 use crate::text::messages;
 
 const EXAMPLES: &str = "\
@@ -64,7 +63,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 }
 
 async fn settle_journal(journal: &Path, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.open(Access::Existing).await?;
+    let store = context.store().await?;
     let name = journal.file_name().unwrap_or_default();
     let audited = user_of("settle").of_journal(&name.to_string_lossy());
     let settled = sender::settle_file(&store, journal, audited).await?;

@@ -77,8 +77,11 @@ pub async fn count_budget(
     }
     let checked = check_spent(store, before, budget).await;
     let present = store.campaign(&before.name).await?;
-    if let (Err(_), Some(campaign)) = (&checked, present)
-        && campaign.budget.as_ref() == Some(budget)
+    // The end of the count has put it back, or it was counted before. The audit log says so in any case.
+    let is_or_was = |campaign: &Campaign| {
+        campaign.budget.as_ref() == Some(budget) || campaign.budget == before.budget
+    };
+    if let (Err(_), Some(campaign)) = (&checked, present.filter(is_or_was))
         && before.budget.as_ref() != Some(budget)
     {
         let change = CampaignChange {

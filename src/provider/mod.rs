@@ -385,9 +385,17 @@ impl Provider {
         if response.is_cut {
             return Some(" with a body that breaks off");
         }
+        if let Outcome::Accepted(acceptance) = outcome
+            && acceptance
+                .message_id
+                .as_deref()
+                .is_some_and(response::is_no_id)
+        {
+            return Some(" with `false`, zero or a negative number in place of an id");
+        }
         let code = outcome.failure().and_then(|failure| failure.code.as_ref());
         let is_listed = code.is_some_and(|code| self.config().codes.is_of_body(code));
-        let is_unreadable = response.json.is_none() && !response.body.is_empty();
+        let is_unreadable = response.json.is_none() && !response.is_certainly_empty();
         let is_batch = messages.len() > 1;
         if is_batch && is_unreadable && !is_listed && status::may_be_of_a_part(response.status) {
             return Some(

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode, Version, header};
 use serde_json::Value;
 
 use super::client::MaybeStray;
@@ -26,6 +26,7 @@ pub(super) const MAX_SCALAR: usize = 4_096;
 
 pub(super) struct ResponseView<'a> {
     pub(super) status: StatusCode,
+    version: Version,
     pub(super) body: &'a [u8],
     pub(super) headers: &'a HeaderMap,
     pub(super) json: Option<Value>,
@@ -55,6 +56,7 @@ impl<'a> ResponseView<'a> {
         let is_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
         Self {
             status: response.status(),
+            version: response.version(),
             headers: response.headers(),
             body,
             is_cut: is_json && json.as_ref().is_err_and(serde_json::Error::is_eof),
@@ -67,6 +69,14 @@ impl<'a> ResponseView<'a> {
             body_excerpt: OnceCell::new(),
             excerpts: RefCell::default(),
         }
+    }
+
+    /// Whether it has no body, and says so. If it only ends with its connection, the rest may be missing.
+    pub(super) fn is_certainly_empty(&self) -> bool {
+        let has_end = self.version > Version::HTTP_11
+            || self.headers.contains_key(header::CONTENT_LENGTH)
+            || self.headers.contains_key(header::TRANSFER_ENCODING);
+        self.body.is_empty() && has_end
     }
 
     pub(super) fn text(&self) -> Cow<'a, str> {
@@ -201,6 +211,12 @@ pub(super) fn scalar(json: &Value, pointer: &str) -> Option<String> {
 pub(super) fn count(json: &Value, pointer: &str) -> Option<i32> {
     let count: i32 = scalar(json, pointer)?.parse().ok()?;
     (count > 0).then_some(count)
+}
+
+/// Whether a value in the place of an id says that there is none.
+pub(super) fn is_no_id(id: &str) -> bool {
+    let is_number = id.parse::<i64>().is_ok_and(|number| number <= 0);
+    is_number || matches!(id, "false" | "true")
 }
 
 pub(super) fn accepted(message_id: &str, segments: Option<i32>, price: Option<&str>) -> Outcome {

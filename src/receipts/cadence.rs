@@ -17,17 +17,18 @@ pub(super) fn ask_ages() -> Vec<Duration> {
         .to_vec()
 }
 
-/// How old a message is each time it is swept: at this interval for an hour, then at intervals that grow with its age.
+/// How old a message is each time it is swept: at this interval, but for an hour not more often than after a twelfth of
+/// its age, so that there are few of them, and then after a quarter.
 pub(super) fn sweep_ages(every: Duration) -> Vec<Duration> {
     let every = every.max(Duration::from_secs(1));
-    let next =
-        |age: &Duration| Some((*age + every).max(if *age < HOUR { *age } else { *age * 5 / 4 }));
+    let growth = |age: Duration| age / if age < HOUR { 12 } else { 4 };
+    let next = |age: &Duration| Some(*age + every.max(growth(*age)));
     let ages = std::iter::successors(Some(every), next);
     ages.take_while(|age| *age <= LAST).collect()
 }
 
-/// The messages to ask for now, as spans of when they were sent: those that reached one of these ages since the last
-/// pass.
+/// The messages to ask for now, as spans of when they were sent, the latest first: those that reached one of these ages
+/// since the last pass. Spans that meet are one.
 pub(super) fn due_spans(
     ages: &[Duration],
     last: Option<Timestamp>,
@@ -43,7 +44,16 @@ pub(super) fn due_spans(
         let to = now.minus(*age);
         (from <= to).then_some(from..=to)
     };
-    ages.iter().enumerate().filter_map(span).collect()
+    let mut spans: Vec<RangeInclusive<Timestamp>> = Vec::new();
+    for span in ages.iter().enumerate().filter_map(span) {
+        match spans.last_mut() {
+            Some(later) if span.end().as_millis() + 1 >= later.start().as_millis() => {
+                *later = *span.start()..=*later.end();
+            }
+            _ => spans.push(span),
+        }
+    }
+    spans
 }
 
 #[cfg(test)]
@@ -78,6 +88,23 @@ mod tests {
         assert!(ages.len() < 40, "{seconds:?}");
         assert!(seconds.windows(2).all(|pair| pair[0] + 300 <= pair[1]));
         assert!(seconds.last().is_some_and(|last| *last > 50 * 3_600));
+    }
+
+    #[test]
+    fn spans_that_meet_are_one() {
+        let ages = sweep_ages(Duration::from_secs(1));
+        let (last, now) = (at(999_000), at(999_002));
+        let spans = due_spans(&ages, Some(last), now);
+        assert!(ages.len() < 110, "{}", ages.len());
+        assert!(spans.len() < ages.len() - 10, "{}", spans.len());
+        for pair in spans.windows(2) {
+            assert!(pair[1].end() < pair[0].start(), "{pair:?}");
+        }
+        for age in ages {
+            let reached = last.minus(age).plus(Duration::from_millis(1))..=now.minus(age);
+            let has = |at| spans.iter().filter(|span| span.contains(at)).count() == 1;
+            assert!(has(reached.start()) && has(reached.end()), "{age:?}");
+        }
     }
 
     #[test]

@@ -491,6 +491,7 @@ mod tests {
         assert!(!breaker.lacks_probe(at(9), patience));
         breaker.probe_released();
         assert!(breaker.lacks_probe(at(9), patience));
+        breaker.probe();
         fail(&mut breaker, attempt(4), at(9));
         assert!(!breaker.lacks_probe(at(9), patience));
     }

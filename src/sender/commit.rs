@@ -522,7 +522,7 @@ impl Committer {
         let mut messages = 0;
         for round in lost.rounds {
             let store = self.context.database.reach().await?;
-            let settlements = left::redo(store, &round).await?;
+            let settlements = left::redo(store, &round).await?.settlements;
             messages += settlements.len();
             self.begin(Arc::new(self.settling(settlements)));
             self.finish().await?;

@@ -20,6 +20,11 @@ pub enum LeftError {
     InUse { path: String, who: String },
     #[error("unknown kind of file `{0}`: workers leave files that end with `.jsonl` or `.marks`")]
     UnknownKind(String),
+    #[error(
+        "`{path}` has no message of this database: it is of another one\nhint: use that one with `--database`; if its \
+         messages were purged, delete the file"
+    )]
+    OtherDatabase { path: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -49,8 +54,15 @@ fn first_of_others(files: &LocalFiles) -> Option<String> {
     others.next().map(|file| file.path.display().to_string())
 }
 
+/// What marks say about the messages of a database.
+pub(super) struct Redo {
+    pub(super) settlements: Vec<Settlement>,
+    /// Whether the database has any of their messages.
+    is_known: bool,
+}
+
 /// Makes claims again that the database has lost; returns what to store of them.
-pub(super) async fn redo(store: &Store, round: &[Mark]) -> Result<Vec<Settlement>, StoreError> {
+pub(super) async fn redo(store: &Store, round: &[Mark]) -> Result<Redo, StoreError> {
     let claims: Vec<_> = round.iter().map(|mark| mark.claim.clone()).collect();
     let redone = store.workers().redo(&claims).await?;
     let is_needed = |mark: &&Mark| {
@@ -65,11 +77,14 @@ pub(super) async fn redo(store: &Store, round: &[Mark]) -> Result<Vec<Settlement
             mark.settlement_or_unknown()
         }
     };
-    Ok(round.iter().filter(is_needed).map(settlement).collect())
+    Ok(Redo {
+        settlements: round.iter().filter(is_needed).map(settlement).collect(),
+        is_known: !redone.known.is_empty(),
+    })
 }
 
 /// Stores the results in a file that a worker left, and removes it; returns how many messages they changed. Messages that
-/// were queued after the file was written, or that have another reference, are others.
+/// were queued after the file was written are others. A file without a message of the database is kept.
 pub async fn settle_file(
     store: &Store,
     path: &Path,
@@ -80,10 +95,14 @@ pub async fn settle_file(
         path: shown.clone(),
         error,
     };
+    let (mut is_empty, mut is_known) = (true, false);
     match path.extension().and_then(|ending| ending.to_str()) {
         Some(journal::WHOLE) => {
             let file = journal::read(path).map_err(unreadable)?;
+            is_empty = file.settlements.is_empty();
             let settlements = of_journal(store, file).await?;
+            let ids: Vec<i64> = settlements.iter().map(|settlement| settlement.id).collect();
+            is_known = store.has_any(&ids).await?;
             store.settle_left(&settlements, &mut audited).await?;
         }
         Some(marks::ENDING) => {
@@ -93,11 +112,16 @@ pub async fn settle_file(
                 return Err(LeftError::InUse { path: shown, who });
             }
             for round in file.into_rounds() {
-                let settlements = redo(store, &round).await?;
-                store.settle_left(&settlements, &mut audited).await?;
+                let redo = redo(store, &round).await?;
+                is_empty = false;
+                is_known |= redo.is_known;
+                store.settle_left(&redo.settlements, &mut audited).await?;
             }
         }
         _ => return Err(LeftError::UnknownKind(shown)),
+    }
+    if !is_empty && !is_known {
+        return Err(LeftError::OtherDatabase { path: shown });
     }
     local_files::remove(path).map_err(unreadable)?;
     Ok(*audited.done())

@@ -42,11 +42,20 @@ pub(super) struct LocalFile {
     pub(super) is_own: bool,
 }
 
+/// The file behind symbolic links: each way to it leads to the same folder.
+fn real_file(file: &Path) -> PathBuf {
+    match (std::path::absolute(file), fs::canonicalize(file)) {
+        (Ok(path), Ok(real)) if path != real => real,
+        _ => file.to_owned(),
+    }
+}
+
 impl LocalFiles {
     /// In a folder beside an embedded database's file; for a server in the user's state folder, or in the
     /// working directory.
     pub(super) async fn of(store: &Store, state_folder: Option<&Path>) -> Result<Self, StoreError> {
-        let file = store.file();
+        let file = store.file().map(real_file);
+        let file = file.as_deref();
         let name = file
             .and_then(Path::file_name)
             .map_or("smsq".into(), |name| name.to_string_lossy().into_owned());

@@ -47,33 +47,45 @@ pub enum CountStep {
     Waits,
 }
 
-/// Column `counting`: the number of a count, and the ids of the workers that know of the budget.
+/// Column `counting`: the number of a count, the ids of the workers that know of the budget, and after `|` the budget
+/// that the campaign gets back if it has spent more than the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counting {
     number: String,
     workers: BTreeSet<i64>,
+    before: Option<String>,
 }
 
 impl Counting {
-    fn new() -> Self {
+    fn new(before: Option<&str>) -> Self {
         Self {
             number: format!("{:016x}", rand::rng().random::<u64>()),
             workers: BTreeSet::new(),
+            before: before.map(str::to_owned),
         }
     }
 
     fn of(column: &str) -> Self {
-        let mut parts = column.split(',');
+        let (count, before) = match column.split_once('|') {
+            Some((count, before)) => (count, Some(before.to_owned())),
+            None => (column, None),
+        };
+        let mut parts = count.split(',');
         Self {
             number: parts.next().unwrap_or_default().to_owned(),
             workers: parts.filter_map(|id| id.parse().ok()).collect(),
+            before,
         }
     }
 
     fn column(&self) -> String {
         let ids = self.workers.iter().map(ToString::to_string);
         let parts: Vec<String> = [self.number.clone()].into_iter().chain(ids).collect();
-        parts.join(",")
+        let count = parts.join(",");
+        match &self.before {
+            Some(before) => format!("{count}|{before}"),
+            None => count,
+        }
     }
 }
 
@@ -89,6 +101,7 @@ pub(super) async fn open(
     connection: &mut Connection,
     campaign_id: i64,
     budget: &Budget,
+    before: &str,
 ) -> QueryResult<()> {
     let scope = campaign_scope(campaign_id, &budget.currency);
     let rows = [rate_limit::scope.eq(scope.clone())];
@@ -96,7 +109,7 @@ pub(super) async fn open(
     with_conn!(connection, |conn| update(rate_limit::table.find(&scope))
         .set((
             rate_limit::counted_from.eq(None::<i64>),
-            rate_limit::counting.eq(Counting::new().column()),
+            rate_limit::counting.eq(Counting::new(Some(before)).column()),
         ))
         .execute(conn))?;
     Ok(())
@@ -163,7 +176,7 @@ impl Store {
 
     /// Begins a count, unless another process has.
     async fn begin_count(&self, scope: &str) -> Result<Counting, StoreError> {
-        let new = Counting::new();
+        let new = Counting::new(None);
         let column = new.column();
         let rows = [rate_limit::scope.eq(scope.to_owned())];
         // If another process was first, its count has another number, and nothing is done in the name of this one.
@@ -244,20 +257,7 @@ impl Store {
             ))?;
         }
         let missing = self.missing(budget, &prices).await?;
-        transaction!(self, |connection| async {
-            if budget.lock(connection).await?.is_some() {
-                with_conn!(connection, |conn| update(
-                    rate_limit::table.find(budget.scope())
-                )
-                .set((
-                    rate_limit::spent.eq(rate_limit::spent + missing),
-                    rate_limit::counted_from.eq(0),
-                    rate_limit::counting.eq(None::<String>),
-                ))
-                .execute(conn))?;
-            }
-            QueryResult::Ok(())
-        })?;
+        transaction!(self, |connection| budget.end(connection, missing))?;
         Ok(CountStep::Ended)
     }
 
@@ -371,6 +371,47 @@ impl UncountedBudget {
     }
 
     /// Locks the counter; `None` if this count has ended.
+    /// Adds what is missing, and ends the count. A campaign that has spent more gets the budget back that it had, before
+    /// a worker can see that the new one is used up.
+    async fn end(&self, connection: &mut Connection, missing: i64) -> QueryResult<()> {
+        let Some(counting) = self.lock(connection).await? else {
+            return Ok(());
+        };
+        let scope = self.scope();
+        with_conn!(connection, |conn| update(rate_limit::table.find(&scope))
+            .set((
+                rate_limit::spent.eq(rate_limit::spent + missing),
+                rate_limit::counted_from.eq(0),
+                rate_limit::counting.eq(None::<String>),
+            ))
+            .execute(conn))?;
+        let Some(before) = counting.before else {
+            return Ok(());
+        };
+        let spent: i64 = with_conn!(connection, |conn| rate_limit::table
+            .find(&scope)
+            .select(rate_limit::spent)
+            .first(conn))?;
+        let stored: Vec<String> = with_conn!(connection, |conn| campaign::table
+            .find(self.campaign_id)
+            .select(campaign::budget)
+            .load(conn))?;
+        let stored = stored.into_iter().next().unwrap_or_default();
+        let budget = Budget::stored(&stored).ok().flatten();
+        let is_exceeded =
+            |budget: &Budget| budget.currency == self.currency && spent > budget.amount;
+        if budget.is_some_and(|budget| is_exceeded(&budget)) {
+            with_conn!(connection, |conn| update(
+                campaign::table
+                    .find(self.campaign_id)
+                    .filter(campaign::budget.eq(&stored))
+            )
+            .set(campaign::budget.eq(&before))
+            .execute(conn))?;
+        }
+        Ok(())
+    }
+
     async fn lock(&self, connection: &mut Connection) -> QueryResult<Option<Counting>> {
         let scope = self.scope();
         let rows: Vec<Option<String>> = load_locked!(
@@ -459,8 +500,12 @@ mod tests {
 
     #[test]
     fn count_knows_its_number_and_its_workers() {
-        let mut counting = Counting::new();
+        let mut counting = Counting::new(None);
         assert_eq!(Counting::of(&counting.column()), counting);
+        let replacing = Counting::new(Some("1.50 EUR"));
+        assert_eq!(Counting::of(&replacing.column()), replacing);
+        let first = Counting::new(Some(""));
+        assert_eq!(Counting::of(&first.column()), first);
         counting.workers.extend([7, 19]);
         assert_eq!(Counting::of(&counting.column()), counting);
     }

@@ -554,7 +554,7 @@ async fn open_budget(
         return Ok(Some(stored));
     }
     // Before the campaign, as commits of workers lock them.
-    budget_count::open(connection, id, budget).await?;
+    budget_count::open(connection, id, budget, &stored).await?;
     Ok(None)
 }
 

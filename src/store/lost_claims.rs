@@ -11,9 +11,9 @@ use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, audited, execute_each, load_locked, transaction, with_conn,
 };
-use super::schema::{message, sms, worker};
+use super::schema::{message, sms, sms_failed, worker};
 use super::settle::{self, ClaimedRows};
-use super::transitions::SEVERAL;
+use super::transitions::{self, SEVERAL};
 use super::{Audited, Store, StoreError, WorkerStore};
 use crate::queue::{Settled, Settlement};
 use crate::sms::{State, Timestamp};
@@ -146,13 +146,12 @@ impl Store {
     }
 }
 
-async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResult<Redone> {
-    let by_id: HashMap<i64, &StartedClaim> = claims.iter().map(|claim| (claim.id, claim)).collect();
-    let ids: Vec<i64> = by_id.keys().copied().collect();
-    let rows: Vec<QueuedMessage> = load_locked!(
+/// Locks those of these messages that are in the queue.
+async fn queued(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedMessage>> {
+    load_locked!(
         connection,
         sms::table
-            .filter(sms::id.eq_any(&ids))
+            .filter(sms::id.eq_any(ids))
             .order(sms::id)
             .select((
                 sms::id,
@@ -163,7 +162,44 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
                 sms::worker_id,
                 sms::reference,
             ))
+    )
+}
+
+/// Puts messages back into the queue that failed before their claim: an operator had them tried again, and the database
+/// has lost that, too. Returns them.
+async fn retried(
+    connection: &mut Connection,
+    by_id: &HashMap<i64, &StartedClaim>,
+) -> QueryResult<Vec<QueuedMessage>> {
+    let failed: Vec<(i64, i64, i64)> = load_locked!(
+        connection,
+        sms_failed::table
+            .filter(sms_failed::id.eq_any(by_id.keys().copied()))
+            .order(sms_failed::id)
+            .select((sms_failed::id, sms_failed::claim, sms_failed::created_at))
     )?;
+    let is_lost = |(id, claim, created_at): &(i64, i64, i64)| {
+        let lost = by_id[id];
+        *claim < lost.claim && *created_at == lost.created_at.as_millis()
+    };
+    let ids: Vec<i64> = failed
+        .iter()
+        .filter(|row| is_lost(row))
+        .map(|row| row.0)
+        .collect();
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = by_id.values().map(|claim| claim.claimed_at).max();
+    transitions::back_to_queue(connection, &ids, now.unwrap_or_default()).await?;
+    queued(connection, &ids).await
+}
+
+async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResult<Redone> {
+    let by_id: HashMap<i64, &StartedClaim> = claims.iter().map(|claim| (claim.id, claim)).collect();
+    let ids: Vec<i64> = by_id.keys().copied().collect();
+    let mut rows = queued(connection, &ids).await?;
+    rows.extend(retried(connection, &by_id).await?);
     let workers: Vec<i64> = with_conn!(connection, |conn| worker::table
         .select(worker::id)
         .load(conn))?;

@@ -86,6 +86,21 @@ impl Store {
         Ok(created_at.unwrap_or_default())
     }
 
+    /// Whether there is any of these messages.
+    pub async fn has_any(&self, ids: &[i64]) -> Result<bool, StoreError> {
+        for ids in ids.chunks(ROWS) {
+            let found: Vec<i64> = reading!(self, |conn| message::table
+                .filter(message::id.eq_any(ids))
+                .select(message::id)
+                .limit(1)
+                .load(conn))?;
+            if !found.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Those of the messages that were created after an instant.
     pub async fn created_after(
         &self,

@@ -44,6 +44,9 @@ pub(super) struct BatchResults {
     matches: EntryMatch,
 }
 
+/// A value that is cut to fewer characters is not taken for a part of another one.
+const SHORTENED: usize = 6;
+
 /// Where the result of a message is.
 #[derive(Clone, Copy)]
 pub(super) enum ResultLocation {
@@ -93,6 +96,18 @@ impl BatchResults {
         results.map_or(&[], |results| response.list(results))
     }
 
+    /// Whether the response has no list of results, or an empty one.
+    pub(super) fn lists_nothing(&self, response: &ResponseView<'_>) -> bool {
+        let results = self.settings.results.as_deref();
+        let found = results.and_then(|results| response.json.as_ref()?.pointer(results));
+        match found {
+            None | Some(Json::Null) => true,
+            Some(Json::Array(list)) => list.is_empty(),
+            // The response itself is the list, or an error.
+            Some(_) => results == Some(""),
+        }
+    }
+
     /// The location of the result of each message, in the order of the messages.
     pub(super) fn locations(
         &self,
@@ -108,8 +123,12 @@ impl BatchResults {
             .json
             .as_ref()
             .and_then(|json| json.pointer(results));
-        let Some(list) = list.and_then(Json::as_array) else {
-            return all(ResultLocation::NoList);
+        let list = match list {
+            Some(Json::Array(list)) => list,
+            Some(_) if messages.len() > 1 && !self.lists_nothing(response) => {
+                return all(ResultLocation::Unclear(" with results that are not a list"));
+            }
+            _ => return all(ResultLocation::NoList),
         };
         // The only result is about the only message, however it writes the number.
         if let ([_], [_]) = (messages, list.as_slice()) {
@@ -181,6 +200,13 @@ impl EntryMatch {
             .collect()
     }
 
+    /// Whether an entry with other values may all the same be of the message: they are missing, or written otherwise.
+    pub(super) fn may_be(&self, entry: &Json, expected: &[String]) -> bool {
+        let pairs = self.found(entry).into_iter().zip(expected);
+        let mut similar = pairs.map(|(found, expected)| is_similar(&found, expected));
+        similar.all(|is_similar| is_similar)
+    }
+
     /// The values of an entry of the list.
     pub(super) fn found(&self, entry: &Json) -> Vec<String> {
         let value = |pointer: &str| match entry.pointer(pointer) {
@@ -189,6 +215,19 @@ impl EntryMatch {
         };
         self.0.iter().map(|(pointer, _)| value(pointer)).collect()
     }
+}
+
+/// Whether a value is empty, or one is the other in another case, with padding, or shortened at one end.
+fn is_similar(found: &str, expected: &str) -> bool {
+    let plain = |text: &str| text.trim().to_lowercase();
+    let (found, expected) = (plain(found), plain(expected));
+    let (short, long) = if found.len() < expected.len() {
+        (&found, &expected)
+    } else {
+        (&expected, &found)
+    };
+    let is_part = long.starts_with(short.as_str()) || long.ends_with(short.as_str());
+    found.is_empty() || found == expected || (short.len() >= SHORTENED && is_part)
 }
 
 fn normalized(text: &str) -> String {

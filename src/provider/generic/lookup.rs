@@ -160,7 +160,8 @@ impl StatusLookup {
             return unclear("the entry of the message cannot be identified");
         };
         let refused = self.expected_of_refused(templates, target);
-        let is_by_reference = self.matches.uses("reference") || self.is_by_reference();
+        let has_reference = self.matches.uses("reference");
+        let is_by_reference = has_reference || self.is_by_reference();
         let has_twin = !is_by_reference && target.has_twin(self.matches.uses("content"));
         let is_sure = self.rules.sure.unwrap_or(true);
         let (mut doubt, mut listed) = (None, Vec::new());
@@ -168,18 +169,28 @@ impl StatusLookup {
             let id = scalar(entry, &self.rules.message_id);
             let at = self.rules.at.as_deref().and_then(|at| scalar(entry, at));
             let time = target.matches_time(at.and_then(|at| times::parse(&at, &TimeZone::UTC)));
-            if time == TimeMatch::No || target.belongs_to_other(id.as_deref()) {
+            let found = self.matches.found(entry);
+            let is_it = found == expected;
+            // A reference is of one attempt, whatever time the list has.
+            let is_own = is_it && has_reference;
+            if target.belongs_to_other(id.as_deref()) {
                 continue;
             }
-            let found = self.matches.found(entry);
             if let Some(reference) = refused.get(&found) {
                 let id = id.as_deref().unwrap_or(reference);
                 let result = self.result_of_entry(codes, response, entry, id);
                 listed.extend(result.of_refused(reference));
                 continue;
             }
+            if time == TimeMatch::No && !is_own {
+                if is_it && is_by_reference {
+                    doubt = Some("the provider lists it with another time");
+                }
+                continue;
+            }
+            let time = if is_own { TimeMatch::Yes } else { time };
             let is_of_batch = || found.iter().any(|text| text.starts_with(SHARED_REFERENCE));
-            match (found == expected, time, id) {
+            match (is_it, time, id) {
                 (true, ..) if has_twin => {
                     doubt = Some("another message to this phone may be the one it lists");
                 }
@@ -193,10 +204,14 @@ impl StatusLookup {
                 (false, ..) if is_of_batch() => {
                     doubt = Some("it may be part of a batch that the provider lists");
                 }
+                (false, ..) if self.matches.may_be(entry, &expected) => {
+                    doubt = Some("an entry of the provider's list may be this message");
+                }
                 (false, ..) => {}
             }
         }
-        let may_match = doubt.is_some() || !self.is_whole(list, entries.len());
+        let is_partial = response.status == StatusCode::PARTIAL_CONTENT;
+        let may_match = doubt.is_some() || is_partial || !self.is_whole(list, entries.len());
         let decided = capabilities::strongest(listed, may_match);
         if let Some(LookupResult::NotAccepted(_)) = &decided
             && !is_by_reference
@@ -207,7 +222,9 @@ impl StatusLookup {
         match (decided, doubt) {
             (Some(result), _) => result,
             (None, Some(reason)) => unclear(reason),
-            (None, None) if self.is_complete(list, entries.len()) => LookupResult::Absent,
+            (None, None) if !is_partial && self.is_complete(list, entries.len()) => {
+                LookupResult::Absent
+            }
             (None, None) => unclear("the provider's list may have more pages"),
         }
     }

@@ -247,7 +247,7 @@ impl Adapter for Generic {
         let is_refused = !is_accepted && !matches!(whole, Outcome::Unknown(_));
         let mut entries = (0..batch.results(response).len()).map(Some);
         if is_batch && is_error && !may_accept(None) && !entries.any(may_accept) {
-            let is_all = has_no_results || self.response.has_listed_code(response);
+            let is_all = batch.lists_nothing(response) || self.response.has_listed_code(response);
             let outcome = |location| match location {
                 ResultLocation::Unclear(problem) if !is_all => response.unknown(problem),
                 _ => whole.clone().of_all(messages.len()).swap_remove(0),
@@ -261,7 +261,10 @@ impl Adapter for Generic {
                 let entry = &batch.results(response)[index];
                 self.parse_like_single(message, entry, response)
             }
-            ResultLocation::Entry(index) if !(is_batch && is_error && may_accept(Some(index))) => {
+            // An error that shows accepted messages says nothing about others: only their own codes do.
+            ResultLocation::Entry(index)
+                if !(is_batch && is_error) || self.response.refuses(response, index) =>
+            {
                 self.response.outcome(response, Some(index), message)
             }
             _ if is_batch && is_error => response.unknown(" together with an error"),

@@ -209,6 +209,13 @@ impl ResponseParser {
         }
     }
 
+    /// Whether a code of the table says that the message of this result was not accepted.
+    pub(super) fn refuses(&self, response: &ResponseView<'_>, entry: usize) -> bool {
+        let codes = self.codes_in(response, Some(entry));
+        let meaning = codes.iter().find_map(|code| self.codes.meaning(code));
+        meaning.is_some_and(|meaning| meaning.class.is_some())
+    }
+
     /// Whether the response as a whole has a code of the table.
     pub(super) fn has_listed_code(&self, response: &ResponseView<'_>) -> bool {
         let codes = self.codes_in(response, None);

@@ -4,7 +4,9 @@ use smsq::queue::Settled;
 use smsq::sms::Sms;
 use smsq::store::StartedClaim;
 
-use super::test_queue::{NOW, PROVIDER, TestQueue, after, again, failed, on_every_engine, sent};
+use super::test_queue::{
+    NOW, PROVIDER, TestQueue, after, again, failed, on_every_engine, sent, unknown,
+};
 
 /// The claim after this one, which the database does not have.
 fn later(sms: &Sms) -> StartedClaim {
@@ -63,6 +65,23 @@ async fn lost_claim_of_a_queued_message_is_made_again() {
         assert_eq!(redo(queue, &lost).await, (true, false));
         queue.settle_claim(lost.id, lost.claim, sent()).await;
         assert_eq!(queue.place(first.id), "sent");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lost_claim_of_a_failed_message_is_made_again() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(1).await;
+        let worker = queue.worker().await;
+        let first = queue.claim_one(worker.id, spring).await;
+        queue.settle(&first, failed()).await;
+        assert_eq!(queue.place(first.id), "failed");
+        // An operator had it tried again.
+        let lost = later(&first);
+        assert_eq!(redo(queue, &lost).await, (true, false));
+        queue.settle_claim(lost.id, lost.claim, unknown()).await;
+        assert_eq!(queue.place(first.id), "unknown");
     })
     .await;
 }
