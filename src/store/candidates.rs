@@ -53,6 +53,8 @@ pub(super) struct LaneCandidates {
     pub(super) items: Vec<BatchItem<ClaimKey>>,
     /// There are no other candidates.
     pub(super) is_short: bool,
+    /// Lanes that got messages of this one, which another provider of the route may have accepted.
+    moved_to: BTreeSet<LaneId>,
 }
 
 /// Which columns a message has. Whether its text can be sent is decided when it is claimed.
@@ -126,6 +128,7 @@ impl Search<'_> {
                 wanted: left.min(lane.max_messages),
                 items: Vec::new(),
                 is_short: false,
+                moved_to: BTreeSet::new(),
             };
             // Messages without a permit must not take the place of messages of other lanes.
             let permits = estimate.available(lane, of_lane.wanted);
@@ -138,6 +141,7 @@ impl Search<'_> {
             }
             let count = u32::try_from(of_lane.items.len()).unwrap_or(left);
             left = left.saturating_sub(count);
+            found.divided.append(&mut of_lane.moved_to);
             found.of_lanes.push(of_lane);
         }
         Ok(found)
@@ -276,10 +280,16 @@ impl Search<'_> {
             if let Some(key) = rows.iter().map(Candidate::key).max() {
                 self.locked.insert(id, key);
             }
-            let admitted: Vec<_> = rows
-                .into_iter()
-                .map(|row| self.admit(row, &claim.provider))
-                .collect();
+            let mut admitted = Vec::new();
+            for row in rows {
+                match self.lane_of_bound(&row, id, &claim.provider) {
+                    Some(lane) => {
+                        self.writes.move_to(lane.lane, row.key().1);
+                        found.moved_to.insert(lane);
+                    }
+                    None => admitted.push(self.admit(row, &claim.provider)),
+                }
+            }
             let phones = admitted
                 .iter()
                 .filter_map(|(_, _, admission)| admission.phone());
@@ -314,6 +324,15 @@ impl Search<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The lane of the other provider of the route that may have accepted a message of this one: its campaign was sent by
+    /// that provider alone before.
+    fn lane_of_bound(&self, row: &Candidate, id: LaneId, provider: &str) -> Option<LaneId> {
+        let bound = row.bound_to().filter(|bound| *bound != provider)?;
+        let division = self.batch.admission.divisions.get(&id.campaign_id)?;
+        let lane = division.lane_at(bound, row.phone())?;
+        (lane != id.lane).then_some(LaneId { lane, ..id })
     }
 
     /// Checks whether the message can be sent, by its own row.

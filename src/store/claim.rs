@@ -114,6 +114,11 @@ impl Candidate {
         (self.due_at, self.id)
     }
 
+    /// As it is stored.
+    pub(super) fn phone(&self) -> &str {
+        &self.phone.text
+    }
+
     pub(super) fn is_imported(&self) -> bool {
         self.import_id.is_some()
     }

@@ -356,6 +356,35 @@ def duplicate_of_refusal(stage):
     return figures, is_ok
 
 
+@scene("doubt-of-one-provider-on-a-route")
+def doubt_on_a_route(stage):
+    """Messages that `b` may have accepted, which honours references; then their campaign is sent by the route, `a` first."""
+    gateway, site = stage.part()
+    a, b = two_providers(gateway, site, at_once(ok()), at_once(lost()), honours=True)
+    b.honours = True
+    site.import_list("c", phones(20))
+
+    def send_until(count):
+        worker = site.start("send", "--yes", "--quiet")
+        wait_until("requests", lambda: len(gateway.log) >= count)
+        worker.signal(signal.SIGTERM)
+        worker.ended()
+
+    # The route divides the messages: they are those of `a`.
+    a.mode = b.mode = "down"
+    send_until(1)
+    b.mode = "open"
+    site.must("set", "c", "--provider", "b")
+    send_until(len(gateway.log) + 4)
+    site.must("set", "c", "--provider", "main")
+    a.mode, b.policy = "open", at_once(ok())
+    ran = site.run("send", "--yes", "--quiet", patience=60)
+    counts = site.status("c")
+    figures = {"exit": ran.code, "sent": counts["sent"], "unknown": counts["unknown"], "queued": counts["queued"],
+               "twice": accepted_twice(gateway)}
+    return figures, ran.code == 0 and counts["sent"] == 20 and accepted_twice(gateway) == 0
+
+
 @scene("refusal-repeated-for-ever")
 def refusal_repeated(stage):
     """The answer to a refusal is lost, and the gateway repeats the refusal whenever it sees that reference."""

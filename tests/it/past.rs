@@ -172,6 +172,35 @@ fn restored_messages_that_were_accepted_are_not_cancelled() {
 }
 
 #[test]
+fn file_without_a_message_of_the_database_is_kept() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        let killed = send_past_a_copy(db, &scratch, &provider);
+        killed.kill();
+        db.rewind();
+        let other = Database::new(db.kind);
+        let at_other = [("SMSQ__DATABASE__URL", other.url.as_str())];
+        scratch.write("b.csv", "phone\n+447400000001\n");
+        let import = ["import", "b.csv", "--text", "Hello", "--campaign", "b"];
+        assert_eq!(scratch.run_with(import, &at_other).code(), Some(0));
+        for file in files(db, &scratch) {
+            let path = file.to_str().expect("a path");
+            let ran = scratch.run_with(["settle", "--journal", path], &at_other);
+            assert_eq!(ran.code(), Some(2), "{ran}");
+            assert!(
+                ran.stderr().contains("no message of this database"),
+                "{ran}"
+            );
+            assert!(file.exists());
+        }
+        let ran = scratch.run(SEND);
+        assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+        assert_eq!(twice(&provider), [] as [String; 0]);
+    });
+}
+
+#[test]
 fn message_that_has_the_id_of_a_lost_one_is_sent() {
     with_every_database(|db| {
         let provider = accepting();

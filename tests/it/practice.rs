@@ -64,7 +64,8 @@ fn first_line_of_every_output_says_practice() {
     // A line of the file would be a row of a list.
     let ran = run(&scratch, "report --sent --format csv -q");
     assert!(ran.stdout().starts_with("phone,campaign,"), "{ran}");
-    assert_eq!(ran.stderr().trim_end(), format!("warning: {NOTICE}"));
+    let warning = format!("warning: {NOTICE}");
+    assert_eq!(ran.stderr().lines().last(), Some(warning.as_str()));
 }
 
 /// Whether the object and each campaign in it says that it is practice.
@@ -130,7 +131,7 @@ fn messages_of_practice_and_others_never_meet() {
             let ran = run(&scratch, &format!("{line} --database {database}"));
             assert_eq!(ran.code(), Some(2), "{ran}");
             assert!(ran.stderr().contains("is a practice database"), "{ran}");
-            assert!(ran.stderr().contains("hint: add `--practice`"), "{ran}");
+            assert!(ran.stderr().contains("or add `--practice` to"), "{ran}");
         }
         assert_eq!(provider.lines(), Vec::<String>::new());
         let ran = run(
@@ -322,6 +323,27 @@ fn import_after_practice_says_where_it_writes() {
         "warning: the messages go to `smsq.db`, not to the practice database `smsq-practice.db`: \
          `smsq run --practice` uses that one"
     );
+    assert!(scratch.path("smsq.db").exists());
+    let ran = run(&scratch, "status --format json --database sqlite://smsq.db");
+    assert_eq!(ran.json()["practice"], false, "{ran}");
+}
+
+#[test]
+fn server_with_tokens_does_not_practise_after_practice() {
+    let scratch = Scratch::new();
+    scratch.write("list.csv", &list(1));
+    run(&scratch, "run list.csv --text Hi");
+    let made = run(&scratch, "serve token ann --role send").stderr();
+    let token = made
+        .split(['"', '\'', ' ', '\n'])
+        .find(|word| word.starts_with("ann:"));
+    let tokens = [(
+        "SMSQ__SERVE__TOKENS",
+        token.expect("a line for the configuration"),
+    )];
+    let ran = scratch.run_with(["serve", "--listen", "127.0.0.1:0"], &tokens);
+    assert_eq!(ran.code(), Some(2), "{ran}");
+    assert!(ran.stderr().contains("no provider is configured"), "{ran}");
 }
 
 #[test]

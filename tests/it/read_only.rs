@@ -163,7 +163,7 @@ fn commands_use_the_practice_database_until_there_is_another() {
     }
     assert!(scratch.run(["status"]).stdout().contains("imported  1"));
     let ran = scratch.run(["resume", campaign]);
-    assert!(ran.stdout().contains("already active"), "{ran}");
+    assert!(ran.stderr().contains("already active"), "{ran}");
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(

@@ -51,7 +51,7 @@ impl Mood {
 
     fn reply(self, number: usize) -> Reply {
         match self {
-            Self::Accepts => Reply::Json(format!("{{\"id\":\"{number}\"}}")),
+            Self::Accepts => Reply::Json(format!("{{\"id\":\"m{number}\"}}")),
             Self::RefusesTheAccount => Reply::Status("401 Unauthorized"),
             Self::UnknownCode => Reply::Json("{\"code\":\"strange\"}".to_owned()),
             Self::HandsOverAndCuts => Reply::Lost,

@@ -45,7 +45,7 @@ fn gateway(
     TimedProvider::start(None, move |received, earlier| {
         match refuses(&parameter(&received.line, "from"), earlier) {
             Some(code) => Reply::Json(format!("{{\"code\":\"{code}\"}}")),
-            None => Reply::Json(format!("{{\"id\":\"{earlier}\"}}")),
+            None => Reply::Json(format!("{{\"id\":\"m{earlier}\"}}")),
         }
     })
 }

@@ -163,12 +163,12 @@ async fn send(
     metrics: &mut MetricsFile,
 ) -> anyhow::Result<Exit> {
     // `--follow` may be started before the programs that insert messages.
-    let access = if args.follow && context.config.default_provider.is_some() {
-        Access::Create
+    let opened = if args.follow && context.config.default_provider.is_some() {
+        context.open(Access::Create).await?
     } else {
-        Access::Existing
+        context.store().await?
     };
-    let store = store.insert(context.open(access).await?);
+    let store = store.insert(opened);
     context.check_mode(store)?;
     metrics.begin(context, store);
     purge::apply_retention(context, store).await?;

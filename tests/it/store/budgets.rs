@@ -550,6 +550,26 @@ async fn count_waits_for_workers_that_do_not_know_the_budget() {
     .await;
 }
 
+#[tokio::test]
+async fn exceeded_budget_is_taken_back_where_its_count_ends() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(3).await;
+        let worker = queue.worker().await;
+        for sms in queue.claim(worker.id, spring, 3).await {
+            queue.settle(&sms, sent()).await;
+        }
+        for (budget, kept) in [("0.02 EUR", ""), ("1 EUR", "1.00 EUR")] {
+            set_budget(queue, spring, budget).await;
+            let stored = queue
+                .db
+                .words("SELECT budget AS value FROM campaign WHERE budget <> ''");
+            let stored = stored.into_iter().flatten().next().unwrap_or_default();
+            assert_eq!(stored, kept, "{budget}");
+        }
+    })
+    .await;
+}
+
 /// Claims, and settles in all ways, until the campaign is not active.
 async fn work(store: Store, worker_id: i64, campaign_id: i64) {
     let mut settlements = Vec::new();

@@ -76,7 +76,7 @@ async fn lost_claim_of_a_failed_message_is_made_again() {
         let worker = queue.worker().await;
         let first = queue.claim_one(worker.id, spring).await;
         queue.settle(&first, failed()).await;
-        assert_eq!(queue.place(first.id), "failed");
+        assert_eq!(queue.place(first.id), "recipient");
         // An operator had it tried again.
         let lost = later(&first);
         assert_eq!(redo(queue, &lost).await, (true, false));

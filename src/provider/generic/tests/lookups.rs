@@ -107,6 +107,45 @@ fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
 }
 
 #[test]
+fn entry_that_has_or_may_have_our_reference_is_not_absent() {
+    let by_phone = LOOKUP.replace(
+        r#""/to" = "{{ phone }}", "/text" = "{{ content }}""#,
+        r#""/ref" = "{{ reference }}""#,
+    );
+    let source = format!("{by_phone}{PROOF}\nlookup.more = false\n{CODES}");
+    let provider = with(&source).unwrap_or_else(|error| panic!("{error}"));
+    let reference = crate::provider::testing::message().reference;
+    let (near, never) = ("2023-11-14T22:13:21Z", "0001-01-01T00:00:00Z");
+    let of = |text: &str| format!(r#""ref":"{text}""#);
+    let padded = of(&format!(" {} ", reference.to_uppercase()));
+    for (status, reference, at, expected) in [
+        (200, of(&reference), near, "found m"),
+        (200, of(&reference), never, "found m"),
+        (200, of(&reference), "2031-01-01T00:00:00Z", "found m"),
+        (200, padded, near, "unclear"),
+        (200, r#""ref":null"#.to_owned(), near, "unclear"),
+        (200, r#""ref":["x"]"#.to_owned(), near, "unclear"),
+        (200, of(""), near, "unclear"),
+        (200, r#""x":1"#.to_owned(), near, "unclear"),
+        (200, of("another"), near, "absent"),
+        // Of other messages of the account.
+        (200, r#""ref":null"#.to_owned(), never, "absent"),
+        (206, of("another"), near, "unclear"),
+    ] {
+        let body = format!(r#"{{"list":[{{"id":"m","at":"{at}",{reference}}}]}}"#);
+        let found = lookup_result(&provider, 20, status, &body);
+        assert_eq!(found, expected, "{status} {body}");
+    }
+    for body in [
+        r#"{"list":[null]}"#,
+        r#"{"list":["m"]}"#,
+        r#"{"list":[{}]}"#,
+    ] {
+        assert_eq!(lookup_result(&provider, 20, 200, body), "unclear", "{body}");
+    }
+}
+
+#[test]
 fn time_and_code_of_an_entry_decide() {
     let provider = provider("lookup.more = false");
     let text = crate::provider::testing::message().content;
