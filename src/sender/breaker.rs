@@ -222,7 +222,7 @@ impl CircuitBreaker {
             });
         }
         let is_at_fault = attempt.may_be_repeated || self.is_proven(attempt.message);
-        let in_outage = if attempt.may_be_repeated {
+        let charge = if attempt.may_be_repeated {
             AttemptCharge::Counted
         } else {
             AttemptCharge::Free(Vec::new())
@@ -253,7 +253,7 @@ impl CircuitBreaker {
                 };
                 AttemptCharge::Free(refunds)
             }
-            BreakerState::Open { probing: false, .. } => in_outage,
+            BreakerState::Open { probing: false, .. } => charge,
             BreakerState::Open { waits, .. } => {
                 let next = waits.saturating_add(1);
                 let wait = self.wait(next, jitter);
@@ -266,7 +266,7 @@ impl CircuitBreaker {
                 {
                     (*waits, *probe_at, *probing) = (next, now.plus(wait), false);
                 }
-                in_outage
+                charge
             }
         }
     }
