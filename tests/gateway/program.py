@@ -416,7 +416,7 @@ class Provider:
             ]
         lines += [
             f"[providers.{self.name}.codes]", 'ok = { class = "accepted" }',
-            'duplicate = { class = "accepted" }',
+            'duplicate = { class = "duplicate" }',
             'invalid = { class = "recipient", reason = "not a valid number" }',
             'rejected = { class = "recipient", reason = "not accepted" }',
             'no_credit = { class = "account", reason = "no credit" }',
