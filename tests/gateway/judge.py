@@ -163,7 +163,7 @@ def is_approved(evidence, earlier, later):
     if earlier["account"] in evidence.honours or earlier["account"] != later["account"]:
         return False
     return any(
-        approval.phone == earlier["phone"] and approval.ended > earlier["accepted_at"] and approval.began < later["at"]
+        approval.phone == earlier["phone"] and approval.ended > earlier["at"] and approval.began < later["at"]
         for approval in evidence.approvals
     )
 
