@@ -320,8 +320,8 @@ impl Context {
     }
 
     /// A database with the rules for its messages. No hook hears of practice, which is said with `why`.
-    fn with_rules(&self, store: Store, why: &str) -> Store {
-        let store = store.skipping_dead(self.config.limits.skip_dead);
+    fn with_rules(&self, opened: Store, why: &str) -> Store {
+        let store = opened.skipping_dead(self.config.limits.skip_dead);
         if !store.mode().is_practice() {
             let (hooks, notify) = (&self.config.hooks, &self.config.notify);
             return store.with_subscriptions(subscriptions(hooks, notify));

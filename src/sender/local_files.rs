@@ -54,8 +54,8 @@ impl LocalFiles {
     /// In a folder beside an embedded database's file; for a server in the user's state folder, or in the
     /// working directory.
     pub(super) async fn of(store: &Store, state_folder: Option<&Path>) -> Result<Self, StoreError> {
-        let file = store.file().map(real_file);
-        let file = file.as_deref();
+        let real = store.file().map(real_file);
+        let file = real.as_deref();
         let name = file
             .and_then(Path::file_name)
             .map_or("smsq".into(), |name| name.to_string_lossy().into_owned());

@@ -392,11 +392,13 @@ impl UncountedBudget {
             .find(&scope)
             .select(rate_limit::spent)
             .first(conn))?;
-        let stored: Vec<String> = with_conn!(connection, |conn| campaign::table
+        let column: Option<String> = with_conn!(connection, |conn| optional campaign::table
             .find(self.campaign_id)
             .select(campaign::budget)
-            .load(conn))?;
-        let stored = stored.into_iter().next().unwrap_or_default();
+            .first(conn))?;
+        let Some(stored) = column else {
+            return Ok(());
+        };
         let budget = Budget::stored(&stored).ok().flatten();
         let is_exceeded =
             |budget: &Budget| budget.currency == self.currency && spent > budget.amount;

@@ -182,10 +182,10 @@ def is_misled(evidence, phone):
     entries = [entry for entry in evidence.log if entry["phone"] == phone]
     if not any(entry["answered"] == "duplicate of a refusal" for entry in entries):
         return False
-    told = ("whole", "close", "chunked")
+    complete = ("whole", "close", "chunked")
     return any(
         entry["answered"].startswith("refused")
-        and (entry["delivery"] not in told or hides_results(entry) or any(-0.2 < at - entry["at"] < 2 for at in evidence.disturbances))
+        and (entry["delivery"] not in complete or hides_results(entry) or any(-0.2 < at - entry["at"] < 2 for at in evidence.disturbances))
         for entry in entries
     )
 

@@ -181,7 +181,7 @@ class Sqlite:
         return self.query(sql, f"{self.path}.{name}")
 
     def restore(self, name):
-        """Puts a backup in the place of the database. Nobody uses it."""
+        """Puts a backup in the place of the database, which no process uses."""
         for ending in ("", "-wal", "-shm"):
             if os.path.exists(self.path + ending):
                 os.replace(self.path + ending, f"{self.path}.lost{ending}")

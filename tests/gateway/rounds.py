@@ -460,7 +460,7 @@ class Round:
             verdict.counts["lost"] -= sum(1 for text in unended if " is still " in text)
             verdict.counts["starved"] = int(bool(unended))
         if self.has_second_answers:
-            # Nobody can tell these answers apart: they are counted, and are not a fault.
+            # These answers cannot be distinguished from others: they are counted, and are not a fault.
             verdict.counts["second answers"] = sum(1 for entry in self.gateway.log if entry["delivery"] == "second")
         return verdict
 

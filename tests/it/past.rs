@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -78,6 +76,15 @@ fn send_past_a_copy(db: &Database, scratch: &Scratch, provider: &TimedProvider) 
     sending
 }
 
+/// A worker sends past a copy of the database, is killed, and the copy is put back.
+fn restored_after_a_kill(db: &Database) -> (TimedProvider, Scratch) {
+    let provider = accepting();
+    let scratch = queued(db, &provider);
+    send_past_a_copy(db, &scratch, &provider).kill();
+    db.rewind();
+    (provider, scratch)
+}
+
 #[test]
 fn worker_stops_when_its_database_lost_commits() {
     with_every_database(|db| {
@@ -127,11 +134,7 @@ fn idle_worker_notices_that_its_database_was_put_back() {
 #[test]
 fn restore_after_a_kill_sends_no_message_twice() {
     with_every_database(|db| {
-        let provider = accepting();
-        let scratch = queued(db, &provider);
-        let killed = send_past_a_copy(db, &scratch, &provider);
-        killed.kill();
-        db.rewind();
+        let (provider, scratch) = restored_after_a_kill(db);
 
         let ran = scratch.run(SEND);
         assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
@@ -148,11 +151,7 @@ fn restore_after_a_kill_sends_no_message_twice() {
 #[test]
 fn restored_messages_that_were_accepted_are_not_cancelled() {
     with_every_database(|db| {
-        let provider = accepting();
-        let scratch = queued(db, &provider);
-        let killed = send_past_a_copy(db, &scratch, &provider);
-        killed.kill();
-        db.rewind();
+        let (provider, scratch) = restored_after_a_kill(db);
         for file in files(db, &scratch) {
             let ran = settle(&scratch, &file);
             assert_eq!(ran.code(), Some(0), "{ran}");
@@ -174,17 +173,15 @@ fn restored_messages_that_were_accepted_are_not_cancelled() {
 #[test]
 fn file_without_a_message_of_the_database_is_kept() {
     with_every_database(|db| {
-        let provider = accepting();
-        let scratch = queued(db, &provider);
-        let killed = send_past_a_copy(db, &scratch, &provider);
-        killed.kill();
-        db.rewind();
+        let (provider, scratch) = restored_after_a_kill(db);
         let other = Database::new(db.kind);
         let at_other = [("SMSQ__DATABASE__URL", other.url.as_str())];
         scratch.write("b.csv", "phone\n+447400000001\n");
         let import = ["import", "b.csv", "--text", "Hello", "--campaign", "b"];
         assert_eq!(scratch.run_with(import, &at_other).code(), Some(0));
-        for file in files(db, &scratch) {
+        let left = files(db, &scratch);
+        assert_ne!(left, [] as [PathBuf; 0]);
+        for file in left {
             let path = file.to_str().expect("a path");
             let ran = scratch.run_with(["settle", "--journal", path], &at_other);
             assert_eq!(ran.code(), Some(2), "{ran}");
@@ -203,11 +200,7 @@ fn file_without_a_message_of_the_database_is_kept() {
 #[test]
 fn message_that_has_the_id_of_a_lost_one_is_sent() {
     with_every_database(|db| {
-        let provider = accepting();
-        let scratch = queued(db, &provider);
-        let killed = send_past_a_copy(db, &scratch, &provider);
-        killed.kill();
-        db.rewind();
+        let (provider, scratch) = restored_after_a_kill(db);
         // As if the list had been imported after the restore: other messages with the same ids.
         db.run(
             "UPDATE sms SET created_at = created_at + 1, claim = 0, reference = NULL, state = 0",
@@ -317,25 +310,19 @@ fn worker_whose_commits_go_on_is_not_dead() {
     let mut killed = scratch.start(SEND);
     assert!(killed.until("some are in flight", || provider.sends() >= 4));
     killed.kill();
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    let mut next = scratch.start(["send", "--campaign", "default", "--follow", "--quiet"]);
+    let beats =
+        "SELECT count(*) AS value FROM worker WHERE id = 2 AND heartbeat_at > started_at + 3000";
+    let looked = next.until("it has looked several times", || {
         // As if it lived and its number were that of a process that has ended.
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                db.run("UPDATE worker SET commits = commits + 1 WHERE id = 1");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        });
-        let mut next = scratch.start(["send", "--campaign", "default", "--follow", "--quiet"]);
-        let beats = "SELECT count(*) AS value FROM worker WHERE id = 2 AND heartbeat_at > started_at + 3000";
-        let looked = next.until("it has looked several times", || db.number(beats) == 1);
-        let rows = db.number("SELECT count(*) AS value FROM worker WHERE id = 1");
-        is_over.store(true, Ordering::Relaxed);
-        assert!(looked && rows == 1, "{looked} {rows}");
-        let left = "SELECT count(*) AS value FROM worker WHERE id = 1";
-        assert!(next.until("it is dead after all", || db.number(left) == 0));
-        next.signal(Signal::TERM);
-        next.ended();
+        db.run("UPDATE worker SET commits = commits + 1 WHERE id = 1");
+        db.number(beats) == 1
     });
+    let is_there = "SELECT count(*) AS value FROM worker WHERE id = 1";
+    let rows = db.number(is_there);
+    assert!(looked && rows == 1, "{looked} {rows}");
+    assert!(next.until("it is dead after all", || db.number(is_there) == 0));
+    next.signal(Signal::TERM);
+    next.ended();
     assert!(scratch.checked_status(Some("c"))["unknown"].as_u64() > Some(0));
 }

@@ -155,20 +155,19 @@ pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exi
     ended
 }
 
-/// Sends; `store` is the database as soon as it is open.
+/// Sends; `opened` is the database as soon as it is open.
 async fn send(
     args: &Args,
     context: &Context,
-    store: &mut Option<Store>,
+    opened: &mut Option<Store>,
     metrics: &mut MetricsFile,
 ) -> anyhow::Result<Exit> {
     // `--follow` may be started before the programs that insert messages.
-    let opened = if args.follow && context.config.default_provider.is_some() {
-        context.open(Access::Create).await?
+    let store = if args.follow && context.config.default_provider.is_some() {
+        opened.insert(context.open(Access::Create).await?)
     } else {
-        context.store().await?
+        opened.insert(context.store().await?)
     };
-    let store = store.insert(opened);
     context.check_mode(store)?;
     metrics.begin(context, store);
     purge::apply_retention(context, store).await?;
