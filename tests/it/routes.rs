@@ -428,6 +428,12 @@ fn both_providers_away_cost_no_attempt() {
     let [a, b] = &gateways;
     let route = "else = \"a\"\nfallback = [\"b\"]\nfallback_after = \"10ms\"";
     configure(&scratch, [a, b], "", route);
+    // No message is due again before the breaker opens: what was claimed again is not refunded.
+    let settings = scratch.read("smsq.toml");
+    let patient = settings
+        .replace("first_wait = \"50ms\"", "first_wait = \"10s\"")
+        .replace("max_wait = \"100ms\"", "max_wait = \"10s\"");
+    scratch.write("smsq.toml", &patient);
     assert_eq!(import(&scratch, "spring", 20).code(), Some(0));
     let sending = scratch.start(SEND);
     eventually("both are probed", || {
