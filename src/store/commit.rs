@@ -99,32 +99,8 @@ async fn commit(
     (cursors, skip_dead): (&ClaimCursors, Option<Age>),
     subscriptions: &Subscriptions,
 ) -> QueryResult<Committed> {
-    let mut result = CommitResult::default();
-    let mut effects;
-    let is_registered;
-    let found = if is_independent(batch) {
-        let (settled, found);
-        (is_registered, settled, found) = independent!(
-            connection,
-            |connection| commit_count::raise(connection, count),
-            |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
-            |connection| Found::search(connection, batch, cursors, skip_dead),
-        )?;
-        (result.settled, effects) = settled;
-        found
-    } else {
-        let settled;
-        (is_registered, settled) = independent!(
-            connection,
-            |connection| commit_count::raise(connection, count),
-            |connection| settle(connection, batch, claimed),
-        )?;
-        (result.settled, result.released, effects) = settled;
-        recipients::store_settled(connection, batch).await?;
-        stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
-        Found::search(connection, batch, cursors, skip_dead).await?
-    };
-    result.is_worker_missing = !is_registered;
+    let (mut result, mut effects, found) =
+        settle_and_search(connection, (batch, count), claimed, (cursors, skip_dead)).await?;
     let Some(mut found) = found else {
         // Before the others, as claims lock them.
         effects.store(connection, subscriptions, batch.now).await?;
@@ -180,6 +156,43 @@ async fn commit(
     budgets.stop_ended(connection).await?;
     found.approvals.store(connection, batch.now).await?;
     Ok((result, reached))
+}
+
+/// Raises the count of commits, settles, and finds what can be claimed. Returns what is settled, what is left for the end
+/// of the transaction, and the candidates.
+async fn settle_and_search(
+    connection: &mut Connection,
+    (batch, count): (&CommitBatch, Option<&CommitCount>),
+    claimed: ClaimedRows<'_>,
+    (cursors, skip_dead): (&ClaimCursors, Option<Age>),
+) -> QueryResult<(CommitResult, Effects, Option<Found>)> {
+    let mut result = CommitResult::default();
+    let effects;
+    let is_registered;
+    let found = if is_independent(batch) {
+        let (settled, found);
+        (is_registered, settled, found) = independent!(
+            connection,
+            |connection| commit_count::raise(connection, count),
+            |connection| settle::settle_all(connection, &batch.settlements, claimed, batch.now),
+            |connection| Found::search(connection, batch, cursors, skip_dead),
+        )?;
+        (result.settled, effects) = settled;
+        found
+    } else {
+        let settled;
+        (is_registered, settled) = independent!(
+            connection,
+            |connection| commit_count::raise(connection, count),
+            |connection| settle(connection, batch, claimed),
+        )?;
+        (result.settled, result.released, effects) = settled;
+        recipients::store_settled(connection, batch).await?;
+        stop_campaigns(connection, &batch.campaign_stops, batch.now).await?;
+        Found::search(connection, batch, cursors, skip_dead).await?
+    };
+    result.is_worker_missing = !is_registered;
+    Ok((result, effects, found))
 }
 
 /// Stores the settlements, and releases orphans. Returns what was done with each settlement, the number of released
