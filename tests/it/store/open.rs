@@ -202,6 +202,10 @@ async fn commits_wait_for_the_disk_behind_a_transaction_pooler() {
     };
     let name = db.url.rsplit_once('/').expect("a path").1.to_owned();
     let url = format!("{pooler}/{name}");
+    // Servers of tests may have another default.
+    db.run(&format!(
+        "ALTER DATABASE {name} SET synchronous_commit = on"
+    ));
     let store = match Store::open(&url, Access::Create).await {
         // One that does not keep prepared statements.
         Err(error) if error.kind() == StoreErrorKind::Pooler => return,
