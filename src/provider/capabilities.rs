@@ -271,7 +271,10 @@ impl Lookup {
         for response in answers.responses {
             let response = ResponseView::new(response, redactor, asked_at);
             dates.push(response.date);
-            let result = parse(&response);
+            let result = match (parse(&response), response.is_part()) {
+                (LookupResult::Absent, Some(problem)) => unclear(response.reason(problem, None)),
+                (result, _) => result,
+            };
             if result != LookupResult::Absent && !results.contains(&result) {
                 results.push(result);
             }

@@ -34,7 +34,7 @@ pub(super) struct ResponseView<'a> {
     pub(super) is_cut: bool,
     pub(super) stray: Option<MaybeStray>,
     pub(super) now: Timestamp,
-    /// The vendor's clock: header `Date`.
+    /// The vendor's clock when it made the response: header `Date`, less the `Age` of one from a cache.
     pub(super) date: Option<Timestamp>,
     retry_after: Option<Duration>,
     pub(super) redactor: &'a Redactor<'a>,
@@ -77,6 +77,14 @@ impl<'a> ResponseView<'a> {
             || self.headers.contains_key(header::CONTENT_LENGTH)
             || self.headers.contains_key(header::TRANSFER_ENCODING);
         self.body.is_empty() && has_end
+    }
+
+    /// Why a list in this response may be only a part of the vendor's.
+    pub(super) fn is_part(&self) -> Option<&'static str> {
+        if self.status.is_success() && self.status != StatusCode::OK {
+            return Some(" and may leave messages out");
+        }
+        status::has_next(self.headers).then_some(" and names another page in header `Link`")
     }
 
     pub(super) fn text(&self) -> Cow<'a, str> {

@@ -214,10 +214,31 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// Header `Date`, the vendor's clock.
+/// When the vendor made the response by its own clock: header `Date`, less the `Age` of one from a cache, which may have
+/// written `Date` itself.
 pub(super) fn date(headers: &HeaderMap) -> Option<Timestamp> {
-    let text = headers.get(header::DATE)?.to_str().ok()?;
-    times::parse(text, &TimeZone::UTC)
+    let date = times::parse(headers.get(header::DATE)?.to_str().ok()?, &TimeZone::UTC)?;
+    let age = headers.get(header::AGE).map(|age| age.to_str().ok());
+    let seconds = age.map(|age| age?.trim().parse::<u32>().ok());
+    match seconds {
+        None => Some(date),
+        Some(seconds) => Some(date.minus(Duration::from_secs(seconds?.into()))),
+    }
+}
+
+/// Whether header `Link` names a next page (RFC 8288).
+pub(super) fn has_next(headers: &HeaderMap) -> bool {
+    let is_next = |parameter: &str| {
+        let (name, value) = parameter.split_once('=').unwrap_or_default();
+        let mut relations = value.trim().trim_matches('"').split_ascii_whitespace();
+        name.trim().eq_ignore_ascii_case("rel")
+            && relations.any(|relation| relation.eq_ignore_ascii_case("next"))
+    };
+    headers
+        .get_all(header::LINK)
+        .iter()
+        .map(|links| String::from_utf8_lossy(links.as_bytes()))
+        .any(|links| links.split([',', ';']).any(is_next))
 }
 
 #[cfg(test)]

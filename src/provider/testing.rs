@@ -287,6 +287,8 @@ pub(super) struct LookupCase<'a> {
     pub(super) unsettled: &'a [&'a str],
     /// The references of attempts that were answered as not accepted.
     pub(super) refused: &'a [&'a str],
+    /// Another header of the answers.
+    pub(super) header: Option<(&'static str, &'static str)>,
 }
 
 /// With equal clocks.
@@ -298,6 +300,7 @@ pub(super) fn lookup_case(minutes: u64) -> LookupCase<'static> {
         others: &[],
         unsettled: &[],
         refused: &[],
+        header: None,
     }
 }
 
@@ -331,6 +334,10 @@ pub(super) fn lookup_results(
             let date = DateTimePrinter::new().timestamp_to_rfc9110_string(&date);
             let date = date.expect("a date").parse().expect("a header");
             response.headers_mut().insert("date", date);
+        }
+        if let Some((name, value)) = case.header {
+            let value = http::HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
         }
         response
     };

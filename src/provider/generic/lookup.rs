@@ -210,8 +210,8 @@ impl StatusLookup {
                 (false, ..) => {}
             }
         }
-        let is_partial = response.status == StatusCode::PARTIAL_CONTENT;
-        let may_match = doubt.is_some() || is_partial || !self.is_whole(list, entries.len());
+        let is_part = response.is_part().is_some();
+        let may_match = doubt.is_some() || is_part || !self.is_whole(list, entries.len());
         let decided = capabilities::strongest(listed, may_match);
         if let Some(LookupResult::NotAccepted(_)) = &decided
             && !is_by_reference
@@ -222,9 +222,7 @@ impl StatusLookup {
         match (decided, doubt) {
             (Some(result), _) => result,
             (None, Some(reason)) => unclear(reason),
-            (None, None) if !is_partial && self.is_complete(list, entries.len()) => {
-                LookupResult::Absent
-            }
+            (None, None) if self.is_complete(list, entries.len()) => LookupResult::Absent,
             (None, None) => unclear("the provider's list may have more pages"),
         }
     }

@@ -296,9 +296,14 @@ impl Adapter for Generic {
     }
 
     fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {
-        match &self.lookup {
-            Some(lookup) => lookup.parse(&self.templates, &self.config.codes, target, response),
-            None => unclear("this provider has no status lookup"),
+        let Some(lookup) = &self.lookup else {
+            return unclear("this provider has no status lookup");
+        };
+        match lookup.parse(&self.templates, &self.config.codes, target, response) {
+            LookupResult::Absent if self.response.has_failed(response) => {
+                unclear(response.reason(" and a code that is not one of success", None))
+            }
+            result => result,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::phone::may_be_written_as;
 use crate::provider::Message;
 use crate::provider::codes::{ACCEPTED, Codes, DUPLICATE, words_of};
 use crate::provider::response::{
-    MAX_SCALAR, ResponseView, acceptance, printable_part, short_code, with_code,
+    MAX_SCALAR, ResponseView, acceptance, is_no_id, printable_part, short_code, with_code,
 };
 use crate::provider::section::{ProviderError, Section};
 use crate::sms::Outcome;
@@ -166,11 +166,14 @@ impl ResponseParser {
             Some(Outcome::Accepted(_)) => self.success(response, entry, message),
             Some(Outcome::Duplicate(_)) => self.success(response, entry, message).into_duplicate(),
             Some(outcome) => outcome,
-            None if !self.is_accepted_status(response) => response.outcome_of_status(words),
-            None if self.codes.list_success() => {
+            None if self.is_accepted_status(response) && self.codes.list_success() => {
                 response.unknown(" without a known code of success")
             }
-            None => self.success(response, entry, message),
+            None if self.is_accepted_status(response) => self.success(response, entry, message),
+            None if code.is_none() && self.has_id(response, entry) => {
+                response.unknown(" with a message id and without a code")
+            }
+            None => response.outcome_of_status(words),
         };
         match code {
             // Of a text it is the pattern.
@@ -220,6 +223,26 @@ impl ResponseParser {
     pub(super) fn has_listed_code(&self, response: &ResponseView<'_>) -> bool {
         let codes = self.codes_in(response, None);
         codes.iter().any(|code| self.codes.is_of_body(code))
+    }
+
+    /// Whether an answer to another request than that of a message has a code, and none that means success.
+    pub(super) fn has_failed(&self, response: &ResponseView<'_>) -> bool {
+        let codes = self.codes_in(response, None);
+        let is_success = |code: &String| {
+            let meaning = self.codes.meaning(code);
+            meaning.is_some_and(|meaning| meaning.class.is_none())
+        };
+        response.status.is_success() && !codes.is_empty() && !codes.iter().any(is_success)
+    }
+
+    /// Whether there is an id in its place.
+    fn has_id(&self, response: &ResponseView<'_>, entry: Entry) -> bool {
+        let id = match (&self.rules.message_id, &self.rules.message_id_text) {
+            (Some(places), _) => Node::of_response(response, entry).first(Some(places)),
+            (None, Some(between)) => between.find(&response.text()),
+            (None, None) => None,
+        };
+        id.is_some_and(|id| !is_no_id(&id))
     }
 
     /// The vendor's codes, the most specific first.

@@ -170,6 +170,29 @@ fn without_message_id_the_status_decides() {
 }
 
 #[test]
+fn error_status_with_an_id_and_without_a_code_is_doubt() {
+    let keys =
+        "message_id = '/id'\nerror_code = '/code'\ncodes = { bad = { class = 'recipient' } }";
+    let provider = with(keys).expect("a provider");
+    for (status, body, expected) in [
+        (400, r#"{"id":"m1"}"#, "unknown"),
+        (401, r#"{"id":"m1"}"#, "unknown"),
+        (429, r#"{"id":17}"#, "unknown"),
+        (307, r#"{"id":"m1","code":""}"#, "unknown"),
+        // The id may be that of the error.
+        (400, r#"{"id":"m1","code":"E17"}"#, "content"),
+        (400, r#"{"id":"m1","code":"bad"}"#, "recipient"),
+        (400, r#"{"id":null}"#, "content"),
+        (400, r#"{"id":0}"#, "content"),
+        (400, r#"{"id":false}"#, "content"),
+        (429, r#"{"reason":"slow"}"#, "throttle"),
+    ] {
+        let found = words(&provider, &messages(1), status, body);
+        assert_eq!(found, [expected], "{status} {body}");
+    }
+}
+
+#[test]
 fn status_is_certain_only_where_the_section_says_so() {
     let doubt = |status: u16, name: &str| {
         let redirect = if status < 400 {

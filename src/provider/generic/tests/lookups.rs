@@ -146,6 +146,48 @@ fn entry_that_has_or_may_have_our_reference_is_not_absent() {
 }
 
 #[test]
+fn answer_that_may_be_a_part_or_failed_proves_no_absence() {
+    let codes = "codes = { busy = { class = 'unavailable' }, ok = { class = 'accepted' } }";
+    let source = format!("{LOOKUP}{PROOF}\nlookup.more = false\n{codes}");
+    let provider = with(&source).unwrap_or_else(|error| panic!("{error}"));
+    let result = |status, header, more: &str| {
+        let case = LookupCase {
+            header,
+            ..lookup_case(20)
+        };
+        lookup_results(&provider, case, &[(status, &list(more, &[]))])
+    };
+    for (status, more, expected) in [
+        (200, r#""x":1"#, "absent"),
+        (200, r#""error":"ok""#, "absent"),
+        (200, r#""error":null"#, "absent"),
+        (200, r#""error":"busy""#, "unclear"),
+        (200, r#""error":"E17""#, "unclear"),
+        (202, r#""x":1"#, "unclear"),
+        (206, r#""x":1"#, "unclear"),
+        (207, r#""x":1"#, "unclear"),
+    ] {
+        assert_eq!(result(status, None, more), expected, "{status} {more}");
+    }
+    for (name, value, expected) in [
+        ("link", "</list?page=2>; rel=\"next\"", "unclear"),
+        ("link", "</a>; rel=prev, </b>; REL=\"last Next\"", "unclear"),
+        ("link", "</next>; rel=\"first\"; title=\"next\"", "absent"),
+        // Made before the provider could know of the message, 20 minutes ago.
+        ("age", "600", "too soon by 300 s"),
+        ("age", "1200", "too soon by 900 s"),
+        ("age", "0", "absent"),
+        ("age", "soon", "unclear"),
+    ] {
+        assert_eq!(
+            result(200, Some((name, value)), r#""x":1"#),
+            expected,
+            "{name}: {value}"
+        );
+    }
+}
+
+#[test]
 fn time_and_code_of_an_entry_decide() {
     let provider = provider("lookup.more = false");
     let text = crate::provider::testing::message().content;
