@@ -6,6 +6,7 @@ use super::values::CampaignName;
 use super::{Context, practice, user_of};
 use crate::exit::Exit;
 use crate::operations::{self, CampaignAction, change_state};
+use crate::sender;
 use crate::store::{Campaign, CampaignStatus, Store};
 use crate::text::messages;
 
@@ -60,6 +61,8 @@ pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exi
 
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
+    // A message that was accepted is not cancelled, also if the database has lost that.
+    sender::settle_ended(&store, context.state_folder().as_deref()).await?;
     let cancelled = operations::cancel(&store, &campaign, &user_of("cancel")).await?;
     let (name, state) = (&campaign.name, CampaignStatus::Cancelled.as_str());
     let message = format!(

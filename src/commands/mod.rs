@@ -102,7 +102,7 @@ async fn data_folder(context: &Context, store: &Store, name: &str) -> anyhow::Re
         path.push(format!("-{name}"));
         return Ok(path.into());
     }
-    let folder = user_folder(&context.environment, "XDG_STATE_HOME", ".local/state");
+    let folder = context.state_folder();
     let name = format!("{name}-{:x}", store.created_at().await?);
     Ok(folder.unwrap_or_default().join(name))
 }
@@ -239,6 +239,11 @@ fn exit_of(error: &anyhow::Error) -> Exit {
 }
 
 impl Context {
+    /// Where workers leave files about databases of servers.
+    fn state_folder(&self) -> Option<PathBuf> {
+        user_folder(&self.environment, "XDG_STATE_HOME", ".local/state")
+    }
+
     pub(crate) fn load(
         console: Console,
         format: Format,

@@ -14,8 +14,8 @@ use super::SendError;
 use super::context::WorkerContext;
 use super::journal::Journal;
 use super::lease::LostMarks;
+use super::left;
 use super::maintenance::LeftResults;
-use super::{left, local_files};
 use crate::queue::Settlement;
 use crate::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
@@ -501,9 +501,7 @@ impl Committer {
                 continue;
             }
             tracing::warn!(results, path = %path.display(), "settled what an earlier worker had left");
-            if let Err(error) = local_files::remove(&path) {
-                tracing::warn!(%error, path = %path.display(), "this file cannot be removed");
-            }
+            self.context.marks.keep_settled(path);
         }
         for lost in found.lost {
             self.settle_lost(lost).await?;

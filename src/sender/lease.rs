@@ -33,9 +33,6 @@ const BEATS: u32 = 3;
 const MISSES: u32 = 2;
 /// A worker whose process seems to be gone must not have committed anything for this time.
 const STILL: Duration = Duration::from_secs(1);
-/// Marks of a worker that the database does not know are removed after this time without a change, if it is not known
-/// whether its process has ended.
-const ABANDONED: Duration = Duration::from_secs(3_600);
 /// How often the database's clock is read between two heartbeats.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -327,8 +324,11 @@ impl Lease {
         }
         files.remove(&count.token);
         for (token, path) in files {
+            if self.marks.is_settled(&path) {
+                continue;
+            }
             if store.workers().is_reclaimed(&token).await? {
-                marks::remove_all([path]);
+                self.marks.keep_settled(path);
             } else {
                 found.lost.extend(self.read_lost(path).await);
             }
@@ -359,7 +359,7 @@ impl Lease {
     /// put back to a time before it began.
     async fn read_lost(&self, path: PathBuf) -> Option<LostMarks> {
         let changed_at = modified(&path);
-        let is_abandoned = is_abandoned(changed_at);
+        let is_abandoned = marks::is_abandoned(&path);
         if self.used().get(&path) == Some(&changed_at) && !is_abandoned {
             return None;
         }
@@ -385,7 +385,7 @@ impl Lease {
     /// The results in a file are stored. It is read again only if it changes.
     pub(super) fn record_used(&self, file: LostFile) {
         if file.is_over {
-            marks::remove_all([file.path]);
+            self.marks.keep_settled(file.path);
         } else {
             self.used().insert(file.path, file.changed_at);
         }
@@ -421,7 +421,9 @@ impl Lease {
             let store = self.database.reach().await?;
             let (worker, reason) = (&dead.worker, &dead.reason);
             reclaimed += store.workers().reclaim(worker, reason, now).await?;
-            marks::remove_all(dead.file);
+            if let Some(file) = dead.file {
+                self.marks.keep_settled(file);
+            }
         }
         Ok(reclaimed)
     }
@@ -499,11 +501,6 @@ fn is_of_another_past(error: &StoreError) -> bool {
 
 fn modified(path: &std::path::Path) -> Option<SystemTime> {
     std::fs::metadata(path).ok()?.modified().ok()
-}
-
-fn is_abandoned(changed_at: Option<SystemTime>) -> bool {
-    let age = changed_at.and_then(|at| at.elapsed().ok());
-    age.is_some_and(|age| age >= ABANDONED)
 }
 
 /// Registers this process as a worker, so that others on its host can check whether it still runs.

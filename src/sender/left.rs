@@ -2,7 +2,7 @@
 //! that a person names.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::SendError;
 use super::journal::{self, JournalFile};
@@ -83,6 +83,40 @@ pub(super) async fn redo(store: &Store, round: &[Mark]) -> Result<Redo, StoreErr
     })
 }
 
+/// Whether workers left files about this database on this host, or are running here.
+pub(super) async fn has_files(
+    store: &Store,
+    state_folder: Option<&Path>,
+) -> Result<bool, StoreError> {
+    Ok(!own_files(store, state_folder).await?.is_empty())
+}
+
+async fn own_files(store: &Store, state_folder: Option<&Path>) -> Result<Vec<PathBuf>, StoreError> {
+    let files = LocalFiles::of(store, state_folder).await?;
+    let list = move || {
+        let journals = files.list(journal::WHOLE).into_iter();
+        let own = journals.chain(files.list(marks::ENDING));
+        own.filter(|file| file.is_own)
+            .map(|file| file.path)
+            .collect()
+    };
+    // A panic has been logged.
+    Ok(tokio::task::spawn_blocking(list).await.unwrap_or_default())
+}
+
+/// Stores what workers on this host that have ended wrote down, before somebody decides about messages of theirs. The
+/// files stay for the next worker.
+pub async fn settle_ended(store: &Store, state_folder: Option<&Path>) -> Result<(), StoreError> {
+    for path in own_files(store, state_folder).await? {
+        match store_results(store, &path, &mut Audited::unrecorded()).await {
+            Ok(_) | Err(LeftError::InUse { .. }) => {}
+            Err(LeftError::Store(error)) => return Err(error),
+            Err(error) => tracing::warn!(%error, "what a worker left is not settled"),
+        }
+    }
+    Ok(())
+}
+
 /// Stores the results in a file that a worker left, and removes it; returns how many messages they changed. Messages that
 /// were queued after the file was written are others. A file without a message of the database is kept.
 pub async fn settle_file(
@@ -90,6 +124,23 @@ pub async fn settle_file(
     path: &Path,
     mut audited: Audited,
 ) -> Result<u64, LeftError> {
+    let path_text = || path.display().to_string();
+    if !store_results(store, path, &mut audited).await? {
+        return Err(LeftError::OtherDatabase { path: path_text() });
+    }
+    local_files::remove(path).map_err(|error| LeftError::Unreadable {
+        path: path_text(),
+        error,
+    })?;
+    Ok(*audited.done())
+}
+
+/// Stores the results in a file; returns false if it is about messages that the database does not have.
+async fn store_results(
+    store: &Store,
+    path: &Path,
+    audited: &mut Audited,
+) -> Result<bool, LeftError> {
     let shown = path.display().to_string();
     let unreadable = |error| LeftError::Unreadable {
         path: shown.clone(),
@@ -103,7 +154,7 @@ pub async fn settle_file(
             let settlements = of_journal(store, file).await?;
             let ids: Vec<i64> = settlements.iter().map(|settlement| settlement.id).collect();
             is_known = store.has_any(&ids).await?;
-            store.settle_left(&settlements, &mut audited).await?;
+            store.settle_left(&settlements, audited).await?;
         }
         Some(marks::ENDING) => {
             let file = MarksFile::read(path).await.map_err(unreadable)?;
@@ -115,16 +166,12 @@ pub async fn settle_file(
                 let redo = redo(store, &round).await?;
                 is_empty = false;
                 is_known |= redo.is_known;
-                store.settle_left(&redo.settlements, &mut audited).await?;
+                store.settle_left(&redo.settlements, audited).await?;
             }
         }
         _ => return Err(LeftError::UnknownKind(shown)),
     }
-    if !is_empty && !is_known {
-        return Err(LeftError::OtherDatabase { path: shown });
-    }
-    local_files::remove(path).map_err(unreadable)?;
-    Ok(*audited.done())
+    Ok(is_empty || is_known)
 }
 
 /// The results in a journal, without those of messages that were queued after it was written.

@@ -220,11 +220,13 @@ impl Maintenance {
         let lease = &self.context.lease;
         let found = lease.find_dead().await?;
         self.dead = found.dead;
+        // What these workers have written is complete now.
+        let mut journals = self.journal.files().await;
+        journals.retain(|file| !self.context.marks.is_settled(&file.path));
         let left = LeftResults {
             lost: found.lost,
             marked: lease.marked_results(&self.dead).await?,
-            // What these workers have written is complete now.
-            journals: self.journal.files().await,
+            journals,
         };
         Ok((left, found.is_undecided))
     }

@@ -3,12 +3,13 @@
 
 #[cfg(feature = "fuzz")]
 use std::collections::BTreeMap;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use flate2::Crc;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ const EMPTY: [u8; FRAME] = [0; FRAME];
 const FIRST_SLOTS: u32 = 4_095;
 const VERSION: u32 = 2;
 pub(super) const ENDING: &str = "marks";
+/// Files of others are removed after this time without a change, if their messages are settled, or if it is not known
+/// whether their process has ended.
+const ABANDONED: Duration = Duration::from_secs(3_600);
 
 /// The first block. The process is that of the worker's row.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +105,8 @@ impl Mark {
 pub(super) struct Marks {
     files: LocalFiles,
     own: Mutex<Option<OwnFile>>,
+    /// Files of others whose messages this worker has settled. They stay until it ends: the database may lose that, too.
+    settled: Mutex<HashSet<PathBuf>>,
 }
 
 struct OwnFile {
@@ -119,6 +125,7 @@ impl Marks {
         Self {
             files,
             own: Mutex::new(None),
+            settled: Mutex::default(),
         }
     }
 
@@ -214,11 +221,29 @@ impl Marks {
         }
     }
 
-    /// Removes the file of this worker, which has settled all its messages.
+    /// Removes the file of this worker, which has settled all its messages, and those that it has settled.
     pub(super) fn end(&self) {
-        if let Some(file) = self.lock().take() {
-            remove_all([file.path]);
+        remove_all(self.lock().take().map(|file| file.path));
+        remove_all(self.settled().drain());
+    }
+
+    /// Keeps a file whose messages are settled, until this worker ends.
+    pub(super) fn keep_settled(&self, path: PathBuf) {
+        self.settled().insert(path);
+    }
+
+    /// Whether the messages of a file are settled. One that has not changed for long is removed.
+    pub(super) fn is_settled(&self, path: &Path) -> bool {
+        let mut settled = self.settled();
+        if is_abandoned(path) && settled.remove(path) {
+            remove_all([path.to_owned()]);
+            return true;
         }
+        settled.contains(path)
+    }
+
+    fn settled(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An error if requests can be neither marked nor started.
@@ -266,6 +291,13 @@ fn warn_unmarked(error: &io::Error) {
         "cannot write down which requests have started: if this worker is killed, all messages that it has claimed become \
          unknown"
     );
+}
+
+/// Whether a file has not changed for so long that it is of no use.
+pub(super) fn is_abandoned(path: &Path) -> bool {
+    let changed_at = std::fs::metadata(path).and_then(|file| file.modified());
+    let age = changed_at.ok().and_then(|at| at.elapsed().ok());
+    age.is_some_and(|age| age >= ABANDONED)
 }
 
 /// Removes files that no one needs.

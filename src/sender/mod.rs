@@ -58,7 +58,7 @@ pub use auto_pause::Config as AutoPauseConfig;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use journal::fuzz_journal;
-pub use left::{LeftError, settle_file};
+pub use left::{LeftError, settle_ended, settle_file};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use marks::fuzz_marks;
@@ -247,6 +247,11 @@ impl Sender {
     /// What its messages are for.
     pub fn mode(&self) -> Mode {
         self.store.mode()
+    }
+
+    /// Whether a run has something to do even if nothing is queued: workers left files about the database on this host.
+    pub async fn has_left_files(&self) -> Result<bool, StoreError> {
+        left::has_files(&self.store, self.settings.state_folder.as_deref()).await
     }
 
     /// Adds what it does to these metrics.

@@ -8,9 +8,9 @@
 //!
 //! Each step can be interrupted, and repeated by any process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::dsl::sql;
+use diesel::dsl::{count_star, sql};
 use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, QueryableByName, update};
@@ -22,11 +22,12 @@ use super::connection::{
     Connection, ROWS, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
 use super::report::counts::prefix;
-use super::schema::{campaign, rate_limit, sms, sms_rest, worker};
+use super::schema::{attempt, campaign, rate_limit, sms, sms_rest, worker};
 use super::spending::{Spending, campaign_scope};
 use super::{CHUNK, Store, StoreError, limits};
 use crate::budget::{self, Budget};
 use crate::prices::Prices;
+use crate::queue::AttemptOutcome;
 use crate::sms::{State, Timestamp};
 
 /// A budget whose campaign waits, because it is not counted yet what its messages have cost.
@@ -275,7 +276,8 @@ impl Store {
     }
 
     /// How much more the messages of a campaign cost than its counter says, by one statement, for which nothing changes
-    /// meanwhile. Never less: of messages that were purged only the counter knows.
+    /// meanwhile. An attempt that may have been accepted counts although a later one was. Never less: of messages that
+    /// were purged only the counter knows.
     async fn missing(
         &self,
         budget: &UncountedBudget,
@@ -286,12 +288,18 @@ impl Store {
                  COALESCE(segments, 1) * accepted AS amount, COUNT(*) AS messages \
              FROM sms_sent WHERE campaign_id = {id} \
              GROUP BY provider, {prefix}, price, COALESCE(segments, 1) * accepted \
+             UNION ALL SELECT 'sent', attempt.provider, MIN(phone), NULL, COALESCE(segments, 1), COUNT(*) \
+             FROM sms_sent JOIN attempt ON attempt.sms_id = sms_sent.id AND attempt.outcome = '{doubt}' \
+             WHERE campaign_id = {id} AND attempt.claim <> sms_sent.claim AND (accepted_claims IS NULL \
+                 OR CONCAT(',', accepted_claims, ',') NOT LIKE CONCAT('%,', attempt.claim, ',%')) \
+             GROUP BY attempt.provider, {prefix}, COALESCE(segments, 1) \
              UNION ALL SELECT 'taken', NULL, NULL, NULL, reserved + reserved_earlier, COUNT(*) \
              FROM sms WHERE campaign_id = {id} AND reserved_month LIKE '%/{currency}' \
              GROUP BY reserved + reserved_earlier \
              UNION ALL SELECT 'counted', NULL, NULL, NULL, spent, 1 \
              FROM rate_limit WHERE scope = '{scope}'",
             id = budget.campaign_id,
+            doubt = AttemptOutcome::Unknown.as_str(),
             prefix = prefix(prices.digits()),
             currency = budget.currency,
             scope = budget.scope(),
@@ -462,6 +470,13 @@ async fn take(
                 sms::in_doubt,
             ))
     )?;
+    let doubts: Vec<(i64, i64)> = with_conn!(connection, |conn| attempt::table
+        .filter(attempt::sms_id.eq_any(ids))
+        .filter(attempt::outcome.eq(AttemptOutcome::Unknown.as_str()))
+        .group_by(attempt::sms_id)
+        .select((attempt::sms_id, count_star()))
+        .load(conn))?;
+    let doubts: HashMap<i64, i64> = doubts.into_iter().collect();
     let month = budget::month_key(now, &budget.currency);
     let mut spending = Spending::default();
     // By what they take for their claim, and for earlier ones.
@@ -471,7 +486,12 @@ async fn take(
         let cost = prices.of(provider.as_deref(), &phone, segments);
         let is_sending = state == State::Sending.code();
         let claim = if is_sending { cost } else { 0 };
-        let earlier = if is_sending && !in_doubt { 0 } else { cost };
+        let attempts = doubts.get(&id).copied().unwrap_or(1);
+        let earlier = if is_sending && !in_doubt {
+            0
+        } else {
+            cost.saturating_mul(attempts)
+        };
         if cost > 0 {
             spending.extend(Spending::of(budget.campaign_id, &month, claim + earlier));
             taken.entry([claim, earlier]).or_default().push(id);

@@ -103,6 +103,24 @@ impl QueuedMessage {
     }
 }
 
+/// A message that has failed, expired or was cancelled.
+#[derive(Queryable)]
+struct FailedMessage {
+    id: i64,
+    claim: i64,
+    created_at: i64,
+    campaign_id: i64,
+    class: String,
+    dedupe_key: Option<LossyText>,
+}
+
+impl FailedMessage {
+    /// Whether the database does not know the claim, which was made after the failure.
+    fn has_lost(&self, claim: &StartedClaim) -> bool {
+        self.claim < claim.claim && self.created_at == claim.created_at.as_millis()
+    }
+}
+
 /// What a message has after its claim was made again.
 struct LostClaim<'a> {
     claim: &'a StartedClaim,
@@ -171,24 +189,31 @@ async fn retried(
     connection: &mut Connection,
     by_id: &HashMap<i64, &StartedClaim>,
 ) -> QueryResult<Vec<QueuedMessage>> {
-    let failed: Vec<(i64, i64, i64)> = load_locked!(
+    let failed: Vec<FailedMessage> = load_locked!(
         connection,
         sms_failed::table
             .filter(sms_failed::id.eq_any(by_id.keys().copied()))
             .order(sms_failed::id)
-            .select((sms_failed::id, sms_failed::claim, sms_failed::created_at))
+            .select((
+                sms_failed::id,
+                sms_failed::claim,
+                sms_failed::created_at,
+                sms_failed::campaign_id,
+                sms_failed::class,
+                sms_failed::dedupe_key,
+            ))
     )?;
-    let is_lost = |(id, claim, created_at): &(i64, i64, i64)| {
-        let lost = by_id[id];
-        *claim < lost.claim && *created_at == lost.created_at.as_millis()
-    };
-    let ids: Vec<i64> = failed
-        .iter()
-        .filter(|row| is_lost(row))
-        .map(|row| row.0)
+    let back: Vec<FailedMessage> = failed
+        .into_iter()
+        .filter(|failed| failed.has_lost(by_id[&failed.id]))
         .collect();
+    let ids: Vec<i64> = back.iter().map(|failed| failed.id).collect();
     if ids.is_empty() {
         return Ok(Vec::new());
+    }
+    for failed in back {
+        let cancelled = (failed.campaign_id, failed.class.as_str(), failed.dedupe_key);
+        transitions::take_key_of_cancelled(connection, cancelled).await?;
     }
     let now = by_id.values().map(|claim| claim.claimed_at).max();
     transitions::back_to_queue(connection, &ids, now.unwrap_or_default()).await?;

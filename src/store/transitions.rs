@@ -795,6 +795,19 @@ pub(super) async fn add_keys(
     insert_new!(connection, sms_key::table, &rows)
 }
 
+/// Gives a cancelled message that was or may have been sent the dedupe key that it lost: its campaign, class and key.
+pub(super) async fn take_key_of_cancelled(
+    connection: &mut Connection,
+    (campaign_id, class, key): (i64, &str, Option<LossyText>),
+) -> QueryResult<()> {
+    match key {
+        Some(key) if class == Class::Cancelled.as_str() => {
+            take_key(connection, campaign_id, key.text).await
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Adds the dedupe key of a sent message to its campaign, with `is_sent`. If a message was imported with the same key, its
 /// cancellation does not free it: that would allow a third one.
 pub(super) async fn take_key(

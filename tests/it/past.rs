@@ -170,6 +170,70 @@ fn restored_messages_that_were_accepted_are_not_cancelled() {
     });
 }
 
+/// Fails if a message that was accepted counts as cancelled, or if the same list, imported again, sends one twice.
+fn assert_cancelled_without_accepted(db: &Database, scratch: &Scratch, provider: &TimedProvider) {
+    let cancelled = db.words("SELECT phone AS value FROM sms_failed");
+    let cancelled: BTreeSet<String> = cancelled.into_iter().flatten().collect();
+    let arrived: BTreeSet<String> = accepted(provider).into_keys().collect();
+    assert!(cancelled.len() >= 50, "{}", cancelled.len());
+    assert_eq!(cancelled.intersection(&arrived).count(), 0);
+    scratch.import(&list(MESSAGES));
+    let ran = scratch.run(SEND);
+    assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+    assert_eq!(twice(provider), [] as [String; 0]);
+    assert_eq!(files(db, scratch), [] as [PathBuf; 0]);
+    scratch.checked_status(Some("c"));
+}
+
+#[test]
+fn cancel_after_a_restore_keeps_accepted_messages() {
+    with_every_database(|db| {
+        let (provider, scratch) = restored_after_a_kill(db);
+        let ran = scratch.run(["cancel", "c"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_cancelled_without_accepted(db, &scratch, &provider);
+    });
+}
+
+#[test]
+fn send_without_messages_settles_what_workers_left() {
+    with_every_database(|db| {
+        let (provider, scratch) = restored_after_a_kill(db);
+        let folder = files(db, &scratch)[0]
+            .parent()
+            .expect("a folder")
+            .to_owned();
+        let aside = scratch.path("aside");
+        fs::rename(&folder, &aside).expect("moved");
+        // As from another host.
+        assert_eq!(scratch.run(["cancel", "c"]).code(), Some(0));
+        fs::rename(&aside, &folder).expect("moved back");
+        let ran = scratch.run(SEND);
+        assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+        assert_cancelled_without_accepted(db, &scratch, &provider);
+    });
+}
+
+#[test]
+fn worker_that_settled_another_may_lose_its_commits() {
+    with_every_database(|db| {
+        let provider = accepting();
+        let scratch = queued(db, &provider);
+        send_past_a_copy(db, &scratch, &provider).kill();
+        let mut second = scratch.start(SEND);
+        let earlier = provider.sends();
+        assert!(second.until("it sends", || provider.sends() >= earlier + 20));
+        db.rewind();
+        let ran = second.ended();
+        assert_eq!(ran.code(), Some(3), "{ran}");
+
+        let ran = scratch.run(SEND);
+        assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
+        assert_eq!(twice(&provider), [] as [String; 0]);
+        assert_eq!(files(db, &scratch), [] as [PathBuf; 0]);
+    });
+}
+
 #[test]
 fn file_without_a_message_of_the_database_is_kept() {
     with_every_database(|db| {

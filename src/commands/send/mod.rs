@@ -22,7 +22,7 @@ use super::schedule::RunningScheduler;
 use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
 use super::{Context, check, message_and_hint, providers, purge, status, temporary, with_hint};
-use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY, user_folder};
+use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::hooks::Hook;
@@ -260,7 +260,8 @@ impl<'a> PreparedRun<'a> {
         let mut service = ServiceManager::default();
         let total: Totals = campaigns.iter().map(|(_, totals)| *totals).sum();
         let left = total.queued + total.sending;
-        let (mut summary, mut signal) = if left + total.unknown == 0 && !options.follow {
+        let is_done = left + total.unknown == 0 && !options.follow;
+        let (mut summary, mut signal) = if is_done && !sender.has_left_files().await? {
             (RunSummary::default(), None)
         } else {
             let limit = options.flags.limit.unwrap_or(u64::MAX);
@@ -720,7 +721,7 @@ async fn sender(
         follow: options.follow,
         wait: !options.flags.no_wait,
         receipts: config.receipts,
-        state_folder: user_folder(&context.environment, "XDG_STATE_HOME", ".local/state"),
+        state_folder: context.state_folder(),
     };
     let sender = Sender::new(store.clone(), providers, settings);
     Ok(sender.with_metrics(Arc::clone(options.metrics)))

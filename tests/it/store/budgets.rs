@@ -478,6 +478,40 @@ async fn messages_that_move_while_they_are_counted_count_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn lost_attempt_counts_beside_a_later_one() {
+    on_every_engine(async |queue| {
+        let spring = queue.queued(4).await;
+        let worker = queue.worker().await;
+        let by_id = |mut messages: Vec<Sms>| {
+            messages.sort_by_key(|sms| sms.id);
+            messages
+        };
+        let first = by_id(claim(queue, worker.id, spring, 4).await);
+        for sms in &first {
+            queue.settle(sms, unknown()).await;
+        }
+        queue.requeue_unknown(spring).await;
+        let always = smsq::queue::resend::ResendRule::Always;
+        let claimed = queue.claim_by(worker.id, NOW, priced(spring, 4), always);
+        let rows = claimed.await.rows.into_iter();
+        let second = by_id(rows.map(|row| row.sms).collect());
+        queue.settle(&second[0], sent()).await;
+        queue.settle(&second[1], unknown()).await;
+        queue.settle(&second[2], sent()).await;
+        assert_eq!(queue.settle(&first[2], sent()).await, Settled::Late);
+        queue.settle(&second[3], again()).await;
+        set_budget(queue, spring, "1 EUR").await;
+        let counter = format!("budget/campaign/{spring}/EUR");
+        let costs = [2, 2, 2, 1];
+        assert_eq!(
+            counter_of(queue, &counter),
+            costs.iter().sum::<i64>() * PRICE
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn budget_that_was_removed_is_counted_again() {
     on_every_engine(async |queue| {
         let spring = with_budget(queue, 9, "1 EUR").await;
