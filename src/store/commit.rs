@@ -300,13 +300,15 @@ async fn declared_limits(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<(Option<DeclaredLimits>, bool)> {
-    let rows: Vec<(Option<i64>, Option<String>)> = with_conn!(connection, |conn| worker::table
-        .select((worker::id.nullable(), worker::limits.nullable()))
-        .union_all(suppression::table.select((
-            None::<i64>.into_sql::<Nullable<BigInt>>(),
-            min(suppression::phone)
-        )))
-        .load(conn))?;
+    let rows: Vec<(Option<i64>, Option<String>)> = with_conn!(connection, |conn| Prepared(
+        worker::table
+            .select((worker::id.nullable(), worker::limits.nullable()))
+            .union_all(suppression::table.select((
+                None::<i64>.into_sql::<Nullable<BigInt>>(),
+                min(suppression::phone)
+            )))
+    )
+    .load(conn))?;
     let has_suppressed = rows
         .iter()
         .any(|(id, phone)| id.is_none() && phone.is_some());

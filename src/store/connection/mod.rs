@@ -569,8 +569,8 @@ impl Connection {
     }
 }
 
-/// A query that stays prepared on its connection, although diesel would prepare it each time: an `UPDATE`, or a query
-/// with a list made by [`in_list`].
+/// A query that stays prepared on its connection, although diesel would prepare it each time: an `UPDATE`, a
+/// `UNION`, or a query with a list made by [`in_list`].
 pub(super) struct Prepared<Q>(pub(super) Q);
 
 impl<DB: Backend, Q: QueryFragment<DB>> QueryFragment<DB> for Prepared<Q> {
