@@ -293,7 +293,7 @@ fn warn_unmarked(error: &io::Error) {
     );
 }
 
-/// Whether a file has not changed for so long that it is of no use.
+/// Whether a file has not changed for [`ABANDONED`].
 pub(super) fn is_abandoned(path: &Path) -> bool {
     let changed_at = std::fs::metadata(path).and_then(|file| file.modified());
     let age = changed_at.ok().and_then(|at| at.elapsed().ok());

@@ -80,9 +80,13 @@ impl Store {
         };
         let (result, reached) = transaction!(self, |connection| commit(
             connection,
-            (batch, count),
+            CommitInput {
+                batch,
+                count,
+                cursors: &self.cursors,
+                skip_dead: self.skip_dead,
+            },
             claimed(),
-            (&self.cursors, self.skip_dead),
             &self.subscriptions
         ))?;
         for (lane, key) in reached {
@@ -92,15 +96,25 @@ impl Store {
     }
 }
 
+/// What a commit does, and where it looks for messages to claim.
+#[derive(Clone, Copy)]
+struct CommitInput<'a> {
+    batch: &'a CommitBatch,
+    /// `None`: the commit is not counted.
+    count: Option<&'a CommitCount>,
+    cursors: &'a ClaimCursors,
+    /// `None`: numbers that do not exist get messages, too.
+    skip_dead: Option<Age>,
+}
+
 async fn commit(
     connection: &mut Connection,
-    (batch, count): (&CommitBatch, Option<&CommitCount>),
+    input: CommitInput<'_>,
     claimed: ClaimedRows<'_>,
-    (cursors, skip_dead): (&ClaimCursors, Option<Age>),
     subscriptions: &Subscriptions,
 ) -> QueryResult<Committed> {
-    let (mut result, mut effects, found) =
-        settle_and_search(connection, (batch, count), claimed, (cursors, skip_dead)).await?;
+    let batch = input.batch;
+    let (mut result, mut effects, found) = settle_and_search(connection, input, claimed).await?;
     let Some(mut found) = found else {
         // Before the others, as claims lock them.
         effects.store(connection, subscriptions, batch.now).await?;
@@ -162,10 +176,15 @@ async fn commit(
 /// of the transaction, and the candidates.
 async fn settle_and_search(
     connection: &mut Connection,
-    (batch, count): (&CommitBatch, Option<&CommitCount>),
+    input: CommitInput<'_>,
     claimed: ClaimedRows<'_>,
-    (cursors, skip_dead): (&ClaimCursors, Option<Age>),
 ) -> QueryResult<(CommitResult, Effects, Option<Found>)> {
+    let CommitInput {
+        batch,
+        count,
+        cursors,
+        skip_dead,
+    } = input;
     let mut result = CommitResult::default();
     let effects;
     let is_registered;

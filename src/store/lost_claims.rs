@@ -212,8 +212,8 @@ async fn retried(
         return Ok(Vec::new());
     }
     for failed in back {
-        let cancelled = (failed.campaign_id, failed.class.as_str(), failed.dedupe_key);
-        transitions::take_key_of_cancelled(connection, cancelled).await?;
+        let (campaign_id, key) = (failed.campaign_id, failed.dedupe_key);
+        transitions::take_key_of_cancelled(connection, campaign_id, &failed.class, key).await?;
     }
     let now = by_id.values().map(|claim| claim.claimed_at).max();
     transitions::back_to_queue(connection, &ids, now.unwrap_or_default()).await?;

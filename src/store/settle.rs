@@ -414,7 +414,7 @@ async fn accept_elsewhere(
     let Some((campaign_id, key, class)) = failed.into_iter().next() else {
         return Ok((Settled::Stale, Effects::default()));
     };
-    transitions::take_key_of_cancelled(connection, (campaign_id, &class, key)).await?;
+    transitions::take_key_of_cancelled(connection, campaign_id, &class, key).await?;
     transitions::back_to_queue(connection, &[id], now).await?;
     let rows = transitions::rows(connection, &[id]).await?;
     let sent = rows.iter().map(|row| {

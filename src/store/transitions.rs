@@ -795,10 +795,12 @@ pub(super) async fn add_keys(
     insert_new!(connection, sms_key::table, &rows)
 }
 
-/// Gives a cancelled message that was or may have been sent the dedupe key that it lost: its campaign, class and key.
+/// Gives a cancelled message that was or may have been sent the dedupe key that it lost. Others kept theirs.
 pub(super) async fn take_key_of_cancelled(
     connection: &mut Connection,
-    (campaign_id, class, key): (i64, &str, Option<LossyText>),
+    campaign_id: i64,
+    class: &str,
+    key: Option<LossyText>,
 ) -> QueryResult<()> {
     match key {
         Some(key) if class == Class::Cancelled.as_str() => {
