@@ -1,6 +1,8 @@
 //! The pages in a real browser: Chromium, by its driver.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use fantoccini::wd::Capabilities;
@@ -15,32 +17,66 @@ use crate::support::practice::{Practice, list};
 use crate::support::running::{PATIENCE, eventually};
 use crate::support::{Gateway, Scratch};
 
+/// The driver of a browser. It ends with the test.
+struct Driver {
+    process: Child,
+    port: u16,
+}
+
+impl Driver {
+    /// Chromedriver wants the same free port for IPv4 and IPv6, and ends if another process has one of them: then
+    /// another driver is started, with another port.
+    fn start(log: &Path) -> Self {
+        for _ in 0..DRIVERS {
+            let output = File::create(log).expect("a file");
+            let process = Command::new("chromedriver")
+                .args(["--port=0", "--disable-dev-shm-usage"])
+                .stdin(Stdio::null())
+                .stdout(output.try_clone().expect("the same file"))
+                .stderr(output)
+                .spawn()
+                .expect("chromedriver (`tests/run` installs it)");
+            let mut driver = Self { process, port: 0 };
+            let mut ended = false;
+            eventually("the driver listens or ends", || {
+                ended = driver.process.try_wait().expect("a status").is_some();
+                let text = std::fs::read_to_string(log).unwrap_or_default();
+                let port = text.split("started successfully on port ").nth(1);
+                let port = port.and_then(|rest| rest.split_once('.')?.0.trim().parse().ok());
+                driver.port = port.unwrap_or_default();
+                ended || driver.port > 0
+            });
+            if !ended {
+                return driver;
+            }
+        }
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        panic!("{DRIVERS} drivers ended at their start: {text}");
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// How many drivers are started before a test fails.
+const DRIVERS: u32 = 20;
+
 /// A browser with an empty profile. Both processes end with the test.
 struct Browser {
-    driver: Child,
-    _profile: TempDir,
     client: Client,
+    _driver: Driver,
+    _profile: TempDir,
 }
 
 impl Browser {
     async fn start(settings: &[&str]) -> Self {
         let profile = tempfile::tempdir().expect("a folder");
-        let log = profile.path().join("driver.log");
-        let output = std::fs::File::create(&log).expect("a file");
-        let driver = Command::new("chromedriver")
-            .args(["--port=0", "--disable-dev-shm-usage"])
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("chromedriver (`tests/run` installs it)");
-        let mut port = None;
-        eventually("the driver listens", || {
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let found = text.split("started successfully on port ").nth(1);
-            port = found.and_then(|rest| rest.split('.').next()?.trim().parse::<u16>().ok());
-            port.is_some()
-        });
+        let driver = Driver::start(&profile.path().join("driver.log"));
         let folder = format!("--user-data-dir={}", profile.path().join("data").display());
         let mut arguments = vec![
             "--headless=new",
@@ -61,14 +97,14 @@ impl Browser {
             "goog:chromeOptions".to_owned(),
             json!({ "args": arguments }),
         );
-        let url = format!("http://127.0.0.1:{}", port.expect("a port"));
+        let url = format!("http://127.0.0.1:{}", driver.port);
         let mut builder =
             ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         let client = builder.capabilities(capabilities).connect(&url).await;
         Self {
-            driver,
-            _profile: profile,
             client: client.expect("a browser"),
+            _driver: driver,
+            _profile: profile,
         }
     }
 
@@ -143,12 +179,7 @@ impl Browser {
     }
 
     async fn close(self) {
-        let Self {
-            mut driver, client, ..
-        } = self;
-        client.close().await.expect("the browser ends");
-        driver.kill().expect("the driver ends");
-        driver.wait().expect("a status");
+        self.client.close().await.expect("the browser ends");
     }
 }
 
