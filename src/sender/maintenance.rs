@@ -218,6 +218,7 @@ impl Maintenance {
     /// Finds dead workers, and results that they or workers that ended left. Returns whether another look may find more.
     async fn find_left(&mut self) -> Result<(LeftResults, bool), StoreError> {
         let lease = &self.context.lease;
+        self.context.marks.remove_abandoned();
         let found = lease.find_dead().await?;
         self.dead = found.dead;
         // What these workers have written is complete now.

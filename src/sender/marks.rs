@@ -232,14 +232,14 @@ impl Marks {
         self.settled().insert(path);
     }
 
-    /// Whether the messages of a file are settled. One that has not changed for long is removed.
+    /// Removes the settled files that have not changed for long.
+    pub(super) fn remove_abandoned(&self) {
+        remove_all(self.settled().extract_if(|path| is_abandoned(path)));
+    }
+
+    /// Whether the messages of a file are settled.
     pub(super) fn is_settled(&self, path: &Path) -> bool {
-        let mut settled = self.settled();
-        if is_abandoned(path) && settled.remove(path) {
-            remove_all([path.to_owned()]);
-            return true;
-        }
-        settled.contains(path)
+        self.settled().contains(path)
     }
 
     fn settled(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
