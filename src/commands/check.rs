@@ -18,6 +18,7 @@ use crate::exit::Exit;
 use crate::hooks::Hook;
 use crate::provider::Provider;
 use crate::provider::client::{Client, Unreachable};
+use crate::queue::approval::ApprovalRules;
 use crate::sms::Timestamp;
 use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreError, StoreErrorKind};
 use crate::text::{counted, listed, messages};
@@ -135,6 +136,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         }
         Err(error) => findings.problem("hooks", &error),
     }
+    findings.check_approvals(context, store.as_ref()).await?;
     if let Some(store) = &store {
         findings.check_messages(store).await?;
     }
@@ -209,6 +211,41 @@ impl Findings {
             self.line("", "", &format!("hint: {hint}"));
         }
         self.problems.push(finding);
+    }
+
+    /// The rules for approvals, and what they cannot compare.
+    async fn check_approvals(
+        &mut self,
+        context: &Context,
+        store: Option<&Store>,
+    ) -> anyhow::Result<()> {
+        let config = &context.config;
+        let stored = match store {
+            Some(store) => store.approval_rules().await?,
+            None => ApprovalRules::default(),
+        };
+        let rules = stored.clone().with(&config.approval);
+        if !rules.is_any() {
+            return Ok(());
+        }
+        self.ok("approval", &format!("lists need it {rules}"));
+        if rules != config.approval {
+            let own = &config.approval;
+            self.note("approval", &format!(
+                "this configuration has less strict rules than the database keeps ({own}): `smsq approve --replace-rules` replaces them"
+            ));
+        }
+        let default = config.default_provider.iter();
+        let names: BTreeSet<&str> = default.flat_map(|name| config.providers_of(name)).collect();
+        let own = config.own_providers.iter().map(String::as_str);
+        for name in names.into_iter().chain(own).collect::<BTreeSet<&str>>() {
+            if !rules.from_cost.is_empty() && !config.prices.contains_key(name) {
+                self.note("approval", &format!(
+                    "every list of `{name}` needs approval, because `approval.from_cost` is set and there is no section `[prices.{name}]`"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Opens the database, if it exists.

@@ -318,9 +318,12 @@ impl Context {
         }
     }
 
-    /// Opens the database that is configured.
+    /// Opens the database that is configured. Where it may be changed, it keeps the strictest rules for approvals.
     async fn configured_store(&self, access: Access) -> Result<Store, StoreError> {
         let store = Store::of(&self.config.database, access, self.mode).await?;
+        if access != Access::Read && self.config.approval.is_any() {
+            store.keep_approval_rules(&self.config.approval).await?;
+        }
         Ok(self.with_rules(store, ""))
     }
 

@@ -17,9 +17,9 @@ use serde::{Deserialize, Deserializer};
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::budget::{BudgetRules, MonthlyBudgets, Unpriced};
-use crate::operations::ApprovalRules;
 use crate::phone::{Countries, Dialling, Region};
 pub use crate::prices::Prices;
+use crate::queue::approval::ApprovalRules;
 use crate::route::RouteConfig;
 use crate::{hooks, import, logging, metrics, provider, queue, receipts, sender, serve, store};
 

@@ -42,9 +42,11 @@ pub(super) fn look(
     } = seen;
     let campaign = &queued.campaign;
     let may_send = match campaign.state {
-        CampaignStatus::Active | CampaignStatus::Stopped => true,
+        CampaignStatus::Stopped => true,
         CampaignStatus::Paused => is_paused_by_worker,
-        CampaignStatus::Cancelled | CampaignStatus::Unapproved => false,
+        CampaignStatus::Active | CampaignStatus::Unapproved | CampaignStatus::Cancelled => {
+            campaign.may_send()
+        }
     };
     let window = campaign.window.as_ref();
     let is_open = window.is_none_or(|window| window.contains(now));
@@ -76,7 +78,7 @@ pub(super) fn look(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Approval, Campaign, CampaignSettings};
+    use crate::store::{ApprovalGate, Campaign, CampaignSettings};
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
     const MINUTE: Duration = Duration::from_secs(60);
@@ -94,7 +96,12 @@ mod tests {
                 settings: CampaignSettings::default(),
                 state,
                 state_reason: None,
-                approval: Approval::default(),
+                approval: if state == CampaignStatus::Unapproved {
+                    ApprovalGate::AllWait
+                } else {
+                    ApprovalGate::Open
+                },
+                approval_reason: None,
                 created_at: before(60),
             },
             ready_at,

@@ -10,7 +10,7 @@ use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
 use crate::route::Division;
 use crate::sms::Timestamp;
-use crate::store::{Campaign, ImportBatch, ImportTexts, Store};
+use crate::store::{Campaign, ImportApproval, ImportBatch, ImportTexts, Store};
 
 /// Duplicates are reported with the row that they repeat if that is one of the first rows.
 const MAX_SEEN: usize = 200_000;
@@ -26,6 +26,8 @@ pub struct Target<'a> {
     pub division: Option<&'a Division>,
     /// The name of the token with which the list was uploaded.
     pub posted_by: Option<&'a str>,
+    /// Whether the messages wait for approval.
+    pub approval: &'a ImportApproval,
 }
 
 /// When the messages of an import become due, and until when they may be sent.
@@ -160,6 +162,8 @@ impl<'a> Importer<'a> {
             expires_at: schedule.expires_at,
             window: campaign.window.clone(),
             division: self.target.division.cloned(),
+            approval: self.target.approval.clone(),
+            held_in: None,
             row_count: parsed.row_count(),
             rejected: parsed.rejected.len() as u64,
             last_line: parsed.last_line,

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use super::*;
 use crate::phone::Dialling;
-use crate::store::{Access, Campaign, NewCampaign, Store};
+use crate::store::{Access, Campaign, ImportApproval, NewCampaign, Store};
 
 struct Fixture {
     folder: tempfile::TempDir,
     store: Store,
     campaign: Campaign,
+    approval: ImportApproval,
 }
 
 impl Fixture {
@@ -28,6 +29,7 @@ impl Fixture {
         let campaign = store.open_campaign(&new, now).await.expect("a campaign");
         Self {
             folder,
+            approval: ImportApproval::OneByOne(String::new()),
             store,
             campaign,
         }
@@ -62,6 +64,7 @@ impl Fixture {
             schedule: &|_| Schedule::default(),
             division: None,
             posted_by: None,
+            approval: &self.approval,
         }
     }
 }

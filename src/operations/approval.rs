@@ -1,160 +1,141 @@
-//! Approvals: large campaigns wait until a second person has looked at them.
+//! Approvals: large lists wait until a second person has looked at them, and so does what is added to their campaigns
+//! or changed of them later.
 
-use serde::{Deserialize, Deserializer};
-
-use super::{Actor, CampaignAction, ListOptions, OperationError, Refused};
-use crate::budget::{Budget, amount};
+use super::lists::{ListPrices, ListSettings};
+use super::{Actor, CampaignAction, OperationError, Refused};
 use crate::import::Summary;
-use crate::store::{ApprovalResult, ApprovalState, ApprovalSubject, Campaign, Store};
+use crate::queue::approval::{ApprovalRules, ListFacts};
+use crate::store::{
+    ApprovalResult, ApprovalSubject, Campaign, ImportApproval, ListApproval, Store, StoreError,
+};
 use crate::text::{Hinted, messages};
 
-/// Section `[approval]`: which campaigns wait for a second person.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ApprovalRules {
-    /// Imports that give a campaign at least this number of messages; 0: none.
-    pub from_messages: u64,
-    /// Imports that cost at least this much; `None`: none.
-    #[serde(deserialize_with = "cost")]
-    pub from_cost: Option<Budget>,
+/// How the messages of a list wait while it is added, and the rules that decide when it is whole.
+#[derive(Clone, Debug)]
+pub struct ListGate {
+    rules: ApprovalRules,
+    pub approval: ImportApproval,
 }
 
-fn cost<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Budget>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Budget::stored(&text).map_err(serde::de::Error::custom)
-}
-
-impl ApprovalRules {
-    fn is_any(&self) -> bool {
-        self.from_messages > 0 || self.from_cost.is_some()
+impl ListGate {
+    /// Of a list with this hash that `who` adds. Without any rule its messages wait only in a guarded campaign.
+    pub async fn of(
+        store: &Store,
+        rules: &ApprovalRules,
+        hash: &str,
+        who: &str,
+    ) -> Result<Self, StoreError> {
+        let rules = store.approval_rules().await?.with(rules);
+        let (hash, who) = (hash.to_owned(), who.to_owned());
+        Ok(Self {
+            approval: if rules.is_any() {
+                ImportApproval::OfList(ListApproval { hash, who })
+            } else {
+                ImportApproval::OneByOne(who)
+            },
+            rules,
+        })
     }
 
-    /// Why a campaign with `total` messages needs approval after an import; `None`: it needs none. The price of the
-    /// others is taken to be that of the imported ones.
-    fn reason(&self, total: u64, summary: &Summary, currency: Option<&str>) -> Option<String> {
-        if self.from_messages > 0 && total >= self.from_messages {
-            let limit = self.from_messages;
-            return Some(format!(
-                "it has {}, and `approval.from_messages` is {limit}",
-                messages(total)
-            ));
+    /// Of messages that `who` adds one by one: they wait only in a guarded campaign.
+    pub fn one_by_one(who: &str) -> Self {
+        Self {
+            rules: ApprovalRules::default(),
+            approval: ImportApproval::OneByOne(who.to_owned()),
         }
-        let (limit, currency) = (self.from_cost.as_ref()?, currency?);
-        let spent = u128::from(summary.cost.amount) * u128::from(total.max(summary.accepted))
-            / u128::from(summary.accepted.max(1));
-        let spent = i64::try_from(spent).unwrap_or(i64::MAX);
-        // What is in another currency is not compared, so it needs approval.
-        let is_cheap = limit.currency.eq_ignore_ascii_case(currency) && spent < limit.amount;
-        (!is_cheap).then(|| {
-            format!(
-                "it costs about {}, and `approval.from_cost` is {limit}",
-                amount(spent, currency)
-            )
-        })
+    }
+
+    /// Decides whether the list, which is whole, has to be approved. Returns why, if it has.
+    pub async fn decide(
+        &self,
+        store: &Store,
+        campaign_id: i64,
+        facts: &ListFacts,
+    ) -> Result<Option<String>, StoreError> {
+        if let ImportApproval::OfList(list) = &self.approval {
+            return store
+                .decide_list(campaign_id, list, &self.rules, facts)
+                .await;
+        }
+        let gate = store.approval_gate(campaign_id).await?;
+        let waits = gate.is_guarded() && facts.accepted > 0;
+        Ok(waits.then(|| were_added(facts.accepted)))
+    }
+}
+
+fn were_added(count: u64) -> String {
+    format!("{} were added", messages(count))
+}
+
+/// A list as the rules ask for it.
+pub(super) fn facts(summary: &Summary, currency: Option<&str>) -> ListFacts {
+    ListFacts {
+        accepted: summary.accepted,
+        cost: summary.cost.amount,
+        unpriced: summary.cost.unpriced,
+        currency: currency.map(str::to_owned),
+    }
+}
+
+/// Adds a message to the facts of a list that has no summary. `segments`: of its text.
+pub fn add_message(facts: &mut ListFacts, prices: &ListPrices<'_>, phone: &str, segments: i32) {
+    facts.accepted += 1;
+    facts.currency = prices.currency();
+    match prices.of(phone) {
+        Some(price) => facts.cost += price * u64::from(segments.unsigned_abs().max(1)),
+        None => facts.unpriced += 1,
     }
 }
 
 /// Why a list would have to be approved after its import.
 pub(super) async fn expected(
-    options: &ListOptions,
-    known: Option<(&Store, &Campaign)>,
-    (summary, currency): (&Summary, Option<&str>),
+    settings: &ListSettings,
+    store: Option<&Store>,
+    campaign: Option<&Campaign>,
+    facts: &ListFacts,
 ) -> Result<Option<String>, OperationError> {
-    let rules = &options.settings.approval;
-    let (mut total, mut was_needed) = (summary.accepted, false);
-    if let Some((store, campaign)) = known {
-        was_needed = campaign.approval.state != ApprovalState::NotNeeded;
-        if rules.is_any() {
-            total += store.report().totals(Some(campaign.id)).await?.imported;
-        }
-    }
-    let again = || was_needed.then(|| format!("{} are added", messages(summary.accepted)));
-    Ok(rules.reason(total, summary, currency).or_else(again))
-}
-
-/// Lets a campaign wait for approval before messages are added to it.
-pub(super) async fn begin(
-    options: &ListOptions,
-    store: &Store,
-    campaign: &Campaign,
-    actor: &Actor,
-) -> Result<(), OperationError> {
-    if options.settings.approval.is_any() || campaign.approval.state != ApprovalState::NotNeeded {
-        let reason = "messages are being added";
-        store.want_approval(campaign.id, &actor.who, reason).await?;
-    }
-    Ok(())
-}
-
-/// Decides after an import whether a campaign has to be approved. Returns why, if it has.
-pub(super) async fn end(
-    options: &ListOptions,
-    store: &Store,
-    campaign: &Campaign,
-    (summary, currency): (&Summary, Option<&str>),
-    actor: &Actor,
-) -> Result<Option<String>, OperationError> {
-    let rules = &options.settings.approval;
-    let was_needed = campaign.approval.state != ApprovalState::NotNeeded;
-    if !rules.is_any() && !was_needed {
-        return Ok(None);
-    }
-    let total = store.report().totals(Some(campaign.id)).await?.imported;
-    let reason = match rules.reason(total, summary, currency) {
-        Some(reason) => reason,
-        None if was_needed => format!("{} were added", messages(summary.accepted)),
-        None if store.lift_approval(campaign.id).await? => return Ok(None),
-        None => "another import into it has not ended".to_owned(),
+    let Some(store) = store else {
+        return Ok(settings.approval.reason(facts.accepted, facts));
     };
-    store
-        .want_approval(campaign.id, &actor.who, &reason)
-        .await?;
-    Ok(Some(reason))
-}
-
-/// Fails if a campaign does not wait for approval, or if `actor` added messages or changed settings.
-pub fn check_approver(campaign: &Campaign, actor: &Actor) -> Result<(), OperationError> {
-    CampaignAction::Approve.check(campaign)?;
-    if campaign.approval.wanted_by.contains(&actor.who) {
-        return Err(Refused::OwnMessages {
-            campaign: campaign.name.clone(),
-            who: actor.who.clone(),
+    let rules = store.approval_rules().await?.with(&settings.approval);
+    let mut total = facts.accepted;
+    if let Some(campaign) = campaign {
+        if campaign.approval.is_guarded() {
+            return Ok((facts.accepted > 0).then(|| were_added(facts.accepted)));
         }
-        .into());
+        total += store.imported(campaign.id).await?;
     }
-    Ok(())
+    Ok(rules.reason(total, facts))
 }
 
-/// What is approved if a campaign is approved now, by this person.
+/// What `actor` can approve of a campaign; an error if that is nothing.
 pub async fn approval_subject(
     store: &Store,
     campaign: &Campaign,
     actor: &Actor,
 ) -> Result<ApprovalSubject, OperationError> {
-    check_approver(campaign, actor)?;
-    Ok(store.approval_subject(campaign.id).await?)
+    CampaignAction::Approve.check(campaign)?;
+    let subject = store.approval_subject(campaign.id, &actor.who).await?;
+    check(&subject.result(), campaign, actor)?;
+    Ok(subject)
 }
 
-/// Approves the messages of a campaign. `fingerprint`: of what the person has looked at.
+/// Approves what `actor` can approve of a campaign. `fingerprint`: of what the person has looked at.
 pub async fn approve(
     store: &Store,
     campaign: &Campaign,
     fingerprint: &str,
     actor: &Actor,
 ) -> Result<(), OperationError> {
-    let subject = approval_subject(store, campaign, actor).await?;
-    let name = &campaign.name;
-    let detail = format!(
-        "approved {} of campaign `{name}`",
-        messages(subject.messages)
-    );
-    let verb = CampaignAction::Approve.as_str();
-    let entry = actor.entry(store, verb, Some(name), detail).await?;
+    let action = CampaignAction::Approve;
+    action.check(campaign)?;
+    let (verb, name) = (action.as_str(), &campaign.name);
+    let entry = actor.entry(store, verb, Some(name), String::new()).await?;
     let result = store.approve(campaign.id, fingerprint, &entry).await?;
-    Ok(check(&result, campaign)?)
+    Ok(check(&result, campaign, actor)?)
 }
 
-/// Says why the messages of a campaign are not approved: they continue to wait.
+/// Says why what waits in a campaign is not approved: it continues to wait.
 pub async fn reject(
     store: &Store,
     campaign: &Campaign,
@@ -165,26 +146,35 @@ pub async fn reject(
     if reason.is_empty() {
         return Err(Hinted::new("missing reason", "say what has to be changed").into());
     }
-    check_approver(campaign, actor)?;
-    let name = &campaign.name;
+    let action = CampaignAction::Reject;
+    action.check(campaign)?;
     let reason = format!("not approved by {}: {reason}", actor.by);
-    let entry = actor
-        .entry(
-            store,
-            CampaignAction::Reject.as_str(),
-            Some(name),
-            reason.clone(),
-        )
-        .await?;
+    let (verb, name) = (action.as_str(), &campaign.name);
+    let entry = actor.entry(store, verb, Some(name), reason.clone()).await?;
     let result = store.reject(campaign.id, &reason, &entry).await?;
-    Ok(check(&result, campaign)?)
+    Ok(check(&result, campaign, actor)?)
 }
 
-fn check(result: &ApprovalResult, campaign: &Campaign) -> Result<(), Refused> {
+/// Replaces the rules in the database by those of this process, which may be less strict.
+pub async fn replace_approval_rules(
+    store: &Store,
+    rules: &ApprovalRules,
+    actor: &Actor,
+) -> Result<(), OperationError> {
+    let detail = format!("replaced the rules for approvals: {rules}");
+    let entry = actor.entry(store, "rules", None, detail).await?;
+    Ok(store.replace_approval_rules(rules, &entry).await?)
+}
+
+fn check(result: &ApprovalResult, campaign: &Campaign, actor: &Actor) -> Result<(), Refused> {
     let campaign = campaign.name.clone();
     match result {
         ApprovalResult::Done => Ok(()),
         ApprovalResult::NotWaiting => Err(Refused::NotWaiting { campaign }),
+        ApprovalResult::Own => Err(Refused::OwnMessages {
+            campaign,
+            who: actor.who.clone(),
+        }),
         ApprovalResult::Changed => Err(Refused::ChangedMeanwhile { campaign }),
     }
 }

@@ -4,9 +4,7 @@
 use super::{Actor, OperationError};
 use crate::budget::{Budget, amount};
 use crate::rate::{RateError, Rates};
-use crate::store::{
-    ApprovalState, BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange,
-};
+use crate::store::{BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange};
 use crate::window::SendWindow;
 
 /// How often a change is tried again after another change of the same campaign came in between.
@@ -43,7 +41,7 @@ pub enum Permitted {
 }
 
 /// The table of all actions and states.
-pub const fn permit(action: CampaignAction, state: CampaignStatus) -> Permitted {
+const fn permit(action: CampaignAction, state: CampaignStatus) -> Permitted {
     use CampaignAction::{
         Approve, Cancel, Pause, Reject, Resume, Retry, RetryUnknown, Set, Settle,
     };
@@ -52,11 +50,11 @@ pub const fn permit(action: CampaignAction, state: CampaignStatus) -> Permitted 
         (Pause, Active | Stopped | Unapproved)
         | (Resume, Paused | Stopped | Cancelled)
         | (Cancel | Set | Retry | RetryUnknown, Active | Paused | Stopped | Unapproved)
-        | (Approve | Reject, Unapproved)
+        | (Approve | Reject, Active | Paused | Stopped | Unapproved)
         | (Settle, _) => Permitted::Yes,
         (Pause, Paused) | (Resume, Active) | (Cancel, Cancelled) => Permitted::Already,
         (Pause, Cancelled) => Permitted::No("it has no messages to pause"),
-        (Approve | Reject, _) => Permitted::No("it does not wait for approval"),
+        (Approve | Reject, Cancelled) => Permitted::No("it does not wait for approval"),
         (Resume, Unapproved) => Permitted::No("its messages wait for approval"),
         (Set, Cancelled) => Permitted::No("its settings cannot be changed"),
         (Retry | RetryUnknown, Cancelled) => Permitted::No("its messages cannot be retried"),
@@ -79,9 +77,19 @@ impl CampaignAction {
         }
     }
 
+    /// Whether it is possible for `campaign` in the state in which it was read. What waits can be approved in any state.
+    pub const fn permitted(self, campaign: &Campaign) -> Permitted {
+        match self {
+            Self::Approve | Self::Reject if !campaign.approval.has_waiting() => {
+                Permitted::No("it does not wait for approval")
+            }
+            _ => permit(self, campaign.state),
+        }
+    }
+
     /// Fails if it is not possible for `campaign` in the state in which it was read.
     pub fn check(self, campaign: &Campaign) -> Result<(), OperationError> {
-        match permit(self, campaign.state) {
+        match self.permitted(campaign) {
             Permitted::No(_) if matches!(self, Self::Approve | Self::Reject) => {
                 Err(OperationError::Refused(Refused::NotWaiting {
                     campaign: campaign.name.clone(),
@@ -274,11 +282,6 @@ pub async fn change_settings(
     }
     let (name, verb) = (campaign.name.as_str(), action.as_str());
     let detail = format!("changed campaign `{name}`: {}", describe(change));
-    if campaign.approval.state != ApprovalState::NotNeeded && change.is_approved() {
-        // Before the change, so that nothing is sent with settings that were not approved.
-        let reason = "its settings were changed";
-        store.want_approval(campaign.id, &actor.who, reason).await?;
-    }
     let entry = actor.entry(store, verb, Some(name), detail).await?;
     if store
         .change_campaign_in(campaign.id, &action.states(), change, &entry)

@@ -19,7 +19,7 @@ use crate::phone::{Phone, Region};
 use crate::prices::Prices;
 use crate::rate::{Rate, Rates};
 use crate::route::{Route, RouteMember};
-use crate::sms::NewSms;
+use crate::sms::{LaneId, NewSms};
 use crate::store::report::Queued;
 use crate::store::{Campaign, Store};
 use crate::text::segments::{self, Alphabet};
@@ -77,10 +77,9 @@ impl ListOptions {
         let known = store.map(|store| (store, campaign));
         let samples = (SAMPLES, keep_rejects);
         let preview = plan.preview(seen, samples, known, &price, progress).await?;
-        let known = store.zip(campaign);
-        let counted = (&preview.summary, currency.as_deref());
+        let facts = approval::facts(&preview.summary, currency.as_deref());
         Ok(ListEstimate {
-            approval: approval::expected(self, known, counted).await?,
+            approval: approval::expected(&self.settings, store, campaign, &facts).await?,
             interpretation: plan.interpretation(),
             rejects: preview.rejects,
             saved: preview.saved,
@@ -181,11 +180,12 @@ pub struct QueueEstimate {
     pub estimate: Estimate,
 }
 
-/// Reads the first `count` messages of a campaign, but not more than `most`. `rate`: a further limit; `region`: that of
+/// Reads the first `count` messages in these lanes of a campaign, `None`: in all, but not more than `most`. `rate`: a further limit; `region`: that of
 /// numbers that other programs inserted; `progress` gets the number of messages that were read, and how many will be.
 pub async fn estimate_queue(
     settings: &ListSettings,
     (store, campaign): (&Store, &Campaign),
+    lanes: Option<&[LaneId]>,
     (count, most): (u64, u64),
     (rate, region): (Option<&Rates>, Option<Region>),
     mut progress: impl FnMut(u64, u64),
@@ -207,7 +207,7 @@ pub async fn estimate_queue(
     );
     let to_read = count.min(most);
     let mut stats = MessageStats::new(SAMPLES).with_route(route.clone());
-    let mut queue = store.report().queue(campaign.id).await?;
+    let mut queue = store.report().queue(campaign.id, lanes).await?;
     let (mut read, mut suppressed) = (0, 0);
     while read < to_read {
         let page = PAGE.min(usize::try_from(to_read - read).unwrap_or(PAGE));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::approval::{self, ApprovalRules};
+use super::approval::{self, ListGate};
 use super::budget::{COUNTED_LATER, check_priced, count_budget};
 use super::campaign::check_spent;
 use super::window::WindowRequest;
@@ -19,6 +19,7 @@ use crate::import::{
     Summary, Target, When,
 };
 use crate::prices::Prices;
+use crate::queue::approval::ApprovalRules;
 use crate::rate::Rates;
 use crate::route::{Division, Route};
 use crate::secret::Secret;
@@ -128,7 +129,7 @@ pub struct Imported {
     pub budget: Option<Budget>,
     pub schedule: Schedule,
     pub summary: Summary,
-    /// Why its campaign waits for approval.
+    /// Why its messages wait for approval.
     pub waits: Option<String>,
     /// Imports the rejects file after it was fixed.
     pub rejects_command: String,
@@ -152,6 +153,16 @@ impl<'a> ListPrices<'a> {
             provider: provider.map(str::to_owned),
             route,
         }
+    }
+
+    /// The prices of messages that are added to a campaign one by one.
+    pub fn of_campaign(settings: &'a ListSettings, campaign: &Campaign) -> Self {
+        let name = campaign.provider.as_ref();
+        let name = name.or(settings.default_provider.as_ref());
+        let known = name.filter(|name| settings.providers.contains(name));
+        let requirements = known.map(|name| (settings.requirements)(name, campaign.sender.clone()));
+        let route = requirements.and_then(|requirements| requirements.ok()?.route);
+        Self::new(&settings.prices, name.map(String::as_str), route)
     }
 
     /// Millionths per segment to a phone in E.164 with `+`.
@@ -570,7 +581,8 @@ impl ListOptions {
     ) -> Result<(Imported, Campaign), OperationError> {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
-        approval::begin(self, store, &campaign, actor).await?;
+        let rules = &self.settings.approval;
+        let gate = ListGate::of(store, rules, plan.hash(), &actor.who).await?;
         let prices = self.prices(plan, Some(&campaign));
         let division = match plan.route() {
             Some(route) => opened(route, store, &campaign).await?,
@@ -582,12 +594,13 @@ impl ListOptions {
             schedule: &|_| schedule,
             division: division.as_ref(),
             posted_by: self.posted_by.as_deref(),
+            approval: &gate.approval,
         };
         let price = |phone: &str| prices.of(phone);
         let summary = import::run(plan, target, &price, progress).await?;
         let currency = prices.currency();
-        let counted = (&summary, currency.as_deref());
-        let waits = approval::end(self, store, &campaign, counted, actor).await?;
+        let facts = approval::facts(&summary, currency.as_deref());
+        let waits = gate.decide(store, campaign.id, &facts).await?;
         let imported = Imported {
             file: plan.file().to_owned(),
             mode: store.mode(),

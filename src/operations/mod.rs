@@ -17,10 +17,12 @@ use crate::import::ImportError;
 use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
 use crate::text::{Hinted, messages};
 
-pub use approval::{ApprovalRules, approval_subject, approve, check_approver, reject};
+pub use approval::{
+    ListGate, add_message, approval_subject, approve, reject, replace_approval_rules,
+};
 pub use budget::{COUNTED_LATER, budget, check_priced, count_budget};
 pub use campaign::{
-    CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit, permit,
+    CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit,
 };
 pub use estimate::{
     EstimateRows, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue, reasons,

@@ -2,6 +2,7 @@
 //! row, when a message is tried again, and which messages share a request.
 
 pub mod admission;
+pub mod approval;
 pub mod batch;
 pub mod dedupe;
 pub mod delivery;

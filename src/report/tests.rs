@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::sms::NewSms;
-use crate::store::{Access, CampaignStatus, ImportBatch, NewCampaign};
+use crate::store::{Access, CampaignStatus, ImportApproval, ImportBatch, NewCampaign};
 
 /// A campaign with `count` cancelled messages.
 async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) {
@@ -40,6 +40,8 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         expires_at: None,
         window: None,
         division: None,
+        approval: ImportApproval::OneByOne(String::new()),
+        held_in: None,
         rows,
         row_count: count,
         rejected: 0,

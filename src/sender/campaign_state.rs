@@ -296,7 +296,7 @@ impl CampaignState {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.campaign.state == CampaignStatus::Active
+        self.campaign.may_send()
     }
 
     /// Whether it has something to send now.
@@ -367,7 +367,7 @@ impl CampaignState {
         }
         let division = served.division().cloned();
         let campaign = served.queued.campaign;
-        let is_active_again = campaign.state == CampaignStatus::Active && !self.is_active();
+        let is_active_again = campaign.may_send() && !self.is_active();
         let is_changed = is_active_again || campaign.window != self.campaign.window;
         (self.campaign, self.lanes, self.division) = (campaign, lanes, division);
         self.seen_at = now;

@@ -21,9 +21,7 @@ use crate::provider::{
 };
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, Outcome, Sms, Timestamp};
-use crate::store::{
-    CampaignStatus, Due, FailedAttempt, QueuedCampaign, ResendReason, StoreError, Unknown,
-};
+use crate::store::{Due, FailedAttempt, QueuedCampaign, ResendReason, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.
 const SERIES: Duration = Duration::from_secs(5);
@@ -133,7 +131,7 @@ impl LookupCampaign {
     /// `None` where nothing of the campaign may be sent or looked up.
     fn of(queued: &QueuedCampaign) -> Option<Self> {
         let campaign = &queued.campaign;
-        let is_wanted = queued.has_unknown && campaign.state == CampaignStatus::Active;
+        let is_wanted = queued.has_unknown && campaign.may_send();
         is_wanted.then(|| Self {
             id: campaign.id,
             sender: campaign.sender.clone(),

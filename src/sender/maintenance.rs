@@ -21,12 +21,12 @@ use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
 use crate::senders::{PoolSender, SendersOff};
 use crate::sms::Timestamp;
-use crate::store::{
-    CampaignStatus, CountStep, ProviderPause, QueuePosition, QueuedCampaign, StoreError,
-    StoreErrorKind, UncountedBudget,
-};
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
+use crate::store::{
+    CountStep, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
+    UncountedBudget,
+};
 use crate::window::SendWindow;
 
 /// How often campaigns and workers are read.
@@ -300,7 +300,7 @@ impl Maintenance {
         let now = self.context.clock.now();
         let mut known = std::mem::take(&mut self.windows);
         for QueuedCampaign { campaign, .. } in queued {
-            let (CampaignStatus::Active, Some(window)) = (campaign.state, &campaign.window) else {
+            let Some(window) = campaign.window.as_ref().filter(|_| campaign.may_send()) else {
                 continue;
             };
             let expiry = known
@@ -397,7 +397,7 @@ impl Maintenance {
                 };
                 // A provider that can be asked is asked first.
                 let can_lookup = provider.capabilities().lookup.is_some();
-                if can_lookup || campaign.state != CampaignStatus::Active {
+                if can_lookup || !campaign.may_send() {
                     continue;
                 }
                 let now = context.clock.now();

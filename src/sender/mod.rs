@@ -382,7 +382,7 @@ impl Sender {
         for queued in all {
             let (campaign, wanted) = (&queued.campaign, self.settings.campaign.as_ref());
             let is_wanted = wanted.is_none_or(|name| *name == campaign.name);
-            if !is_wanted || !queued.is_unfinished() || campaign.state != CampaignStatus::Active {
+            if !is_wanted || !queued.is_unfinished() || !campaign.may_send() {
                 continue;
             }
             let names = self.settings.providers_of(campaign);

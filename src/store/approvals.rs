@@ -1,150 +1,143 @@
-//! Whether a second person has approved the messages of a campaign. While they wait, no worker claims them.
+//! What waits for the approval of a second person: lists and other messages that came together, each in a lane of its
+//! own, and changes of the settings of a campaign, for which all its messages wait. No worker claims what waits.
+//!
+//! Every change locks the row of the campaign first, and ends with [`summarize`], so that column `campaign.approval`
+//! always says what the approvals of the campaign are.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 
-use diesel::dsl::{count_star, max};
-use diesel::{QueryResult, update};
+use diesel::{QueryResult, delete, update};
 
+use super::campaigns::SettingsColumns;
 use super::connection::prelude::*;
-use super::connection::{Connection, load_locked, transaction, with_conn};
-use super::schema::{campaign, import, sms};
-use super::{AuditEntry, Store, StoreError, positive};
+use super::connection::{
+    Connection, ROWS, insert_all, insert_new, load_locked, querying, transaction, with_conn,
+};
+use super::schema::{approval, approval_author, approval_rule, campaign, import, sms};
+use super::{AuditEntry, Store, StoreError, positive, signed};
+use crate::budget::Budget;
+use crate::queue::approval::{ApprovalRules, ApprovalState, ListFacts};
 use crate::senders::hash;
-use crate::sms::Timestamp;
+use crate::sms::{LaneId, State, Timestamp};
+use crate::text::messages;
 
-/// An approval ends if nothing starts for this long after it was given, or after the messages are due.
-const LAPSES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// The messages of an approval are counted up to this number. Of more, it is known how many were added.
+const COUNTED: i64 = 10_000;
+/// How many approvals without messages are deleted when a new one is made.
+const DELETED: i64 = 100;
+/// The rules in table `approval_rule`; after this one follows the currency.
+const FROM_MESSAGES: &str = "from_messages";
+const FROM_COST: &str = "from_cost ";
 
-/// Whether the messages of a campaign may start.
+/// Whether messages of a campaign wait for approval: column `campaign.approval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ApprovalState {
-    /// They need no approval.
+pub enum ApprovalGate {
+    /// Nothing of it needed approval yet.
     #[default]
-    NotNeeded = 0,
-    Waiting = 1,
-    Approved = 2,
-    /// They are approved, and some of them were sent.
-    Begun = 3,
+    Open = 0,
+    /// Some messages wait. Others are sent.
+    SomeWait = 1,
+    /// Nothing waits; new messages and settings need approval.
+    Guarded = 2,
+    /// Nothing of it needed approval yet. A list is being added, and waits until that is decided.
+    Undecided = 3,
+    /// All messages wait, because the settings were changed.
+    AllWait = 4,
 }
 
-impl ApprovalState {
-    /// An unknown state, which a newer smsq may have written, counts as waiting.
-    const fn of(code: i32) -> Self {
+impl ApprovalGate {
+    /// An unknown one, which a newer smsq may have written, counts as waiting.
+    pub(super) const fn of(code: i32) -> Self {
         match code {
-            0 => Self::NotNeeded,
-            2 => Self::Approved,
-            3 => Self::Begun,
-            _ => Self::Waiting,
+            0 => Self::Open,
+            1 => Self::SomeWait,
+            2 => Self::Guarded,
+            3 => Self::Undecided,
+            _ => Self::AllWait,
         }
     }
 
     const fn code(self) -> i32 {
         self as i32
     }
+
+    /// Whether new messages and settings need approval.
+    pub const fn is_guarded(self) -> bool {
+        matches!(self, Self::SomeWait | Self::Guarded | Self::AllWait)
+    }
+
+    /// Whether anything waits.
+    pub const fn has_waiting(self) -> bool {
+        matches!(self, Self::SomeWait | Self::Undecided | Self::AllWait)
+    }
 }
 
-/// The approval of a campaign.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Approval {
-    pub state: ApprovalState,
-    /// The id of the last message that was approved.
-    last_id: i64,
-    at: Timestamp,
-    /// Who added messages or changed settings since the last approval.
-    pub wanted_by: BTreeSet<String>,
+/// A list that waits at least until it is whole.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ListApproval {
+    /// Identifies the list in its campaign. The same list, imported again after an interruption, continues its
+    /// approval.
+    pub hash: String,
+    /// Who adds it.
+    pub who: String,
 }
 
-/// The columns of an approval.
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = campaign)]
-pub(super) struct ApprovalColumns {
-    approval: i32,
-    approved_id: i64,
-    approved_at: Timestamp,
-    wanted_by: String,
+/// Messages or settings that wait for approval.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingApproval {
+    id: i64,
+    has_lane: bool,
+    state: ApprovalState,
+    pub reason: String,
+    /// How many messages wait for it: all of the campaign where its settings were changed. Above 10,000: how many were
+    /// added.
+    pub messages: u64,
+    /// Who added messages or changed settings: they cannot approve them.
+    pub authors: BTreeSet<String>,
 }
 
-impl From<ApprovalColumns> for Approval {
-    fn from(row: ApprovalColumns) -> Self {
-        Self {
-            state: ApprovalState::of(row.approval),
-            last_id: row.approved_id,
-            at: row.approved_at,
-            wanted_by: row.wanted_by.lines().map(str::to_owned).collect(),
+/// Such as `20 messages: it has 20 messages, and …, by ann@web1`.
+impl fmt::Display for WaitingApproval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, reason) = (messages(self.messages), &self.reason);
+        let authors: Vec<&str> = self.authors.iter().map(String::as_str).collect();
+        match &authors[..] {
+            [] => write!(f, "{count}: {reason}"),
+            authors => write!(f, "{count}: {reason}, by {}", authors.join(", ")),
         }
     }
 }
 
-impl Approval {
-    /// Why a message that is due does not start, although the campaign was approved; `None`: it starts.
-    pub(super) fn lapse(&self, id: i64, due_at: Timestamp, now: Timestamp) -> Option<&'static str> {
-        let is_late = || now.since(self.at.max(due_at)) > LAPSES_AFTER;
-        match self.state {
-            ApprovalState::NotNeeded | ApprovalState::Waiting => None,
-            _ if id > self.last_id => Some("messages were added after it was approved"),
-            ApprovalState::Approved if is_late() => {
-                Some("nothing was sent within 24 hours of its approval")
-            }
-            ApprovalState::Approved | ApprovalState::Begun => None,
-        }
-    }
-}
-
-/// What changes of approvals while messages are claimed.
-#[derive(Default)]
-pub(super) struct ApprovalChanges {
-    /// Campaigns that have to be approved again, with the reason.
-    pub(super) lapsed: BTreeMap<i64, &'static str>,
-    /// Campaigns whose first messages after the approval are sent.
-    pub(super) begun: BTreeSet<i64>,
-}
-
-impl ApprovalChanges {
-    pub(super) async fn store(
-        self,
-        connection: &mut Connection,
-        now: Timestamp,
-    ) -> QueryResult<()> {
-        for id in self.begun.iter().filter(|id| !self.lapsed.contains_key(id)) {
-            with_conn!(connection, |conn| update(campaign::table.find(*id))
-                .filter(campaign::approval.eq(ApprovalState::Approved.code()))
-                .set(campaign::approval.eq(ApprovalState::Begun.code()))
-                .execute(conn))?;
-        }
-        for (id, reason) in self.lapsed {
-            let lapsed = with_conn!(connection, |conn| update(campaign::table.find(id))
-                .filter(campaign::approval.gt(ApprovalState::Waiting.code()))
-                .set((
-                    campaign::approval.eq(ApprovalState::Waiting.code()),
-                    campaign::state_reason.eq(waiting(reason)),
-                ))
-                .execute(conn))?;
-            if lapsed > 0 {
-                let name = with_conn!(connection, |conn| campaign::table
-                    .find(id)
-                    .select(campaign::name)
-                    .first(conn))?;
-                let entry = AuditEntry::of_worker(now, name, "wait for approval", reason);
-                entry.insert(connection).await?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The reason in the state of a campaign that waits.
-fn waiting(reason: &str) -> String {
-    format!("it waits for approval: {reason}")
-}
-
-/// What is approved: it differs where the campaign has other messages or settings.
+/// What one person can approve: it differs where the campaign has other messages or settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalSubject {
     pub fingerprint: String,
-    /// How many messages wait.
+    /// How many messages wait for it.
     pub messages: u64,
-    last_id: i64,
+    /// What this person can approve.
+    pub waiting: Vec<WaitingApproval>,
+    /// What waits for another person than this one.
+    pub own: Vec<WaitingApproval>,
+    /// The lanes with the messages.
+    pub lanes: Vec<LaneId>,
+}
+
+impl ApprovalSubject {
+    /// `Done` if this person can approve anything of it.
+    pub fn result(&self) -> ApprovalResult {
+        match (&self.waiting[..], &self.own[..]) {
+            ([], []) => ApprovalResult::NotWaiting,
+            ([], _) => ApprovalResult::Own,
+            _ => ApprovalResult::Done,
+        }
+    }
+
+    /// All authors of what waits.
+    pub fn authors(&self) -> BTreeSet<String> {
+        let all = self.waiting.iter().chain(&self.own);
+        all.flat_map(|waiting| waiting.authors.clone()).collect()
+    }
 }
 
 /// What became of an approval.
@@ -153,121 +146,592 @@ pub enum ApprovalResult {
     Done,
     /// The campaign waits for none, or was removed.
     NotWaiting,
+    /// All that waits is this person's own.
+    Own,
     /// It has other messages or settings than those that were looked at.
     Changed,
 }
 
-async fn subject(connection: &mut Connection, campaign_id: i64) -> QueryResult<ApprovalSubject> {
-    type Settings = (Option<String>, Option<String>, String, String);
-    let settings: Option<Settings> = with_conn!(connection, |conn| optional campaign::table
-        .find(campaign_id)
-        .select((
-            campaign::provider,
-            campaign::sender,
-            campaign::rate,
-            campaign::send_window,
-        ))
-        .first(conn))?;
-    let imports: Vec<(i64, i64)> = with_conn!(connection, |conn| import::table
-        .filter(import::campaign_id.eq(campaign_id))
-        .order(import::id)
-        .select((import::id, import::accepted))
+/// The lane in which the messages of an approval wait.
+pub(super) fn lane_of(approval: i64) -> i32 {
+    i32::try_from(-approval).unwrap_or(i32::MIN)
+}
+
+/// The approval whose messages wait in a lane; `None`: the lane of a sender, or the part that is not divided.
+pub(super) fn of_lane(lane: i32) -> Option<i64> {
+    (lane < 0).then(|| -i64::from(lane))
+}
+
+/// Locks a campaign; `None`: it was removed.
+async fn lock(connection: &mut Connection, campaign_id: i64) -> QueryResult<Option<ApprovalGate>> {
+    let found: Vec<i32> = load_locked!(
+        connection,
+        campaign::table
+            .filter(campaign::id.eq(campaign_id))
+            .order(campaign::id)
+            .select(campaign::approval)
+    )?;
+    Ok(found.first().copied().map(ApprovalGate::of))
+}
+
+/// Whether new messages of a campaign need approval.
+pub(super) async fn gate(
+    connection: &mut Connection,
+    campaign_id: i64,
+) -> QueryResult<ApprovalGate> {
+    let found: Vec<i32> = with_conn!(connection, |conn| campaign::table
+        .filter(campaign::id.eq(campaign_id))
+        .select(campaign::approval)
         .load(conn))?;
-    let (messages, last_id): (i64, Option<i64>) = with_conn!(connection, |conn| sms::table
-        .filter(sms::campaign_id.eq(campaign_id))
-        .select((count_star(), max(sms::id)))
+    Ok(found
+        .first()
+        .copied()
+        .map(ApprovalGate::of)
+        .unwrap_or_default())
+}
+
+/// Stores in the row of a campaign, which is locked, what its approvals are.
+async fn summarize(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
+    let is_guarded = gate(connection, campaign_id).await?.is_guarded();
+    let mut all: Vec<(bool, i32, String)> = with_conn!(connection, |conn| approval::table
+        .filter(approval::campaign_id.eq(campaign_id))
+        .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
+        .order(approval::id)
+        .select((approval::has_lane, approval::state, approval::reason))
+        .load(conn))?;
+    // The first one explains why messages wait: what concerns most of them.
+    all.sort_by_key(|(has_lane, state, _)| {
+        (
+            *has_lane,
+            ApprovalState::of(*state) == ApprovalState::Undecided,
+        )
+    });
+    let is_undecided = |state: i32| ApprovalState::of(state) == ApprovalState::Undecided;
+    let gate = match all.first() {
+        Some((false, ..)) => ApprovalGate::AllWait,
+        Some((true, state, _)) if is_undecided(*state) && !is_guarded => ApprovalGate::Undecided,
+        Some(_) => ApprovalGate::SomeWait,
+        None if is_guarded => ApprovalGate::Guarded,
+        None => ApprovalGate::Open,
+    };
+    let reason = all.first().map(|(_, state, reason)| {
+        if ApprovalState::of(*state) == ApprovalState::Rejected {
+            reason.clone()
+        } else {
+            format!("it waits for approval: {reason}")
+        }
+    });
+    with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
+        .set((
+            campaign::approval.eq(gate.code()),
+            campaign::approval_reason.eq(reason),
+        ))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Deletes some of a campaign's approvals whose messages were all settled.
+async fn delete_ended(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
+    let free: Vec<i64> = with_conn!(connection, |conn| approval::table
+        .filter(approval::campaign_id.eq(campaign_id))
+        .filter(approval::state.eq_any(ApprovalState::FREE.map(ApprovalState::code)))
+        .order(approval::id)
+        .limit(DELETED)
+        .select(approval::id)
+        .load(conn))?;
+    let mut ended = Vec::new();
+    for id in free {
+        if !has_messages(connection, campaign_id, id).await? {
+            ended.push(id);
+        }
+    }
+    remove(connection, &ended).await
+}
+
+/// Whether messages of an approval are in the queue, in any state.
+async fn has_messages(connection: &mut Connection, campaign_id: i64, id: i64) -> QueryResult<bool> {
+    for state in [State::Ready, State::Sending, State::Unknown] {
+        let first: Vec<i64> = with_conn!(connection, |conn| sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(state.code()))
+            .filter(sms::lane.eq(lane_of(id)))
+            .limit(1)
+            .select(sms::id)
+            .load(conn))?;
+        if !first.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+async fn remove(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
+    for ids in ids.chunks(ROWS) {
+        with_conn!(connection, |conn| delete(approval_author::table)
+            .filter(approval_author::approval_id.eq_any(ids))
+            .execute(conn))?;
+        with_conn!(connection, |conn| delete(approval::table)
+            .filter(approval::id.eq_any(ids))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// Deletes the approvals of a campaign without messages.
+pub(super) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
+    let ids = ids_of(connection, campaign_id).await?;
+    remove(connection, &ids).await
+}
+
+/// The approvals of a campaign that have a lane.
+pub(super) async fn ids_of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Vec<i64>> {
+    with_conn!(connection, |conn| approval::table
+        .filter(approval::campaign_id.eq(campaign_id))
+        .order(approval::id.desc())
+        .select(approval::id)
+        .load(conn))
+}
+
+/// What makes something wait.
+#[derive(Clone, Copy)]
+struct NewApproval<'a> {
+    campaign_id: i64,
+    has_lane: bool,
+    state: ApprovalState,
+    hash: &'a str,
+    reason: &'a str,
+}
+
+impl NewApproval<'_> {
+    /// Finds the same approval, or makes a new one, with another author; returns its id. The campaign is locked.
+    async fn open(self, connection: &mut Connection, who: &str) -> QueryResult<i64> {
+        let of_state = approval::table
+            .filter(approval::campaign_id.eq(self.campaign_id))
+            .filter(approval::state.eq(self.state.code()))
+            .filter(approval::has_lane.eq(self.has_lane))
+            .filter(approval::hash.eq(self.hash))
+            .filter(approval::reason.eq(self.reason));
+        let found: Vec<i64> = with_conn!(connection, |conn| of_state
+            .order(approval::id)
+            .limit(1)
+            .select(approval::id)
+            .load(conn))?;
+        let id = if let Some(id) = found.first() {
+            *id
+        } else {
+            delete_ended(connection, self.campaign_id).await?;
+            let rows = [(
+                approval::campaign_id.eq(self.campaign_id),
+                approval::has_lane.eq(self.has_lane),
+                approval::state.eq(self.state.code()),
+                approval::hash.eq(self.hash.to_owned()),
+                approval::reason.eq(self.reason.to_owned()),
+            )];
+            insert_all!(connection, approval::table, &rows)?;
+            connection.last_id().await?
+        };
+        if !who.is_empty() {
+            let author = [(
+                approval_author::approval_id.eq(id),
+                approval_author::who.eq(who.to_owned()),
+            )];
+            insert_new!(connection, approval_author::table, &author)?;
+        }
+        summarize(connection, self.campaign_id).await?;
+        Ok(id)
+    }
+}
+
+/// The lane of messages that are added to a list. If it was decided meanwhile, what follows waits again.
+pub(super) async fn lane_of_list(
+    connection: &mut Connection,
+    campaign_id: i64,
+    list: &ListApproval,
+) -> QueryResult<i32> {
+    lock(connection, campaign_id).await?;
+    let new = NewApproval {
+        campaign_id,
+        has_lane: true,
+        state: ApprovalState::Undecided,
+        hash: &list.hash,
+        reason: "messages are being added",
+    };
+    Ok(lane_of(new.open(connection, &list.who).await?))
+}
+
+/// The lane of messages that wait although they are not a list. `who`: empty for another program.
+pub(super) async fn lane_of_others(
+    connection: &mut Connection,
+    campaign_id: i64,
+    who: &str,
+    reason: &str,
+) -> QueryResult<i32> {
+    lock(connection, campaign_id).await?;
+    let new = NewApproval {
+        campaign_id,
+        has_lane: true,
+        state: ApprovalState::Waiting,
+        hash: "",
+        reason,
+    };
+    Ok(lane_of(new.open(connection, who).await?))
+}
+
+/// Counts messages that were added to a lane.
+pub(super) async fn count_added(
+    connection: &mut Connection,
+    lane: i32,
+    added: u64,
+) -> QueryResult<()> {
+    let Some(id) = of_lane(lane) else {
+        return Ok(());
+    };
+    with_conn!(connection, |conn| update(approval::table.find(id))
+        .set(approval::messages.eq(approval::messages + signed(added)))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Lets messages, which this transaction has put into the queue, wait where their campaigns are guarded.
+pub(super) async fn hold(
+    connection: &mut Connection,
+    messages: &[(i64, i64)],
+    who: &str,
+    reason: &str,
+) -> QueryResult<()> {
+    let mut by_campaign: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for (id, campaign_id) in messages {
+        by_campaign.entry(*campaign_id).or_default().push(*id);
+    }
+    for (campaign_id, ids) in by_campaign {
+        if !gate(connection, campaign_id).await?.is_guarded() {
+            continue;
+        }
+        let lane = lane_of_others(connection, campaign_id, who, reason).await?;
+        for ids in ids.chunks(ROWS) {
+            with_conn!(connection, |conn| update(
+                sms::table.filter(sms::id.eq_any(ids))
+            )
+            .set(sms::lane.eq(lane))
+            .execute(conn))?;
+        }
+        count_added(connection, lane, ids.len() as u64).await?;
+    }
+    Ok(())
+}
+
+/// Lets all messages of a campaign wait, if it is guarded, before `who` changes its settings.
+pub(super) async fn hold_settings(
+    connection: &mut Connection,
+    campaign_id: i64,
+    who: &str,
+) -> QueryResult<()> {
+    let gate = lock(connection, campaign_id).await?;
+    if gate.is_some_and(ApprovalGate::is_guarded) {
+        let new = NewApproval {
+            campaign_id,
+            has_lane: false,
+            state: ApprovalState::Waiting,
+            hash: "",
+            reason: "its settings were changed",
+        };
+        new.open(connection, who).await?;
+    }
+    Ok(())
+}
+
+/// An approval, as claims need it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GrantedLane {
+    state: ApprovalState,
+    granted_at: Timestamp,
+}
+
+/// The approvals of lanes, by their lanes.
+pub(super) async fn of_lanes(
+    connection: &mut Connection,
+    lanes: impl Iterator<Item = LaneId>,
+) -> QueryResult<HashMap<i32, GrantedLane>> {
+    let ids: BTreeSet<i64> = lanes.filter_map(|id| of_lane(id.lane)).collect();
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows: Vec<(i64, i32, Timestamp)> = with_conn!(connection, |conn| approval::table
+        .filter(approval::id.eq_any(&ids))
+        .select((approval::id, approval::state, approval::decided_at))
+        .load(conn))?;
+    let lane = |(id, state, granted_at)| {
+        let state = ApprovalState::of(state);
+        (lane_of(id), GrantedLane { state, granted_at })
+    };
+    Ok(rows.into_iter().map(lane).collect())
+}
+
+/// What changes of approvals while messages are claimed.
+#[derive(Default)]
+pub(super) struct ApprovalChanges {
+    /// Lanes that have to be approved again, with the reason.
+    lapsed: BTreeMap<LaneId, &'static str>,
+    /// Lanes whose first messages after the approval are sent.
+    begun: BTreeSet<LaneId>,
+    /// Messages and their campaigns that another program inserted, and that need approval.
+    inserted: Vec<(i64, i64)>,
+}
+
+impl ApprovalChanges {
+    /// Whether messages of a lane with an approval may start. `due`: when each of them is due.
+    pub(super) fn check(
+        &mut self,
+        lane: LaneId,
+        granted: Option<&GrantedLane>,
+        mut due: impl Iterator<Item = Timestamp>,
+        now: Timestamp,
+    ) -> bool {
+        let Some(granted) = granted.filter(|granted| granted.state.is_free()) else {
+            return false;
+        };
+        let lapsed = due.find_map(|due_at| granted.state.lapse(granted.granted_at, due_at, now));
+        if let Some(reason) = lapsed {
+            self.lapsed.insert(lane, reason);
+        } else if granted.state == ApprovalState::Granted {
+            self.begun.insert(lane);
+        }
+        !self.lapsed.contains_key(&lane)
+    }
+
+    /// A message that another program inserted into a guarded campaign.
+    pub(super) fn hold(&mut self, id: i64, campaign_id: i64) {
+        self.inserted.push((id, campaign_id));
+    }
+
+    pub(super) async fn store(
+        self,
+        connection: &mut Connection,
+        now: Timestamp,
+    ) -> QueryResult<()> {
+        for lane in self
+            .begun
+            .iter()
+            .filter(|lane| !self.lapsed.contains_key(lane))
+        {
+            with_conn!(connection, |conn| update(approval::table)
+                .filter(approval::id.nullable().eq(of_lane(lane.lane)))
+                .filter(approval::state.eq(ApprovalState::Granted.code()))
+                .set(approval::state.eq(ApprovalState::Begun.code()))
+                .execute(conn))?;
+        }
+        for (lane, reason) in self.lapsed {
+            lock(connection, lane.campaign_id).await?;
+            let lapsed = with_conn!(connection, |conn| update(approval::table)
+                .filter(approval::id.nullable().eq(of_lane(lane.lane)))
+                .filter(approval::state.eq(ApprovalState::Granted.code()))
+                .set((
+                    approval::state.eq(ApprovalState::Waiting.code()),
+                    approval::reason.eq(reason),
+                ))
+                .execute(conn))?;
+            if lapsed > 0 {
+                summarize(connection, lane.campaign_id).await?;
+                let name = with_conn!(connection, |conn| campaign::table
+                    .find(lane.campaign_id)
+                    .select(campaign::name)
+                    .first(conn))?;
+                let entry = AuditEntry::of_worker(now, name, "wait for approval", reason);
+                entry.insert(connection).await?;
+            }
+        }
+        hold(
+            connection,
+            &self.inserted,
+            "",
+            "another program inserted messages",
+        )
+        .await
+    }
+}
+
+type ApprovalRow = (i64, bool, i32, i64, String);
+
+/// What waits in a campaign, and what of it `who` can approve.
+async fn subject(
+    connection: &mut Connection,
+    campaign_id: i64,
+    who: &str,
+) -> QueryResult<ApprovalSubject> {
+    let settings: Option<SettingsColumns> = with_conn!(connection, |conn| optional campaign::table
+        .find(campaign_id)
+        .select(SettingsColumns::as_select())
         .first(conn))?;
-    let plain: i64 = with_conn!(connection, |conn| sms::table
-        .filter(sms::campaign_id.eq(campaign_id))
-        .filter(sms::import_id.is_null())
-        .count()
-        .get_result(conn))?;
-    let text = format!("{imports:?} {plain} {last_id:?} {settings:?}");
+    let rows: Vec<ApprovalRow> = with_conn!(connection, |conn| approval::table
+        .filter(approval::campaign_id.eq(campaign_id))
+        .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
+        .order(approval::id)
+        .select((
+            approval::id,
+            approval::has_lane,
+            approval::state,
+            approval::messages,
+            approval::reason,
+        ))
+        .load(conn))?;
+    let (mut waiting, mut own) = (Vec::new(), Vec::new());
+    for (id, has_lane, state, added, reason) in rows {
+        let authors: Vec<String> = with_conn!(connection, |conn| approval_author::table
+            .filter(approval_author::approval_id.eq(id))
+            .select(approval_author::who)
+            .load(conn))?;
+        let lane = has_lane.then(|| lane_of(id));
+        let one = WaitingApproval {
+            id,
+            has_lane,
+            state: ApprovalState::of(state),
+            reason,
+            messages: count_waiting(connection, campaign_id, lane, added).await?,
+            authors: authors.into_iter().collect(),
+        };
+        if one.authors.contains(who) {
+            own.push(one);
+        } else {
+            waiting.push(one);
+        }
+    }
+    let of_all = waiting.iter().find(|one| !one.has_lane);
+    let messages = of_all.map_or_else(
+        || waiting.iter().map(|one| one.messages).sum(),
+        |all| all.messages,
+    );
+    let in_lane = |lane: i32| LaneId { campaign_id, lane };
+    let lanes = if of_all.is_some() {
+        super::lanes::of(connection, campaign_id).await?
+    } else {
+        waiting.iter().map(|one| in_lane(lane_of(one.id))).collect()
+    };
+    let what = waiting.iter().map(|one| (one.id, one.state, one.messages));
+    let looked_at = settings.map(|settings| settings.looked_at());
+    let text = format!("{:?} {looked_at:?}", what.collect::<Vec<_>>());
     Ok(ApprovalSubject {
         fingerprint: format!("{:016x}", hash(&[&text])),
-        messages: positive(messages),
-        last_id: last_id.unwrap_or_default(),
+        messages,
+        waiting,
+        own,
+        lanes,
     })
 }
 
-/// Locks the approval of a campaign.
-async fn lock(connection: &mut Connection, id: i64) -> QueryResult<Option<Approval>> {
-    let found: Vec<ApprovalColumns> = load_locked!(
-        connection,
-        campaign::table
-            .filter(campaign::id.eq(id))
-            .order(campaign::id)
-            .select(ApprovalColumns::as_select())
-    )?;
-    Ok(found.into_iter().next().map(Approval::from))
+/// How many messages wait in a lane, or in all lanes of a campaign. Few are counted; of many it is known how many were
+/// added: to the lane, or to the campaign by all its imports.
+async fn count_waiting(
+    connection: &mut Connection,
+    campaign_id: i64,
+    lane: Option<i32>,
+    added: i64,
+) -> QueryResult<u64> {
+    let ready: Vec<i64> = with_conn!(connection, |conn| {
+        let mut ready = sms::table
+            .filter(sms::campaign_id.eq(campaign_id))
+            .filter(sms::state.eq(State::Ready.code()))
+            .select(sms::due_at)
+            .limit(COUNTED + 1)
+            .into_boxed();
+        if let Some(lane) = lane {
+            ready = ready.filter(sms::lane.eq(lane));
+        }
+        ready.load(conn)
+    })?;
+    if ready.len() as u64 <= positive(COUNTED) {
+        return Ok(ready.len() as u64);
+    }
+    match lane {
+        Some(_) => Ok(positive(added)),
+        None => imported(connection, campaign_id).await,
+    }
+}
+
+/// How many messages imports have added to a campaign.
+async fn imported(connection: &mut Connection, campaign_id: i64) -> QueryResult<u64> {
+    let counts: Vec<i64> = with_conn!(connection, |conn| import::table
+        .filter(import::campaign_id.eq(campaign_id))
+        .select(import::accepted - import::replaced)
+        .load(conn))?;
+    Ok(counts.into_iter().map(positive).sum())
 }
 
 impl Store {
-    /// Lets the messages of a campaign wait for approval. `who` adds messages or changes settings, and cannot approve
-    /// them.
-    pub async fn want_approval(
+    /// Decides whether a list that is whole needs approval; returns why, if it does.
+    pub async fn decide_list(
+        &self,
+        campaign_id: i64,
+        list: &ListApproval,
+        rules: &ApprovalRules,
+        facts: &ListFacts,
+    ) -> Result<Option<String>, StoreError> {
+        transaction!(self, |connection| async {
+            let Some(gate) = lock(connection, campaign_id).await? else {
+                return Ok(None);
+            };
+            let found: Vec<(i64, i64)> = with_conn!(connection, |conn| approval::table
+                .filter(approval::campaign_id.eq(campaign_id))
+                .filter(approval::state.eq(ApprovalState::Undecided.code()))
+                .filter(approval::hash.eq(&list.hash))
+                .select((approval::id, approval::messages))
+                .load(conn))?;
+            let Some((id, added)) = found.into_iter().next() else {
+                return Ok(None);
+            };
+            let added = positive(added);
+            let reason = if added == 0 {
+                None
+            } else if gate.is_guarded() {
+                Some(format!("{} were added", messages(added)))
+            } else {
+                // The cost of what an interrupted import added is not known.
+                let unknown = added.saturating_sub(facts.accepted);
+                let facts = ListFacts {
+                    accepted: added.max(facts.accepted),
+                    unpriced: facts.unpriced + unknown,
+                    ..facts.clone()
+                };
+                let total = imported(connection, campaign_id).await?;
+                rules.reason(total, &facts)
+            };
+            let state = match reason {
+                Some(_) => ApprovalState::Waiting,
+                None => ApprovalState::NotNeeded,
+            };
+            with_conn!(connection, |conn| update(approval::table.find(id))
+                .set((
+                    approval::state.eq(state.code()),
+                    approval::reason.eq(reason.clone().unwrap_or_default()),
+                ))
+                .execute(conn))?;
+            summarize(connection, campaign_id).await?;
+            Ok(reason)
+        })
+    }
+
+    /// Whether messages of a campaign wait for approval.
+    pub async fn approval_gate(&self, campaign_id: i64) -> Result<ApprovalGate, StoreError> {
+        querying!(self, Read, |connection| gate(connection, campaign_id))
+    }
+
+    /// How many messages imports have added to a campaign.
+    pub async fn imported(&self, campaign_id: i64) -> Result<u64, StoreError> {
+        querying!(self, Read, |connection| imported(connection, campaign_id))
+    }
+
+    /// What waits in a campaign, and what of it `who` can approve.
+    pub async fn approval_subject(
         &self,
         campaign_id: i64,
         who: &str,
-        reason: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<ApprovalSubject, StoreError> {
         transaction!(self, |connection| async {
-            let Some(mut approval) = lock(connection, campaign_id).await? else {
-                return Ok(());
-            };
-            if approval.state != ApprovalState::Waiting {
-                approval.wanted_by.clear();
-            }
-            approval.wanted_by.insert(who.to_owned());
-            let wanted_by: Vec<String> = approval.wanted_by.into_iter().collect();
-            with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-                .set((
-                    campaign::approval.eq(ApprovalState::Waiting.code()),
-                    campaign::wanted_by.eq(wanted_by.join("\n")),
-                ))
-                .execute(conn))?;
-            with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-                .filter(campaign::state.eq(0))
-                .set(campaign::state_reason.eq(waiting(reason)))
-                .execute(conn))?;
-            Ok(())
+            subject(connection, campaign_id, who).await
         })
     }
 
-    /// Lets the messages of a campaign start without approval, if none of its imports is unfinished.
-    pub async fn lift_approval(&self, campaign_id: i64) -> Result<bool, StoreError> {
-        transaction!(self, |connection| async {
-            if lock(connection, campaign_id).await?.is_none() {
-                return Ok(false);
-            }
-            let unfinished: i64 = with_conn!(connection, |conn| import::table
-                .filter(import::campaign_id.eq(campaign_id))
-                .filter(import::finished_at.is_null())
-                .count()
-                .get_result(conn))?;
-            if unfinished > 0 {
-                return Ok(false);
-            }
-            with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-                .filter(campaign::approval.eq(ApprovalState::Waiting.code()))
-                .set((
-                    campaign::approval.eq(ApprovalState::NotNeeded.code()),
-                    campaign::wanted_by.eq(""),
-                    campaign::state_reason.eq(None::<String>),
-                ))
-                .execute(conn))?;
-            Ok(true)
-        })
-    }
-
-    /// What is approved if a campaign is approved now.
-    pub async fn approval_subject(&self, campaign_id: i64) -> Result<ApprovalSubject, StoreError> {
-        transaction!(self, |connection| async {
-            subject(connection, campaign_id).await
-        })
-    }
-
-    /// Approves the messages of a campaign, if it still is what `fingerprint` says.
+    /// Approves what `who` can approve of a campaign, if it still is what `fingerprint` says. The entry of the audit log
+    /// gets its detail here.
     pub async fn approve(
         &self,
         campaign_id: i64,
@@ -275,33 +739,38 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<ApprovalResult, StoreError> {
         transaction!(self, |connection| async {
-            let approval = lock(connection, campaign_id).await?;
-            let is_waiting =
-                approval.is_some_and(|approval| approval.state == ApprovalState::Waiting);
-            if !is_waiting {
-                return Ok(ApprovalResult::NotWaiting);
-            }
-            let subject = subject(connection, campaign_id).await?;
+            let subject = match locked_subject(connection, campaign_id, &entry.who).await? {
+                Ok(subject) => subject,
+                Err(result) => return Ok(result),
+            };
             if subject.fingerprint != fingerprint {
                 return Ok(ApprovalResult::Changed);
             }
-            with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-                .set((
-                    campaign::approval.eq(ApprovalState::Approved.code()),
-                    campaign::approved_id.eq(subject.last_id),
-                    campaign::approved_at.eq(entry.at),
-                ))
-                .execute(conn))?;
-            with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-                .filter(campaign::state.eq(0))
-                .set(campaign::state_reason.eq(None::<String>))
-                .execute(conn))?;
+            for one in &subject.waiting {
+                if one.has_lane {
+                    with_conn!(connection, |conn| update(approval::table.find(one.id))
+                        .set((
+                            approval::state.eq(ApprovalState::Granted.code()),
+                            approval::decided_at.eq(entry.at),
+                        ))
+                        .execute(conn))?;
+                } else {
+                    remove(connection, &[one.id]).await?;
+                }
+            }
+            summarize(connection, campaign_id).await?;
+            let name = entry.campaign.as_deref().unwrap_or_default();
+            let count = messages(subject.messages);
+            let entry = AuditEntry {
+                detail: format!("approved {count} of campaign `{name}`"),
+                ..entry.clone()
+            };
             entry.insert(connection).await?;
             Ok(ApprovalResult::Done)
         })
     }
 
-    /// Stores why the messages of a campaign were not approved; they continue to wait.
+    /// Stores why what waits in a campaign is not approved; it continues to wait.
     pub async fn reject(
         &self,
         campaign_id: i64,
@@ -309,16 +778,105 @@ impl Store {
         entry: &AuditEntry,
     ) -> Result<ApprovalResult, StoreError> {
         transaction!(self, |connection| async {
-            let rejected =
-                with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-                    .filter(campaign::approval.eq(ApprovalState::Waiting.code()))
-                    .set(campaign::state_reason.eq(reason))
+            let subject = match locked_subject(connection, campaign_id, &entry.who).await? {
+                Ok(subject) => subject,
+                Err(result) => return Ok(result),
+            };
+            for one in &subject.waiting {
+                with_conn!(connection, |conn| update(approval::table.find(one.id))
+                    .set((
+                        approval::state.eq(ApprovalState::Rejected.code()),
+                        approval::reason.eq(reason),
+                    ))
                     .execute(conn))?;
-            if rejected == 0 {
-                return Ok(ApprovalResult::NotWaiting);
             }
+            summarize(connection, campaign_id).await?;
             entry.insert(connection).await?;
             Ok(ApprovalResult::Done)
         })
     }
+
+    /// The strictest rules that any process has had.
+    pub async fn approval_rules(&self) -> Result<ApprovalRules, StoreError> {
+        querying!(self, Read, |connection| stored_rules(connection))
+    }
+
+    /// Keeps rules that are stricter than those in the database; returns the strictest.
+    pub async fn keep_approval_rules(
+        &self,
+        rules: &ApprovalRules,
+    ) -> Result<ApprovalRules, StoreError> {
+        let stored = self.approval_rules().await?;
+        let strictest = stored.clone().with(rules);
+        if strictest == stored {
+            return Ok(stored);
+        }
+        transaction!(self, |connection| async {
+            // Another process may have written stricter ones.
+            let strictest = stored_rules(connection).await?.with(rules);
+            write_rules(connection, &strictest).await?;
+            Ok(strictest)
+        })
+    }
+
+    /// Replaces the rules in the database, also by rules that are less strict.
+    pub async fn replace_approval_rules(
+        &self,
+        rules: &ApprovalRules,
+        entry: &AuditEntry,
+    ) -> Result<(), StoreError> {
+        transaction!(self, |connection| async {
+            write_rules(connection, rules).await?;
+            entry.insert(connection).await?;
+            QueryResult::Ok(())
+        })
+    }
+}
+
+/// Locks a campaign, and returns what `who` can approve of it, or why that is nothing.
+async fn locked_subject(
+    connection: &mut Connection,
+    campaign_id: i64,
+    who: &str,
+) -> QueryResult<Result<ApprovalSubject, ApprovalResult>> {
+    lock(connection, campaign_id).await?;
+    let subject = subject(connection, campaign_id, who).await?;
+    Ok(match subject.result() {
+        ApprovalResult::Done => Ok(subject),
+        refused => Err(refused),
+    })
+}
+
+async fn stored_rules(connection: &mut Connection) -> QueryResult<ApprovalRules> {
+    let rows: Vec<(String, String)> = with_conn!(connection, |conn| approval_rule::table
+        .order(approval_rule::name)
+        .select((approval_rule::name, approval_rule::value))
+        .load(conn))?;
+    let mut rules = ApprovalRules::default();
+    for (name, value) in rows {
+        if name == FROM_MESSAGES {
+            rules.from_messages = value.parse().unwrap_or(1);
+        } else if let Ok(limit) = value.parse::<Budget>() {
+            rules.from_cost.push(limit);
+        }
+    }
+    Ok(rules)
+}
+
+async fn write_rules(connection: &mut Connection, rules: &ApprovalRules) -> QueryResult<()> {
+    let of_messages = (rules.from_messages > 0)
+        .then(|| (FROM_MESSAGES.to_owned(), rules.from_messages.to_string()));
+    let of_cost = rules
+        .from_cost
+        .iter()
+        .map(|limit| (format!("{FROM_COST}{}", limit.currency), limit.to_string()));
+    let rows: Vec<_> = of_messages
+        .into_iter()
+        .chain(of_cost)
+        .map(|(name, value)| (approval_rule::name.eq(name), approval_rule::value.eq(value)))
+        .collect();
+    with_conn!(connection, |conn| delete(approval_rule::table)
+        .execute(conn))?;
+    insert_all!(connection, approval_rule::table, &rows)?;
+    Ok(())
 }

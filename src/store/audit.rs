@@ -98,6 +98,11 @@ impl<T: Clone + Default + AddAssign> Audited<T> {
         Self::new("", "", None, |_| None)
     }
 
+    /// Who makes the change; empty: no person.
+    pub(super) fn who(&self) -> &str {
+        &self.entry.who
+    }
+
     /// What was done so far.
     pub fn done(&self) -> &T {
         &self.done

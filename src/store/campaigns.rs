@@ -1,12 +1,13 @@
 //! Campaigns: named sets of messages with a provider, a sender, a rate limit and a window.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::ops::Deref;
 
 use diesel::QueryResult;
 use diesel::deserialize::FromSqlRow;
 
-use super::approvals::{Approval, ApprovalColumns, ApprovalState};
+use super::approvals::{self, ApprovalGate};
 use super::budget_count;
 use super::commit_batch::CampaignStop;
 use super::connection::prelude::*;
@@ -31,7 +32,7 @@ pub enum CampaignStatus {
     Stopped = 2,
     /// Until messages are imported into it again.
     Cancelled = 3,
-    /// It is active, and its messages wait for the approval of a second person. This is never stored.
+    /// It is active, and some or all of its messages wait for the approval of a second person. This is never stored.
     Unapproved = 4,
 }
 
@@ -78,8 +79,26 @@ pub struct Campaign {
     pub state: CampaignStatus,
     /// Why it is paused or stopped.
     pub state_reason: Option<String>,
-    pub approval: Approval,
+    pub approval: ApprovalGate,
+    /// What waits for approval.
+    pub approval_reason: Option<String>,
     pub created_at: Timestamp,
+}
+
+impl Campaign {
+    /// Whether it is active, and some or all of its messages wait for approval.
+    pub fn has_waiting(&self) -> bool {
+        self.state == CampaignStatus::Unapproved
+    }
+
+    /// Whether workers send its messages, except those that wait for approval.
+    pub fn may_send(&self) -> bool {
+        match self.state {
+            CampaignStatus::Active => true,
+            CampaignStatus::Unapproved => self.approval != ApprovalGate::AllWait,
+            CampaignStatus::Paused | CampaignStatus::Stopped | CampaignStatus::Cancelled => false,
+        }
+    }
 }
 
 impl Deref for Campaign {
@@ -142,10 +161,21 @@ pub struct CampaignChange {
 }
 
 impl CampaignChange {
-    /// Whether it changes what was looked at when the campaign was approved.
-    pub fn is_approved(&self) -> bool {
-        let is_other = self.provider.is_some() || self.sender.is_some() || self.rate.is_some();
-        is_other || self.window != WindowChange::Keep
+    /// Whether it changes what is looked at when messages are approved.
+    pub(super) fn needs_approval(&self) -> bool {
+        let Self {
+            provider,
+            sender,
+            rate,
+            // The order of campaigns and the keys of later lists change no message.
+            priority: _,
+            unique_by: _,
+            window,
+            budget,
+        } = self;
+        let is_sent_otherwise = provider.is_some() || sender.is_some() || rate.is_some();
+        let is_kept = *window == WindowChange::Keep && *budget == BudgetChange::Keep;
+        is_sent_otherwise || !is_kept
     }
 }
 
@@ -237,6 +267,26 @@ impl SettingsColumns {
         !is_chosen && !is_limited
     }
 
+    /// What is looked at when messages are approved, as in [`CampaignChange::needs_approval`].
+    pub(super) fn looked_at(&self) -> impl Debug + use<> {
+        let Self {
+            provider,
+            sender,
+            rate,
+            priority: _,
+            unique_by: _,
+            send_window,
+            budget,
+        } = self.clone();
+        [
+            provider,
+            sender,
+            Some(rate),
+            Some(send_window),
+            Some(budget),
+        ]
+    }
+
     /// The settings, and why one of them cannot be read.
     fn read(self) -> (CampaignSettings, Option<String>) {
         let rate = self
@@ -276,8 +326,8 @@ struct CampaignRow {
     settings: SettingsColumns,
     state: CampaignStatus,
     state_reason: Option<String>,
-    #[diesel(embed)]
-    approval: ApprovalColumns,
+    approval: i32,
+    approval_reason: Option<String>,
     created_at: Timestamp,
 }
 
@@ -290,10 +340,10 @@ impl From<CampaignRow> for Campaign {
             state = CampaignStatus::Paused;
             state_reason = Some(error);
         }
-        let approval = Approval::from(row.approval);
-        if let (ApprovalState::Waiting, CampaignStatus::Active) = (approval.state, state) {
+        let approval = ApprovalGate::of(row.approval);
+        if approval.has_waiting() && state == CampaignStatus::Active {
             state = CampaignStatus::Unapproved;
-            state_reason.get_or_insert_with(|| "it waits for approval".to_owned());
+            state_reason.clone_from(&row.approval_reason);
         }
         Self {
             id: row.id,
@@ -302,6 +352,7 @@ impl From<CampaignRow> for Campaign {
             state,
             state_reason,
             approval,
+            approval_reason: row.approval_reason,
             created_at: row.created_at,
         }
     }
@@ -334,23 +385,24 @@ pub(super) async fn ids(connection: &mut Connection) -> QueryResult<Vec<i64>> {
         .load(conn))
 }
 
-/// The states of the campaigns that exist, locked until the transaction ends, so that none is cancelled or removed
+/// The states of the campaigns that exist, and whether new messages need approval, locked until the transaction ends, so that none is cancelled or removed
 /// while messages are added to it.
 pub(super) async fn lock_states(
     connection: &mut Connection,
     ids: &BTreeSet<i64>,
-) -> QueryResult<BTreeMap<i64, CampaignStatus>> {
+) -> QueryResult<BTreeMap<i64, (CampaignStatus, ApprovalGate)>> {
     let ids: Vec<i64> = ids.iter().copied().collect();
     let mut states = BTreeMap::new();
     for ids in ids.chunks(ROWS) {
-        let found: Vec<(i64, CampaignStatus)> = load_locked!(
+        let found: Vec<(i64, CampaignStatus, i32)> = load_locked!(
             connection,
             campaign::table
                 .filter(campaign::id.eq_any(ids))
                 .order(campaign::id)
-                .select((campaign::id, campaign::state))
+                .select((campaign::id, campaign::state, campaign::approval))
         )?;
-        states.extend(found);
+        let state = |(id, status, gate)| (id, (status, ApprovalGate::of(gate)));
+        states.extend(found.into_iter().map(state));
     }
     Ok(states)
 }
@@ -453,7 +505,8 @@ impl Store {
         })
     }
 
-    /// Changes the campaign if it is in one of the states `from`, and records it; returns whether it was.
+    /// Changes the campaign if it is in one of the states `from`, and records it; returns whether it was. Its messages
+    /// wait for approval again if they were approved with other settings.
     pub async fn change_campaign_in(
         &self,
         id: i64,
@@ -464,6 +517,9 @@ impl Store {
         transaction!(self, |connection| async {
             let changed = update(connection, id, from, change).await? > 0;
             if changed {
+                if change.needs_approval() {
+                    approvals::hold_settings(connection, id, &entry.who).await?;
+                }
                 entry.insert(connection).await?;
             }
             Ok(changed)

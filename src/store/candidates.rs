@@ -9,7 +9,7 @@ use std::time::Duration;
 use diesel::QueryResult;
 use serde_json::Value;
 
-use super::approvals::{ApprovalChanges, ApprovalState};
+use super::approvals::{self, ApprovalChanges, GrantedLane};
 use super::budgets::Budgets;
 use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
 use super::commit_batch::{ClaimedCampaign, CommitBatch};
@@ -95,6 +95,8 @@ pub(super) struct Search<'a> {
     pub(super) writes: ClaimWrites,
     pub(super) recipients: Recipients,
     pub(super) budgets: Budgets,
+    /// The approvals of lanes, by their numbers.
+    pub(super) granted: HashMap<i32, GrantedLane>,
     pub(super) approvals: ApprovalChanges,
 }
 
@@ -168,18 +170,15 @@ impl Search<'_> {
             after: self.locked.get(&id).copied(),
             count: lane.max_messages.min(MAX_DIVIDED),
         };
-        let mut rows = claim::next_candidates(connection, self.cursors, wanted).await?;
+        let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
         if rows.len() < wanted.count as usize {
             found.exhausted.push(id);
-        }
-        if !self.is_approved(id, &rows) {
-            rows.clear();
         }
         if let Some(key) = rows.iter().map(Candidate::key).max() {
             self.locked.insert(id, key);
             found.read.insert(id, key);
         }
-        for row in rows {
+        for row in self.approved(id, rows) {
             let bound = row.bound_to().map(str::to_owned);
             let of = bound.as_deref().unwrap_or(provider);
             let (_, sms, admission) = self.admit(row, of);
@@ -221,25 +220,30 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether the campaign needs no approval, or has one for these messages. Where one of them has none, nothing of the
-    /// campaign starts until it is approved again.
-    fn is_approved(&mut self, lane: LaneId, rows: &[Candidate]) -> bool {
-        let id = lane.campaign_id;
-        let Some(campaign) = self.campaigns.get(&id) else {
-            return true;
-        };
-        let lapse = |row: &Candidate| {
-            let (due_at, row_id) = row.key();
-            let due_at = Timestamp::from_millis(due_at);
-            campaign.approval.lapse(row_id, due_at, self.batch.now)
-        };
-        if let Some(reason) = rows.iter().find_map(lapse) {
-            self.approvals.lapsed.insert(id, reason);
+    /// Those of the messages that may start: not what needs approval. Where the approval of a lane has ended, nothing of
+    /// it starts; what another program inserted into a guarded campaign waits in a lane of its own from now on.
+    fn approved(&mut self, lane: LaneId, mut rows: Vec<Candidate>) -> Vec<Candidate> {
+        let campaign_id = lane.campaign_id;
+        if approvals::of_lane(lane.lane).is_some() {
+            let due = rows.iter().map(|row| Timestamp::from_millis(row.key().0));
+            let granted = self.granted.get(&lane.lane);
+            if !self.approvals.check(lane, granted, due, self.batch.now) {
+                rows.clear();
+            }
+        } else if lane == LaneId::undivided(campaign_id) && self.is_guarded(campaign_id) {
+            let (imported, inserted): (Vec<_>, Vec<_>) =
+                rows.into_iter().partition(Candidate::is_imported);
+            for row in inserted {
+                self.approvals.hold(row.key().1, campaign_id);
+            }
+            rows = imported;
         }
-        if campaign.approval.state == ApprovalState::Approved && !rows.is_empty() {
-            self.approvals.begun.insert(id);
-        }
-        !self.approvals.lapsed.contains_key(&id)
+        rows
+    }
+
+    fn is_guarded(&self, campaign_id: i64) -> bool {
+        let campaign = self.campaigns.get(&campaign_id);
+        campaign.is_some_and(|campaign| campaign.approval.is_guarded())
     }
 
     /// Claims a message, and settles it without a request.
@@ -272,14 +276,12 @@ impl Search<'_> {
             };
             let rows = claim::next_candidates(connection, self.cursors, wanted).await?;
             found.is_short = rows.len() < missing as usize;
-            if !self.is_approved(id, &rows) {
-                found.items.clear();
-                found.is_short = true;
-                return Ok(());
-            }
             if let Some(key) = rows.iter().map(Candidate::key).max() {
                 self.locked.insert(id, key);
             }
+            let count = rows.len();
+            let rows = self.approved(id, rows);
+            not_sent += count - rows.len();
             let mut admitted = Vec::new();
             for row in rows {
                 match self.lane_of_bound(&row, id, &claim.provider) {

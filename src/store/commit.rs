@@ -13,7 +13,7 @@ use diesel::dsl::min;
 use diesel::sql_types::{BigInt, Nullable};
 use diesel::{QueryResult, update};
 
-use super::approvals::{Approval, ApprovalChanges, ApprovalColumns};
+use super::approvals::{self, ApprovalChanges, ApprovalGate, GrantedLane};
 use super::budgets::Budgets;
 use super::campaigns::stop_campaigns;
 use super::candidates::{Candidates, Search};
@@ -288,6 +288,7 @@ impl Found {
             writes: ClaimWrites::new(),
             recipients: Recipients::lock(connection, batch).await?,
             budgets: Budgets::read(connection, batch, &campaigns).await?,
+            granted: granted_lanes(connection, batch).await?,
             approvals: ApprovalChanges::default(),
         };
         let own = limits::own_rates(batch, &campaigns, &declared);
@@ -357,14 +358,7 @@ async fn campaigns(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<HashMap<i64, ClaimedCampaign>> {
-    type Row = (
-        i64,
-        CampaignStatus,
-        String,
-        Option<String>,
-        String,
-        ApprovalColumns,
-    );
+    type Row = (i64, CampaignStatus, String, Option<String>, String, i32);
     let mut ids = BTreeSet::new();
     for claim in &batch.claims {
         ids.extend(claim.lanes().map(|(lane, _)| lane.campaign_id));
@@ -387,7 +381,7 @@ async fn campaigns(
                 campaign::rate,
                 campaign::provider,
                 campaign::budget,
-                ApprovalColumns::as_select(),
+                campaign::approval,
             ))
         )
         .load(conn))?;
@@ -399,11 +393,20 @@ async fn campaigns(
             provider,
             limits: rate.parse(),
             budget: Budget::stored(&budget),
-            approval: Approval::from(approval),
+            approval: ApprovalGate::of(approval),
         };
         (id, campaign)
     };
     Ok(rows.into_iter().map(of).collect())
+}
+
+/// The approvals of the lanes that are claimed from.
+async fn granted_lanes(
+    connection: &mut Connection,
+    batch: &CommitBatch,
+) -> QueryResult<HashMap<i32, GrantedLane>> {
+    let lanes = batch.claims.iter().flat_map(|claim| &claim.lanes);
+    approvals::of_lanes(connection, lanes.map(|lane| lane.id)).await
 }
 
 /// Allocates permits to the candidates of one provider, and claims those with a permit.

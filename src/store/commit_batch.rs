@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::CampaignStatus;
-use super::approvals::{Approval, ApprovalState};
+use super::approvals::ApprovalGate;
 use crate::budget::{Budget, BudgetError, BudgetRules};
 use crate::instant::DbMicros;
 use crate::limit::{Account, Permit, Tolerance};
@@ -142,14 +142,14 @@ pub(super) struct ClaimedCampaign {
     pub(super) limits: Result<Rates, RateError>,
     /// The same.
     pub(super) budget: Result<Option<Budget>, BudgetError>,
-    pub(super) approval: Approval,
+    pub(super) approval: ApprovalGate,
 }
 
 impl ClaimedCampaign {
     /// Whether its messages may start.
     pub(super) fn is_active(&self) -> bool {
         self.status == CampaignStatus::Active
-            && self.approval.state != ApprovalState::Waiting
+            && self.approval != ApprovalGate::AllWait
             && self.limits.is_ok()
             && self.budget.is_ok()
     }

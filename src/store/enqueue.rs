@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use diesel::{QueryResult, update};
 
+use super::approvals;
 use super::attempts;
 use super::connection::prelude::*;
 use super::connection::{
@@ -89,7 +90,10 @@ async fn enqueue_once(
     {
         return Ok(done.clone());
     }
-    let done = enqueue(connection, batch, skip_dead, None).await?;
+    let gate = approvals::gate(connection, batch.campaign_id).await?;
+    let mut batch = batch.clone();
+    batch.hold(connection, gate).await?;
+    let done = enqueue(connection, &batch, skip_dead, None).await?;
     Ok(decided.insert(done).clone())
 }
 
@@ -280,5 +284,8 @@ async fn count(
     if counted == 0 {
         return Err(diesel::result::Error::NotFound);
     }
-    Ok(())
+    match batch.held_in {
+        Some(lane) => approvals::count_added(connection, lane, done.accepted).await,
+        None => Ok(()),
+    }
 }

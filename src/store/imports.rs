@@ -1,7 +1,10 @@
 //! Table `import`: the imported files, their last lines, and the counts of their rows.
 
+use diesel::QueryResult;
+
+use super::approvals::{self, ApprovalGate, ListApproval};
 use super::connection::prelude::*;
-use super::connection::{insert_all, reading, transaction, writing};
+use super::connection::{Connection, insert_all, reading, transaction, writing};
 use super::schema::{campaign, import};
 use super::{ImportStore, StoreError, StoreErrorKind, positive, settle, signed};
 use crate::route::Division;
@@ -32,6 +35,9 @@ pub struct ImportBatch {
     pub window: Option<SendWindow>,
     /// The lanes of the campaign's senders; `None`: workers divide its messages.
     pub division: Option<Division>,
+    pub approval: ImportApproval,
+    /// The lane in which all its messages wait for approval, once that is known.
+    pub held_in: Option<i32>,
     pub rows: Vec<NewSms>,
     /// Rows of the file since the last batch, including rejected ones.
     pub row_count: u64,
@@ -40,12 +46,41 @@ pub struct ImportBatch {
     pub last_line: u64,
 }
 
+/// Whether messages wait for approval that an import adds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ImportApproval {
+    /// They are a list, which waits at least until it is whole.
+    OfList(ListApproval),
+    /// They are added one by one, by this person: they wait only if the campaign is guarded.
+    OneByOne(String),
+}
+
 impl ImportBatch {
+    /// Finds out where its messages wait. `gate`: whether new messages of its campaign need approval.
+    pub(super) async fn hold(
+        &mut self,
+        connection: &mut Connection,
+        gate: ApprovalGate,
+    ) -> QueryResult<()> {
+        let campaign_id = self.campaign_id;
+        self.held_in = match &self.approval {
+            ImportApproval::OfList(list) => {
+                Some(approvals::lane_of_list(connection, campaign_id, list).await?)
+            }
+            ImportApproval::OneByOne(who) if gate.is_guarded() => {
+                let reason = "messages were added";
+                Some(approvals::lane_of_others(connection, campaign_id, who, reason).await?)
+            }
+            ImportApproval::OneByOne(_) => None,
+        };
+        Ok(())
+    }
+
     /// The lane that a message to this phone waits in. Without a sender it waits for a worker, which fails it.
     pub(super) fn lane_of(&self, phone: &str) -> i32 {
         let division = self.division.as_ref();
-        let lane = division.and_then(|division| division.lane_of(phone));
-        lane.unwrap_or(0)
+        let divided = || division.and_then(|division| division.lane_of(phone));
+        self.held_in.or_else(divided).unwrap_or(0)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::{QueryResult, delete};
 
+use super::approvals::ApprovalGate;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, conflict, insert_new, load_locked, transaction, with_conn,
@@ -191,18 +192,25 @@ async fn post_once(
     let mut added: Vec<(IntakeKey, KnownKey)> = Vec::new();
     let mut all = Vec::with_capacity(batches.len());
     for posted in batches {
-        let refused = match campaigns.get(&posted.batch.campaign_id) {
-            None => Some(PostResult::NoCampaign),
-            Some(CampaignStatus::Cancelled) => Some(PostResult::Cancelled),
-            Some(_) => {
+        let open = match campaigns.get(&posted.batch.campaign_id) {
+            None => Err(PostResult::NoCampaign),
+            Some((CampaignStatus::Cancelled, _)) => Err(PostResult::Cancelled),
+            Some((_, gate)) => {
                 let expires_at = posted.batch.expires_at;
                 let is_expired = expires_at.is_some_and(|at| at <= posted.batch.now);
-                is_expired.then_some(PostResult::Expired)
+                if is_expired {
+                    Err(PostResult::Expired)
+                } else {
+                    Ok(*gate)
+                }
             }
         };
-        let results = match refused {
-            Some(refused) => refuse_new(posted, &known, refused),
-            None => post_batch(connection, posted, skip_dead, &mut known, &mut added).await?,
+        let results = match open {
+            Err(refused) => refuse_new(posted, &known, refused),
+            Ok(gate) => {
+                let target = (gate, skip_dead);
+                post_batch(connection, posted, target, &mut known, &mut added).await?
+            }
         };
         all.push(results);
     }
@@ -267,7 +275,7 @@ async fn known_keys<'k>(
 async fn post_batch(
     connection: &mut Connection,
     posted: &PostedBatch,
-    skip_dead: Option<Age>,
+    (gate, skip_dead): (ApprovalGate, Option<Age>),
     known: &mut HashMap<IntakeKey, KnownKey>,
     added: &mut Vec<(IntakeKey, KnownKey)>,
 ) -> QueryResult<Vec<PostResult>> {
@@ -292,6 +300,7 @@ async fn post_batch(
     batch.row_count = batch.rows.len() as u64;
     let mut ids = Vec::new();
     if !batch.rows.is_empty() {
+        batch.hold(connection, gate).await?;
         let enqueued = enqueue(connection, &batch, skip_dead, Some(&mut ids)).await?;
         let lines = posted.batch.rows.iter().map(|row| row.line).enumerate();
         let lines: HashMap<u64, usize> = lines.map(|(index, line)| (line, index)).collect();

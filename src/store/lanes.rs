@@ -4,6 +4,7 @@
 use diesel::dsl::count_star;
 use diesel::{QueryResult, delete, update};
 
+use super::approvals;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, audited, insert_new, querying, reading, transaction, with_conn,
@@ -14,14 +15,16 @@ use crate::route::{LaneNumbers, Route};
 use crate::senders::SendersOff;
 use crate::sms::{LaneId, State, Timestamp};
 
-/// The lanes of a campaign, with the part that is not divided first.
+/// The lanes of a campaign by their numbers: those of approvals, the part that is not divided, those of senders.
 pub(super) async fn of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Vec<LaneId>> {
     let numbers: Vec<i32> = with_conn!(connection, |conn| lane::table
         .filter(lane::campaign_id.eq(campaign_id))
         .order(lane::number)
         .select(lane::number)
         .load(conn))?;
-    let all = [0].into_iter().chain(numbers);
+    let approvals = approvals::ids_of(connection, campaign_id).await?;
+    let all = approvals.into_iter().map(approvals::lane_of);
+    let all = all.chain([0]).chain(numbers);
     Ok(all.map(|lane| LaneId { campaign_id, lane }).collect())
 }
 
@@ -33,7 +36,7 @@ pub(super) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> 
     with_conn!(connection, |conn| delete(failover::table)
         .filter(failover::campaign_id.eq(campaign_id))
         .execute(conn))?;
-    Ok(())
+    approvals::delete_of(connection, campaign_id).await
 }
 
 /// Messages of a campaign that went to another provider, because theirs was unavailable, as one worker saw it.
@@ -89,7 +92,7 @@ pub struct SenderQueue {
 }
 
 impl Store {
-    /// The lanes of a campaign, with the part that is not divided first.
+    /// The lanes of a campaign, by their numbers.
     pub(super) async fn lanes_of(&self, campaign_id: i64) -> Result<Vec<LaneId>, StoreError> {
         querying!(self, Read, |connection| of(connection, campaign_id))
     }

@@ -53,6 +53,7 @@ macro_rules! migrations {
             ("0022", sql!("0022_commits.sql")),
             ("0023", sql!("0023_budget_count.sql")),
             (MODE, sql!("0024_practice.sql")),
+            ("0025", sql!("0025_approvals.sql")),
         ];
         MIGRATIONS
     }};

@@ -68,7 +68,7 @@ use connection::{
 };
 
 pub use crate::queue::dedupe::Decision;
-pub use approvals::{Approval, ApprovalResult, ApprovalState, ApprovalSubject};
+pub use approvals::{ApprovalGate, ApprovalResult, ApprovalSubject, ListApproval, WaitingApproval};
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
@@ -89,7 +89,7 @@ pub use connection::{Probe, all_closed};
 pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
-pub use imports::{ImportBatch, ImportTexts};
+pub use imports::{ImportApproval, ImportBatch, ImportTexts};
 pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
 pub use lanes::{Failover, SenderQueue};
 pub use limits::{SinglePermit, SingleRequest};

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use diesel::dsl::{case_when, count_star, max};
 use diesel::{QueryResult, update};
 
+use super::approvals;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -25,6 +26,9 @@ use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// The provider in `sms_sent` of messages that an operator settled.
 const OPERATOR: &str = "operator";
+
+/// What of a guarded campaign has to be approved again.
+const RETRIED: &str = "messages were put back into the queue";
 
 /// Selects messages for a retry; `None` selects all.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +118,11 @@ impl Store {
                 }
             }
             transitions::back_to_queue(connection, &back, now).await?;
+            let back_of: Vec<(i64, i64)> = messages
+                .into_iter()
+                .filter(|(id, _)| back.contains(id))
+                .collect();
+            approvals::hold(connection, &back_of, audited.who(), RETRIED).await?;
             dead::forget_of(connection, &back).await?;
             with_conn!(connection, |conn| update(
                 sms::table.filter(sms::id.eq_any(&back))
@@ -156,6 +165,11 @@ impl Store {
             };
             let spending = transitions::unknown_to_ready(connection, &ids, resend, now).await?;
             spending.store(connection).await?;
+            let back_of: Vec<(i64, i64)> = rows
+                .into_iter()
+                .filter(|(id, _)| ids.contains(id))
+                .collect();
+            approvals::hold(connection, &back_of, audited.who(), RETRIED).await?;
             dead::forget_of(connection, &ids).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })
@@ -232,9 +246,11 @@ impl Store {
         now: Timestamp,
     ) -> Result<Expired, StoreError> {
         type Row = (i64, i64, Option<Timestamp>, bool);
-        let (lane, due_at, id) = after.unwrap_or((0, i64::MIN, i64::MIN));
         let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
+            let lanes = lanes::of(connection, campaign_id).await?;
+            let first = lanes.first().map_or(0, |first| first.lane);
+            let (lane, due_at, id) = after.unwrap_or((first, i64::MIN, i64::MIN));
             let rows: Vec<Row> = load_locked!(
                 connection,
                 sms::table
@@ -255,7 +271,6 @@ impl Store {
             let reached = if let Some(last) = rows.last().filter(|_| rows.len() >= ROWS) {
                 Some((lane, last.0, last.1))
             } else {
-                let lanes = lanes::of(connection, campaign_id).await?;
                 let next = lanes.into_iter().find(|next| next.lane > lane);
                 next.map(|next| (next.lane, i64::MIN, i64::MIN))
             };

@@ -10,6 +10,7 @@ use super::connection::prelude::*;
 use super::connection::{ROWS, querying, reading, with_conn};
 use super::schema::{campaign, message, sms};
 use super::{Campaign, Store, StoreError, campaigns};
+use crate::queue::approval::ApprovalState;
 use crate::sms::{State, Timestamp};
 
 /// A campaign with messages in the queue.
@@ -18,7 +19,7 @@ pub struct QueuedCampaign {
     pub campaign: Campaign,
     /// When its first ready message is due that is in no lane; `None`: none is ready.
     pub ready_at: Option<Timestamp>,
-    /// By their numbers; also those without messages.
+    /// By their numbers; also those without messages. Lanes whose messages wait for approval are not among them.
     pub lanes: Vec<QueuedLane>,
     /// A worker is sending some of its messages.
     pub is_sending: bool,
@@ -147,15 +148,23 @@ impl Store {
                     state.code()
                 )
             };
+            let free = ApprovalState::FREE.map(|state| state.code().to_string());
             let sql = format!(
                 "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown, \
                  lane.lane AS lane, lane.provider AS provider, lane.sender AS sender, {} AS lane_ready_at \
-                 FROM {} LEFT JOIN lane ON lane.campaign_id = queue.campaign_id",
+                 FROM {queue} LEFT JOIN lane ON lane.campaign_id = queue.campaign_id \
+                 UNION ALL \
+                 SELECT queue.campaign_id, NULL, NULL, NULL, {lane}, '', '', {} \
+                 FROM {queue} JOIN approval ON approval.campaign_id = queue.campaign_id \
+                 WHERE approval.has_lane AND approval.state IN ({})",
                 first(State::Ready, "AND sms.lane = 0"),
                 first(State::Sending, ""),
                 first(State::Unknown, ""),
                 first(State::Ready, "AND sms.lane = lane.lane"),
-                connection.campaigns_in_queue()
+                first(State::Ready, "AND sms.lane = -approval.id"),
+                free.join(", "),
+                queue = connection.campaigns_in_queue(),
+                lane = connection.integer("-approval.id"),
             );
             let rows: Vec<QueueRow> =
                 with_conn!(connection, |conn| diesel::sql_query(sql).load(conn))?;

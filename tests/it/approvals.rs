@@ -3,10 +3,13 @@
 use smsq::sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, with_every_database};
-use crate::support::practice::{Practice, list};
+use crate::support::practice::{Practice, list, reserved_list};
+use crate::support::running::eventually;
 use crate::support::{Ran, Scratch};
 
 const INSERTED: &str = "+447400999999";
+/// The last digit of reserved numbers that the gateway rejects.
+const REJECTED: u8 = 1;
 /// Another user than that of the other commands.
 const OTHER: [(&str, &str); 2] = [("USER", "another"), ("LOGNAME", "another")];
 
@@ -98,55 +101,320 @@ fn small_campaign_does_not_wait_until_it_is_large() {
     });
 }
 
-/// Changes an approved campaign; returns how many messages it has then.
-fn change(scratch: &Scratch, db: &Database, name: &str) -> u64 {
-    match name {
-        "inserted" => {
-            db.run(&format!(
-                "INSERT INTO sms (campaign_id, phone, content) \
-                 SELECT id, '{INSERTED}', 'Hi' FROM campaign WHERE name = 'inserted'"
-            ));
-            21
-        }
-        "imported" => {
-            import(scratch, name, 21);
-            21
-        }
-        "limited" => {
-            let ran = scratch.run(["set", "--campaign", name, "--rate", "1000/s"]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
-            20
-        }
-        _ => {
-            scratch.run(["pause", name]);
-            import(scratch, name, 21);
-            let ran = scratch.run(["resume", name]);
-            assert_eq!(ran.code(), Some(0), "{ran}");
-            21
-        }
-    }
+/// Imports `rows` phones, all of which may be in the campaign, as another user than [`OTHER`].
+fn import_by(scratch: &Scratch, user: &str, campaign: &str, rows: u64) -> Ran {
+    scratch.write("list.csv", &list(rows));
+    let user = [("USER", user), ("LOGNAME", user)];
+    let line = ["import", "list.csv", "--text", "Hello", "--again"];
+    let ran = scratch.run_with(line.into_iter().chain(["--campaign", campaign]), &user);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    ran
+}
+
+/// What is sent without waiting; the campaign waits for the rest.
+fn assert_sends(scratch: &Scratch, campaign: &str, gateway: &Practice, sent: u64) {
+    assert_waits_after(scratch, campaign);
+    assert_eq!(gateway.accepted(), sent);
+}
+
+fn assert_waits_after(scratch: &Scratch, campaign: &str) {
+    let ran = send(scratch, campaign);
+    assert_eq!(ran.code(), Some(3), "{ran}");
+    assert!(ran.stderr().contains("it waits for approval"), "{ran}");
+}
+
+/// Another person approves all, and it is sent.
+fn assert_approved(scratch: &Scratch, campaign: &str, gateway: &Practice, sent: u64) {
+    let ran = approve(scratch, campaign);
+    assert_eq!(ran.code(), Some(0), "{campaign}: {ran}");
+    let ran = send(scratch, campaign);
+    assert_eq!(ran.code(), Some(0), "{campaign}: {ran}");
+    assert_eq!(gateway.accepted(), sent, "{campaign}");
+}
+
+/// A campaign with 20 messages that are approved.
+fn approved(scratch: &Scratch, campaign: &str) {
+    import(scratch, campaign, 20);
+    assert_eq!(approve(scratch, campaign).code(), Some(0));
 }
 
 #[test]
-fn change_after_the_approval_ends_it() {
+fn messages_after_the_approval_wait_and_no_others() {
     with_every_database(|db| {
-        for name in ["inserted", "imported", "limited", "resumed"] {
-            let (gateway, scratch) = waiting(db);
-            import(&scratch, name, 20);
-            assert_eq!(approve(&scratch, name).code(), Some(0));
-            let count = change(&scratch, db, name);
-            if name == "inserted" {
-                // Of those that were approved, some may be sent before it is seen.
-                assert_eq!(send(&scratch, name).code(), Some(3));
-                assert!(!gateway.phones().contains(INSERTED));
-            }
-            assert_waits(&scratch, name, (&gateway, gateway.accepted()));
-            assert!(name == "inserted" || gateway.accepted() == 0, "{name}");
-            let ran = approve(&scratch, name);
-            assert_eq!(ran.code(), Some(0), "{name}: {ran}");
-            let ran = send(&scratch, name);
-            assert_eq!(ran.code(), Some(0), "{name}: {ran}");
-            gateway.assert_each_once(count);
+        let (gateway, scratch) = waiting(db);
+        approved(&scratch, "imported");
+        import(&scratch, "imported", 21);
+        assert_sends(&scratch, "imported", &gateway, 20);
+        assert_approved(&scratch, "imported", &gateway, 21);
+        // Its id is smaller than those that were looked at: its transaction may have begun before.
+        approved(&scratch, "inserted");
+        db.run(&format!(
+            "INSERT INTO sms (id, campaign_id, phone, content) \
+             SELECT -5, id, '{INSERTED}', 'Hi' FROM campaign WHERE name = 'inserted'"
+        ));
+        assert_sends(&scratch, "inserted", &gateway, 41);
+        assert!(!gateway.phones().contains(INSERTED));
+        assert_approved(&scratch, "inserted", &gateway, 42);
+        assert!(gateway.phones().contains(INSERTED));
+    });
+}
+
+#[test]
+fn changed_settings_of_an_approved_campaign_hold_all() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        let mut sent = 0;
+        for (name, value) in [
+            ("--rate", "1000/s"),
+            ("--window", "00:00-24:00 --timezone UTC"),
+            ("--from", "X"),
+        ] {
+            approved(&scratch, name.trim_start_matches('-'));
+            let campaign = name.trim_start_matches('-');
+            let ran = scratch.run(format!("set --campaign {campaign} {name} {value}").split(' '));
+            assert_eq!(ran.code(), Some(0), "{ran}");
+            assert_waits(&scratch, campaign, (&gateway, sent));
+            sent += 20;
+            assert_approved(&scratch, campaign, &gateway, sent);
         }
+        // The order of campaigns is not looked at.
+        approved(&scratch, "first");
+        let ran = scratch.run(["set", "--campaign", "first", "--priority", "9"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(send(&scratch, "first").code(), Some(0));
+        assert_eq!(gateway.accepted(), sent + 20);
+    });
+}
+
+#[test]
+fn raised_budget_of_an_approved_campaign_holds_all() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        let text = scratch.read("smsq.toml");
+        let prices = "[prices.cellar]\ncurrency = \"EUR\"\n44 = 0.01\n";
+        scratch.write("smsq.toml", &format!("{text}\n{prices}"));
+        scratch.write("list.csv", &list(20));
+        let line = "import list.csv --text Hello --campaign spring --budget 0.05EUR";
+        let ran = scratch.run(line.split(' '));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(approve(&scratch, "spring").code(), Some(0));
+        let ran = scratch.run(["set", "--campaign", "spring", "--budget", "1000 EUR"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_waits(&scratch, "spring", (&gateway, 0));
+        assert_approved(&scratch, "spring", &gateway, 20);
+    });
+}
+
+#[test]
+fn messages_that_are_put_back_wait_for_approval() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        approved(&scratch, "cancelled");
+        assert_eq!(scratch.run(["cancel", "cancelled"]).code(), Some(0));
+        assert_eq!(scratch.run(["resume", "cancelled"]).code(), Some(0));
+        let retried = scratch.run("retry --campaign cancelled --class cancelled".split(' '));
+        assert_eq!(retried.code(), Some(0), "{retried}");
+        assert_waits(&scratch, "cancelled", (&gateway, 0));
+        assert_approved(&scratch, "cancelled", &gateway, 20);
+
+        scratch.write("list.csv", &reserved_list(REJECTED, 12));
+        let line = "import list.csv --text Hello --campaign failed";
+        assert_eq!(scratch.run(line.split(' ')).code(), Some(0));
+        assert_eq!(approve(&scratch, "failed").code(), Some(0));
+        assert_eq!(send(&scratch, "failed").code(), Some(1));
+        let requests = gateway.requests();
+        assert_eq!(
+            scratch.run(["retry", "--campaign", "failed"]).code(),
+            Some(0)
+        );
+        assert_waits_after(&scratch, "failed");
+        assert_eq!(gateway.requests(), requests);
+        let own = scratch.run(["approve", "failed", "--yes"]);
+        assert!(own.stderr().contains("cannot approve it"), "{own}");
+        assert_eq!(approve(&scratch, "failed").code(), Some(0));
+        assert_eq!(send(&scratch, "failed").code(), Some(1));
+        assert_eq!(gateway.requests(), requests + 12);
+    });
+}
+
+/// Kills an import of a list when some of its rows are stored.
+fn interrupt(scratch: &Scratch, db: &Database, file: &str, campaign: &str) {
+    let count = format!(
+        "SELECT count(*) AS value FROM sms JOIN campaign ON campaign.id = sms.campaign_id WHERE campaign.name = '{campaign}'"
+    );
+    let before = db.number(&count);
+    let line = format!("import {file} --text Hello --again --campaign {campaign}");
+    let importing = scratch.start(line.split(' '));
+    eventually("some rows are stored", || db.number(&count) > before);
+    importing.kill();
+}
+
+#[test]
+fn interrupted_list_holds_only_its_own_messages() {
+    const ROWS: u64 = 60_000;
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        let text = scratch.read("smsq.toml");
+        let text = text.replace("from_messages = 10\n", "from_messages = 90000\n");
+        scratch.write("smsq.toml", &text);
+        import(&scratch, "spring", 4);
+        scratch.write("large.csv", &list(ROWS));
+        interrupt(&scratch, db, "large.csv", "spring");
+        // A small list, and what was there before.
+        import(&scratch, "spring", 6);
+        assert_sends(&scratch, "spring", &gateway, 6);
+        // The same list again continues it.
+        let ran = scratch.run("import large.csv --text Hello --campaign spring".split(' '));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(!ran.stderr().contains("waits for approval"), "{ran}");
+        let state = &scratch.checked_status(Some("spring"))["state"];
+        assert_eq!(state, "active");
+        assert_eq!(scratch.checked_status(Some("spring"))["queued"], ROWS - 6);
+    });
+}
+
+#[test]
+fn list_that_is_not_whole_can_be_approved() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import(&scratch, "other", 1);
+        scratch.write("large.csv", &list(60_000));
+        interrupt(&scratch, db, "large.csv", "spring");
+        let stored = db
+            .number("SELECT count(*) AS value FROM sms")
+            .unsigned_abs()
+            - 1;
+        assert_eq!(approve(&scratch, "spring").code(), Some(0));
+        let line = "send --campaign spring --limit 5".split(' ');
+        scratch.run(line);
+        assert_eq!(gateway.accepted(), 5);
+        // What the list adds later was not looked at.
+        let ran = scratch.run("import large.csv --text Hello --campaign spring".split(' '));
+        assert!(ran.stderr().contains("waits for approval"), "{ran}");
+        let question = scratch.run_with(["approve", "spring"], &OTHER);
+        let left = smsq::text::messages(60_000 - stored);
+        assert!(
+            question.stderr().contains(&format!("{left}: ")),
+            "{question}"
+        );
+    });
+}
+
+#[test]
+fn approval_of_one_list_lifts_no_other() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import_by(&scratch, "ann", "spring", 12);
+        import_by(&scratch, "ben", "spring", 15);
+        let ann = [("USER", "ann"), ("LOGNAME", "ann")];
+        let ran = scratch.run_with(["approve", "spring", "--yes"], &ann);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(
+            ran.stderr()
+                .contains("waits for another person: 12 messages"),
+            "{ran}"
+        );
+        assert_sends(&scratch, "spring", &gateway, 3);
+        let again = scratch.run_with(["approve", "spring", "--yes"], &ann);
+        assert!(again.stderr().contains("cannot approve it"), "{again}");
+        // A list without new messages ends nothing.
+        import_by(&scratch, "eve", "spring", 15);
+        let ben = [("USER", "ben"), ("LOGNAME", "ben")];
+        let ran = scratch.run_with(["approve", "spring", "--yes"], &ben);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        gateway.assert_each_once(15);
+    });
+}
+
+#[test]
+fn any_number_of_people_can_add_messages() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import(&scratch, "spring", 10);
+        for index in 0..40 {
+            let who = [("USER", &*format!("person-with-a-long-name-{index}"))];
+            let ran = scratch.run_with(["set", "--campaign", "spring", "--rate", "999/s"], &who);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        assert_eq!(
+            db.number("SELECT count(*) AS value FROM approval_author"),
+            41
+        );
+        assert_approved(&scratch, "spring", &gateway, 10);
+    });
+}
+
+#[test]
+fn cost_that_is_not_known_waits() {
+    with_every_database(|db| {
+        let gateway = Practice::start(SandboxConfig::default());
+        let scratch = Scratch::at(&db.url);
+        gateway.configure_without_references(&scratch, "");
+        let text = scratch.read("smsq.toml");
+        let rule = "[approval]\nfrom_cost = \"1 EUR\"\n";
+        let prices =
+            |country: &str| format!("[prices.cellar]\ncurrency = \"EUR\"\n{country} = 0.01\n");
+        for (campaign, settings) in [
+            ("without", rule.to_owned()),
+            ("other", format!("{rule}{}", prices("1"))),
+        ] {
+            scratch.write("smsq.toml", &format!("{text}\n{settings}"));
+            let ran = import(&scratch, campaign, 5);
+            assert!(ran.stderr().contains("its cost is not known"), "{ran}");
+            assert_waits(&scratch, campaign, (&gateway, 0));
+        }
+        scratch.write("smsq.toml", &format!("{text}\n{rule}"));
+        let ran = scratch.run(["check", "--offline"]);
+        assert!(
+            ran.stdout()
+                .contains("every list of `cellar` needs approval"),
+            "{ran}"
+        );
+        scratch.write("smsq.toml", &format!("{text}\n{rule}{}", prices("44")));
+        import(&scratch, "cheap", 5);
+        assert_eq!(send(&scratch, "cheap").code(), Some(0));
+    });
+}
+
+#[test]
+fn rules_of_another_process_hold_until_they_are_replaced() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        let with_rules = scratch.read("smsq.toml");
+        import(&scratch, "first", 3);
+        let without = with_rules.replace("from_messages = 10\n", "");
+        scratch.write("smsq.toml", &without);
+        import(&scratch, "spring", 12);
+        assert_waits(&scratch, "spring", (&gateway, 0));
+        let ran = scratch.run(["check", "--offline"]);
+        assert!(
+            ran.stdout().contains("smsq approve --replace-rules"),
+            "{ran}"
+        );
+        let ran = scratch.run(["approve", "--replace-rules", "--yes"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        import(&scratch, "summer", 12);
+        assert_eq!(send(&scratch, "summer").code(), Some(0));
+        // What waited continues to wait.
+        assert_waits(&scratch, "spring", (&gateway, 12));
+        let audit = db.words("SELECT detail AS value FROM audit WHERE what = 'rules'");
+        assert_eq!(audit.len(), 1, "{audit:?}");
+    });
+}
+
+#[test]
+fn paused_campaign_that_waits_can_be_approved() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import(&scratch, "spring", 12);
+        assert_eq!(scratch.run(["pause", "spring"]).code(), Some(0));
+        let reason = |scratch: &Scratch| scratch.checked_status(Some("spring"))["state"].clone();
+        assert_eq!(reason(&scratch), "paused");
+        assert_eq!(approve(&scratch, "spring").code(), Some(0));
+        assert_eq!(reason(&scratch), "paused");
+        assert_eq!(scratch.run(["resume", "spring"]).code(), Some(0));
+        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        gateway.assert_each_once(12);
     });
 }

@@ -507,7 +507,7 @@ fn every_setting_has_a_default() {
     let owners = [
         ("database", "src/store/mod.rs", "Config"),
         ("limits", "src/config/mod.rs", "LimitsConfig"),
-        ("approval", "src/operations/approval.rs", "ApprovalRules"),
+        ("approval", "src/queue/approval.rs", "ApprovalRules"),
         ("sender", "src/sender/mod.rs", "Config"),
         ("retry", "src/queue/retry.rs", "Config"),
         ("circuit_breaker", "src/sender/breaker.rs", "Config"),

@@ -11,7 +11,9 @@ use crate::commands::{Context, purge, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
+use crate::operations::ListGate;
 use crate::operations::{Imported, local_now};
+use crate::queue::approval::ListFacts;
 use crate::sms::Timestamp;
 use crate::store::Access;
 
@@ -103,12 +105,20 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         .await?;
     let schedule = |now: Timestamp| options.unchecked_schedule(now);
     let division = options.division(&store, &campaign).await?;
+    // What is followed has no end, so its messages are added one by one.
+    let gate = if args.follow {
+        ListGate::one_by_one(&actor.who)
+    } else {
+        let rules = &options.settings.approval;
+        ListGate::of(&store, rules, &file, &actor.who).await?
+    };
     let target = Target {
         store: &store,
         campaign: &campaign,
         schedule: &schedule,
         division: division.as_ref(),
         posted_by: None,
+        approval: &gate.approval,
     };
     let (stop, stopped) = watch::channel(false);
     let consuming = ConsumeOptions {
@@ -143,6 +153,11 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         console.status(&format!("{file}: no entries"));
         return Ok(exit);
     }
+    let facts = ListFacts {
+        accepted: summary.accepted,
+        ..ListFacts::default()
+    };
+    let waits = gate.decide(&store, campaign.id, &facts).await?;
     let rejected = summary.rejected;
     let imported = Imported {
         rejects_command: list.rejects_command(&store, &summary, &campaign, Schedule::default()),
@@ -153,7 +168,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         budget: None,
         schedule: first_schedule,
         summary,
-        waits: None,
+        waits,
     };
     let has_rejects_on_stdout = list.has_rejects_on_stdout();
     output::print(context, &store, &[imported], has_rejects_on_stdout).await?;

@@ -4,6 +4,7 @@ use super::PreparedRun;
 use crate::commands::{Context, import};
 use crate::operations::estimate_queue;
 use crate::rate::Rates;
+use crate::sms::LaneId;
 use crate::store::{Campaign, Store};
 use crate::text::messages;
 
@@ -23,18 +24,19 @@ pub(super) async fn confirm(run: &PreparedRun<'_>) -> anyhow::Result<bool> {
     for (campaign, totals) in run.campaigns.iter().filter(|(_, totals)| totals.queued > 0) {
         let count = totals.queued.min(limit);
         let rate = options.flags.worker.rate.as_ref();
-        let text = describe(context, run.store, campaign, count, rate).await?;
+        let text = describe(context, run.store, campaign, None, count, rate).await?;
         context.console.status(text.trim_end());
     }
     let question = format!("send {}?", messages(total));
     Ok(context.console.confirm(&question))
 }
 
-/// Describes the first `count` messages of a campaign. `rate`: a further limit of the run.
+/// Describes the first `count` messages in these lanes of a campaign, `None`: in all. `rate`: a further limit of the run.
 pub(in crate::commands) async fn describe(
     context: &Context,
     store: &Store,
     campaign: &Campaign,
+    lanes: Option<&[LaneId]>,
     count: u64,
     rate: Option<&Rates>,
 ) -> anyhow::Result<String> {
@@ -47,6 +49,7 @@ pub(in crate::commands) async fn describe(
     let estimate = estimate_queue(
         &settings,
         (store, campaign),
+        lanes,
         (count, MAX_READ),
         (rate, region),
         read,

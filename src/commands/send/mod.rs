@@ -35,7 +35,7 @@ use crate::route::{Route, RouteConfig};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
 use crate::service_manager::ServiceManager;
 use crate::store::report::Totals;
-use crate::store::{Access, Campaign, CampaignStatus, Store, StoreError};
+use crate::store::{Access, ApprovalGate, Campaign, CampaignStatus, Store, StoreError};
 use crate::text::{duration, messages};
 use crate::window::local_and_utc;
 
@@ -635,9 +635,9 @@ async fn sender(
         let has_work = totals.queued + totals.sending > 0;
         let is_held = matches!(
             campaign.state,
-            CampaignStatus::Paused | CampaignStatus::Cancelled | CampaignStatus::Unapproved
+            CampaignStatus::Paused | CampaignStatus::Cancelled
         );
-        if has_work && !is_held {
+        if has_work && !is_held && campaign.approval != ApprovalGate::AllWait {
             let name = campaign.provider.as_deref();
             let name = name.map_or_else(|| default_provider(context), Ok)?;
             sent.push((name, campaign));

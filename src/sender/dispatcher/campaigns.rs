@@ -11,7 +11,7 @@ use crate::route::Division;
 use crate::sender::campaign_state::{SentBy, Served};
 use crate::sender::maintenance::DatabaseSnapshot;
 use crate::senders::SendersOff;
-use crate::store::{Campaign, CampaignStatus, QueuedCampaign};
+use crate::store::{Campaign, QueuedCampaign};
 
 impl Dispatcher {
     /// Takes over what the database says of campaigns and providers.
@@ -109,7 +109,7 @@ impl Dispatcher {
     fn take_unserved(&mut self, unserved: Vec<Campaign>) {
         for campaign in &unserved {
             let is_new = self.unserved.iter().all(|known| known.id != campaign.id);
-            if is_new && campaign.state == CampaignStatus::Active {
+            if is_new && campaign.may_send() {
                 let (campaign, reason) = (&campaign.name, self.why_unserved(campaign));
                 tracing::warn!(campaign, reason, "a campaign cannot be sent by this worker");
             }

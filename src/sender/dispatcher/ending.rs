@@ -161,10 +161,14 @@ impl Dispatcher {
         let now = self.context.clock.now();
         let patience = self.context.settings.retry.max_wait;
         let (mut halted, mut waiting) = (Vec::new(), Vec::new());
-        for queued in queued.iter().filter(|queued| queued.is_unfinished()) {
+        let has_rest =
+            |queued: &&QueuedCampaign| queued.is_unfinished() || queued.campaign.has_waiting();
+        for queued in queued.iter().filter(has_rest) {
             let campaign = &queued.campaign;
-            if campaign.state != CampaignStatus::Active {
+            if !campaign.may_send() || campaign.has_waiting() {
                 halted.extend(halt_of(campaign));
+            }
+            if !campaign.may_send() || !queued.is_unfinished() {
                 continue;
             }
             let providers = self.providers_of(campaign);

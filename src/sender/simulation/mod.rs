@@ -34,7 +34,7 @@ use crate::provider::Provider;
 use crate::rate::Rates;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::report::{FailureState, Totals};
-use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign, Store};
+use crate::store::{Access, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, Store};
 
 use history::{History, Place};
 
@@ -156,6 +156,8 @@ impl Simulation {
             expires_at,
             window: None,
             division: None,
+            approval: ImportApproval::OneByOne(String::new()),
+            held_in: None,
             rows: numbers.map(row).collect(),
             row_count: count,
             rejected: 0,

@@ -10,7 +10,9 @@ use super::provider::{Faults, SimProvider};
 use super::{START, SimClock, Simulation, WorkerSpec};
 use crate::sender::Ended;
 use crate::sms::{NewSms, Timestamp};
-use crate::store::{CampaignChange, CampaignFilter, ImportBatch, NewCampaign, WindowChange};
+use crate::store::{
+    CampaignChange, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, WindowChange,
+};
 
 /// START is 07:06:40 UTC on 2 October 2096.
 const SECOND: Duration = Duration::from_secs(1);
@@ -240,6 +242,8 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         expires_at: None,
         window: window.map(|window| window.parse().expect("a window")),
         division: None,
+        approval: ImportApproval::OneByOne(String::new()),
+        held_in: None,
         rows,
         row_count: count,
         rejected: 0,

@@ -1,6 +1,6 @@
 //! Posts many messages: a line for each, or a JSON list.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::Json;
@@ -14,13 +14,15 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::operations::{ListGate, ListPrices, add_message};
+use crate::queue::approval::ListFacts;
 use crate::serve::guard::Program;
 use crate::serve::intake::{MAX_MESSAGE, NewMessages, PART_TIMEOUT, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::sms::Timestamp;
-use crate::store::{Campaign, Mode, PostResult};
+use crate::serve::tokens::{Permission, random_token};
+use crate::sms::{NewSms, Timestamp};
+use crate::store::{Campaign, Mode, PostResult, StoreError};
 
 /// The lines of a batch that are committed together.
 const CHUNK: usize = 1_000;
@@ -43,6 +45,65 @@ struct BatchReader<'a> {
     result: BatchResult,
     /// The line and the id of each message, while they are few.
     ids: Vec<(u64, Option<i64>)>,
+    gate: BatchGate,
+    /// Of the campaigns that have messages.
+    prices: HashMap<i64, ListPrices<'a>>,
+}
+
+/// A batch is a list: its messages wait until it is whole, where rules for approvals need that.
+struct BatchGate {
+    shared: Arc<ServerState>,
+    gate: ListGate,
+    /// What the batch has of each campaign.
+    facts: BTreeMap<i64, ListFacts>,
+}
+
+impl BatchGate {
+    async fn new(shared: &Arc<ServerState>, posted_by: &str) -> Result<Self, Problem> {
+        let rules = &shared.lists.approval;
+        Ok(Self {
+            shared: Arc::clone(shared),
+            gate: ListGate::of(&shared.store, rules, &random_token(), posted_by).await?,
+            facts: BTreeMap::new(),
+        })
+    }
+
+    fn add(&mut self, campaign_id: i64, prices: &ListPrices<'_>, sms: &NewSms) {
+        let facts = self.facts.entry(campaign_id).or_default();
+        add_message(facts, prices, &sms.phone, sms.segments);
+    }
+
+    /// Decides what has to be approved. Returns why, by campaign.
+    async fn decide(&mut self) -> Result<BTreeMap<i64, String>, StoreError> {
+        let mut waits = BTreeMap::new();
+        while let Some((campaign_id, facts)) = self.facts.first_key_value() {
+            let (campaign_id, store) = (*campaign_id, &self.shared.store);
+            let reason = self.gate.decide(store, campaign_id, facts).await?;
+            waits.extend(reason.map(|reason| (campaign_id, reason)));
+            self.facts.remove(&campaign_id);
+        }
+        Ok(waits)
+    }
+}
+
+/// The client has disconnected: what was committed before is decided all the same.
+impl Drop for BatchGate {
+    fn drop(&mut self) {
+        if self.facts.is_empty() {
+            return;
+        }
+        let mut rest = Self {
+            shared: Arc::clone(&self.shared),
+            gate: self.gate.clone(),
+            facts: std::mem::take(&mut self.facts),
+        };
+        tokio::spawn(async move {
+            if let Err(error) = rest.decide().await {
+                tracing::warn!(%error, "a batch waits for approval, because it could not be decided");
+                rest.facts.clear();
+            }
+        });
+    }
 }
 
 #[derive(Serialize, ToSchema)]
@@ -64,6 +125,9 @@ struct BatchResult {
     /// queued; null for more than 10,000
     #[schema(required)]
     ids: Option<Vec<Option<String>>>,
+    /// Why messages wait for the approval of another person, by campaign
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    waits_for_approval: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -82,7 +146,7 @@ struct StoppedBatch {
 }
 
 impl<'a> BatchReader<'a> {
-    fn new(shared: &'a ServerState, posted_by: &'a str) -> Self {
+    fn new(shared: &'a ServerState, posted_by: &'a str, gate: BatchGate) -> Self {
         Self {
             shared,
             posted_by,
@@ -100,8 +164,11 @@ impl<'a> BatchReader<'a> {
                 rejected_count: 0,
                 rejected: Vec::new(),
                 ids: None,
+                waits_for_approval: BTreeMap::new(),
             },
             ids: Vec::new(),
+            gate,
+            prices: HashMap::new(),
         }
     }
 
@@ -141,12 +208,18 @@ impl<'a> BatchReader<'a> {
             Err(problem) => return Err(problem),
         };
         let key = (campaign.id, message.due_at, message.expires_at);
+        let lists = &self.shared.lists;
+        let prices = self.prices.entry(campaign.id);
+        let prices = prices.or_insert_with(|| ListPrices::of_campaign(lists, &campaign));
+        self.gate.add(campaign.id, prices, &message.sms);
+        let approval = self.gate.gate.approval.clone();
         let index = *self.places.entry(key).or_insert_with(|| {
             self.pending.push(NewMessages {
                 campaign,
                 posted_by: self.posted_by.to_owned(),
                 due_at: message.due_at,
                 expires_at: message.expires_at,
+                approval,
                 messages: Vec::new(),
             });
             self.pending_lines.push(Vec::new());
@@ -206,10 +279,26 @@ impl<'a> BatchReader<'a> {
         self.record_id(line, id);
     }
 
+    /// Decides what has to be approved, by the names of campaigns.
+    async fn decide(&mut self) -> Result<BTreeMap<String, String>, Problem> {
+        let waits = self.gate.decide().await?;
+        let ids: Vec<i64> = waits.keys().copied().collect();
+        let names = self.shared.store.campaign_names(&ids).await?;
+        let named = waits.into_iter().filter_map(|(id, reason)| {
+            let name = names.get(&id)?.clone();
+            Some((name, reason))
+        });
+        Ok(named.collect())
+    }
+
     /// The answer after the last line, or after a problem that stopped the batch.
     async fn finish(mut self, read: Result<(), Problem>) -> Response {
         // What was read before a problem is still stored, and counted.
-        let committed = self.commit().await;
+        let mut committed = self.commit().await;
+        match self.decide().await {
+            Ok(waits) => self.result.waits_for_approval = waits,
+            Err(problem) => committed = committed.and(Err(problem)),
+        }
         let mut result = self.result;
         result.rejected.sort_by_key(|rejected| rejected.line);
         self.ids.sort_by_key(|(line, _)| *line);
@@ -275,7 +364,8 @@ pub(super) async fn post_batch(
         .and_then(|kind| kind.split(';').next())
         .unwrap_or_default()
         .trim();
-    let mut reader = BatchReader::new(&shared, &program.0.name);
+    let gate = BatchGate::new(&shared, &program.0.name).await?;
+    let mut reader = BatchReader::new(&shared, &program.0.name, gate);
     let read = match kind {
         "application/x-ndjson" | "application/jsonl" | "application/ndjson" => {
             read_lines(body, &mut reader).await

@@ -1,5 +1,6 @@
 //! Reads and changes campaigns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::Json;
@@ -17,7 +18,7 @@ use crate::serve::guard::{MAX_BODY, Path, Program, Query, WholeBody};
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::{MAX_DOWNLOADS, ServerState};
 use crate::serve::tokens::Permission;
-use crate::store::{CampaignChange, CampaignStatus, Mode, WindowChange};
+use crate::store::{CampaignChange, Mode, WindowChange};
 use crate::text::printable_line;
 
 #[derive(Serialize, ToSchema)]
@@ -76,20 +77,25 @@ pub(super) struct CampaignDetails {
 struct ApprovalDetails {
     /// Differs where the campaign has other messages or settings
     fingerprint: String,
+    /// How many messages this token can approve; above 10,000: as many as were added
     messages: u64,
-    /// Who added messages or changed settings: they cannot approve them
-    wanted_by: Vec<String>,
+    /// Who added messages or changed settings: each can approve only what others added
+    wanted_by: BTreeSet<String>,
+    /// What they wait for
+    reason: Option<String>,
 }
 
 impl CampaignDetails {
-    async fn read(shared: &ServerState, name: &str) -> Result<Json<Self>, Problem> {
+    /// `who`: the name of the token, for which the approval is shown.
+    async fn read(shared: &ServerState, name: &str, who: &str) -> Result<Json<Self>, Problem> {
         let campaign = shared.campaign(name).await?;
-        let approval = if campaign.state == CampaignStatus::Unapproved {
-            let subject = shared.store.approval_subject(campaign.id).await?;
+        let approval = if campaign.approval.has_waiting() {
+            let subject = shared.store.approval_subject(campaign.id, who).await?;
             Some(ApprovalDetails {
+                wanted_by: subject.authors(),
                 fingerprint: subject.fingerprint,
                 messages: subject.messages,
-                wanted_by: campaign.approval.wanted_by.iter().cloned().collect(),
+                reason: campaign.approval_reason.clone(),
             })
         } else {
             None
@@ -129,7 +135,7 @@ pub(super) async fn get_campaign(
     Path(name): Path<String>,
 ) -> Result<Json<CampaignDetails>, Problem> {
     program.0.need(Permission::View)?;
-    CampaignDetails::read(&shared, &name).await
+    CampaignDetails::read(&shared, &name, &program.0.name).await
 }
 
 /// What is missing or null stays
@@ -171,6 +177,20 @@ impl CampaignPatch {
             },
             ..CampaignChange::default()
         })
+    }
+
+    /// Fails if it approves and does something else, which would be done with or without what was approved.
+    fn check_decision(&self, change: &CampaignChange) -> Result<(), Problem> {
+        let others = self.paused.is_some() || *change != CampaignChange::default();
+        match (&self.approve, &self.reject) {
+            (Some(_), Some(_)) => Err(Problem::invalid(
+                "invalid change: `approve` and `reject` contradict each other",
+            )),
+            (Some(_), None) | (None, Some(_)) if others => Err(Problem::invalid(
+                "invalid change: `approve` and `reject` stand alone; change other members in another request",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The change of the state that it asks for.
@@ -222,8 +242,9 @@ pub(super) async fn change_campaign(
             format!("invalid `{field}`: {error}")
         })
     })?;
-    let mut campaign = shared.campaign(&name).await?;
     let change = patch.change()?;
+    patch.check_decision(&change)?;
+    let mut campaign = shared.campaign(&name).await?;
     let actor = Actor::of_token(&program.0.name);
     if let Some(fingerprint) = &patch.approve {
         approve(&shared.store, &campaign, fingerprint, &actor).await?;
@@ -238,7 +259,7 @@ pub(super) async fn change_campaign(
         campaign = shared.campaign(&name).await?;
     }
     change_settings(&shared.store, &campaign, &change, &actor).await?;
-    CampaignDetails::read(&shared, &name).await
+    CampaignDetails::read(&shared, &name, &program.0.name).await
 }
 
 #[derive(ToSchema)]

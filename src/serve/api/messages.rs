@@ -19,7 +19,7 @@ use crate::serve::intake::{
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::{Identity, Permission};
-use crate::store::{FoundSms, IntakeKey, Mode, PostResult, SmsFilter};
+use crate::store::{FoundSms, ImportApproval, IntakeKey, Mode, PostResult, SmsFilter};
 
 /// The most messages of one look-up.
 const MAX_FOUND: i64 = 100;
@@ -140,6 +140,7 @@ pub(super) async fn post_message(
     };
     let new = NewMessages {
         campaign,
+        approval: ImportApproval::OneByOne(program.0.name.clone()),
         posted_by: program.0.name,
         due_at: mapped.due_at,
         expires_at: mapped.expires_at,

@@ -239,7 +239,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::operations::{ApprovalRules, ListSettings, WindowRequest};
+    use crate::operations::{ListSettings, WindowRequest};
+    use crate::queue::approval::ApprovalRules;
     use crate::store::Mode;
     use crate::text::Hinted;
 

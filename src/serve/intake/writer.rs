@@ -12,8 +12,8 @@ use super::mapper::MappedMessage;
 use crate::serve::tokens::random_token;
 use crate::sms::Timestamp;
 use crate::store::{
-    Campaign, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys, Store,
-    StoreError,
+    Campaign, ImportApproval, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys,
+    Store, StoreError,
 };
 
 /// The most messages of one transaction, unless one request has more.
@@ -48,6 +48,7 @@ pub(in crate::serve) struct NewMessages {
     pub(in crate::serve) posted_by: String,
     pub(in crate::serve) due_at: Option<Timestamp>,
     pub(in crate::serve) expires_at: Option<Timestamp>,
+    pub(in crate::serve) approval: ImportApproval,
     /// Each with the keys that a repeated request has too.
     pub(in crate::serve) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
 }
@@ -183,12 +184,12 @@ impl WriterTask {
         // The requests of one campaign, token and schedule are one batch of rows.
         let mut batches: Vec<PostedBatch> = Vec::new();
         let mut places: Vec<(usize, usize)> = Vec::with_capacity(group.len());
-        let mut known: HashMap<(i64, Option<Timestamp>, Option<Timestamp>), usize> = HashMap::new();
+        let mut known: HashMap<_, usize> = HashMap::new();
         for Submission { new, .. } in group {
             let campaign = &new.campaign;
             let import = self.imports.get_mut(&new.import_key());
             let import = import.expect("it was opened");
-            let key = (import.id, new.due_at, new.expires_at);
+            let key = (import.id, new.due_at, new.expires_at, &new.approval);
             let index = *known.entry(key).or_insert_with(|| {
                 batches.push(PostedBatch {
                     batch: ImportBatch {
@@ -199,6 +200,8 @@ impl WriterTask {
                         expires_at: new.expires_at,
                         window: campaign.window.clone(),
                         division: None,
+                        approval: new.approval.clone(),
+                        held_in: None,
                         rows: Vec::new(),
                         row_count: 0,
                         rejected: 0,

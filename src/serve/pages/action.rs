@@ -6,7 +6,7 @@ use http::StatusCode;
 
 use crate::operations::{
     Actor, CampaignAction, OperationError, Permitted, SettledAs, approve, cancel, change_settings,
-    change_state, check_approver, limit, permit, reject, retry_failed, retry_unknown, settle,
+    change_state, limit, reject, retry_failed, retry_unknown, settle,
 };
 use crate::serve::problem::Problem;
 use crate::sms::Class;
@@ -136,26 +136,27 @@ impl Action {
         }
     }
 
-    /// Fails if `who` cannot do it with the campaign now.
-    pub(super) fn check(self, campaign: &Campaign, who: &str) -> Result<(), OperationError> {
-        match self {
-            Self::Approve | Self::Reject => check_approver(campaign, &Actor::of_token(who)),
-            _ => self.operation().check(campaign),
-        }
+    /// Whether it is about what waits for approval.
+    pub(super) const fn is_of_approval(self) -> bool {
+        matches!(self, Self::Approve | Self::Reject)
     }
 
-    /// The changes that `who` can make, and that would do something.
-    pub(super) fn possible(campaign: &Campaign, totals: &Totals, who: &str) -> Vec<Self> {
+    /// Fails if it cannot be done with the campaign now.
+    pub(super) fn check(self, campaign: &Campaign) -> Result<(), OperationError> {
+        self.operation().check(campaign)
+    }
+
+    /// The changes that would do something. `is_approver`: the visitor can approve some of what waits.
+    pub(super) fn possible(campaign: &Campaign, totals: &Totals, is_approver: bool) -> Vec<Self> {
         let fits = |action: &Self| {
             let has_messages = match action {
-                Self::Approve | Self::Reject | Self::Pause | Self::Resume | Self::Rate => true,
+                Self::Approve | Self::Reject => is_approver,
+                Self::Pause | Self::Resume | Self::Rate => true,
                 Self::Retry => totals.failed > 0,
                 Self::RetryUnknown | Self::SettleSent | Self::SettleFailed => totals.unknown > 0,
                 Self::Cancel => totals.queued > 0,
             };
-            has_messages
-                && permit(action.operation(), campaign.state) == Permitted::Yes
-                && action.check(campaign, who).is_ok()
+            has_messages && action.operation().permitted(campaign) == Permitted::Yes
         };
         Self::ALL.into_iter().filter(fits).collect()
     }
@@ -166,9 +167,6 @@ impl Action {
         store: &Store,
         campaign: &Campaign,
     ) -> Result<Option<String>, StoreError> {
-        if self == Self::Approve {
-            return Ok(Some(store.approval_subject(campaign.id).await?.fingerprint));
-        }
         let counted = self.counted(store, campaign).await?;
         Ok(counted.map(|named| format!("{}-{}", named.count, named.newest)))
     }
@@ -232,13 +230,16 @@ impl Action {
         );
         match self {
             Self::Approve => {
-                format!("Approve `{name}`? Running workers will send its {queued}.")
+                format!("Approve {queued} of `{name}`? Running workers will send them.")
             }
-            Self::Reject => format!("Reject `{name}`? Its {queued} continue to wait."),
+            Self::Reject => format!("Reject {queued} of `{name}`? They continue to wait."),
             Self::Pause => format!("Pause `{name}`? Its {queued} stay queued until it is resumed."),
             Self::Resume if campaign.state == CampaignStatus::Cancelled => format!(
                 "Resume `{name}`, which was cancelled? It accepts new messages again. Its {} stay cancelled.",
                 messages(totals.cancelled)
+            ),
+            Self::Resume if campaign.approval.has_waiting() => format!(
+                "Resume `{name}`? Of its {queued}, some or all wait for approval, and are sent after it."
             ),
             Self::Resume => format!("Resume `{name}`? Running workers will send its {queued}."),
             Self::Rate => format!("Rate limit of `{name}`. The provider's limit also applies."),
@@ -328,7 +329,7 @@ impl Action {
         given: &BTreeMap<String, String>,
         who: &str,
     ) -> Result<String, ActionError> {
-        self.check(campaign, who)?;
+        self.check(campaign)?;
         self.check_named(store, campaign, given).await?;
         let actor = Actor::of_token(who);
         let name = &campaign.name;
@@ -336,7 +337,7 @@ impl Action {
         Ok(match self {
             Self::Approve => {
                 approve(store, campaign, text("named"), &actor).await?;
-                format!("Approved `{name}`. Running workers send it within seconds.")
+                format!("Approved `{name}`. Running workers send its messages within seconds.")
             }
             Self::Reject => {
                 let reason = printable_line(text("reason"));

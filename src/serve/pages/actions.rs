@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use super::action::{Action, ActionError, Field};
 use super::render::{MessagePage, View, path_of, problem_page, render};
-use crate::operations::estimate_queue;
+use crate::operations::{Actor, approval_subject, estimate_queue};
 use crate::serve::guard::{Form, Path, Query, Visitor};
 use crate::serve::intake::ShownMessage;
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
-use crate::store::Campaign;
+use crate::store::report::Totals;
+use crate::store::{ApprovalSubject, Campaign};
 
 /// How long a page waits for a change before it says that the change continues; shorter than a request may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -72,20 +73,25 @@ impl View for ConfirmPage<'_> {
 struct EstimateView {
     rows: Vec<(&'static str, String)>,
     samples: Vec<ShownMessage>,
-    wanted_by: Vec<String>,
+    /// What waits, why, and by whom it was added.
+    waiting: Vec<String>,
 }
 
 impl EstimateView {
-    async fn of(shared: &ServerState, campaign: &Campaign, count: u64) -> Result<Self, Problem> {
+    async fn of(
+        shared: &ServerState,
+        campaign: &Campaign,
+        subject: &ApprovalSubject,
+    ) -> Result<Self, Problem> {
         let region = (None, shared.default_region);
         let of = (&shared.store, campaign);
-        let estimate =
-            estimate_queue(&shared.lists, of, (count, MOST_READ), region, |_, _| ()).await?;
+        let (lanes, count) = (Some(&subject.lanes[..]), (subject.messages, MOST_READ));
+        let estimate = estimate_queue(&shared.lists, of, lanes, count, region, |_, _| ()).await?;
         let samples = estimate.estimate.labelled_samples().into_iter();
         Ok(Self {
             samples: samples.map(ShownMessage::of).collect(),
             rows: estimate.rows.0,
-            wanted_by: campaign.approval.wanted_by.iter().cloned().collect(),
+            waiting: subject.waiting.iter().map(ToString::to_string).collect(),
         })
     }
 }
@@ -114,13 +120,18 @@ async fn question(
     visitor.identity.need(Permission::Operate)?;
     let action = Action::of(action)?;
     let campaign = shared.campaign(name).await?;
-    action.check(&campaign, &visitor.identity.name)?;
-    let totals = shared.store.report().totals(Some(campaign.id)).await?;
-    // Before the estimate: what is added meanwhile was not looked at.
-    let named = action.named(&shared.store, &campaign).await?;
-    let estimate = match action {
-        Action::Approve => Some(EstimateView::of(shared, &campaign, totals.queued).await?),
-        _ => None,
+    action.check(&campaign)?;
+    let (mut totals, mut estimate) = (Totals::default(), None);
+    let named = if action.is_of_approval() {
+        let actor = Actor::of_token(&visitor.identity.name);
+        let subject = approval_subject(&shared.store, &campaign, &actor).await?;
+        // Before the estimate: what is added meanwhile was not looked at.
+        estimate = Some(EstimateView::of(shared, &campaign, &subject).await?);
+        totals.queued = subject.messages;
+        Some(subject.fingerprint)
+    } else {
+        totals = shared.store.report().totals(Some(campaign.id)).await?;
+        action.named(&shared.store, &campaign).await?
     };
     let page = ConfirmPage {
         named,

@@ -11,6 +11,7 @@ use super::action::Action;
 use super::activity::Activity;
 use super::live::{Live, ShownAlert, ago, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, problem_page, render};
+use crate::operations::{Actor, approval_subject};
 use crate::report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
 use crate::serve::counts::{Details, Snapshot};
 use crate::serve::guard::{Path, Query, Visitor};
@@ -123,16 +124,19 @@ pub(super) async fn campaign(
         // They are newer than those of the report.
         page.sections = page.sections.with_totals(&summary.totals);
         if may_operate && let Some(settings) = settings {
-            let who = &visitor.identity.name;
-            if settings.state == CampaignStatus::Unapproved
-                && Action::Approve.check(settings, who).is_err()
-            {
-                page.now
-                    .insert(0, "another person has to approve it".to_owned());
+            let mut is_approver = false;
+            if settings.approval.has_waiting() {
+                let actor = Actor::of_token(&visitor.identity.name);
+                let subject = approval_subject(&shared.store, settings, &actor).await;
+                is_approver = subject.is_ok();
+                if !is_approver {
+                    page.now
+                        .insert(0, "another person has to approve it".to_owned());
+                }
             }
             let is_later = |action: &Action| summary.is_over() && action.is_for_unsent();
             let (later, now): (Vec<Action>, Vec<Action>) =
-                Action::possible(settings, &summary.totals, who)
+                Action::possible(settings, &summary.totals, is_approver)
                     .into_iter()
                     .partition(is_later);
             page.actions = now.into_iter().map(Button::of).collect();

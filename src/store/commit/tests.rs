@@ -14,7 +14,7 @@ use crate::queue::{LaneClaim, Settlement, Transition};
 use crate::rate::Rates;
 use crate::sms::{Acceptance, NewSms, Timestamp};
 use crate::store::connection::Purpose;
-use crate::store::{Access, ImportBatch, NewWorker};
+use crate::store::{Access, ImportApproval, ImportBatch, NewWorker};
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -120,6 +120,8 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         expires_at: None,
         window: None,
         division: None,
+        approval: ImportApproval::OneByOne(String::new()),
+        held_in: None,
         rows: (0..count).map(row).collect(),
         row_count: count,
         rejected: 0,

@@ -541,6 +541,15 @@ impl Connection {
         }
     }
 
+    /// A number as an integer of 32 bits.
+    pub(super) fn integer(&self, expression: &str) -> String {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => format!("CAST({expression} AS INTEGER)"),
+            // MySQL has no such type here, and reads a wider one.
+            Self::Mysql(_) => format!("CAST({expression} AS SIGNED)"),
+        }
+    }
+
     pub(super) fn is_sqlite(&self) -> bool {
         matches!(self, Self::Sqlite(_))
     }

@@ -441,9 +441,17 @@ impl ReportStore<'_> {
         Ok(first)
     }
 
-    /// The waiting messages of a campaign.
-    pub async fn queue(self, campaign_id: i64) -> Result<Pages<LaneId>, StoreError> {
-        Ok(Pages::new(self.0.lanes_of(campaign_id).await?))
+    /// The waiting messages in these lanes of a campaign; `None`: in all.
+    pub async fn queue(
+        self,
+        campaign_id: i64,
+        lanes: Option<&[LaneId]>,
+    ) -> Result<Pages<LaneId>, StoreError> {
+        let lanes = match lanes {
+            Some(lanes) => lanes.to_vec(),
+            None => self.0.lanes_of(campaign_id).await?,
+        };
+        Ok(Pages::new(lanes))
     }
 
     /// The next page of at most `limit` waiting messages, in turns of the lanes, of each in the order in which they will be

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::connection::{reading, writing};
-use crate::store::{Access, CampaignFilter, ImportBatch, NewCampaign, Store};
+use crate::store::{Access, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, Store};
 use diesel::QueryableByName;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
@@ -49,6 +49,8 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         expires_at: None,
         window: None,
         division: None,
+        approval: ImportApproval::OneByOne(String::new()),
+        held_in: None,
         rows,
         row_count: count,
         rejected: 0,

@@ -1,6 +1,7 @@
 //! `smsq serve` as a process: who may do what, the pages, messages over HTTP, receipts by webhook.
 
 mod access;
+mod approvals;
 mod browser;
 mod drafts;
 mod intake;

@@ -15,7 +15,12 @@ async fn queued_messages_are_read_in_pages_in_order() {
         queue.import(other, rows(7..9)).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 1).await;
-        let mut walk = queue.store.report().queue(spring).await.expect("read");
+        let mut walk = queue
+            .store
+            .report()
+            .queue(spring, None)
+            .await
+            .expect("read");
         let mut pages = Vec::new();
         loop {
             let page = queue

@@ -12,7 +12,7 @@ use smsq::route::{
 };
 use smsq::senders::{PoolSender, SenderPool, SendersOff};
 use smsq::sms::{Class, LaneId};
-use smsq::store::{CampaignFilter, CommitBatch, ImportBatch, ProviderClaimed};
+use smsq::store::{CampaignFilter, CommitBatch, ImportApproval, ImportBatch, ProviderClaimed};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, failure, on_every_engine, rows,
@@ -94,6 +94,8 @@ async fn import(queue: &TestQueue, campaign_id: i64, division: Division, count: 
     let import_id = queue.begin(campaign_id).await;
     let batch = ImportBatch {
         division: Some(division),
+        approval: ImportApproval::OneByOne(String::new()),
+        held_in: None,
         ..TestQueue::batch(import_id, campaign_id, rows(0..count))
     };
     let imports = queue.store.imports();

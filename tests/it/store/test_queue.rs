@@ -13,8 +13,8 @@ use smsq::queue::resend::ResendRule;
 use smsq::queue::{LaneClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
-    CampaignStatus, CommitBatch, Enqueued, ImportBatch, NewCampaign, NewWorker, Orphans,
-    ProviderClaimed, QueuedCampaign, Store, Worker,
+    CampaignStatus, CommitBatch, Enqueued, ImportApproval, ImportBatch, NewCampaign, NewWorker,
+    Orphans, ProviderClaimed, QueuedCampaign, Store, Worker,
 };
 
 use crate::support::databases::{Database, Kind, on_every_database};
@@ -215,6 +215,8 @@ impl TestQueue {
             expires_at: None,
             window: None,
             division: None,
+            approval: ImportApproval::OneByOne(String::new()),
+            held_in: None,
             row_count: rows.len() as u64,
             rejected: 0,
             last_line: rows.last().map_or(0, |row| row.line),
