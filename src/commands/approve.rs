@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     }
     let actor = user_of("approve");
     let subject = operations::approval_subject(&store, &campaign, &actor).await?;
-    let (lanes, count) = (Some(&subject.lanes[..]), subject.messages);
+    let (lanes, count) = (subject.lanes.as_deref(), subject.messages);
     let text = describe(context, &store, &campaign, lanes, count, None).await?;
     let console = &context.console;
     console.status(text.trim_end());

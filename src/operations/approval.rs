@@ -4,10 +4,10 @@
 use super::lists::{ListPrices, ListSettings};
 use super::{Actor, CampaignAction, OperationError, Refused};
 use crate::import::Summary;
-use crate::queue::approval::{ApprovalRules, ListFacts};
 use crate::store::{
     ApprovalResult, ApprovalSubject, Campaign, ImportApproval, ListApproval, Store, StoreError,
 };
+use crate::store::{ApprovalRules, ListFacts};
 use crate::text::{Hinted, messages};
 
 /// How the messages of a list wait while it is added, and the rules that decide when it is whole.

@@ -19,11 +19,11 @@ use crate::import::{
     Summary, Target, When,
 };
 use crate::prices::Prices;
-use crate::queue::approval::ApprovalRules;
 use crate::rate::Rates;
 use crate::route::{Division, Route};
 use crate::secret::Secret;
 use crate::sms::Timestamp;
+use crate::store::ApprovalRules;
 use crate::store::{
     BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign,
     SourceConfig, SourceDatabase, Store, StoreError, WindowChange,

@@ -56,9 +56,29 @@ enum ShownState {
     Done,
 }
 
+/// The messages of a campaign with at most this number are counted within a fraction of a second.
+const COUNTED_AT_ONCE: u64 = 100_000;
+
 impl CampaignSummary {
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         let totals = store.report().totals(Some(campaign.id)).await?;
+        Self::with_totals(store, campaign, totals, store.now().await?).await
+    }
+
+    /// The same within a second: a large campaign has the counts `known` from before; without them, only what was imported.
+    pub async fn quick(
+        store: &Store,
+        campaign: &Campaign,
+        known: Option<Totals>,
+    ) -> Result<Self, StoreError> {
+        let imported = store.imported(campaign.id).await?;
+        if imported <= COUNTED_AT_ONCE {
+            return Self::of(store, campaign).await;
+        }
+        let totals = known.unwrap_or(Totals {
+            imported,
+            ..Totals::default()
+        });
         Self::with_totals(store, campaign, totals, store.now().await?).await
     }
 

@@ -2,6 +2,7 @@
 //! and MariaDB; `connection/` has what differs between them.
 
 mod activity;
+mod approval_decisions;
 mod approvals;
 mod attempts;
 mod audit;
@@ -67,8 +68,10 @@ use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
 };
 
+pub use crate::queue::approval::{ApprovalRules, ListFacts};
 pub use crate::queue::dedupe::Decision;
-pub use approvals::{ApprovalGate, ApprovalResult, ApprovalSubject, ListApproval, WaitingApproval};
+pub use approval_decisions::{ApprovalResult, ApprovalSubject, WaitingApproval};
+pub use approvals::{ApprovalGate, ListApproval};
 pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};

@@ -261,7 +261,9 @@ fn interrupted_list_holds_only_its_own_messages() {
         scratch.write("large.csv", &list(ROWS));
         interrupt(&scratch, db, "large.csv", "spring");
         // A small list, and what was there before.
-        import(&scratch, "spring", 6);
+        scratch.write("small.csv", "phone\n+447599000001\n+447599000002\n");
+        let ran = scratch.run("import small.csv --text Hello --campaign spring".split(' '));
+        assert_eq!(ran.code(), Some(0), "{ran}");
         assert_sends(&scratch, "spring", &gateway, 6);
         // The same list again continues it.
         let ran = scratch.run("import large.csv --text Hello --campaign spring".split(' '));
@@ -269,7 +271,7 @@ fn interrupted_list_holds_only_its_own_messages() {
         assert!(!ran.stderr().contains("waits for approval"), "{ran}");
         let state = &scratch.checked_status(Some("spring"))["state"];
         assert_eq!(state, "active");
-        assert_eq!(scratch.checked_status(Some("spring"))["queued"], ROWS - 6);
+        assert_eq!(scratch.checked_status(Some("spring"))["queued"], ROWS - 4);
     });
 }
 

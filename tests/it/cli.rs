@@ -29,7 +29,7 @@ fn help_lists_commands_and_examples() {
                    settled
       resume       Continue a paused, stopped or cancelled campaign; messages that were cancelled stay
                    cancelled
-      approve      Approve a campaign that waits for a second person, or reject it
+      approve      Approve what waits in a campaign for a second person, or reject it
       cancel       Cancel a campaign, without asking: what was not sent will not be, and can be imported
                    again
       suppress     Manage the phones that no campaign sends to

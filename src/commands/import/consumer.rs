@@ -13,9 +13,9 @@ use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
 use crate::operations::ListGate;
 use crate::operations::{Imported, local_now};
-use crate::queue::approval::ListFacts;
 use crate::sms::Timestamp;
 use crate::store::Access;
+use crate::store::ListFacts;
 
 /// Where entries are read from.
 pub(super) enum Source {

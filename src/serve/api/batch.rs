@@ -15,13 +15,13 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::operations::{ListGate, ListPrices, add_message};
-use crate::queue::approval::ListFacts;
 use crate::serve::guard::Program;
 use crate::serve::intake::{MAX_MESSAGE, NewMessages, PART_TIMEOUT, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::{Permission, random_token};
 use crate::sms::{NewSms, Timestamp};
+use crate::store::ListFacts;
 use crate::store::{Campaign, Mode, PostResult, StoreError};
 
 /// The lines of a batch that are committed together.

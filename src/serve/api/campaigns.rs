@@ -105,7 +105,8 @@ impl CampaignDetails {
             summary: CampaignSummary {
                 // It is a setting here.
                 window: None,
-                ..CampaignSummary::of(&shared.store, &campaign).await?
+                ..CampaignSummary::quick(&shared.store, &campaign, shared.counts.known(name))
+                    .await?
             },
             rate: campaign.rate.to_string(),
             priority: campaign.priority,
@@ -125,7 +126,9 @@ impl CampaignDetails {
     security(("token" = ["read", "operate", "admin"])),
     params(("name" = String, Path, description = "The name of the campaign", example = "codes")),
     responses(
-        (status = 200, description = "Its settings and counts", body = CampaignDetails),
+        (status = 200, description = "Its settings and counts; those of more than 100,000 messages as they were counted last, \
+            and only `imported` before the first count",
+            body = CampaignDetails),
         Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<429>, Fails::<503>
     )
 )]

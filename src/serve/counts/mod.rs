@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::intake::{RejectedRows, Uploads};
 use super::problem::Problem;
 use crate::report::{CampaignSummary, PriceTables, Report, ReportError, ReportOptions};
-use crate::store::report::FailureRecord;
+use crate::store::report::{FailureRecord, Totals};
 use crate::store::{Store, StoreError};
 
 pub(super) use snapshot::Snapshot;
@@ -87,6 +87,11 @@ impl Counts {
     fn snapshot(&self) -> Arc<Snapshot> {
         self.want();
         Arc::clone(&self.current.borrow())
+    }
+
+    /// The counts of a campaign, as far as they were made.
+    pub(super) fn known(&self, name: &str) -> Option<Totals> {
+        self.snapshot().totals_of(name)
     }
 
     fn want(&self) {
@@ -167,7 +172,8 @@ impl Counts {
             let Some(campaign) = store.campaign(name).await? else {
                 return Ok(None);
             };
-            let summary = CampaignSummary::of(store, &campaign).await?;
+            let known = self.current.borrow().totals_of(name);
+            let summary = CampaignSummary::quick(store, &campaign, known).await?;
             Ok::<_, StoreError>(Some((campaign, summary)))
         };
         if let Ok(Some((campaign, summary))) = read.await {

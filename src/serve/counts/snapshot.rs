@@ -86,6 +86,11 @@ impl Snapshot {
         self.settings.iter().find(|campaign| campaign.name == name)
     }
 
+    /// The counts of a campaign, if it was counted.
+    pub(super) fn totals_of(&self, name: &str) -> Option<Totals> {
+        self.summary_of(name).map(|summary| summary.totals)
+    }
+
     /// The state and the counts of a campaign.
     pub(in crate::serve) fn summary_of(&self, name: &str) -> Option<&CampaignSummary> {
         self.campaigns

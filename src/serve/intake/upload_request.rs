@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
     use crate::operations::{ListSettings, WindowRequest};
-    use crate::queue::approval::ApprovalRules;
+    use crate::store::ApprovalRules;
     use crate::store::Mode;
     use crate::text::Hinted;
 

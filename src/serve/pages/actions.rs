@@ -85,7 +85,7 @@ impl EstimateView {
     ) -> Result<Self, Problem> {
         let region = (None, shared.default_region);
         let of = (&shared.store, campaign);
-        let (lanes, count) = (Some(&subject.lanes[..]), (subject.messages, MOST_READ));
+        let (lanes, count) = (subject.lanes.as_deref(), (subject.messages, MOST_READ));
         let estimate = estimate_queue(&shared.lists, of, lanes, count, region, |_, _| ()).await?;
         let samples = estimate.estimate.labelled_samples().into_iter();
         Ok(Self {

@@ -3,6 +3,7 @@
 mod test_queue;
 
 mod activity;
+mod approvals;
 mod attempts;
 mod batches;
 mod budgets;
