@@ -11,7 +11,8 @@ use smsq::limit::Account;
 use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
 use smsq::sms::{Acceptance, NewSms, Timestamp};
 use smsq::store::{
-    Access, CommitBatch, CommitCount, CommitResult, ImportBatch, NewCampaign, NewWorker, Store,
+    Access, CommitBatch, CommitCount, CommitResult, ImportApproval, ImportBatch, NewCampaign,
+    NewWorker, Store,
 };
 use tempfile::TempDir;
 
@@ -25,7 +26,7 @@ pub(crate) struct Database {
     engine: Engine,
     pub(crate) store: Store,
     url: String,
-    campaign_id: i64,
+    pub(crate) campaign_id: i64,
     worker_id: i64,
     count: CommitCount,
     /// The database's clock, and when it was read.
@@ -70,6 +71,17 @@ impl Database {
 
     /// Queues `count` messages that are due at an instant.
     pub(crate) async fn fill(&self, messages: u64, due_at: Timestamp) -> anyhow::Result<()> {
+        let one_by_one = ImportApproval::OneByOne(String::new());
+        self.fill_as(&one_by_one, messages, due_at).await
+    }
+
+    /// The same, as messages that wait for approval or not.
+    pub(crate) async fn fill_as(
+        &self,
+        approval: &ImportApproval,
+        messages: u64,
+        due_at: Timestamp,
+    ) -> anyhow::Result<()> {
         let now = self.store.now().await?;
         let import_id = self
             .store
@@ -87,6 +99,8 @@ impl Database {
                 expires_at: None,
                 window: None,
                 division: None,
+                approval: approval.clone(),
+                held_in: None,
                 rows: (line..until).map(|line| message(import_id, line)).collect(),
                 row_count: until - line,
                 rejected: 0,

@@ -2,6 +2,7 @@
 //! cost of a suppression list. `benches/servers` starts the servers and runs this. Ratios are of values measured in
 //! the same run.
 
+mod approvals;
 mod claims;
 mod database;
 #[path = "../setup/engine.rs"]
@@ -19,7 +20,7 @@ use comfy_table::{Cell, Table, presets};
 use engine::Engine;
 use serde_json::Value;
 
-const NAMES: [&str; 3] = ["claims", "queue", "suppression"];
+const NAMES: [&str; 4] = ["approvals", "claims", "queue", "suppression"];
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -32,6 +33,20 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    if is_wanted("approvals") {
+        let mut table = table([
+            "10,000,000 messages wait",
+            "question",
+            "ratio to 10,000",
+            "approval",
+            "ratio to 10,000",
+        ]);
+        for engine in Engine::ALL {
+            let durations = runtime.block_on(approvals::durations(engine))?;
+            table.add_row([vec![engine.name().to_owned()], durations].concat());
+        }
+        print("approvals", &table)?;
+    }
     if is_wanted("claims") {
         let mut table = table([
             "claimed and settled per second",

@@ -169,6 +169,29 @@ async fn delete_ended(connection: &mut Connection, campaign_id: i64) -> QueryRes
     remove(connection, &ended).await
 }
 
+/// Deletes what waits in a campaign without any message: they were cancelled, expired or removed.
+pub(super) async fn delete_empty(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
+    if lock(connection, campaign_id).await?.is_none() {
+        return Ok(());
+    }
+    let waiting: Vec<(i64, bool)> = with_conn!(connection, |conn| approval::table
+        .filter(approval::campaign_id.eq(campaign_id))
+        .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
+        .select((approval::id, approval::has_lane))
+        .load(conn))?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let mut empty = Vec::new();
+    for (id, has_lane) in waiting {
+        if has_lane && !has_messages(connection, campaign_id, id).await? {
+            empty.push(id);
+        }
+    }
+    remove(connection, &empty).await?;
+    summarize(connection, campaign_id).await
+}
+
 /// Whether messages of an approval are in the queue, in any state.
 async fn has_messages(connection: &mut Connection, campaign_id: i64, id: i64) -> QueryResult<bool> {
     for state in [State::Ready, State::Sending, State::Unknown] {

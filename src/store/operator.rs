@@ -220,7 +220,7 @@ impl Store {
     /// become unknown.
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
         let subscriptions = &self.subscriptions;
-        in_chunks!(self, |connection| async {
+        let cancelled: u64 = in_chunks!(self, |connection| async {
             let rows: Vec<(i64, bool)> = load_locked!(
                 connection,
                 sms::table
@@ -233,7 +233,11 @@ impl Store {
             let messages = rows.iter().copied();
             end(connection, messages, (&cancelled(), subscriptions), now).await?;
             QueryResult::Ok(Chunk::all(rows.len()))
-        })
+        })?;
+        transaction!(self, |connection| async {
+            approvals::delete_empty(connection, campaign_id).await
+        })?;
+        Ok(cancelled)
     }
 
     /// Fails ready messages of a campaign that expire by an instant, if none may be sent before; those in doubt become
@@ -268,6 +272,9 @@ impl Store {
                 .filter(|row| row.2.is_some_and(|at| at <= by))
                 .map(|&(_, id, _, in_doubt)| (id, in_doubt));
             let ended = end(connection, expiring, (&expired(), subscriptions), now).await?;
+            if ended > 0 && approvals::of_lane(lane).is_some() {
+                approvals::delete_empty(connection, campaign_id).await?;
+            }
             let reached = if let Some(last) = rows.last().filter(|_| rows.len() >= ROWS) {
                 Some((lane, last.0, last.1))
             } else {

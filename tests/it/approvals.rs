@@ -212,10 +212,18 @@ fn messages_that_are_put_back_wait_for_approval() {
         approved(&scratch, "cancelled");
         assert_eq!(scratch.run(["cancel", "cancelled"]).code(), Some(0));
         assert_eq!(scratch.run(["resume", "cancelled"]).code(), Some(0));
+        // What waited is cancelled with the rest.
+        import(&scratch, "cancelled", 30);
+        assert_eq!(scratch.run(["cancel", "cancelled"]).code(), Some(0));
+        assert_eq!(scratch.run(["resume", "cancelled"]).code(), Some(0));
+        assert_ne!(
+            scratch.checked_status(Some("cancelled"))["state"],
+            "unapproved"
+        );
         let retried = scratch.run("retry --campaign cancelled --class cancelled".split(' '));
         assert_eq!(retried.code(), Some(0), "{retried}");
         assert_waits(&scratch, "cancelled", (&gateway, 0));
-        assert_approved(&scratch, "cancelled", &gateway, 20);
+        assert_approved(&scratch, "cancelled", &gateway, 30);
 
         scratch.write("list.csv", &reserved_list(REJECTED, 12));
         let line = "import list.csv --text Hello --campaign failed";
