@@ -49,8 +49,10 @@ const fn permit(action: CampaignAction, state: CampaignStatus) -> Permitted {
     match (action, state) {
         (Pause, Active | Stopped | Unapproved)
         | (Resume, Paused | Stopped | Cancelled)
-        | (Cancel | Set | Retry | RetryUnknown, Active | Paused | Stopped | Unapproved)
-        | (Approve | Reject, Active | Paused | Stopped | Unapproved)
+        | (
+            Cancel | Set | Retry | RetryUnknown | Approve | Reject,
+            Active | Paused | Stopped | Unapproved,
+        )
         | (Settle, _) => Permitted::Yes,
         (Pause, Paused) | (Resume, Active) | (Cancel, Cancelled) => Permitted::Already,
         (Pause, Cancelled) => Permitted::No("it has no messages to pause"),

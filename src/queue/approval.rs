@@ -75,6 +75,16 @@ pub struct ListFacts {
     pub currency: Option<String>,
 }
 
+impl ListFacts {
+    /// Of a list whose messages were not priced.
+    pub fn of_unknown_cost(accepted: u64) -> Self {
+        Self {
+            accepted,
+            ..Self::default()
+        }
+    }
+}
+
 impl ApprovalRules {
     /// Why a list needs approval after which its campaign has `total` messages; `None`: it needs none. The price of the
     /// others is taken to be that of this list. What is not known needs approval.

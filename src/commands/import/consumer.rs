@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::{Args, output};
 use crate::commands::signals::Signals;
 use crate::commands::{Context, purge, user_of, with_hint};
+use crate::console::Console;
 use crate::exit::Exit;
 use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
@@ -105,8 +106,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         .await?;
     let schedule = |now: Timestamp| options.unchecked_schedule(now);
     let division = options.division(&store, &campaign).await?;
-    // What is followed has no end, so its messages are added one by one.
     let gate = if args.follow {
+        // It has no end, so its messages are added one by one.
         ListGate::one_by_one(&actor.who)
     } else {
         let rules = &options.settings.approval;
@@ -131,20 +132,8 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
             "following {file}; Ctrl-C stops after the current batch"
         ));
     }
-    let progress = console.progress(None, "importing");
-    let on_event = |event: Event| match event {
-        Event::Progress(rows) => progress.set(rows),
-        Event::Status(message) => console.status(&message),
-        Event::Warning(message) => console.warn(&message),
-    };
-    let running = Box::pin(async {
-        match &source {
-            Source::Redis(redis) => consumer::consume(redis, target, consuming, on_event).await,
-            Source::Stdin => consumer::follow(rejects, target, consuming, on_event).await,
-        }
-    });
+    let running = Box::pin(consume(&source, rejects, target, consuming, console));
     let (summary, signal) = until_stopped(running, &stop, context.signals.listen()).await?;
-    drop(progress);
     let exit = signal.unwrap_or(Exit::Done);
     let Some(summary) = summary else {
         return Ok(exit);
@@ -153,10 +142,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         console.status(&format!("{file}: no entries"));
         return Ok(exit);
     }
-    let facts = ListFacts {
-        accepted: summary.accepted,
-        ..ListFacts::default()
-    };
+    let facts = ListFacts::of_unknown_cost(summary.accepted);
     let waits = gate.decide(&store, campaign.id, &facts).await?;
     let rejected = summary.rejected;
     let imported = Imported {
@@ -179,6 +165,25 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         ));
     }
     Ok(exit)
+}
+
+async fn consume(
+    source: &Source,
+    rejects: PathBuf,
+    target: Target<'_>,
+    options: ConsumeOptions,
+    console: &Console,
+) -> Result<Summary, ImportError> {
+    let progress = console.progress(None, "importing");
+    let on_event = |event: Event| match event {
+        Event::Progress(rows) => progress.set(rows),
+        Event::Status(message) => console.status(&message),
+        Event::Warning(message) => console.warn(&message),
+    };
+    match source {
+        Source::Redis(redis) => consumer::consume(redis, target, options, on_event).await,
+        Source::Stdin => consumer::follow(rejects, target, options, on_event).await,
+    }
 }
 
 /// Runs until the import ends. A signal stops it after the current batch. A second signal stops it at once,

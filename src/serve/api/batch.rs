@@ -284,11 +284,10 @@ impl<'a> BatchReader<'a> {
         let waits = self.gate.decide().await?;
         let ids: Vec<i64> = waits.keys().copied().collect();
         let names = self.shared.store.campaign_names(&ids).await?;
-        let named = waits.into_iter().filter_map(|(id, reason)| {
-            let name = names.get(&id)?.clone();
-            Some((name, reason))
-        });
-        Ok(named.collect())
+        let reasons = waits.into_iter();
+        Ok(reasons
+            .filter_map(|(id, reason)| Some((names.get(&id)?.clone(), reason)))
+            .collect())
     }
 
     /// The answer after the last line, or after a problem that stopped the batch.
