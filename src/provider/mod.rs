@@ -10,6 +10,7 @@ mod code_tests;
 mod codes;
 mod config;
 mod generic;
+mod lossy_json;
 mod posted_signature;
 mod receipts;
 mod redact;

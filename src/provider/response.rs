@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::client::MaybeStray;
 use super::codes::Codes;
 use super::redact::{Redactor, SecretForms, cut, excerpt};
-use super::status;
+use super::{lossy_json, status};
 use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 use crate::text::is_printable;
 
@@ -52,7 +52,7 @@ impl<'a> ResponseView<'a> {
     ) -> Self {
         let body = response.body().as_ref();
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
-        let json = serde_json::from_slice(body);
+        let json = lossy_json::parse(body);
         let is_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
         Self {
             status: response.status(),

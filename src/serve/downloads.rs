@@ -1,6 +1,7 @@
 //! Files that pages and the API share: reports, lists of messages, rejected rows. Who downloads phones is recorded.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
 
+use super::intake::Draft;
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::{Identity, Permission};
@@ -175,7 +177,7 @@ impl io::Write for BodyWriter {
 }
 
 fn no_rejects() -> Problem {
-    Problem::not_found("no row of this import is rejected, or it is not done yet")
+    Problem::not_found("no row of this list is rejected, or it was not read to its end yet")
 }
 
 /// The file with the rejected rows of an upload, for programs and for pages.
@@ -184,12 +186,34 @@ pub(super) async fn rejected_rows(
     who: &Identity,
     id: &str,
 ) -> Result<Response, Problem> {
-    let path = shared.intake.uploads.rejects(id).ok_or_else(no_rejects)?;
-    let file = tokio::fs::File::open(&path)
+    let path = shared.intake.uploads.rejects(id);
+    rejected_rows_in(shared, who, path.as_deref(), &format!("upload `{id}`")).await
+}
+
+/// The same of a draft that was checked.
+pub(super) async fn rejected_rows_of_draft(
+    shared: &ServerState,
+    who: &Identity,
+    draft: &Draft,
+) -> Result<Response, Problem> {
+    let path = draft.rejects_file();
+    let what = format!("draft `{}`", draft.id);
+    rejected_rows_in(shared, who, path.as_deref(), &what).await
+}
+
+async fn rejected_rows_in(
+    shared: &ServerState,
+    who: &Identity,
+    path: Option<&Path>,
+    of: &str,
+) -> Result<Response, Problem> {
+    let path = path.ok_or_else(no_rejects)?;
+    let file = tokio::fs::File::open(path)
         .await
         .map_err(|_| no_rejects())?;
-    let what = format!("the rejected rows of upload `{id}`");
-    record_download(shared, who, None, &what).await?;
+    record_download(shared, who, None, &format!("the rejected rows of {of}")).await?;
+    let attachment = "attachment; filename=\"rejects.csv\"";
+    let headers = [(header::CONTENT_DISPOSITION, attachment)];
     let body = Body::from_stream(ReaderStream::with_capacity(file, PART));
-    Ok((CSV, body).into_response())
+    Ok((CSV, headers, body).into_response())
 }

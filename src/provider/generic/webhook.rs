@@ -17,6 +17,7 @@ use super::places::{Node, Pointer, Pointers};
 use super::reader::{EntrySource, ReadingRules, ReceiptReader, is_full};
 use crate::phone::Region;
 use crate::provider::config::{ProviderConfig, SecretSource};
+use crate::provider::lossy_json;
 use crate::provider::posted_signature::{SCHEMES, SignedRequest, Verify};
 use crate::provider::redact::{Redactor, cut};
 use crate::provider::response::{ResponseView, scalar};
@@ -348,8 +349,7 @@ fn parse_json(text: &[u8]) -> Result<Json, WebhookError> {
     if text.trim_ascii().is_empty() {
         return Err(unreadable("the request is empty"));
     }
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    serde_json::from_slice(text).map_err(|error| {
+    lossy_json::parse(text).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         WebhookError::Unreadable(format!("invalid JSON at line {line}, column {column}"))
     })

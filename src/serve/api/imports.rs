@@ -65,8 +65,7 @@ pub(super) async fn post_import(
     };
     let request = UploadRequest {
         fields,
-        posted_by: program.0.name.clone(),
-        may_change: program.0.role.may(Permission::Operate),
+        ..UploadRequest::of(&program.0)
     };
     uploads
         .check(&request)
@@ -99,7 +98,7 @@ pub(super) async fn post_import(
 /// Fails if the field is unknown, or if the role may not use it.
 fn check_field(name: &str, program: &Program) -> Result<(), Problem> {
     match UploadField::named(name) {
-        Some(UploadField::Change) if !program.0.role.may(Permission::Operate) => {
+        Some(UploadField::Change) if !UploadRequest::may_change(&program.0) => {
             let needed = [Permission::Send, Permission::Operate];
             let problem = Problem::forbidden(&needed, program.0.role);
             let detail = format!("field `{name}`: {}", problem.detail);

@@ -16,6 +16,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
 use crate::operations::{ListOptions, limit};
 use crate::phone::Numbers;
+use crate::serve::tokens::{Identity, Permission};
 use crate::text::{listed, printable_line};
 
 /// A field of an upload: a flag of `smsq import` without `--`, and its value.
@@ -163,6 +164,21 @@ pub(in crate::serve) struct UploadRequest {
 }
 
 impl UploadRequest {
+    /// Without fields yet.
+    pub(in crate::serve) fn of(who: &Identity) -> Self {
+        Self {
+            fields: Vec::new(),
+            posted_by: who.name.clone(),
+            may_change: Self::may_change(who),
+        }
+    }
+
+    /// Whether a person may change a campaign with a list, lift a check, and replace failed messages: on the page, as
+    /// over the API.
+    pub(in crate::serve) fn may_change(who: &Identity) -> bool {
+        who.role.may(Permission::Operate)
+    }
+
     /// Reads what `PartialUpload::accept` wrote. An older smsq wrote only the fields.
     pub(in crate::serve) fn read(file: &File) -> io::Result<Self> {
         #[derive(Deserialize)]

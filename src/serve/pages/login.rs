@@ -18,19 +18,38 @@ use crate::store::Mode;
 #[derive(Default, Serialize)]
 pub(super) struct LogInPage<'a> {
     problem: Option<&'a str>,
+    /// The page to show afterwards.
+    next: &'a str,
 }
 
 impl View for LogInPage<'_> {
     const TEMPLATE: &'static str = "login.html";
 }
 
-pub(super) fn log_in_page(mode: Mode, problem: Option<&str>) -> Response {
-    render(StatusCode::UNAUTHORIZED, mode, &LogInPage { problem })
+/// `next`: the page to show afterwards.
+pub(super) fn log_in_page(mode: Mode, next: &str, problem: Option<&str>) -> Response {
+    let next = page_of(next);
+    render(StatusCode::UNAUTHORIZED, mode, &LogInPage { problem, next })
+}
+
+/// A page of this server; the overview instead of an address that may lead elsewhere.
+fn page_of(next: &str) -> &str {
+    let is_path = next.starts_with('/') && !next.starts_with("//");
+    let is_plain = next
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if is_path && is_plain && !next.starts_with("/log") {
+        next
+    } else {
+        "/"
+    }
 }
 
 #[derive(Deserialize)]
 pub(super) struct LogIn {
     token: String,
+    #[serde(default)]
+    next: String,
 }
 
 pub(super) async fn log_in(
@@ -44,21 +63,21 @@ pub(super) async fn log_in(
     match shared.access.log_in(&form.token, address, Instant::now()) {
         Ok((who, cookie)) => {
             tracing::info!(who = who.name, "logged in");
-            (cookies.add(cookie), Redirect::to("/")).into_response()
+            (cookies.add(cookie), Redirect::to(page_of(&form.next))).into_response()
         }
         Err(AccessError::TooManyAttempts) => {
             let problem = "Too many attempts: try again in a minute.";
-            let mut response = log_in_page(mode, Some(problem));
+            let mut response = log_in_page(mode, &form.next, Some(problem));
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             response
         }
         Err(AccessError::Forbidden) => {
             let problem = "This token only sends messages: it shows no pages.";
-            log_in_page(mode, Some(problem))
+            log_in_page(mode, &form.next, Some(problem))
         }
         Err(_) => {
             let problem = "Unknown token. The printed link works only once.";
-            log_in_page(mode, Some(problem))
+            log_in_page(mode, &form.next, Some(problem))
         }
     }
 }
@@ -69,4 +88,27 @@ pub(super) async fn log_out(
     cookies: CookieJar,
 ) -> impl IntoResponse {
     (shared.access.log_out(cookies), Redirect::to("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::page_of;
+
+    #[test]
+    fn log_in_leads_to_pages_of_this_server_only() {
+        for page in ["/new/abc/text", "/campaigns/c?x=1"] {
+            assert_eq!(page_of(page), page);
+        }
+        for other in [
+            "",
+            "//evil",
+            "/\\evil",
+            "https://evil",
+            "/logout",
+            "/a b",
+            "/\r\nx",
+        ] {
+            assert_eq!(page_of(other), "/", "{other:?}");
+        }
+    }
 }

@@ -94,9 +94,12 @@ async fn show_problems(
 ) -> Response {
     let mode = shared.store.mode();
     let wants_html = wants_html(request.headers());
+    let path = request.uri().path().to_owned();
     let response = next.run(request).await;
     match response.extensions().get::<Problem>() {
-        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => log_in_page(mode, None),
+        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => {
+            log_in_page(mode, &path, None)
+        }
         Some(problem) if wants_html => problem_response(mode, problem, &response),
         _ => response,
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
 use crate::operations::{
-    Actor, OperationError, RunReport, pause_schedule, resume_schedule, schedule_reports,
+    Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule, schedule_reports,
 };
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::problem::Problem;
@@ -118,6 +118,10 @@ impl ScheduleAction {
         match self {
             Self::Pause => format!("Pause schedule `{name}`? It does not run until it is resumed."),
             Self::Resume => format!("Resume schedule `{name}` with its next run?"),
+            Self::Run if per == Per::Run.as_str() => format!(
+                "Import what the query of schedule `{name}` returns now? Each key gets a message, also if an earlier run gave \
+                 it one."
+            ),
             Self::Run => format!(
                 "Import what the query of schedule `{name}` returns now? A key that has a message of this {per} gets no other one."
             ),

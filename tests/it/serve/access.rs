@@ -9,6 +9,7 @@ use smsq::sandbox::SandboxConfig;
 
 use super::{Served, configure, request};
 use crate::support::Scratch;
+use crate::support::html::attribute;
 use crate::support::practice::Practice;
 
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
@@ -283,6 +284,25 @@ fn link_is_in_no_file_and_not_for_others() {
     process.signal(rustix::process::Signal::TERM);
     let ran = process.ended();
     assert!(ran.stderr().contains("log in with a token"), "{ran}");
+}
+
+#[test]
+fn log_in_leads_back_to_the_page_that_asked_for_it() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let page = served.page("", "/campaigns/c/pause");
+    assert_eq!(page.status, 401, "{}", page.body);
+    let next = attribute(&page.body, "[name=next]", "value");
+    assert_eq!(next.as_deref(), Some("/campaigns/c/pause"));
+    for (next, leads_to) in [
+        ("/campaigns/c/pause", "/campaigns/c/pause"),
+        ("//evil", "/"),
+    ] {
+        let form = format!("token={}&next={next}", served.tokens["operate"]);
+        let answer = served.submit("", "/login", &form);
+        assert_eq!(answer.status, 303, "{}", answer.body);
+        assert_eq!(answer.header("location"), Some(leads_to));
+    }
 }
 
 #[test]

@@ -177,6 +177,14 @@ fn campaign_is_made_checked_tested_and_started() {
         assert!(shown.contains(&would_send), "{shown:?}");
         assert!(page.contains("900/s"), "{page}");
         let rejects = served.page(&cookie, &format!("{draft}/rejects.csv"));
+        let audit = db.words("SELECT detail AS value FROM audit ORDER BY id");
+        let id = draft.trim_start_matches("/new/");
+        for entry in [
+            format!("uploaded a list as draft `{id}`"),
+            format!("downloaded the rejected rows of draft `{id}`"),
+        ] {
+            assert!(audit.contains(&Some(entry.clone())), "{entry}: {audit:?}");
+        }
         assert!(rejects.body.contains("n/a"), "{}", rejects.body);
         assert_eq!(rejects.body.lines().count(), 3, "{}", rejects.body);
 

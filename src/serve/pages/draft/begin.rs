@@ -130,17 +130,27 @@ async fn take(
             ));
         }
     };
-    let request = UploadRequest {
-        fields: Vec::new(),
-        posted_by: visitor.identity.name.clone(),
-        may_change: true,
-    };
+    let request = UploadRequest::of(&visitor.identity);
     let drafts = Arc::clone(&shared.drafts);
     let created = tokio::task::spawn_blocking(move || drafts.create(upload, &request));
     match created.await {
-        Ok(Ok(id)) => Ok(id),
+        Ok(Ok(id)) => {
+            record_upload(shared, visitor, &id).await;
+            Ok(id)
+        }
         Ok(Err(error)) => Err(cannot_keep(&error)),
         Err(_) => Err(Problem::unavailable("the upload ended unexpectedly")),
+    }
+}
+
+/// Records who uploads phones.
+async fn record_upload(shared: &ServerState, visitor: &Visitor, id: &str) {
+    let who = &visitor.identity.name;
+    let detail = format!("uploaded a list as draft `{id}`");
+    let recorded = shared.store.record(who, "upload", None, &detail);
+    // It is kept, whether or not that can be recorded.
+    if let Err(error) = recorded.await {
+        tracing::warn!(%error, who, id, "an upload was not recorded");
     }
 }
 
@@ -214,10 +224,7 @@ fn import_page(shared: &ServerState, visitor: &Visitor, id: &str) -> Option<Resp
         revision: progress.rows,
         title: "Starting the campaign",
         what: match all {
-            Some(all) => format!(
-                "Queued {rows} of about {} rows. Workers are sending them already …",
-                HumanCount(all)
-            ),
+            Some(all) => format!("Queued {rows} of about {} rows …", HumanCount(all)),
             None => format!("Queued {rows} rows …"),
         },
         percent: all.map(|all| (progress.rows * 100 / all).min(100)),

@@ -3,16 +3,15 @@
 use std::io;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
-use http::{StatusCode, header};
+use http::StatusCode;
 use serde::Serialize;
-use tokio_util::io::ReaderStream;
 
 use super::fields::set;
 use super::{Given, Steps, find, see, working};
 use crate::phone::Phone;
+use crate::serve::downloads::rejected_rows_of_draft;
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::intake::{Draft, DraftCheck, ReadingState, cannot_keep};
 use crate::serve::pages::render::{View, path_of, problem_page, render, sentence};
@@ -217,18 +216,7 @@ pub(super) async fn rejects(
 ) -> Response {
     let file = async {
         let draft = find(&shared, &visitor, &id)?;
-        let none = || Problem::not_found("no row of this list is rejected, or it was not checked");
-        let path = draft.rejects_file().ok_or_else(none)?;
-        let file = tokio::fs::File::open(path).await.map_err(|_| none())?;
-        let headers = [
-            (header::CONTENT_TYPE, "text/csv; charset=utf-8"),
-            (
-                header::CONTENT_DISPOSITION,
-                "attachment; filename=\"rejects.csv\"",
-            ),
-        ];
-        let body = Body::from_stream(ReaderStream::new(file));
-        Ok((headers, body).into_response())
+        rejected_rows_of_draft(&shared, &visitor.identity, &draft).await
     };
     file.await
         .unwrap_or_else(|problem: Problem| problem_page(&visitor, &problem, "/new"))
