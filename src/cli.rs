@@ -15,6 +15,7 @@ use crate::commands::{
 use crate::config::{Environment, Flags};
 use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
+use crate::jobs::Jobs;
 use crate::logging;
 
 const EXAMPLES: &str = "\
@@ -169,14 +170,17 @@ impl Cli {
             .enable_all()
             .worker_threads(threads)
             .build()?;
+        let jobs = Jobs::default();
         let (ended, is_closed) = runtime.block_on(async {
-            let ended = match SignalWatch::start(console.clone()) {
-                Ok(signals) => Box::pin(self.execute(console, signals)).await,
+            let ended = match SignalWatch::start(console.clone(), jobs.stop().clone()) {
+                Ok(signals) => Box::pin(self.execute(console, signals, jobs.clone())).await,
                 Err(error) => Err(error.into()),
             };
-            (ended, commands::database_closed().await)
+            (ended, commands::all_ended(&jobs).await)
         });
-        if !is_closed {
+        if is_closed {
+            runtime.shutdown_timeout(jobs.stop().left());
+        } else {
             // A statement still blocks a thread. Its task must not find a runtime without timers.
             std::mem::forget(runtime);
         }
@@ -184,7 +188,12 @@ impl Cli {
     }
 
     /// `init`, `completions`, `man`, `sandbox` and `prove` do not read the configuration, so they run also if it is invalid.
-    async fn execute(self, console: Console, signals: SignalWatch) -> anyhow::Result<Exit> {
+    async fn execute(
+        self,
+        console: Console,
+        signals: SignalWatch,
+        jobs: Jobs,
+    ) -> anyhow::Result<Exit> {
         match &self.command {
             Command::Init(args) => return init::run(args, &console),
             Command::Completions(args) => {
@@ -204,6 +213,7 @@ impl Cli {
             &self.flags(),
             environment(),
             signals,
+            jobs,
         )?;
         let mut log = context.config.log;
         log.level = log.level.adjusted(self.global.verbose, self.global.quiet);

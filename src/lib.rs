@@ -27,6 +27,7 @@
 //! - [`sandbox`]: the practice gateway
 //! - [`prove`]: rounds of faults, and the judge of what happened
 //! - [`serve`]: the server: page, API, receipts by webhook, metrics
+//! - [`jobs`]: long work that blocks a thread, and the stop of the process that ends it
 //! - [`atomic_file`]: output files that appear complete or not at all
 //! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the command-line program
 
@@ -44,6 +45,7 @@ pub mod hooks;
 
 pub mod import;
 pub mod instant;
+pub mod jobs;
 pub mod limit;
 pub mod logging;
 pub mod metrics;

@@ -12,7 +12,6 @@ use tokio::task::JoinHandle;
 
 use super::values::span;
 use super::{Context, with_hint};
-use crate::console::Console;
 use crate::event::{EventKind, NOTIFY, body};
 use crate::exit::Exit;
 use crate::hooks::{DeliveryAttempt, Hook, HookRunner, ReceiverAnswer};
@@ -318,14 +317,13 @@ impl Delivering {
     }
 
     /// Ends it. `drains`: after it has delivered what is due, for a limited time.
-    pub(super) async fn end(mut self, drains: bool, console: &Console) {
+    pub(super) async fn end(mut self, drains: bool, context: &Context) {
         self.stop.send_replace(true);
-        if tokio::time::timeout(LAST_EVENTS, &mut self.task)
-            .await
-            .is_err()
-        {
+        let ended = tokio::time::timeout(LAST_EVENTS, &mut self.task);
+        if !matches!(context.jobs.stop().within(ended).await, Some(Ok(_))) {
             self.task.abort();
         }
+        let console = &context.console;
         if !drains {
             return;
         }

@@ -32,7 +32,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::error::ErrorKind;
@@ -44,6 +43,7 @@ use crate::console::{Console, Verbosity};
 use crate::exit::Exit;
 use crate::hooks::subscriptions;
 use crate::import::ImportError;
+use crate::jobs::Jobs;
 use crate::operations::{Actor, ListSettings, OperationError, unknown_provider};
 use crate::phone::{Phone, Region};
 use crate::process;
@@ -60,12 +60,14 @@ pub use crate::report::Format;
 /// The database of practice runs: practice messages are never mixed with real ones.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
 
-/// The longest wait, at the end of a command, for tasks that were ended while they used the database.
-const LAST_STATEMENTS: Duration = Duration::from_secs(10);
-
-/// Waits until no task of this process uses the database; false if that takes long.
-pub(crate) async fn database_closed() -> bool {
-    store::all_closed(LAST_STATEMENTS).await
+/// Waits until no job runs and no task of this process uses the database; false if that takes longer than the stop of the
+/// process may.
+pub(crate) async fn all_ended(jobs: &Jobs) -> bool {
+    let stop = jobs.stop();
+    stop.begin();
+    let closed = stop.within(store::all_closed());
+    let (ended, closed) = tokio::join!(jobs.ended(), closed);
+    ended && closed.is_some()
 }
 
 /// The console, configuration and environment that a command runs with.
@@ -77,6 +79,7 @@ pub struct Context {
     mode: Mode,
     environment: Environment,
     signals: SignalWatch,
+    jobs: Jobs,
     /// Those that were read.
     providers: Mutex<BTreeMap<String, Arc<Provider>>>,
 }
@@ -250,6 +253,7 @@ impl Context {
         flags: &Flags,
         environment: Environment,
         signals: SignalWatch,
+        jobs: Jobs,
     ) -> anyhow::Result<Self> {
         let config = Config::load(flags, &environment).map_err(|error| match error.hint() {
             Some(hint) => with_hint(&error, hint),
@@ -262,6 +266,7 @@ impl Context {
             mode: Mode::Real,
             environment,
             signals,
+            jobs,
             providers: Mutex::default(),
         })
     }

@@ -347,10 +347,8 @@ async fn run_now(name: &str, context: &Context) -> anyhow::Result<Exit> {
     let mut running = std::pin::pin!(running);
     let (done, signal) = tokio::select! {
         done = &mut running => (done, None),
-        signal = signals.next() => {
-            scheduler.stop();
-            (running.await, Some(signal))
-        }
+        // The stop of the process interrupts the run.
+        signal = signals.next() => (running.await, Some(signal)),
     };
     if let Some(signal) = signal {
         context
@@ -395,7 +393,12 @@ pub(super) fn list_options(context: &Context) -> ListOptions {
 pub(super) async fn scheduler(context: &Context, store: &Store) -> anyhow::Result<Arc<Scheduler>> {
     let folder = data_folder(context, store, "schedules").await?;
     let lists = list_options(context);
-    Ok(Arc::new(Scheduler::new(store.clone(), lists, folder)))
+    Ok(Arc::new(Scheduler::new(
+        store.clone(),
+        lists,
+        folder,
+        context.jobs.clone(),
+    )))
 }
 
 /// The task that runs schedules while a process sends or serves.
@@ -413,15 +416,16 @@ impl RunningScheduler {
 
     /// Interrupts its runs, which another process or the next one repeats.
     pub(super) async fn stop(mut self) {
-        self.scheduler.stop();
+        let stop = self.scheduler.jobs().stop();
+        stop.begin();
         // A panic in it has been logged.
-        let _ = (&mut self.task).await;
+        let _ = stop.within(&mut self.task).await;
     }
 }
 
 impl Drop for RunningScheduler {
     fn drop(&mut self) {
-        self.scheduler.stop();
+        self.scheduler.jobs().stop().begin();
         self.task.abort();
     }
 }

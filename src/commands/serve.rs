@@ -8,7 +8,6 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
-use tokio::sync::watch;
 use url::Url;
 
 use super::hooks::Delivering;
@@ -233,9 +232,9 @@ async fn open(args: &Args, context: &Context) -> anyhow::Result<Store> {
 }
 
 /// Starts the server. Fails if it cannot listen.
-async fn start(parts: ServerParts, stop: watch::Receiver<bool>) -> anyhow::Result<Server> {
+async fn start(parts: ServerParts) -> anyhow::Result<Server> {
     let listen = parts.config.listen;
-    let server = Server::start(parts, stop).await;
+    let server = Server::start(parts).await;
     server.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => with_hint(
             format!("`{listen}` is in use by another program"),
@@ -287,9 +286,11 @@ async fn serve_and_send(
         Some(_) => Vec::new(),
         None => context.hooks()?,
     };
+    let mut signals = context.signals.listen();
     let schedules = RunningScheduler::start(context, &store).await?;
     let parts = ServerParts {
         uploads: data_folder(context, &store, "uploads").await?,
+        jobs: context.jobs.clone(),
         scheduler: Arc::clone(&schedules.scheduler),
         store: store.clone(),
         providers: webhook_providers(context),
@@ -303,9 +304,7 @@ async fn serve_and_send(
         lists: schedule::list_options(context),
         config: settings,
     };
-    let mut signals = context.signals.listen();
-    let (stop, stopped) = watch::channel(false);
-    let server = start(parts, stopped).await?;
+    let server = start(parts).await?;
     let address = announce(args, context, &server, has_tokens)?;
     let mut running = tokio::spawn(server.run());
     let delivering = Delivering::start(hooks, context, &store);
@@ -319,26 +318,28 @@ async fn serve_and_send(
         manager.stopping();
         Ok(Exit::Done)
     };
-    stop.send_replace(true);
-    if let Some(delivering) = delivering {
-        delivering.end(false, &context.console).await;
-    }
-    schedules.scheduler.stop();
+    // Where the worker ended without a signal.
+    let stop = context.jobs.stop();
+    stop.begin();
     if ended.as_ref().is_err_and(anyhow::Error::is::<Aborted>) {
         running.abort();
         return ended;
     }
-    tokio::select! {
+    let ending = async {
+        let delivered = async {
+            if let Some(delivering) = delivering {
+                delivering.end(false, context).await;
+            }
+        };
         // A panic in it has been logged.
-        _ = &mut running => {
-            schedules.stop().await;
-            ended
-        }
-        exit = signals.next() => {
-            running.abort();
-            Ok(exit)
-        }
-    }
+        let _ = tokio::join!(delivered, schedules.stop(), &mut running);
+    };
+    let signal = tokio::select! {
+        _ = stop.within(ending) => None,
+        exit = signals.next() => Some(exit),
+    };
+    running.abort();
+    signal.map_or(ended, Ok)
 }
 
 /// Prints the address, with a link at a terminal, and how to log in and stop; returns the address.

@@ -11,31 +11,42 @@ use tokio::time::Instant;
 
 use crate::console::Console;
 use crate::exit::Exit;
+use crate::jobs::Stop;
 use crate::process;
 
 /// `timeout`, a shell or a supervisor may send a signal to the process and to its group: the same signal within
 /// this time counts once, whether a command listens or has just ended.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long a command may take to end after a second signal.
+const ABORT_WITHIN: Duration = Duration::from_secs(2);
+
 /// A signal ended the process while no command listened to it.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped by {}", .0.signal())]
 pub(super) struct Stopped(pub(super) Exit);
 
-/// SIGINT, SIGTERM and SIGHUP of this process.
+/// SIGINT, SIGTERM and SIGHUP of this process. The first one that a command listens to begins the stop of the process, the
+/// second one ends the time for it.
 #[derive(Clone, Default)]
-pub(crate) struct SignalWatch(Arc<Mutex<Option<mpsc::UnboundedSender<Exit>>>>);
+pub(crate) struct SignalWatch {
+    listener: Arc<Mutex<Option<mpsc::UnboundedSender<Exit>>>>,
+    stop: Stop,
+}
 
 impl SignalWatch {
     /// Watches the signals in a task of the current runtime, which continues while a command blocks its thread.
-    pub(crate) fn start(console: Console) -> io::Result<Self> {
+    pub(crate) fn start(console: Console, stop: Stop) -> io::Result<Self> {
         let hang_up = (!process::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
         let mut received = Received {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hang_up: hang_up.transpose()?,
         };
-        let watch = Self::default();
+        let watch = Self {
+            stop,
+            ..Self::default()
+        };
         let listener = watch.clone();
         tokio::spawn(async move {
             let mut last = None;
@@ -46,12 +57,24 @@ impl SignalWatch {
                     continue;
                 }
                 last = Some(counted);
+                // Before the command hears of it, and begins the stop, too.
+                let is_stopping = listener.stop.has_begun();
+                listener.stop.begin();
                 let is_heard = listener
                     .lock()
                     .as_ref()
                     .is_some_and(|sender| sender.send(exit).is_ok());
                 if !is_heard {
                     end_process(&console, exit);
+                }
+                if is_stopping {
+                    listener.stop.abort();
+                    let console = console.clone();
+                    tokio::spawn(async move {
+                        // A statement may block the thread of the command.
+                        tokio::time::sleep(ABORT_WITHIN).await;
+                        end_process(&console, exit);
+                    });
                 }
             }
         });
@@ -70,7 +93,7 @@ impl SignalWatch {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Exit>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

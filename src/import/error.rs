@@ -5,6 +5,7 @@ use std::path::Path;
 
 use zip::result::ZipError;
 
+use crate::jobs::Over;
 use crate::phone::PhoneError;
 use crate::store::{SourceError, StoreError};
 use crate::text::content::ContentError;
@@ -31,6 +32,9 @@ pub enum ImportError {
     },
     #[error("missing column `content` in `{list}`, and no text is given")]
     NoText { list: String },
+    /// The list was not read to its end.
+    #[error("cannot read the list: {0}")]
+    Over(#[from] Over),
     /// The Redis server may come back soon.
     #[error("cannot use `{server}`: {reason}")]
     ServerUnavailable { server: String, reason: String },
@@ -99,6 +103,7 @@ impl ImportError {
                 "nothing is lost: run it again when the server is back; use `rediss://` for TLS"
                     .to_owned(),
             ),
+            Self::Over(_) => None,
             Self::Source(error) => error.hint.clone(),
             Self::Store(error) => error.hint().map(str::to_owned),
         }

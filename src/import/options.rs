@@ -11,6 +11,7 @@ use super::dedupe::Unique;
 use super::encoding::Encoding;
 use super::error::ImportError;
 use super::query::QueryRows;
+use crate::jobs::Until;
 use crate::phone::Dialling;
 use crate::text::template::{self, MAX_SOURCE, Template};
 use crate::text::{content, is_printable, smart};
@@ -49,6 +50,8 @@ pub struct Options {
     pub with_timezone: bool,
     /// The text of the provider's template, for a list without texts.
     pub template: Option<String>,
+    /// Until when the list may be read.
+    pub until: Until,
 }
 
 /// Where the text of the messages comes from.

@@ -10,6 +10,7 @@ use super::options::Options;
 use super::pipeline::{self, ParsedBatch, Task};
 use super::record::Record;
 use super::rejects_file::{self, RejectsFile};
+use crate::jobs::Until;
 use crate::phone::{Dialling, Phone};
 
 /// An opened list of phones.
@@ -59,6 +60,7 @@ impl PhoneList {
             records: self.header.records(&self.list)?,
             map: Box::new(move |record| Ok((phones_of(record, &columns, dialling)?, 0))),
             rejects: Some(rejects),
+            until: Until::default(),
         };
         Ok(match pipeline::stream(task, sink).await? {
             Some(rejects) => rejects.finish()?,

@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use super::error::{ImportError, Rejection};
 use super::record::{Next, Record, RecordReader};
 use super::rejects_file::RejectsFile;
+use crate::jobs::Until;
 
 /// The most rows of a batch, including the rejected ones.
 pub(super) const MAX_ROWS: u64 = 20_000;
@@ -53,6 +54,7 @@ pub(super) struct Task<R> {
     pub(super) map: Map<R>,
     /// `None`: rejected rows are not written.
     pub(super) rejects: Option<RejectsFile>,
+    pub(super) until: Until,
 }
 
 impl<R> Task<R> {
@@ -60,6 +62,7 @@ impl<R> Task<R> {
     fn next_batch(&mut self, record: &mut Record) -> Result<ParsedBatch<R>, ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut size = 0;
+        self.until.check()?;
         while parsed.row_count() < MAX_ROWS && size < MAX_BYTES {
             let next = self.records.next(record)?;
             let mapped = match &next {

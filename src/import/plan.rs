@@ -338,6 +338,7 @@ impl Plan {
                 Ok((row, size))
             }),
             rejects: keep_rejects.then(rejects),
+            until: options.until.clone(),
         })
     }
 }

@@ -3,12 +3,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 
 use super::error::ImportError;
-use crate::store::SourceDatabase;
+use crate::store::{SourceDatabase, SourceQuery};
 
 /// The rows that a query has returned: JSON lines in a file without a name, which only this process can read.
 #[derive(Debug)]
@@ -22,8 +21,7 @@ impl QueryRows {
     /// Runs a query and reads its rows; `progress` gets their number.
     pub async fn read(
         source: &SourceDatabase,
-        query: &str,
-        limit: Duration,
+        query: &SourceQuery<'_>,
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<Self, ImportError> {
         let failed =
@@ -42,7 +40,7 @@ impl QueryRows {
             progress(count);
             Ok(())
         };
-        let columns: Vec<String> = source.read(query, limit, &mut write).await?;
+        let columns: Vec<String> = source.read(query, &mut write).await?;
         let file = output
             .into_inner()
             .map_err(|error| failed(error.into_error()))?;

@@ -18,6 +18,7 @@ use crate::import::{
     self, ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
     Summary, Target, When,
 };
+use crate::jobs::Until;
 use crate::prices::Prices;
 use crate::rate::Rates;
 use crate::route::{Division, Route};
@@ -26,7 +27,7 @@ use crate::sms::Timestamp;
 use crate::store::ApprovalRules;
 use crate::store::{
     BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign,
-    SourceConfig, SourceDatabase, Store, StoreError, WindowChange,
+    SourceConfig, SourceDatabase, SourceQuery, Store, StoreError, WindowChange,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
@@ -60,6 +61,15 @@ pub struct ListSettings {
 }
 
 impl ListSettings {
+    /// A query with its time limit; `until` ends it, too.
+    pub fn query<'a>(&self, text: &'a str, until: &'a Until) -> SourceQuery<'a> {
+        SourceQuery {
+            text,
+            limit: self.query_timeout,
+            until,
+        }
+    }
+
     /// The database of another program that `from` names: a URL, or the name of a section `[sources.NAME]`.
     pub fn source(&self, from: &str) -> Result<SourceDatabase, ImportError> {
         if let Some(config) = self.sources.get(from) {

@@ -22,8 +22,8 @@ use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
 /// How long to wait for an unreachable database.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
-/// How long after the stop signal.
-const STOPPING_PATIENCE: Duration = Duration::from_secs(10);
+/// How long after the stop signal, which leaves some of its time for what comes after.
+const STOPPING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a settlement is retried that fails while others are stored.
 const SINGLE_PATIENCE: Duration = Duration::from_secs(30);
 /// The longest that a commit is expected to take.

@@ -21,7 +21,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service as _;
@@ -29,6 +29,7 @@ use tower_service::Service as _;
 use super::guard::is_probe;
 use super::problem::Problem;
 use super::state::ServerState;
+use crate::jobs::Stop;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 512;
@@ -51,21 +52,19 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 /// How long a failed `accept` waits, for example because no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a stopping server waits for running requests.
-const LAST_REQUESTS: Duration = Duration::from_secs(10);
-
-/// Serves until `stop` is true; then waits for running requests.
+/// Serves until the server stops; then waits for running requests until its deadline less `reserve`.
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
     shared: Arc<ServerState>,
-    mut stop: watch::Receiver<bool>,
+    reserve: Duration,
 ) {
+    let stop = &shared.stop;
     let places = Arc::new(Places::default());
     let mut connections = JoinSet::new();
     loop {
         let (stream, peer) = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stop.begun() => break,
             Some(_) = connections.join_next() => continue,
             accepted = accept(&listener) => accepted,
         };
@@ -82,7 +81,7 @@ pub(super) async fn serve(
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(LAST_REQUESTS, ended).await.is_err() {
+    if stop.within_but(reserve, ended).await.is_none() {
         connections.shutdown().await;
     }
 }
@@ -212,7 +211,7 @@ struct ClientConnection {
 }
 
 impl ClientConnection {
-    async fn serve(self, stream: TcpStream, mut stop: watch::Receiver<bool>) {
+    async fn serve(self, stream: TcpStream, stop: Stop) {
         // Without it responses are only slower.
         let _ = stream.set_nodelay(true);
         let Self {
@@ -257,7 +256,7 @@ impl ClientConnection {
         tokio::select! {
             // Errors are caused by the client.
             _ = connection.as_mut() => return,
-            _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
+            () = stop.begun() => connection.as_mut().graceful_shutdown(),
         }
         let _ = connection.await;
     }

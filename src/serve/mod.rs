@@ -29,11 +29,11 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Json, Router};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeAbove};
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 use tower_http::trace::TraceLayer;
 
+use crate::jobs::Jobs;
 use crate::metrics;
 use crate::operations::{ListOptions, Scheduler};
 use crate::phone::{Dialling, Region};
@@ -73,6 +73,8 @@ pub struct ServerParts {
     pub uploads: PathBuf,
     /// What the fields of an upload change.
     pub lists: ListOptions,
+    /// Their stop is that of the server.
+    pub jobs: Jobs,
     pub scheduler: Arc<Scheduler>,
 }
 
@@ -82,8 +84,8 @@ const QUERY_LIMIT: Duration = Duration::from_secs(10);
 const REPORT_LIMIT: Duration = Duration::from_secs(600);
 /// The least bytes of a response that is compressed.
 const MIN_COMPRESSED: u16 = 1 << 10;
-/// How long a stopping server waits for its last commit, after its last request.
-const LAST_COMMIT: Duration = Duration::from_secs(5);
+/// What a stopping server leaves for its last commit, after its last request.
+const LAST_COMMIT: Duration = Duration::from_secs(2);
 
 /// A server that listens.
 pub struct Server {
@@ -94,8 +96,8 @@ pub struct Server {
 
 impl Server {
     /// Listens, and reads the counts of all campaigns once.
-    /// It stops when `stop` becomes true.
-    pub async fn start(parts: ServerParts, stop: watch::Receiver<bool>) -> io::Result<Self> {
+    /// It stops when the stop of the process begins.
+    pub async fn start(parts: ServerParts) -> io::Result<Self> {
         let listener = TcpListener::bind(parts.config.listen).await?;
         let address = listener.local_addr()?;
         let config = parts.config;
@@ -110,9 +112,10 @@ impl Server {
         ));
         // Without a limit: a batch of a list may take longer than a request.
         let lists = parts.lists;
-        let uploads = Uploads::start(parts.uploads, parts.store.clone(), lists.clone());
+        let (all, jobs) = (parts.store.clone(), parts.jobs);
+        let uploads = Uploads::start(parts.uploads, all.clone(), lists.clone(), jobs.clone());
         let uploads = Arc::new(uploads);
-        let drafts = Drafts::new(Arc::clone(&uploads), parts.store.clone(), lists.clone());
+        let drafts = Drafts::new(Arc::clone(&uploads), all, lists.clone(), jobs.clone());
         let intake = Intake::new(
             store.clone(),
             parts.dialling,
@@ -138,7 +141,7 @@ impl Server {
             config,
             store,
             patient_store,
-            stop,
+            stop: jobs.stop().clone(),
             providers: parts.providers,
             no_report_after: parts.no_report_after,
             default_region: parts.default_region,
@@ -170,14 +173,13 @@ impl Server {
         ];
         let router = router(Arc::clone(&shared));
         let stop = shared.stop.clone();
-        connections::serve(self.listener, router, Arc::clone(&shared), stop).await;
-        let finished = tokio::time::timeout(LAST_COMMIT, shared.intake.finish()).await;
-        if finished.is_err() {
+        connections::serve(self.listener, router, Arc::clone(&shared), LAST_COMMIT).await;
+        if stop.within(shared.intake.finish()).await.is_none() {
             tracing::warn!("the database does not answer: what was not answered is not stored");
         }
         for task in tasks {
             // A panic in it has been logged.
-            drop(task.await);
+            let _ = stop.within(task).await;
         }
     }
 }

@@ -202,8 +202,10 @@ fn refused(provider: &Provider, error: &WebhookError) -> Problem {
 
 /// Applies receipts that came before their message, and ends the wait for those that never came.
 pub(super) async fn apply(shared: Arc<ServerState>) {
-    let (store, stop) = (shared.patient_store.clone(), shared.stop.clone());
-    ReceiptPuller::applying(store, &shared.providers, shared.no_report_after, stop)
+    let store = shared.patient_store.clone();
+    // The caller drops this work when the server stops.
+    let (_stop, stopped) = tokio::sync::watch::channel(false);
+    ReceiptPuller::applying(store, &shared.providers, shared.no_report_after, stopped)
         .run()
         .await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::access::AccessControl;
 use super::config::Config;
@@ -12,6 +12,7 @@ use super::counts::Counts;
 use super::intake::{Drafts, Intake};
 use super::problem::{Problem, unknown_campaign};
 use super::server_metrics::ServerMetrics;
+use crate::jobs::Stop;
 use crate::operations::{ListSettings, Scheduler};
 use crate::phone::Region;
 use crate::provider::Provider;
@@ -29,8 +30,8 @@ pub(super) struct ServerState {
     pub(super) store: Store,
     /// For reports, and what else is not done while a client waits.
     pub(super) patient_store: Store,
-    /// Becomes true when the server stops.
-    pub(super) stop: watch::Receiver<bool>,
+    /// Begins when the server stops.
+    pub(super) stop: Stop,
     pub(super) providers: BTreeMap<String, Arc<Provider>>,
     pub(super) no_report_after: Duration,
     pub(super) default_region: Option<Region>,
@@ -68,13 +69,8 @@ impl ServerState {
         &self,
         work: W,
     ) -> impl Future<Output = Option<W::Output>> + use<W> {
-        let mut stop = self.stop.clone();
-        async move {
-            tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => None,
-                done = work => Some(done),
-            }
-        }
+        let stop = self.stop.clone();
+        async move { stop.unless_begun(work).await }
     }
 
     /// The campaign of that name. Fails if it is unknown.

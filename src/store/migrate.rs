@@ -54,6 +54,7 @@ macro_rules! migrations {
             ("0023", sql!("0023_budget_count.sql")),
             (MODE, sql!("0024_practice.sql")),
             ("0025", sql!("0025_approvals.sql")),
+            ("0026", sql!("0026_asked_runs.sql")),
         ];
         MIGRATIONS
     }};

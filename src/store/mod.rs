@@ -107,10 +107,10 @@ pub use removal::Removal;
 pub use replies::{KeptReply, NewReply};
 pub use report::{FoundSms, SmsFilter};
 pub use schedules::{
-    FireRow, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
+    FireRow, INTERRUPTED, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
     ScheduleRunState,
 };
-pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError};
+pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError, SourceQuery};
 pub use spending::MonthSpent;
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};

@@ -83,7 +83,13 @@ pub struct RunProgress {
     pub campaign: String,
     /// Before this instant no purge forgets who got a message of the campaign.
     pub keys_until: Timestamp,
+    /// Of a run that somebody asked for: it was interrupted if this is not renewed in time. `None`: the lease of the
+    /// schedule says so.
+    pub asked_until: Option<Timestamp>,
 }
+
+/// Why a run ended that somebody asked for, and whose process ended before.
+pub const INTERRUPTED: &str = "the run was interrupted";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScheduleRunState {
@@ -162,10 +168,22 @@ struct RunColumns {
     rejected: i64,
     reasons: Option<String>,
     error: Option<String>,
+    asked_until: Option<i64>,
 }
 
-impl From<RunColumns> for ScheduleRun {
-    fn from(row: RunColumns) -> Self {
+impl ScheduleRun {
+    fn new(row: RunColumns, now: Timestamp) -> Self {
+        let is_interrupted = ScheduleRunState::of(row.state) == ScheduleRunState::InProgress
+            && row.asked_until.is_some_and(|until| until < now.as_millis());
+        if is_interrupted {
+            let missed = RunColumns {
+                state: ScheduleRunState::Missed.code(),
+                error: Some(INTERRUPTED.to_owned()),
+                asked_until: None,
+                ..row
+            };
+            return Self::new(missed, now);
+        }
         Self {
             fire: row.fire,
             period: row.period,
@@ -251,14 +269,20 @@ impl ScheduleStore<'_> {
     }
 
     /// The last `most` runs, the newest first.
-    pub async fn runs(self, id: i64, most: i64) -> Result<Vec<ScheduleRun>, StoreError> {
+    pub async fn runs(
+        self,
+        id: i64,
+        most: i64,
+        now: Timestamp,
+    ) -> Result<Vec<ScheduleRun>, StoreError> {
         let rows: Vec<RunColumns> = reading!(self, |conn| schedule_run::table
             .filter(schedule_run::schedule_id.eq(id))
             .order((schedule_run::fire.desc(), schedule_run::id.desc()))
             .limit(most)
             .select(RunColumns::as_select())
             .load(conn))?;
-        Ok(rows.into_iter().map(ScheduleRun::from).collect())
+        let runs = rows.into_iter().map(|row| ScheduleRun::new(row, now));
+        Ok(runs.collect())
     }
 
     /// Pauses a schedule, or with its next run resumes it; false if it is in that state already or was removed.
@@ -373,6 +397,18 @@ impl ScheduleStore<'_> {
         Ok(renewed > 0)
     }
 
+    /// Says that a run which somebody asked for is in progress, and when it is to be said again.
+    pub async fn renew_run(self, run: &RunProgress, until: Timestamp) -> Result<(), StoreError> {
+        writing!(self, |conn| update(
+            schedule_run::table
+                .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                .filter(schedule_run::fire.eq(&run.fire))
+        )
+        .set(schedule_run::asked_until.eq(until))
+        .execute(conn))
+        .map(drop)
+    }
+
     /// Ends the leases of a process, so that another one continues its runs.
     pub async fn release_all(self, holder: i64) -> Result<(), StoreError> {
         writing!(self, |conn| update(
@@ -399,6 +435,7 @@ impl ScheduleStore<'_> {
             schedule_run::keys_until.eq(run.keys_until),
             schedule_run::state.eq(ScheduleRunState::InProgress.code()),
             schedule_run::started_at.eq(now),
+            schedule_run::asked_until.eq(run.asked_until.map(Timestamp::as_millis)),
         )];
         transaction!(self, |connection| async {
             let Some((fire, ..)) = lock(connection, run.schedule_id).await? else {

@@ -9,13 +9,13 @@ use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
 
 /// Modules that every other may use.
-const COMMON: [&str; 15] = [
-    "activity", "broken", "budget", "event", "instant", "phone", "prices", "rate", "receipt",
-    "route", "secret", "senders", "sms", "text", "window",
+const COMMON: [&str; 16] = [
+    "activity", "broken", "budget", "event", "instant", "jobs", "phone", "prices", "rate",
+    "receipt", "route", "secret", "senders", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 40] = [
+const DIRECTIONS: [(&str, &[&str]); 41] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -112,6 +112,7 @@ const DIRECTIONS: [(&str, &[&str]); 40] = [
     ("activity", &[]),
     ("broken", &[]),
     ("instant", &[]),
+    ("jobs", &[]),
     ("sms", &[]),
     ("window", &[]),
 ];

@@ -2,14 +2,15 @@
 //! whatever is killed; counted at the gateway.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use rustix::process::Signal;
 use serde_json::Value;
 use smsq::sandbox::SandboxConfig;
 
-use crate::support::databases::{Database, with_every_database};
+use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, with_latency};
 use crate::support::running::{Running, eventually};
 use crate::support::{Ran, Scratch};
@@ -361,6 +362,141 @@ fn killed_runs_are_repeated_without_a_second_message() {
         let expected = ROUNDS * GROWTH + 1;
         assert_eq!(stats.accepted, expected, "{stats:?}");
         assert_eq!(stats.distinct_recipients, expected, "{stats:?}");
+    });
+}
+
+/// A query that takes ten minutes as soon as the table `slow` has a row.
+fn slow_query(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Postgres => {
+            "SELECT id, phone, (SELECT max(pg_sleep(600)::text) FROM slow) AS waited FROM due"
+        }
+        Kind::Mysql => "SELECT id, phone, (SELECT max(sleep(600)) FROM slow) AS waited FROM due",
+        Kind::Sqlite => {
+            "SELECT id, phone FROM due WHERE id < (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+             WHERE i < (SELECT count(*) FROM slow) * 1000000000000) SELECT count(*) FROM n) * 1000000"
+        }
+    }
+}
+
+/// How many slow queries run in the server of a database.
+fn running_queries(crm: &Database) -> i64 {
+    crm.number(match crm.kind {
+        Kind::Postgres => {
+            "SELECT count(*) AS value FROM pg_stat_activity WHERE state = 'active' AND datname = current_database() \
+             AND query LIKE 'SELECT id, phone%'"
+        }
+        Kind::Mysql => {
+            "SELECT count(*) AS value FROM information_schema.processlist WHERE db = database() \
+             AND info LIKE 'SELECT id, phone%'"
+        }
+        Kind::Sqlite => "SELECT 0 AS value",
+    })
+}
+
+const RUNS: &str = "SELECT count(*) AS value FROM schedule_run WHERE state = 0";
+
+/// A schedule whose query is slow from now on.
+fn slowed(db: &Database) -> (Database, Practice, Scratch) {
+    let (crm, gateway, scratch) = prepared(db, SandboxConfig::default());
+    crm.run("CREATE TABLE slow (id INTEGER PRIMARY KEY)");
+    scratch.write("due.sql", slow_query(crm.kind));
+    grow(&crm, 0..3);
+    add(&scratch, &[]);
+    crm.run("INSERT INTO slow VALUES (1)");
+    (crm, gateway, scratch)
+}
+
+/// Waits until the query of the one run has begun.
+fn until_query_runs(db: &Database, crm: &Database) {
+    eventually("the run is in progress", || db.number(RUNS) == 1);
+    if crm.kind != Kind::Sqlite {
+        eventually("its query runs", || running_queries(crm) == 1);
+    }
+}
+
+#[test]
+fn signal_ends_a_slow_query_also_in_its_database() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = slowed(db);
+        for line in [
+            &["serve", "--listen", "127.0.0.1:0"][..],
+            &["serve", "--listen", "127.0.0.1:0", "--send"],
+            &["send", "--follow", "--quiet"],
+        ] {
+            db.run("UPDATE schedule_run SET state = 2");
+            db.run("UPDATE schedule SET next_at = 1000, leased_until = 0");
+            db.run("DELETE FROM schedule_run");
+            let mut running = scratch.start(line.iter().copied());
+            until_query_runs(db, &crm);
+            running.signal(Signal::TERM);
+            let signalled = Instant::now();
+            let ran = running.ended();
+            let expected = if line[0] == "send" { 143 } else { 0 };
+            assert_eq!(ran.code(), Some(expected), "{ran}");
+            // It would take ten minutes; the machine may be slow.
+            let took = signalled.elapsed();
+            assert!(took < Duration::from_secs(30), "{line:?}: {took:?}");
+            eventually("the query ends in its database", || {
+                running_queries(&crm) == 0
+            });
+            // The next process runs it at once.
+            let leased = "SELECT count(*) AS value FROM schedule WHERE leased_until > 0";
+            assert_eq!(db.number(leased), 0, "{took:?} {ran}");
+            assert_eq!(db.number(RUNS), 1);
+        }
+        crm.run("DELETE FROM slow");
+        let running = scratch.start(["send", "--follow", "--quiet"]);
+        let added = "SELECT accepted AS value FROM schedule_run";
+        eventually("the run is repeated", || db.numbers(added) == [3]);
+        drop(running);
+    });
+}
+
+#[test]
+fn slow_query_keeps_its_lease_and_runs_once() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = slowed(db);
+        db.run("UPDATE schedule SET next_at = 1000");
+        let start = || scratch.start(["send", "--follow", "--quiet"]);
+        let running = [start(), start()];
+        until_query_runs(db, &crm);
+        let lease = || db.number("SELECT leased_until AS value FROM schedule");
+        let holder = || db.number("SELECT holder AS value FROM schedule");
+        let (first, by) = (lease(), holder());
+        eventually("the lease is renewed", || lease() > first);
+        assert_eq!(holder(), by);
+        assert_eq!(db.number("SELECT count(*) AS value FROM schedule_run"), 1);
+        drop(running);
+    });
+}
+
+#[test]
+fn asked_run_that_ends_early_is_not_in_progress() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = slowed(db);
+        let start = || scratch.start(["schedule", "run", "daily"]);
+        let mut running = start();
+        until_query_runs(db, &crm);
+        running.signal(Signal::TERM);
+        let ran = running.ended();
+        assert_eq!(ran.code(), Some(143), "{ran}");
+        let run = listed(&scratch)["runs"][0].clone();
+        assert_eq!(run["state"], "missed", "{run}");
+        assert_eq!(run["error"], "the run was interrupted", "{run}");
+        eventually("the query ends in its database", || {
+            running_queries(&crm) == 0
+        });
+        db.run("DELETE FROM schedule_run");
+        let running = start();
+        until_query_runs(db, &crm);
+        running.kill();
+        assert_eq!(listed(&scratch)["runs"][0]["state"], "in progress");
+        // A minute later.
+        db.run("UPDATE schedule_run SET asked_until = 1000");
+        let run = listed(&scratch)["runs"][0].clone();
+        assert_eq!(run["state"], "missed", "{run}");
+        assert_eq!(run["error"], "the run was interrupted", "{run}");
     });
 }
 

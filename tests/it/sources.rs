@@ -166,27 +166,44 @@ fn query_that_writes_or_has_no_list_is_refused() {
 
 #[test]
 fn query_is_ended_after_its_time() {
-    for kind in [Kind::Postgres, Kind::Mysql] {
-        let Some(db) = Database::if_there(kind) else {
-            continue;
-        };
-        let (_crm, scratch) = crm(&db);
+    with_every_database(|db| {
+        let (_crm, scratch) = crm(db);
         let text = scratch.read("smsq.toml");
         scratch.write(
             "smsq.toml",
             &format!("{text}\n[import]\nquery_timeout = \"300ms\"\n"),
         );
-        let slow = match kind {
+        let slow = match db.kind {
             Kind::Postgres => "SELECT 'x' FROM pg_sleep(600)",
-            _ => {
+            Kind::Mysql => {
                 "SELECT count(*) FROM information_schema.collations a, information_schema.collations b, \
                  information_schema.collations c, information_schema.collations d"
+            }
+            // It never returns a row.
+            Kind::Sqlite => {
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0"
             }
         };
         let query = format!("SELECT '+447400100001' AS phone, ({slow}) AS slow");
         let ran = import(&scratch, &query, &["--text", "Hi"]);
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(ran.stderr().contains("takes longer than 300ms"), "{ran}");
+    });
+}
+
+#[test]
+fn statement_that_returns_nothing_does_nothing() {
+    let db = Database::in_a_file();
+    let (_crm, scratch) = crm(&db);
+    for (query, said) in [
+        ("ATTACH 'made.db' AS other", "the query returns no columns"),
+        ("VACUUM INTO 'made.db'", "the query writes"),
+        ("-- nothing", "the query returns no columns"),
+    ] {
+        let ran = import(&scratch, query, &["--text", "Hi"]);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        assert!(ran.stderr().contains(said), "{query}: {ran}");
+        assert!(!scratch.path("made.db").exists(), "{query}");
     }
 }
 

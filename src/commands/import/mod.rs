@@ -12,6 +12,7 @@ use super::signals::Signals;
 use super::{Context, purge, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::{Plan, QueryRows, read_query};
+use crate::jobs::Until;
 use crate::operations::{Imported, ListOptions};
 use crate::store::{Access, Store, StoreErrorKind};
 
@@ -136,8 +137,9 @@ impl<'a> PreparedLists<'a> {
         if let Some((query, from)) = list.source() {
             let progress = context.console.progress(None, "reading");
             let database = options.settings.source(from)?;
-            let (text, limit) = (read_query(query)?, options.settings.query_timeout);
-            let rows = QueryRows::read(&database, &text, limit, |rows| progress.set(rows)).await?;
+            let (text, until) = (read_query(query)?, Until::default());
+            let asked = options.settings.query(&text, &until);
+            let rows = QueryRows::read(&database, &asked, |rows| progress.set(rows)).await?;
             options.list.query = Some(Arc::new(rows));
             files.push(query.clone());
         }

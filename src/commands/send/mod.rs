@@ -43,8 +43,8 @@ pub(super) use self::confirm::describe;
 pub(super) use self::metrics_file::MetricsFile;
 pub(super) use self::progress::Aborted;
 
-/// The longest wait, after a signal, for the counts of the summary.
-const LAST_COUNTS: Duration = Duration::from_secs(5);
+/// The wait, after a signal, for the counts of the summary, where requests in flight took all the time there was.
+const LAST_COUNTS: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -290,7 +290,7 @@ impl<'a> PreparedRun<'a> {
         }
         service.stopping();
         if let Some(hooks) = hooks {
-            hooks.end(signal.is_none(), &context.console).await;
+            hooks.end(signal.is_none(), context).await;
         }
         let counts = async {
             if options.campaign.is_none() {
@@ -311,7 +311,7 @@ impl<'a> PreparedRun<'a> {
         let (campaigns, without_campaign) = match signal {
             None => counts.await?,
             // The database may be the reason why the run was stopped.
-            Some(exit) => match tokio::time::timeout(LAST_COUNTS, counts).await {
+            Some(exit) => match tokio::time::timeout(context.last_counts(), counts).await {
                 Ok(Ok(counts)) => counts,
                 Ok(Err(error)) if temporary(&error).is_none() => return Err(error),
                 Ok(Err(_)) | Err(_) => return Err(StoppedWithoutCounts(exit).into()),
@@ -325,6 +325,13 @@ impl<'a> PreparedRun<'a> {
             signal,
             is_waiting,
         })
+    }
+}
+
+impl Context {
+    /// How long, after a signal, the counts of the summary may take.
+    fn last_counts(&self) -> Duration {
+        self.jobs.stop().left().max(LAST_COUNTS)
     }
 }
 

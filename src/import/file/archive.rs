@@ -9,6 +9,7 @@ use zip::result::ZipError;
 
 use crate::import::error::{ImportError, unpack_reason, zip_reason};
 use crate::import::record::FileHead;
+use crate::jobs::Until;
 use crate::text::listed;
 
 /// Text is compressed to a tenth, a list of one repeated line to a hundredth.
@@ -20,14 +21,14 @@ const MAX_LISTED: usize = 5;
 
 type Archive = ZipArchive<BufReader<File>>;
 
-pub(super) fn gunzip(file: &File, name: &str) -> Result<File, ImportError> {
+pub(super) fn gunzip(file: &File, name: &str, until: &Until) -> Result<File, ImportError> {
     let source = file.try_clone().and_then(|mut source| {
         source.rewind()?;
         Ok((source.metadata()?.len(), source))
     });
     let (packed_size, source) = source.map_err(ImportError::read(name))?;
     let unpacked = MultiGzDecoder::new(BufReader::new(source));
-    unpack(unpacked, packed_size, name)
+    unpack(unpacked, packed_size, name, until)
 }
 
 /// Opens a zip archive, and adds its entries to `head`.
@@ -54,6 +55,7 @@ pub(super) fn unzip(
     mut archive: Archive,
     head: &FileHead,
     name: &str,
+    until: &Until,
 ) -> Result<(File, String), ImportError> {
     let is_content = |entry: &&String| {
         !entry.ends_with('/') && !entry.starts_with("__MACOSX/") && !entry.ends_with(".DS_Store")
@@ -71,10 +73,16 @@ pub(super) fn unzip(
     };
     let packed = archive.by_name(entry).map_err(invalid(name))?;
     let packed_size = packed.compressed_size();
-    Ok((unpack(packed, packed_size, name)?, entry.clone()))
+    Ok((unpack(packed, packed_size, name, until)?, entry.clone()))
 }
 
-fn unpack(mut packed: impl Read, packed_size: u64, name: &str) -> Result<File, ImportError> {
+fn unpack(
+    packed: impl Read,
+    packed_size: u64,
+    name: &str,
+    until: &Until,
+) -> Result<File, ImportError> {
+    let mut packed = until.reading(packed);
     let limit = ALWAYS_ALLOWED.max(packed_size.saturating_mul(MAX_RATIO));
     let unpacked = tempfile::tempfile().and_then(|mut target| {
         let length = io::copy(&mut (&mut packed).take(limit), &mut target)?;

@@ -18,6 +18,7 @@ use super::error::ImportError;
 use super::options::Options;
 use super::query::QueryRows;
 use super::record::{FileHead, RecordReader, RowLayout, TextFile};
+use crate::jobs::Until;
 use crate::text::printable_line;
 
 const CHUNK: usize = 256 * 1024;
@@ -61,7 +62,7 @@ impl ListFile {
                 return Err(archive::too_large(&name));
             }
             if is_compressed {
-                file = archive::gunzip(&file, &name)?;
+                file = archive::gunzip(&file, &name, &options.until)?;
                 stem = stem_of(&stem);
                 continue;
             }
@@ -69,10 +70,12 @@ impl ListFile {
             if is_archive {
                 archive = Some(archive::open(&file, &name, &mut head)?);
             }
+            let sheet = options.sheet.as_deref();
             if let Some((text, layout)) =
-                RowLayout::of_workbook(&file, &head, &name, options.sheet.as_deref())?
+                RowLayout::of_workbook(&file, &head, &name, sheet, &options.until)?
             {
-                let scan = FileScan::of(&mut file).map_err(ImportError::read(&name))?;
+                let scan =
+                    FileScan::of(&mut file, &options.until).map_err(ImportError::read(&name))?;
                 return Ok(Self {
                     text,
                     layout,
@@ -87,7 +90,7 @@ impl ListFile {
                 break;
             };
             let entry;
-            (file, entry) = archive::unzip(archive, &head, &name)?;
+            (file, entry) = archive::unzip(archive, &head, &name, &options.until)?;
             stem = stem_of(if is_stdin { &entry } else { &stem });
         }
         Self::open_text(file, name, stem, options)
@@ -98,7 +101,7 @@ impl ListFile {
         let name = options.name.clone().unwrap_or(path);
         let unreadable = ImportError::read(&name);
         let mut file = query.file().map_err(unreadable)?;
-        let scan = FileScan::of(&mut file).map_err(unreadable)?;
+        let scan = FileScan::of(&mut file, &options.until).map_err(unreadable)?;
         Ok(Self {
             layout: RowLayout::of_objects(query.columns().to_vec()),
             stem: stem_of(&name),
@@ -135,7 +138,7 @@ impl ListFile {
                 "save it as CSV, in UTF-8",
             ));
         }
-        let scan = FileScan::of(&mut file).map_err(unreadable)?;
+        let scan = FileScan::of(&mut file, &options.until).map_err(unreadable)?;
         let mark = Encoding::of_mark(&head);
         let stated = options
             .encoding
@@ -146,7 +149,7 @@ impl ListFile {
             encoding
         } else {
             file.rewind().map_err(unreadable)?;
-            let text = BufReader::with_capacity(CHUNK, &file);
+            let text = BufReader::with_capacity(CHUNK, options.until.reading(&file));
             match detect(text, options.dialling.region).map_err(unreadable)? {
                 Detected::Encoding(encoding) => encoding,
                 Detected::Mixed { utf8, other } => {
@@ -253,13 +256,14 @@ struct FileScan {
 }
 
 impl FileScan {
-    fn of(file: &mut File) -> io::Result<Self> {
+    fn of(file: &mut File, until: &Until) -> io::Result<Self> {
         file.rewind()?;
         let mut hasher = Sha256::new();
         let mut decoder = UTF_8.new_decoder_without_bom_handling();
         let (mut chunk, mut text) = (vec![0; CHUNK], vec![0; CHUNK + 16]);
         let (mut bytes, mut is_utf8) = (0, true);
         loop {
+            until.check()?;
             let read = file.read(&mut chunk)?;
             let piece = &chunk[..read];
             hasher.update(piece);

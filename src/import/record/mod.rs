@@ -16,6 +16,8 @@ pub use self::jsonl::{JsonObject, cell, is_nested};
 pub(super) use self::row::{MAX_ROW, Malformed, Next, Record};
 use super::encoding::{Decoder, Encoding};
 use super::error::ImportError;
+use crate::jobs::Until;
+use workbook::BookFile;
 
 /// How much is read to recognize the format of a list and its delimiter, in bytes.
 const HEAD: u64 = 8 * 1024;
@@ -148,12 +150,14 @@ impl RowLayout {
         head: &FileHead,
         name: &str,
         sheet: Option<&str>,
+        until: &Until,
     ) -> Result<Option<(TextFile, Self)>, ImportError> {
         let copy = FORMATS.iter().find_map(|(_, matches, open)| match open {
             Open::Sheet(copy) if matches(head) => Some(*copy),
             _ => None,
         });
-        copy.map(|copy| workbook::open(file, name, sheet, copy))
+        let book = BookFile { file, until };
+        copy.map(|copy| workbook::open(&book, name, sheet, copy))
             .transpose()
     }
 

@@ -20,6 +20,7 @@ use super::row::{MAX_ROW, Malformed, Next, Record};
 use super::{RowLayout, Rows, TextFile};
 use crate::import::encoding::Encoding;
 use crate::import::error::{DAMAGED, ImportError, Rejection, zip_reason};
+use crate::jobs::{Interruptible, Until};
 use crate::text::{counted, did_you_mean, listed};
 
 /// The largest XLS workbook, and the largest part of an ODS or XLSB one: all of it is held in memory.
@@ -40,7 +41,13 @@ const MAX_CSV: u64 = 4 << 30;
 /// The fault of a row with more bytes than a row may have; none of its cells is kept.
 const TOO_LONG: &str = "too long";
 
-type WorkbookFile = BufReader<File>;
+type WorkbookFile = BufReader<Interruptible<File>>;
+
+/// A workbook, and until when it may be read.
+pub(super) struct BookFile<'a> {
+    pub(super) file: &'a File,
+    pub(super) until: &'a Until,
+}
 
 /// Why a workbook cannot be read.
 pub(super) enum WorkbookError {
@@ -83,7 +90,7 @@ macro_rules! failure_from {
 failure_from!(XlsxError, XlsError, XlsbError, OdsError);
 
 /// Copies the sheet with this name or number to a file; also returns a note which sheet it is and what was left out.
-pub(super) type CopySheet = fn(&File, Option<&str>) -> Copied;
+pub(super) type CopySheet = fn(&BookFile<'_>, Option<&str>) -> Copied;
 type Copied = Result<SheetCopy, WorkbookError>;
 
 /// A sheet that was copied.
@@ -96,7 +103,7 @@ pub(super) struct SheetCopy {
 
 /// Copies a sheet to a temporary file.
 pub(super) fn open(
-    file: &File,
+    file: &BookFile<'_>,
     name: &str,
     sheet: Option<&str>,
     copy: CopySheet,
@@ -146,13 +153,14 @@ fn explain(error: WorkbookError, name: &str, sheet: Option<&str>) -> ImportError
     }
 }
 
-fn source(file: &File) -> io::Result<WorkbookFile> {
-    let mut source = file.try_clone()?;
+fn source(book: &BookFile<'_>) -> io::Result<WorkbookFile> {
+    let mut source = book.file.try_clone()?;
     source.rewind()?;
+    let source = book.until.reading(source);
     Ok(BufReader::with_capacity(1 << 16, source))
 }
 
-pub(super) fn copy_xlsx(file: &File, sheet: Option<&str>) -> Copied {
+pub(super) fn copy_xlsx(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
     let mut archive = ZipArchive::new(source(file)?)?;
     check_parts(&mut archive, |part| {
         if part.ends_with("sharedStrings.xml") {
@@ -172,7 +180,7 @@ pub(super) fn copy_xlsx(file: &File, sheet: Option<&str>) -> Copied {
     rows.finish(&chosen)
 }
 
-pub(super) fn copy_xlsb(file: &File, sheet: Option<&str>) -> Copied {
+pub(super) fn copy_xlsb(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
     let mut archive = ZipArchive::new(source(file)?)?;
     check_parts(&mut archive, |_| MAX_HELD)?;
     let mut book = Xlsb::new(source(file)?)?;
@@ -187,7 +195,7 @@ pub(super) fn copy_xlsb(file: &File, sheet: Option<&str>) -> Copied {
     rows.finish(&chosen)
 }
 
-pub(super) fn copy_ods(file: &File, sheet: Option<&str>) -> Copied {
+pub(super) fn copy_ods(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
     let mut archive = ZipArchive::new(source(file)?)?;
     check_parts(&mut archive, |_| MAX_HELD)?;
     let mut sheets = OdsSheets::read(&mut archive).ok_or_else(WorkbookError::damaged)?;
@@ -198,8 +206,8 @@ pub(super) fn copy_ods(file: &File, sheet: Option<&str>) -> Copied {
     copy_range(&book.worksheet_range(&chosen.name)?, &chosen, hidden)
 }
 
-pub(super) fn copy_xls(file: &File, sheet: Option<&str>) -> Copied {
-    if file.metadata()?.len() > MAX_HELD {
+pub(super) fn copy_xls(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
+    if file.file.metadata()?.len() > MAX_HELD {
         return Err(WorkbookError::TooLarge("an XLS workbook can have 96 MiB"));
     }
     let mut compound =

@@ -15,6 +15,7 @@ use self::cron::{Fire, read_local, written};
 pub use self::runs::Scheduler;
 use super::{Actor, ListOptions, OperationError, is_url};
 use crate::import::{QueryRows, Unique, When, campaign_name};
+use crate::jobs::Until;
 use crate::store::{
     FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store, StoreError,
 };
@@ -165,8 +166,9 @@ pub async fn add_schedule(
     if store.schedules().named(name).await?.is_some() {
         return Err(exists(name));
     }
-    let limit = lists.settings.query_timeout;
-    let rows = QueryRows::read(&database, &request.query, limit, progress).await?;
+    let until = Until::default();
+    let query = lists.settings.query(&request.query, &until);
+    let rows = QueryRows::read(&database, &query, progress).await?;
     let count = rows.count();
     // Not before, because the query may take minutes.
     let fire = time
@@ -408,8 +410,10 @@ impl ScheduleReport {
 /// All schedules with their last runs, in the order of their names.
 pub async fn schedule_reports(store: &Store) -> Result<Vec<ScheduleReport>, StoreError> {
     let mut reports = Vec::new();
+    let now = store.now().await?;
     for schedule in store.schedules().all().await? {
-        let runs = store.schedules().runs(schedule.id, LISTED_RUNS).await?;
+        let runs = store.schedules().runs(schedule.id, LISTED_RUNS, now);
+        let runs = runs.await?;
         reports.push(ScheduleReport::new(schedule, runs));
     }
     Ok(reports)

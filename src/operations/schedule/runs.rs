@@ -1,6 +1,7 @@
 //! Runs schedules that are due: one process at a time has the lease of a schedule. A run that was interrupted is repeated
 //! into the same campaign, and adds what is missing.
 
+use std::convert::Infallible;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -8,17 +9,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::cron::{Fire, Missed, written};
 use super::{ReadSchedule, ScheduleOptions, VERB};
 use crate::import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
+use crate::jobs::{JobRules, Jobs, Until};
 use crate::operations::{Actor, ListOptions, OperationError, Refused, WindowRequest};
 use crate::phone::{Dialling, Numbers};
 use crate::store::{
-    CampaignStatus, MissedRow, RunCounts, RunProgress, ScheduleRow, Store, StoreError,
+    CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store, StoreError,
 };
 use crate::text::{Hinted, counted};
 use crate::window::SendWindow;
@@ -45,7 +45,8 @@ pub struct Scheduler {
     rejects: PathBuf,
     /// This process, among all that have the database.
     holder: i64,
-    stop: watch::Sender<bool>,
+    /// Each run is a job: a query may block its thread.
+    jobs: Jobs,
 }
 
 /// An option that was stored as a text.
@@ -107,35 +108,31 @@ fn wait(attempts: i32) -> Duration {
 }
 
 impl Scheduler {
-    pub fn new(store: Store, lists: ListOptions, rejects: PathBuf) -> Self {
+    pub fn new(store: Store, lists: ListOptions, rejects: PathBuf, jobs: Jobs) -> Self {
         Self {
             store,
             lists,
             rejects,
             holder: i64::from(rand::random::<u32>()) + 1,
-            stop: watch::Sender::new(false),
+            jobs,
         }
     }
 
-    /// Runs schedules when they are due, until it is stopped.
+    /// Runs schedules when they are due, until the process stops. Another process or the next one repeats what it
+    /// interrupts.
     pub async fn run(self: Arc<Self>) {
-        let mut stop = self.stop.subscribe();
+        let stop = self.jobs.stop();
         let mut running = JoinSet::new();
         let (mut is_down, mut has_leased) = (false, false);
         loop {
             if running.len() < AT_ONCE {
-                let leased = tokio::select! {
-                    _ = stop.wait_for(|is_stopped| *is_stopped) => break,
-                    leased = self.lease() => leased,
+                let Some(leased) = stop.unless_begun(self.lease()).await else {
+                    break;
                 };
                 match leased {
                     Ok(Some(schedule)) => {
                         (is_down, has_leased) = (false, true);
-                        let (scheduler, runtime) = (Arc::clone(&self), Handle::current());
-                        // An import reads and parses on its thread.
-                        running.spawn_blocking(move || {
-                            runtime.block_on(scheduler.run_due(&schedule));
-                        });
+                        running.spawn(Arc::clone(&self).run_due(schedule));
                         continue;
                     }
                     Ok(None) => is_down = false,
@@ -147,13 +144,13 @@ impl Scheduler {
                 }
             }
             tokio::select! {
-                _ = stop.wait_for(|is_stopped| *is_stopped) => break,
+                () = stop.begun() => break,
                 Some(_) = running.join_next() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
-        while running.join_next().await.is_some() {}
-        if !has_leased {
+        let ended = async { while running.join_next().await.is_some() {} };
+        if stop.within_but(LAST_STATEMENT, ended).await.is_none() || !has_leased {
             return;
         }
         // The database may be the reason to stop; then another process takes the schedules when the leases end.
@@ -163,9 +160,9 @@ impl Scheduler {
         }
     }
 
-    /// Ends all runs, which another process or the next one repeats.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
+    /// The jobs of the process, among them the runs.
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
     }
 
     async fn lease(&self) -> Result<Option<ScheduleRow>, StoreError> {
@@ -177,16 +174,19 @@ impl Scheduler {
             .await
     }
 
-    /// Runs a schedule whose lease this process has.
-    async fn run_due(&self, schedule: &ScheduleRow) {
-        let mut stop = self.stop.subscribe();
+    /// Runs a schedule whose lease this process has. The lease is renewed here, while the run blocks its thread.
+    async fn run_due(self: Arc<Self>, schedule: ScheduleRow) {
+        let (scheduler, row) = (Arc::clone(&self), schedule.clone());
+        let run = self.jobs.start(JobRules::default(), |until| async move {
+            scheduler.run_leased(&row, &until).await
+        });
         let done = tokio::select! {
             biased;
-            _ = stop.wait_for(|is_stopped| *is_stopped) => return,
-            done = self.run_leased(schedule) => done,
+            done = run => done,
+            // The run is interrupted.
             () = self.keep_lease(schedule.id) => return,
         };
-        if let Err(error) = done {
+        if let Ok(Err(error)) = done {
             // It is due again when the lease ends.
             tracing::warn!(schedule = schedule.name, %error, "cannot run a schedule");
         }
@@ -206,7 +206,24 @@ impl Scheduler {
         }
     }
 
-    async fn run_leased(&self, schedule: &ScheduleRow) -> Result<(), OperationError> {
+    /// Says that a run which somebody asked for is still in progress.
+    async fn keep_run(&self, run: &RunProgress) -> Infallible {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            let renewed = async {
+                let until = self.store.now().await?.plus(LEASE);
+                self.store.schedules().renew_run(run, until).await
+            };
+            // It is tried again.
+            let _: Result<(), StoreError> = renewed.await;
+        }
+    }
+
+    async fn run_leased(
+        &self,
+        schedule: &ScheduleRow,
+        until: &Until,
+    ) -> Result<(), OperationError> {
         let read = ReadSchedule::new(schedule)?;
         let (due, now) = (read.current()?, self.store.now().await?);
         let (fire, missed) = if schedule.catch_up {
@@ -221,7 +238,11 @@ impl Scheduler {
         if !schedules.begin_run(&run, after, now).await? {
             return Ok(());
         }
-        let done = self.import(&read, &run).await;
+        let done = self.import(&read, &run, until).await;
+        if until.check().is_err() {
+            // The run is repeated, and adds what is missing.
+            return Ok(());
+        }
         let now = self.store.now().await?;
         let next = read
             .time
@@ -276,29 +297,24 @@ impl Scheduler {
         schedule: ScheduleRow,
         actor: Actor,
     ) -> Result<(String, RunCounts), OperationError> {
-        let (mut stop, runtime) = (self.stop.subscribe(), Handle::current());
-        let interrupted = || Hinted {
-            message: "the run was interrupted".to_owned(),
-            hint: Some("run it again: only what is missing is added".to_owned()),
-        };
-        let running = tokio::task::spawn_blocking(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    _ = stop.wait_for(|is_stopped| *is_stopped) => Err(interrupted().into()),
-                    done = self.run_asked(&schedule, &actor) => done,
-                }
-            })
+        let run = self.begin_asked(&schedule, &actor).await?;
+        let (scheduler, asked) = (Arc::clone(&self), run.clone());
+        let job = self.jobs.start(JobRules::default(), |until| async move {
+            scheduler.run_asked(&schedule, &asked, &until).await
         });
-        // A panic has been logged.
-        running.await.unwrap_or_else(|_| Err(interrupted().into()))
+        let done = tokio::select! {
+            biased;
+            done = job => done,
+            never = self.keep_run(&run) => match never {},
+        };
+        done.unwrap_or_else(|_| Err(interrupted().into()))
     }
 
-    async fn run_asked(
+    async fn begin_asked(
         &self,
         schedule: &ScheduleRow,
         actor: &Actor,
-    ) -> Result<(String, RunCounts), OperationError> {
+    ) -> Result<RunProgress, OperationError> {
         let read = ReadSchedule::new(schedule)?;
         let now = self.store.now().await?;
         let local = read.time.local(now);
@@ -306,35 +322,51 @@ impl Scheduler {
         let mut run = progress(&read, fire);
         // Another one than that of a fire in this minute.
         run.fire = local.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+        run.asked_until = Some(now.plus(LEASE));
         if read.per == super::Per::Run {
             run.period.clone_from(&run.fire);
             run.campaign = read.campaign(&run.period);
         }
-        let campaign = run.campaign.clone();
+        let campaign = &run.campaign;
         let detail = format!(
             "ran schedule `{}` into campaign `{campaign}`",
             schedule.name
         );
         self.store
-            .record(&actor.who, VERB, Some(&campaign), &detail)
+            .record(&actor.who, VERB, Some(campaign), &detail)
             .await?;
-        let schedules = self.store.schedules();
-        if !schedules.begin_run(&run, None, now).await? {
+        if !self.store.schedules().begin_run(&run, None, now).await? {
             return Err(Hinted::new(
                 format!("schedule `{}` was removed", schedule.name),
                 "`smsq schedule list` shows the schedules",
             )
             .into());
         }
-        let done = self.import(&read, &run).await;
-        let now = self.store.now().await?;
+        Ok(run)
+    }
+
+    async fn run_asked(
+        &self,
+        schedule: &ScheduleRow,
+        run: &RunProgress,
+        until: &Until,
+    ) -> Result<(String, RunCounts), OperationError> {
+        let read = ReadSchedule::new(schedule)?;
+        let mut done = self.import(&read, run, until).await;
+        if until.check().is_err() {
+            done = Err(interrupted().into());
+        }
         let reason = done.as_ref().map_err(ToString::to_string);
         let outcome = reason
             .as_ref()
             .map(|counts| *counts)
             .map_err(String::as_str);
-        schedules.finish_run(&run, outcome, None, now).await?;
-        Ok((campaign, done?))
+        let now = self.store.now().await?;
+        self.store
+            .schedules()
+            .finish_run(run, outcome, None, now)
+            .await?;
+        Ok((run.campaign.clone(), done?))
     }
 
     /// Imports the rows that the query has now into the campaign of a run.
@@ -342,6 +374,7 @@ impl Scheduler {
         &self,
         read: &ReadSchedule<'_>,
         run: &RunProgress,
+        until: &Until,
     ) -> Result<RunCounts, OperationError> {
         let (schedule, settings) = (read.row, &self.lists.settings);
         let campaign = self.store.campaign(&run.campaign).await?;
@@ -362,8 +395,8 @@ impl Scheduler {
             (options.provider, options.sender, options.window) = (None, None, None);
         }
         let database = settings.source(&schedule.source)?;
-        let limit = settings.query_timeout;
-        let rows = QueryRows::read(&database, &schedule.query, limit, |_| ()).await?;
+        let query = settings.query(&schedule.query, until);
+        let rows = QueryRows::read(&database, &query, |_| ()).await?;
         if rows.count() == 0 {
             return Ok(RunCounts::default());
         }
@@ -382,7 +415,11 @@ impl Scheduler {
         for plan in &plans {
             let tell = |message: &str| tracing::info!(schedule = schedule.name, "{message}");
             let imported = lists.import(plan, times, &self.store, &actor, tell, |_, _| ());
-            let summary = imported.await?.0.summary;
+            let imported = until.unless_over(imported).await;
+            let summary = imported
+                .unwrap_or_else(|_| Err(interrupted().into()))?
+                .0
+                .summary;
             let reasons = summary
                 .frequent_reasons()
                 .into_iter()
@@ -413,6 +450,10 @@ impl Scheduler {
     }
 }
 
+fn interrupted() -> Hinted {
+    Hinted::new(INTERRUPTED, "run it again: only what is missing is added")
+}
+
 fn progress(read: &ReadSchedule<'_>, fire: Fire) -> RunProgress {
     let period = read.per.period(fire.local);
     RunProgress {
@@ -421,6 +462,7 @@ fn progress(read: &ReadSchedule<'_>, fire: Fire) -> RunProgress {
         campaign: read.campaign(&period),
         keys_until: read.time.period_end(read.per, fire.local),
         period,
+        asked_until: None,
     }
 }
 

@@ -4,10 +4,11 @@ use std::fs;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::drafts::{Draft, Reading, described};
+use super::drafts::{Draft, described};
 use super::message::digest;
+use super::readings::Reading;
 use crate::import::{Sample, SeenKeys};
 use crate::operations::{ListEstimate, ListOptions, OperationError, alphabet};
 use crate::sms::Timestamp;
@@ -15,7 +16,7 @@ use crate::store::Store;
 use crate::text::counted;
 
 /// A message as its recipient would see it.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize)]
 pub(in crate::serve) struct ShownMessage {
     pub(in crate::serve) label: Option<String>,
     pub(in crate::serve) phone: String,
@@ -41,12 +42,15 @@ impl ShownMessage {
 }
 
 /// What starting a draft would do, or why it cannot be started.
-#[derive(Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize)]
 pub(in crate::serve) struct DraftCheck {
     /// Identifies what was looked at.
     pub(in crate::serve) fingerprint: String,
     pub(in crate::serve) checked_at: Option<Timestamp>,
     pub(in crate::serve) problem: Option<String>,
+    /// The problem may be over when the list is checked again.
+    #[serde(skip)]
+    is_temporary: bool,
     /// The list was imported into another campaign within a day.
     pub(in crate::serve) again: Option<String>,
     pub(in crate::serve) warnings: Vec<String>,
@@ -123,8 +127,6 @@ impl DraftCheck {
 }
 
 impl Reading for DraftCheck {
-    const FILE: &'static str = "check.json";
-
     fn depends_on(draft: &Draft) -> String {
         digest(serde_json::to_vec(&draft.request.fields).unwrap_or_default())
     }
@@ -132,19 +134,34 @@ impl Reading for DraftCheck {
     async fn make(draft: &Draft, lists: &ListOptions, store: &Store, rows: &AtomicU64) -> Self {
         // The file of an earlier check.
         let _ = fs::remove_file(draft.rejects());
-        let made = match draft.options(lists) {
+        let check = match draft.options(lists) {
             Ok(options) => Self::of(draft, &options, store, rows)
                 .await
-                .map_err(|error| described(&error)),
-            Err(error) => Err(error.message),
+                .unwrap_or_else(|error| Self {
+                    problem: Some(described(&error)),
+                    is_temporary: error.is_temporary(),
+                    ..Self::default()
+                }),
+            Err(error) => Self {
+                problem: Some(error.message),
+                ..Self::default()
+            },
         };
-        let check = made.unwrap_or_else(|problem| Self {
-            problem: Some(problem),
-            ..Self::default()
-        });
         Self {
             fingerprint: Self::depends_on(draft),
             ..check
         }
+    }
+
+    fn failed(problem: String) -> Self {
+        Self {
+            problem: Some(problem),
+            is_temporary: true,
+            ..Self::default()
+        }
+    }
+
+    fn is_temporary(&self) -> bool {
+        self.is_temporary
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::drafts::{Draft, Reading};
+use super::drafts::Draft;
+use super::readings::Reading;
 use crate::import::{ImportError, ListInspection, Options};
 use crate::operations::ListOptions;
 use crate::store::Store;
@@ -13,10 +14,13 @@ use crate::store::Store;
 const ROWS: usize = 20;
 
 /// What is recognised in a list, or why it cannot be read.
-#[derive(Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize)]
 pub(in crate::serve) struct DraftList {
     /// What is wrong with the list, as a sentence.
     pub(in crate::serve) problem: Option<String>,
+    /// The problem may be over when the list is read again.
+    #[serde(skip)]
+    is_temporary: bool,
     /// The list is read, but has no phone column.
     pub(in crate::serve) lacks_phone: bool,
     pub(in crate::serve) format: String,
@@ -35,9 +39,9 @@ impl DraftList {
         };
         let mut inspected = ListInspection::of(options).map_err(|error| described(&error))?;
         inspected.rows.truncate(ROWS);
-        draft
-            .write_sample(&inspected.columns, &inspected.rows)
-            .map_err(|error| format!("cannot keep the first rows: {error}"))?;
+        if let Err(error) = draft.write_sample(&inspected.columns, &inspected.rows) {
+            return Ok(Self::failed(format!("cannot keep the first rows: {error}")));
+        }
         let mut list = Self {
             columns: inspected.columns,
             phones: inspected.phones,
@@ -61,8 +65,6 @@ impl DraftList {
 }
 
 impl Reading for DraftList {
-    const FILE: &'static str = "list.json";
-
     fn depends_on(draft: &Draft) -> String {
         draft.reading()
     }
@@ -82,5 +84,17 @@ impl Reading for DraftList {
             problem: Some(problem),
             ..Self::default()
         })
+    }
+
+    fn failed(problem: String) -> Self {
+        Self {
+            problem: Some(problem),
+            is_temporary: true,
+            ..Self::default()
+        }
+    }
+
+    fn is_temporary(&self) -> bool {
+        self.is_temporary
     }
 }

@@ -1,30 +1,25 @@
 //! Campaigns that are being made in a browser. A draft is an uploaded list with the fields that were filled in so far,
-//! in a folder like that of an upload; it starts by becoming an upload. What was found by reading its list is kept in files
-//! of that folder.
+//! in a folder like that of an upload; it starts by becoming an upload. What was found by reading its list is kept in
+//! memory.
 
-use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinError;
 
 use super::draft_check::DraftCheck;
 use super::draft_list::DraftList;
 use super::message::digest;
+use super::readings::{ListReadings, ReadingState};
 use super::upload_request::{FieldError, UploadRequest};
-use super::uploads::{FILE, PartialUpload, REJECTS, REQUEST, Uploads, is_id, names};
+use super::uploads::{FILE, PARTIAL, PartialUpload, REJECTS, REQUEST, Uploads, is_id, names};
 use crate::atomic_file::AtomicFile;
 use crate::import::{SeenKeys, TextSource};
+use crate::jobs::{JobRules, Jobs, Over, Until};
 use crate::operations::{Actor, ListEstimate, ListOptions, OperationError, WindowRequest};
 use crate::phone::Phone;
 use crate::store::Store;
@@ -33,8 +28,8 @@ use crate::store::Store;
 pub(in crate::serve) const MAX_DRAFTS: usize = 50;
 /// A draft is deleted if it was not changed for this long.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How often drafts are looked at for that.
-const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+/// How often drafts are looked at for that, and readings that no page asks for are ended.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// The folder of the drafts, in that of the uploads.
 const FOLDER: &str = "drafts";
 /// The first rows of the list as JSON lines, by which a text is tried.
@@ -51,8 +46,6 @@ const PROBLEM: &str = "problem.txt";
 const TEST_NAME: &str = " (test)";
 /// The column of a test list that makes each test a new message.
 const TEST_COLUMN: &str = "test message";
-/// How long a request waits for what reads the list.
-const WAIT: Duration = Duration::from_secs(2);
 /// The longest name of a campaign, in characters.
 const MAX_NAME: usize = 100;
 
@@ -152,16 +145,6 @@ impl Draft {
         }
     }
 
-    pub(in crate::serve) fn delete(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.folder)
-    }
-
-    /// Forgets what was found by reading the list.
-    pub(in crate::serve) fn forget_check(&self) {
-        // Without the file it is made anew.
-        let _ = fs::remove_file(self.folder.join(DraftCheck::FILE));
-    }
-
     fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let mut file = AtomicFile::create(&self.folder.join(name))?;
         file.write_all(content)?;
@@ -192,61 +175,33 @@ fn json_lines(columns: &[String], rows: &[Vec<String>], more: &[(&str, &str)]) -
     lines
 }
 
-/// What is found by reading the list of a draft, and kept in a file of its folder.
-pub(super) trait Reading: Serialize + DeserializeOwned + Send + 'static {
-    const FILE: &'static str;
-
-    /// What it depends on: another text makes a new reading.
-    fn depends_on(draft: &Draft) -> String;
-
-    /// Reads the list. `rows`: how many rows were read.
-    fn make(
-        draft: &Draft,
-        lists: &ListOptions,
-        store: &Store,
-        rows: &AtomicU64,
-    ) -> impl Future<Output = Self>;
-}
-
-/// A reading that runs.
-struct RunningReading {
-    of: String,
-    rows: Arc<AtomicU64>,
-    done: watch::Receiver<bool>,
-}
-
-#[derive(Serialize, serde::Deserialize)]
-struct StoredReading<R> {
-    of: String,
-    reading: R,
-}
-
-/// A reading, or how many rows were read so far.
-pub(in crate::serve) enum ReadingState<R> {
-    Done(R),
-    Running(u64),
-}
-
 /// The drafts of this host.
 pub(in crate::serve) struct Drafts {
     folder: PathBuf,
     uploads: Arc<Uploads>,
     store: Store,
     lists: Arc<ListOptions>,
-    /// One list is read at a time.
-    turn: Arc<Semaphore>,
-    running: Mutex<HashMap<(String, &'static str), RunningReading>>,
+    jobs: Jobs,
+    /// Reading what a list begins with has other turns than checking all of it, and does not wait for that.
+    inspections: ListReadings<DraftList>,
+    checks: ListReadings<DraftCheck>,
 }
 
 impl Drafts {
-    pub(in crate::serve) fn new(uploads: Arc<Uploads>, store: Store, lists: ListOptions) -> Self {
+    pub(in crate::serve) fn new(
+        uploads: Arc<Uploads>,
+        store: Store,
+        lists: ListOptions,
+        jobs: Jobs,
+    ) -> Self {
         Self {
             folder: uploads.folder().join(FOLDER),
             uploads,
             store,
             lists: Arc::new(lists),
-            turn: Arc::new(Semaphore::new(1)),
-            running: Mutex::default(),
+            inspections: ListReadings::new(jobs.clone()),
+            checks: ListReadings::new(jobs.clone()),
+            jobs,
         }
     }
 
@@ -282,6 +237,7 @@ impl Drafts {
     /// Imports the list. A second start finds that it has become an upload.
     pub(in crate::serve) fn start(&self, draft: &Draft) -> io::Result<()> {
         draft.save()?;
+        self.forget(&draft.id);
         if let Err(error) = fs::remove_file(draft.rejects())
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -293,6 +249,27 @@ impl Drafts {
         Ok(())
     }
 
+    /// Deletes a draft; its list is not read any more.
+    pub(in crate::serve) fn delete(&self, draft: &Draft) -> io::Result<()> {
+        self.forget(&draft.id);
+        // A reading that has not ended yet finds nothing below the old name.
+        let gone = self.uploads.folder().join(format!("{PARTIAL}{}", draft.id));
+        fs::rename(&draft.folder, &gone)?;
+        // Otherwise it is deleted in a day.
+        let _ = fs::remove_dir_all(gone);
+        Ok(())
+    }
+
+    fn forget(&self, id: &str) {
+        self.inspections.forget(id);
+        self.checks.forget(id);
+    }
+
+    /// Forgets what was found by checking the list.
+    pub(in crate::serve) fn forget_check(&self, draft: &Draft) {
+        self.checks.forget(&draft.id);
+    }
+
     /// Deletes drafts that were not changed for a week.
     pub(in crate::serve) async fn prune(self: Arc<Self>) {
         loop {
@@ -300,70 +277,22 @@ impl Drafts {
                 let folder = self.folder.join(id);
                 let changed = fs::metadata(folder.join(REQUEST)).and_then(|file| file.modified());
                 if changed.is_ok_and(|at| at.elapsed().is_ok_and(|since| since > KEEP)) {
-                    // It is tried again in an hour.
+                    // It is tried again in a minute.
                     let _ = fs::remove_dir_all(folder);
                 }
             }
+            self.inspections.forget_unasked();
+            self.checks.forget_unasked();
             tokio::time::sleep(PRUNE_EVERY).await;
         }
     }
 
-    /// What reading the list finds, as soon as that is done; begins it if needed.
-    pub(super) async fn reading<R: Reading>(&self, draft: &Draft) -> ReadingState<R> {
-        let of = R::depends_on(draft);
-        if let Some(found) = stored(draft, &of) {
-            return ReadingState::Done(found);
-        }
-        let (rows, mut done) = self.run::<R>(draft, &of);
-        // What takes longer is shown when the page asks again.
-        let _ = tokio::time::timeout(WAIT, done.wait_for(|done| *done)).await;
-        match stored(draft, &of) {
-            Some(found) => ReadingState::Done(found),
-            None => ReadingState::Running(rows.load(Ordering::Relaxed)),
-        }
-    }
-
-    /// The reading that runs, which is begun if it does not.
-    fn run<R: Reading>(&self, draft: &Draft, of: &str) -> (Arc<AtomicU64>, watch::Receiver<bool>) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.retain(|_, reading| !*reading.done.borrow() && reading.done.has_changed().is_ok());
-        let key = (draft.id.clone(), R::FILE);
-        if let Some(reading) = running.get(&key).filter(|reading| reading.of == of) {
-            return (Arc::clone(&reading.rows), reading.done.clone());
-        }
-        let (sender, done) = watch::channel(false);
-        let rows = Arc::new(AtomicU64::new(0));
-        let reading = RunningReading {
-            of: of.to_owned(),
-            rows: Arc::clone(&rows),
-            done: done.clone(),
-        };
-        running.insert(key, reading);
-        let (draft, of, counted) = (draft.clone(), of.to_owned(), Arc::clone(&rows));
-        let (lists, store) = (Arc::clone(&self.lists), self.store.clone());
-        let turn = Arc::clone(&self.turn);
-        tokio::spawn(async move {
-            let _turn = turn.acquire_owned().await;
-            let make = move || {
-                let made = R::make(&draft, &lists, &store, &counted);
-                let reading = Handle::current().block_on(made);
-                let stored = serde_json::to_vec(&StoredReading { of, reading })?;
-                draft.write(R::FILE, &stored)
-            };
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(make).await {
-                tracing::warn!(%error, "what was found in a list cannot be kept");
-            }
-            sender.send_replace(true);
-        });
-        (rows, done)
-    }
-
     pub(in crate::serve) async fn list(&self, draft: &Draft) -> ReadingState<DraftList> {
-        self.reading(draft).await
+        self.inspections.get(draft, &self.lists, &self.store).await
     }
 
     pub(in crate::serve) async fn check(&self, draft: &Draft) -> ReadingState<DraftCheck> {
-        self.reading(draft).await
+        self.checks.get(draft, &self.lists, &self.store).await
     }
 
     /// What the messages of the first rows would be like. The error is a sentence about the text.
@@ -372,8 +301,8 @@ impl Drafts {
         draft: &Draft,
     ) -> Result<ListEstimate, String> {
         let (drafts, draft) = (Arc::clone(self), draft.clone());
-        let trying = move || Handle::current().block_on(drafts.estimate_sample(&draft));
-        ended(tokio::task::spawn_blocking(trying).await)
+        self.run(async move |_| drafts.estimate_sample(&draft).await)
+            .await
     }
 
     async fn estimate_sample(&self, draft: &Draft) -> Result<ListEstimate, String> {
@@ -413,11 +342,23 @@ impl Drafts {
         who: &str,
     ) -> Result<String, String> {
         let (drafts, draft, who) = (Arc::clone(self), draft.clone(), who.to_owned());
-        let sending = move || {
+        self.run(async move |until: Until| {
             let import = drafts.import_test(&draft, &list, &phone, &who);
-            Handle::current().block_on(import)
-        };
-        ended(tokio::task::spawn_blocking(sending).await)
+            until.unless_over(import).await.unwrap_or_else(interrupted)
+        })
+        .await
+    }
+
+    /// Runs what a request waits for, on a thread of its own; it ends with the request.
+    async fn run<T: Send + 'static, W>(
+        &self,
+        work: impl FnOnce(Until) -> W + Send + 'static,
+    ) -> Result<T, String>
+    where
+        W: Future<Output = Result<T, String>>,
+    {
+        let job = self.jobs.start(JobRules::default(), work);
+        job.await.unwrap_or_else(interrupted)
     }
 
     async fn import_test(
@@ -471,9 +412,8 @@ impl Drafts {
     }
 }
 
-/// What a thread found. A panic has been logged.
-fn ended<T>(ended: Result<Result<T, String>, JoinError>) -> Result<T, String> {
-    ended.unwrap_or_else(|_| Err("reading the list ended unexpectedly".to_owned()))
+fn interrupted<T>(over: Over) -> Result<T, String> {
+    Err(format!("cannot read the list: {over}"))
 }
 
 /// An error with its hint, as a sentence.
@@ -482,20 +422,9 @@ pub(super) fn described(error: &OperationError) -> String {
     format!("{error}{}", hint.unwrap_or_default())
 }
 
-fn stored<R: Reading>(draft: &Draft, of: &str) -> Option<R> {
-    let file = fs::read(draft.folder.join(R::FILE)).ok()?;
-    let stored: StoredReading<R> = serde_json::from_slice(&file).ok()?;
-    (stored.of == of).then_some(stored.reading)
-}
-
-/// Whether the folder of an upload was a draft.
-pub(super) fn is_from_draft(folder: &Path) -> bool {
-    folder.join(DraftCheck::FILE).exists()
-}
-
-/// Deletes what was found by reading the list of an upload that was a draft: it has phones.
-pub(super) fn forget_readings(folder: &Path) {
-    for name in [SAMPLE, TEST, DraftList::FILE, DraftCheck::FILE] {
+/// Deletes the first rows of an upload that was a draft: they have phones.
+pub(super) fn forget_sample(folder: &Path) {
+    for name in [SAMPLE, TEST] {
         // They do not exist in other uploads, and are deleted with the result.
         let _ = fs::remove_file(folder.join(name));
     }
@@ -504,7 +433,6 @@ pub(super) fn forget_readings(folder: &Path) {
 /// Makes an upload a draft again, because its import failed. It has to be checked again.
 pub(super) fn take_back(folder: &Path, reason: &str) -> io::Result<()> {
     fs::write(folder.join(PROBLEM), reason)?;
-    fs::remove_file(folder.join(DraftCheck::FILE))?;
     let uploads = folder.parent().unwrap_or(folder);
     fs::rename(
         folder,

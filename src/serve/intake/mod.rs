@@ -7,6 +7,7 @@ mod drafts;
 mod import_status;
 mod mapper;
 mod message;
+mod readings;
 mod upload_form;
 mod upload_request;
 mod uploads;
@@ -28,12 +29,13 @@ use writer::IntakeWriter;
 pub(super) use campaigns::IntakeLimits;
 pub(super) use draft_check::{DraftCheck, ShownMessage};
 pub(super) use draft_list::DraftList;
-pub(super) use drafts::{Draft, Drafts, MAX_DRAFTS, ReadingState, has_text};
+pub(super) use drafts::{Draft, Drafts, MAX_DRAFTS, has_text};
 pub(super) use import_status::{ImportState, ImportStatus};
 #[cfg(feature = "fuzz")]
 pub use mapper::fuzz_posted;
 pub(super) use mapper::{MappedMessage, invalid_phone};
 pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
+pub(super) use readings::ReadingState;
 pub(super) use upload_form::{MAX_FILE, PART_TIMEOUT, cannot_keep};
 pub(super) use upload_request::{FieldError, ImportField, UploadField, UploadForm, UploadRequest};
 pub(super) use uploads::{MAX_UPLOADS, PartialUpload, RejectedRows, Uploads};
@@ -135,9 +137,8 @@ impl Intake {
         }
     }
 
-    /// Commits what was taken, and interrupts the imports.
+    /// Commits what was taken.
     pub(super) async fn finish(&self) {
-        self.uploads.finish().await;
         self.writer.finish().await;
     }
 }

@@ -161,6 +161,9 @@ pub(in crate::serve) struct UploadRequest {
     pub(in crate::serve) posted_by: String,
     /// Its role may change campaigns and replace failed messages.
     pub(in crate::serve) may_change: bool,
+    /// It is a draft, or was one: it becomes one again if its import fails.
+    #[serde(default)]
+    pub(in crate::serve) is_draft: bool,
 }
 
 impl UploadRequest {
@@ -170,6 +173,7 @@ impl UploadRequest {
             fields: Vec::new(),
             posted_by: who.name.clone(),
             may_change: Self::may_change(who),
+            is_draft: false,
         }
     }
 
@@ -193,6 +197,7 @@ impl UploadRequest {
                 fields,
                 posted_by: String::new(),
                 may_change: true,
+                is_draft: false,
             },
         })
     }
@@ -271,6 +276,7 @@ mod tests {
                 .collect(),
             posted_by: "shop".to_owned(),
             may_change: false,
+            is_draft: false,
         };
         let defaults = ListOptions {
             list: Options::default(),

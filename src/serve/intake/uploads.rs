@@ -14,12 +14,11 @@ use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 
 use super::drafts;
 use super::import_status::{ImportState, ImportStatus, RESULT};
 use super::upload_request::{FieldError, UploadRequest};
+use crate::jobs::{JobRules, Jobs, ListSize, ListTurns, Over};
 use crate::operations::{Actor, ListOptions, OperationError};
 use crate::serve::problem::Problem;
 use crate::store::Store;
@@ -35,7 +34,7 @@ const DATABASE_WAIT: Duration = Duration::from_secs(5);
 /// What uploads leave free on a disk, in bytes, unless a twentieth of it is less.
 const RESERVE: u64 = 1 << 30;
 /// The folder of an upload that is not complete. It is deleted if nothing was written to it for a day.
-const PARTIAL: &str = ".partial-";
+pub(super) const PARTIAL: &str = ".partial-";
 const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
 /// What the folder of an upload contains: a folder with the file until it is imported, the request, then the result.
 pub(super) const FILE: &str = "file";
@@ -94,25 +93,28 @@ pub(in crate::serve) struct Uploads {
     store: Store,
     /// What the fields of an upload change.
     lists: Arc<ListOptions>,
-    /// One file is imported at a time.
-    turn: Arc<Semaphore>,
-    imports: Mutex<JoinSet<()>>,
+    /// The jobs that import files; the next server continues those that the stop of the process interrupts.
+    jobs: Jobs,
+    turns: ListTurns,
     /// Rows that running imports have read, and an estimate of all rows.
     progress: Arc<Mutex<HashMap<PathBuf, RowProgress>>>,
-    stop: watch::Sender<bool>,
 }
 
 impl Uploads {
     /// Continues the imports of files that an earlier server took.
-    pub(in crate::serve) fn start(folder: PathBuf, store: Store, lists: ListOptions) -> Self {
+    pub(in crate::serve) fn start(
+        folder: PathBuf,
+        store: Store,
+        lists: ListOptions,
+        jobs: Jobs,
+    ) -> Self {
         let uploads = Self {
             folder,
             store,
             lists: Arc::new(lists),
-            turn: Arc::new(Semaphore::new(1)),
-            imports: Mutex::default(),
+            jobs,
+            turns: ListTurns::default(),
             progress: Arc::default(),
-            stop: watch::Sender::new(false),
         };
         uploads.prune();
         for id in uploads.ids() {
@@ -188,49 +190,37 @@ impl Uploads {
     pub(super) fn begin(&self, id: &str) {
         let folder = self.folder.join(id);
         let (store, lists) = (self.store.clone(), Arc::clone(&self.lists));
-        let (turn, mut stop) = (Arc::clone(&self.turn), self.stop.subscribe());
-        let progress = Arc::clone(&self.progress);
-        let import = async move {
-            let _turn = turn.acquire_owned().await;
-            let place = folder.clone();
-            let import = move || {
-                let set = |rows, all| {
-                    let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-                    progress.insert(place.clone(), RowProgress { rows, all });
-                };
-                tokio::runtime::Handle::current()
-                    .block_on(async {
-                        tokio::select! {
-                            biased;
-                            _ = stop.wait_for(|stop| *stop) => Ok(()),
-                            ended = import(&place, &store, &lists, set) => ended,
-                        }
-                    })
-                    .inspect(|()| {
-                        let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-                        progress.remove(&place);
-                    })
+        let (progress, place) = (Arc::clone(&self.progress), folder.clone());
+        let list = names(&folder.join(FILE)).next().unwrap_or_default();
+        let size = ListSize::of(&folder.join(FILE).join(list));
+        let rules = JobRules {
+            limit: None,
+            turn: Some((self.turns.clone(), size)),
+        };
+        let job = self.jobs.start(rules, |until| async move {
+            let set = |rows, all| {
+                let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+                progress.insert(place.clone(), RowProgress { rows, all });
             };
-            let ended = match tokio::task::spawn_blocking(import).await {
+            let ended = until.unless_over(import(&place, &store, &lists, set)).await;
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.remove(&place);
+            // The next server continues what was interrupted.
+            ended.unwrap_or(Ok(()))
+        });
+        tokio::spawn(async move {
+            let ended = match job.await {
                 Ok(ended) => ended,
-                // A panic, which has been logged. The next one would be the same.
-                Err(_) => ImportStatus::failed("the import ended unexpectedly").write(&folder),
+                // The next one would be the same.
+                Err(Over::Panicked) => {
+                    ImportStatus::failed("the import ended unexpectedly").write(&folder)
+                }
+                Err(Over::Interrupted | Over::TooLate) => Ok(()),
             };
             if let Err(error) = ended {
                 tracing::warn!(%error, folder = %folder.display(), "an uploaded file was not imported");
             }
-        };
-        let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        while imports.try_join_next().is_some() {}
-        imports.spawn(import);
-    }
-
-    /// Interrupts the running import, which the next server continues.
-    pub(super) async fn finish(&self) {
-        self.stop.send_replace(true);
-        let imports = self.imports.lock();
-        let imports = std::mem::take(&mut *imports.unwrap_or_else(PoisonError::into_inner));
-        imports.join_all().await;
+        });
     }
 
     /// The ids of all uploads, the oldest first.
@@ -365,12 +355,12 @@ async fn import(
         Err(problem) => Err(problem.to_string()),
     };
     let status = match result {
-        Err(reason) if drafts::is_from_draft(folder) => return drafts::take_back(folder, &reason),
+        Err(reason) if uploaded.is_draft => return drafts::take_back(folder, &reason),
         Ok(printed) => ImportStatus::done(name, printed)?,
         Err(reason) => ImportStatus::failed(&reason),
     };
     status.write(folder)?;
-    drafts::forget_readings(folder);
+    drafts::forget_sample(folder);
     fs::remove_dir_all(folder.join(FILE))
 }
 

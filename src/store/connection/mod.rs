@@ -33,7 +33,9 @@ use super::{StoreError, StoreErrorKind};
 pub(super) use mysql::{by_index, foreign_client as mysql_client};
 pub use pool::all_closed;
 pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, PooledConnection, Purpose};
-pub(super) use postgres::{PostgresSession, foreign_client as postgres_client};
+pub(super) use postgres::{
+    PostgresSession, cancel as cancel_postgres, foreign_client as postgres_client,
+};
 pub use probe::Probe;
 pub(super) use sqlite::{SqliteFile, execute_prepared, in_place, run_inline};
 pub(super) use transaction::{

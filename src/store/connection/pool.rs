@@ -34,11 +34,10 @@ pub(in crate::store) enum Location {
 /// How many pools of this process are in use.
 static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
-/// Waits until no task has a pool, and so none runs a statement; false if that takes longer than `limit`.
-pub async fn all_closed(limit: Duration) -> bool {
-    let mut open = OPEN.subscribe();
-    let closed = open.wait_for(|open| *open == 0);
-    tokio::time::timeout(limit, closed).await.is_ok()
+/// Waits until no task has a pool, and so none runs a statement.
+pub async fn all_closed() {
+    // The sender lives as long as the process.
+    let _ = OPEN.subscribe().wait_for(|open| *open == 0).await;
 }
 
 pub(in crate::store) struct Pool {

@@ -173,6 +173,20 @@ pub(in crate::store) async fn foreign_client(
     connected.unwrap_or_else(|_| Err(ConnectError::no_answer()))
 }
 
+/// Ends the statement that a client of another program's database runs. If that fails, the server ends it after its time.
+pub(in crate::store) async fn cancel(url: &ServerUrl, client: &Client) {
+    let token = client.cancel_token();
+    let cancelled = match url.encrypted.then(|| encryption(url)).transpose() {
+        Ok(Some(tls)) => token.cancel_query(MakeRustlsConnect::new(tls)).await,
+        Ok(None) => token.cancel_query(NoTls).await,
+        // It was used to connect.
+        Err(_) => return,
+    };
+    if let Err(error) = cancelled {
+        tracing::debug!(%error, "a query could not be ended");
+    }
+}
+
 fn config(url: &ServerUrl, host: &str, port: u16, patience: Duration) -> Config {
     let mut config = Config::new();
     config

@@ -32,6 +32,9 @@ const SETTINGS: &str = "PRAGMA busy_timeout = 100; PRAGMA synchronous = FULL; \
 /// Reports scan whole indexes and must not fill the memory.
 const READING: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -1024";
 
+/// SQLite opens a file at the first read.
+const FIRST_READ: &str = "SELECT count(*) FROM sqlite_master";
+
 /// Dedupe keys come in random order, so an import touches all of their index: it is kept in memory (in KiB) and
 /// written back seldom (in pages).
 pub(super) const IMPORTING: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384";
@@ -162,24 +165,37 @@ impl SqliteFile {
 
     /// Opens a file that may be read-only, in a folder that may be read-only.
     fn connect_to_read(&self) -> Result<SqliteConnection, StoreError> {
-        self.open_to_read("mode=rw")
+        self.open_to_read("mode=rw", |uri| {
+            let mut connection = establish(uri, &self.path)?;
+            execute(&mut connection, READING, &self.path)?;
+            execute(&mut connection, FIRST_READ, &self.path)?;
+            Ok(connection)
+        })
     }
 
     /// Opens the file of another program, which cannot be changed.
-    pub(in crate::store) fn connect_to_foreign(&self) -> Result<SqliteConnection, StoreError> {
-        self.open_to_read("mode=ro")
+    pub(in crate::store) fn connect_to_foreign(&self) -> Result<rusqlite::Connection, StoreError> {
+        self.open_to_read("mode=ro", |uri| {
+            let open = || -> rusqlite::Result<rusqlite::Connection> {
+                let connection = rusqlite::Connection::open(uri)?;
+                connection.execute_batch(SETTINGS)?;
+                connection.execute_batch(READING)?;
+                connection.query_row(FIRST_READ, [], |_| Ok(()))?;
+                Ok(connection)
+            };
+            open().map_err(|error| {
+                let text = error.to_string();
+                classify(&self.path, &text.to_lowercase(), || text.clone())
+            })
+        })
     }
 
-    fn open_to_read(&self, mode: &str) -> Result<SqliteConnection, StoreError> {
-        let open = |mode: &str| -> Result<SqliteConnection, StoreError> {
-            let uri = format!("file:{}?{mode}", uri_path(&self.path));
-            let mut connection = establish(&uri, &self.path)?;
-            execute(&mut connection, READING, &self.path)?;
-            // SQLite opens the file at the first read.
-            let first_read = "SELECT count(*) FROM sqlite_master";
-            execute(&mut connection, first_read, &self.path)?;
-            Ok(connection)
-        };
+    fn open_to_read<C>(
+        &self,
+        mode: &str,
+        open: impl Fn(&str) -> Result<C, StoreError>,
+    ) -> Result<C, StoreError> {
+        let open = |mode: &str| open(&format!("file:{}?{mode}", uri_path(&self.path)));
         // A file in WAL mode needs a second file, which cannot be created in a read-only folder. Without a log no
         // other process is writing, and the file is complete.
         match open(mode) {

@@ -13,9 +13,11 @@ use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 
 use super::connection::{
-    CONNECT_TIMEOUT, ConnectError, ServerKind, ServerUrl, SqliteFile, mysql_client, postgres_client,
+    CONNECT_TIMEOUT, ConnectError, ServerKind, ServerUrl, SqliteFile, cancel_postgres,
+    mysql_client, postgres_client,
 };
 use super::{Access, Config, StoreError, StoreErrorKind};
+use crate::jobs::{Over, Until};
 use crate::secret::Secret;
 
 /// How much longer than the database itself the client waits for the end of a query.
@@ -33,6 +35,30 @@ macro_rules! connect {
         }
         connected?
     }};
+}
+
+/// A query, and until when it may run.
+pub struct SourceQuery<'a> {
+    pub text: &'a str,
+    /// The database ends it after this time.
+    pub limit: Duration,
+    /// What else ends it.
+    pub until: &'a Until,
+}
+
+impl SourceQuery<'_> {
+    /// The query without what ends a statement.
+    fn statement(&self) -> &str {
+        self.text.trim().trim_end_matches(';').trim_end()
+    }
+
+    /// Why the query was ended.
+    fn ended(&self, over: Over) -> QueryError {
+        match over {
+            Over::TooLate => QueryError::too_slow(self.limit),
+            Over::Interrupted | Over::Panicked => QueryError::new("the query was interrupted"),
+        }
+    }
 }
 
 /// Section `[sources.NAME]`.
@@ -192,42 +218,56 @@ impl SourceDatabase {
         &self.name
     }
 
-    /// Reads the rows of a query; returns the names of its columns. The database ends the query after `limit`.
+    /// Reads the rows of a query; returns the names of its columns. A query that is over is ended in its database, too.
     pub async fn read(
         &self,
-        query: &str,
-        limit: Duration,
+        query: &SourceQuery<'_>,
         write: &mut RowWriter<'_>,
     ) -> Result<Vec<String>, SourceError> {
-        let statement = query.trim().trim_end_matches(';').trim_end();
         let read = match &self.place {
-            _ if statement.is_empty() => Err(QueryError::new("the query is empty")),
-            SourcePlace::File(file) => sqlite::read(file, statement, limit, write),
-            SourcePlace::Server(url) => {
-                let reading = async {
-                    match url.kind {
-                        ServerKind::Postgres => {
-                            let client = connect!(url, postgres_client);
-                            postgres::read(&client, statement, limit, write).await
-                        }
-                        ServerKind::Mysql => {
-                            let conn = connect!(url, mysql_client);
-                            mysql::read(conn, statement, limit, write).await
-                        }
-                    }
-                };
-                let most = limit.saturating_add(MARGIN);
-                match tokio::time::timeout(most, reading).await {
-                    Ok(read) => read,
-                    Err(_) => Err(QueryError::too_slow(limit)),
-                }
-            }
+            _ if query.statement().is_empty() => Err(QueryError::new("the query is empty")),
+            SourcePlace::File(file) => sqlite::read(file, query, write),
+            SourcePlace::Server(url) => read_server(url, query, write).await,
         };
         read.map_err(|QueryError { reason, hint }| SourceError {
             database: self.name.clone(),
             reason,
             hint,
         })
+    }
+}
+
+async fn read_server(
+    url: &ServerUrl,
+    query: &SourceQuery<'_>,
+    write: &mut RowWriter<'_>,
+) -> Result<Vec<String>, QueryError> {
+    let until = query.until.limited(query.limit.saturating_add(MARGIN));
+    match url.kind {
+        ServerKind::Postgres => {
+            let client = connect!(url, postgres_client);
+            let reading = postgres::read(&client, query, write);
+            match until.unless_over(reading).await {
+                Ok(read) => read,
+                Err(over) => {
+                    // Without it the server would go on until it notices that the client is away.
+                    cancel_postgres(url, &client).await;
+                    Err(query.ended(over))
+                }
+            }
+        }
+        ServerKind::Mysql => {
+            let conn = connect!(url, mysql_client);
+            let id = conn.id();
+            let reading = mysql::read(conn, query, write);
+            match until.unless_over(reading).await {
+                Ok(read) => read,
+                Err(over) => {
+                    mysql::kill(connect!(url, mysql_client), id).await;
+                    Err(query.ended(over))
+                }
+            }
+        }
     }
 }
 

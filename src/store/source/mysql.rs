@@ -6,7 +6,7 @@ use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Column, Conn, Error, Value};
 
-use super::{QueryError, RowWriter, check_names};
+use super::{QueryError, RowWriter, SourceQuery, check_names};
 use crate::sms::millis;
 
 /// The character set of bytes.
@@ -17,10 +17,10 @@ const TOO_SLOW: [u16; 2] = [3024, 1969];
 /// Reads a query; returns the names of its columns.
 pub(super) async fn read(
     mut conn: Conn,
-    query: &str,
-    limit: Duration,
+    query: &SourceQuery<'_>,
     write: &mut RowWriter<'_>,
 ) -> Result<Vec<String>, QueryError> {
+    let (limit, query) = (query.limit, query.statement());
     let failed = |error: Error| failure(error, limit);
     let version: Option<String> = conn.query_first("SELECT VERSION()").await.map_err(failed)?;
     let setting = if version.is_some_and(|version| version.contains("MariaDB")) {
@@ -70,6 +70,13 @@ pub(super) async fn read(
         write(&names, &cells)?;
     }
     Ok(names)
+}
+
+/// Ends what another connection runs. If that fails, the server ends it after its time.
+pub(super) async fn kill(mut conn: Conn, id: u32) {
+    if let Err(error) = conn.query_drop(format!("KILL QUERY {id}")).await {
+        tracing::debug!(%error, "a query could not be ended");
+    }
 }
 
 fn is_known(column: &Column) -> bool {

@@ -8,7 +8,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Kind, Type};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::{QueryError, RowWriter, check_names};
+use super::{QueryError, RowWriter, SourceQuery, check_names};
 use crate::sms::millis;
 
 /// Types of one value with a text that every program writes alike.
@@ -38,16 +38,21 @@ const KNOWN: [Type; 23] = [
     Type::JSONB,
 ];
 
+/// The server ends the query of a client that was killed. Servers before PostgreSQL 14 do not have the setting, and those
+/// on some systems refuse it.
+const CHECK_CLIENT: &str = "SELECT set_config(name, '2000', TRUE) FROM pg_settings \
+     WHERE name = 'client_connection_check_interval' AND version() LIKE '%linux%'";
+
 /// Reads a query; returns the names of its columns.
 pub(super) async fn read(
     client: &Client,
-    query: &str,
-    limit: Duration,
+    query: &SourceQuery<'_>,
     write: &mut RowWriter<'_>,
 ) -> Result<Vec<String>, QueryError> {
+    let (limit, query) = (query.limit, query.statement());
     let failed = |error: tokio_postgres::Error| failure(&error, limit);
     let begin = format!(
-        "BEGIN READ ONLY; SET LOCAL statement_timeout = {}; SET LOCAL datestyle = 'ISO'",
+        "BEGIN READ ONLY; SET LOCAL statement_timeout = {}; SET LOCAL datestyle = 'ISO'; {CHECK_CLIENT}",
         millis(limit)
     );
     client.batch_execute(&begin).await.map_err(failed)?;

@@ -1,107 +1,131 @@
-//! Queries on SQLite files.
+//! Queries on SQLite files. SQLite blocks the thread, and asks now and then whether the query is over.
 
-use std::time::{Duration, Instant};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Error, ErrorCode, Statement};
 
-use diesel::connection::LoadConnection;
-use diesel::deserialize::FromSql;
-use diesel::result::Error;
-use diesel::row::{Field as _, Row};
-use diesel::sql_types::Binary;
-use diesel::sqlite::{Sqlite, SqliteConnection, SqliteType};
+use super::{QueryError, RowWriter, SourceQuery, check_names};
+use crate::jobs::Until;
+use crate::store::connection::{SqliteFile, in_place};
 
-use super::{QueryError, RowWriter, check_names};
-use crate::store::connection::{SqliteFile, in_place, message};
+/// How many steps of its machine SQLite makes, at most a millisecond, before it asks whether the query is over.
+const STEPS: i32 = 10_000;
 
-/// Reads a query; returns the names of its columns. The limit is checked at each row.
+/// Reads a query; returns the names of its columns.
 pub(super) fn read(
     file: &SqliteFile,
-    query: &str,
-    limit: Duration,
+    query: &SourceQuery<'_>,
     write: &mut RowWriter<'_>,
 ) -> Result<Vec<String>, QueryError> {
     in_place(|| {
-        let mut connection = file
+        let connection = file
             .connect_to_foreign()
             .map_err(|error| QueryError::new(error.reason()))?;
-        // Also where the query has no rows.
-        let names = names(&mut connection, query)?;
-        let end = Instant::now().checked_add(limit);
-        let mut is_checked = false;
-        let rows = LoadConnection::load(&mut connection, diesel::sql_query(query));
-        for row in rows.map_err(failure)? {
-            let row = row.map_err(failure)?;
-            if !is_checked {
-                // As a part of another query, columns with the same name have got others.
-                check_names(&names_of(&row))?;
-                is_checked = true;
-            }
-            if end.is_some_and(|end| Instant::now() > end) {
-                return Err(QueryError::too_slow(limit));
-            }
-            let mut values = Vec::with_capacity(names.len());
-            for (index, name) in names.iter().enumerate() {
-                let field = row.get(index);
-                let value = field.as_ref().and_then(|field| field.value());
-                values.push(match value {
-                    None => None,
-                    Some(value) if value.value_type() == Some(SqliteType::Binary) => {
-                        let cast = format!("CAST({name} AS TEXT)");
-                        return Err(QueryError::of_type(name, "blob", &cast));
-                    }
-                    Some(value) => {
-                        let bytes: Vec<u8> = FromSql::<Binary, Sqlite>::from_sql(value)
-                            .map_err(|error| QueryError::new(error.to_string()))?;
-                        let text = String::from_utf8(bytes);
-                        Some(text.map_err(|_| QueryError::not_utf8(name))?)
-                    }
-                });
-            }
-            let cells: Vec<Option<&str>> = values.iter().map(Option::as_deref).collect();
-            write(&names, &cells)?;
-        }
-        Ok(names)
+        let until = query.until.limited(query.limit);
+        let asked = until.clone();
+        connection
+            .progress_handler(STEPS, Some(move || asked.check().is_err()))
+            .map_err(|error| failure(&error))?;
+        let read = read_rows(&connection, query.statement(), &until, write);
+        read.map_err(|error| match until.check() {
+            Err(over) if error.is_over => query.ended(over),
+            _ => error.error,
+        })
     })
 }
 
-/// The names of the columns of a query. SQLite would ignore what follows a first statement, so only what can be a part of
-/// another query is one.
-fn names(connection: &mut SqliteConnection, query: &str) -> Result<Vec<String>, QueryError> {
-    let part = format!(
-        "SELECT smsq.* FROM (SELECT 1) LEFT JOIN (SELECT * FROM (\n{query}\n) LIMIT 0) AS smsq"
-    );
-    let reason = match first_names(connection, &part) {
-        Ok(names) => {
-            check_names(&names)?;
-            return Ok(names);
+/// Why the rows were not read, and whether that is because the query is over.
+struct ReadError {
+    error: QueryError,
+    is_over: bool,
+}
+
+impl<E: Into<QueryError>> From<E> for ReadError {
+    fn from(error: E) -> Self {
+        Self {
+            error: error.into(),
+            is_over: false,
         }
-        Err(reason) => reason,
-    };
-    // The words of the database for the statement as it was given.
-    match first_names(connection, query) {
-        Err(error) => Err(failure(error)),
-        Ok(_) if message(&reason).contains("syntax error") => Err(QueryError::hinted(
-            "the query is not a single `SELECT`",
-            "remove what follows the first `;`",
-        )),
-        Ok(_) => Err(failure(reason)),
     }
 }
 
-/// The names of the columns of the first row, if there is one.
-fn first_names(connection: &mut SqliteConnection, query: &str) -> Result<Vec<String>, Error> {
-    let mut rows = LoadConnection::load(connection, diesel::sql_query(query))?;
-    let Some(row) = rows.next().transpose()? else {
-        return Ok(Vec::new());
-    };
-    Ok(names_of(&row))
+impl From<Error> for ReadError {
+    fn from(error: Error) -> Self {
+        Self {
+            is_over: error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted),
+            error: failure(&error),
+        }
+    }
 }
 
-fn names_of<'a>(row: &impl Row<'a, Sqlite>) -> Vec<String> {
-    let name = |index| Some(row.get(index)?.field_name()?.to_owned());
-    (0..row.field_count()).filter_map(name).collect()
+fn read_rows(
+    connection: &Connection,
+    query: &str,
+    until: &Until,
+    write: &mut RowWriter<'_>,
+) -> Result<Vec<String>, ReadError> {
+    let mut statement = prepare(connection, query)?;
+    let names: Vec<String> = statement
+        .column_names()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    check_names(&names)?;
+    // SQLite itself writes numbers as text.
+    let mut number = connection.prepare("SELECT CAST(?1 AS TEXT)")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        // Also where the rows take less steps than SQLite makes before it asks.
+        if let Err(over) = until.check() {
+            return Err(ReadError {
+                error: QueryError::new(over.to_string()),
+                is_over: true,
+            });
+        }
+        let mut values = Vec::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            values.push(match row.get_ref(index)? {
+                ValueRef::Null => None,
+                ValueRef::Integer(value) => Some(value.to_string()),
+                ValueRef::Real(value) => Some(number.query_row([value], |row| row.get(0))?),
+                ValueRef::Text(bytes) => {
+                    let text =
+                        std::str::from_utf8(bytes).map_err(|_| QueryError::not_utf8(name))?;
+                    Some(text.to_owned())
+                }
+                ValueRef::Blob(_) => {
+                    let cast = format!("CAST({name} AS TEXT)");
+                    return Err(QueryError::of_type(name, "blob", &cast).into());
+                }
+            });
+        }
+        let cells: Vec<Option<&str>> = values.iter().map(Option::as_deref).collect();
+        write(&names, &cells)?;
+    }
+    Ok(names)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it maps errors")]
-fn failure(error: Error) -> QueryError {
-    QueryError::new(message(&error))
+/// Prepares a query. Fails if it is more than one statement, if it returns nothing, or if it writes.
+fn prepare<'a>(connection: &'a Connection, query: &str) -> Result<Statement<'a>, ReadError> {
+    let statement = connection.prepare(query).map_err(|error| match error {
+        Error::MultipleStatement => ReadError::from(QueryError::hinted(
+            "the query is not a single `SELECT`",
+            "remove what follows the first `;`",
+        )),
+        error => error.into(),
+    })?;
+    if !statement.readonly() {
+        return Err(QueryError::hinted(
+            "the query writes, and a source is read-only",
+            "use a `SELECT`",
+        )
+        .into());
+    }
+    if statement.column_count() == 0 {
+        return Err(QueryError::no_columns().into());
+    }
+    Ok(statement)
+}
+
+fn failure(error: &Error) -> QueryError {
+    QueryError::new(error.to_string())
 }

@@ -5,6 +5,7 @@ mod approvals;
 mod browser;
 mod drafts;
 mod intake;
+mod jobs;
 mod kill;
 mod many_campaigns;
 mod openapi;

@@ -23,6 +23,7 @@ fn run(schedule_id: i64, day: u64) -> RunProgress {
         period: format!("2026-11-{day:02}"),
         campaign: format!("daily/2026-11-{day:02}"),
         keys_until: after(86_400 * day),
+        asked_until: None,
     }
 }
 
@@ -61,7 +62,7 @@ async fn found(store: &Store) -> ScheduleRow {
 }
 
 async fn runs(store: &Store, id: i64) -> Vec<ScheduleRun> {
-    store.schedules().runs(id, 100).await.expect("runs")
+    store.schedules().runs(id, 100, NOW).await.expect("runs")
 }
 
 async fn leased(store: &Store, holder: i64, seconds: u64) -> bool {
@@ -230,6 +231,40 @@ async fn missed_fires_are_recorded_and_end_earlier_runs() {
         assert!(!store.schedules().remove(id, &entry()).await.expect("gone"));
         // Another schedule of this name could repeat their periods.
         assert_eq!(queue.db.number("SELECT count(*) AS value FROM schedule_run"), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn asked_run_that_is_not_renewed_was_interrupted() {
+    on_every_engine(async |queue| {
+        let store = &queue.store;
+        let id = daily(store).await.id;
+        let asked = RunProgress {
+            asked_until: Some(after(60)),
+            ..run(id, 1)
+        };
+        let schedules = || store.schedules();
+        let begun = schedules().begin_run(&asked, None, NOW).await;
+        assert!(begun.expect("begun"));
+        let state_at = async |seconds| {
+            let runs = schedules().runs(id, 1, after(seconds)).await;
+            let run = runs.expect("runs").remove(0);
+            (run.state, run.error)
+        };
+        assert_eq!(state_at(60).await, (ScheduleRunState::InProgress, None));
+        let interrupted = Some("the run was interrupted".to_owned());
+        assert_eq!(
+            state_at(61).await,
+            (ScheduleRunState::Missed, interrupted.clone())
+        );
+        let renewed = schedules().renew_run(&asked, after(120)).await;
+        renewed.expect("renewed");
+        assert_eq!(state_at(61).await, (ScheduleRunState::InProgress, None));
+        let counts = RunCounts::default();
+        let finished = schedules().finish_run(&asked, Ok(&counts), None, after(70));
+        assert!(finished.await.expect("finished"));
+        assert_eq!(state_at(500).await, (ScheduleRunState::Done, None));
     })
     .await;
 }

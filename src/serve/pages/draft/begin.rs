@@ -130,7 +130,10 @@ async fn take(
             ));
         }
     };
-    let request = UploadRequest::of(&visitor.identity);
+    let request = UploadRequest {
+        is_draft: true,
+        ..UploadRequest::of(&visitor.identity)
+    };
     let drafts = Arc::clone(&shared.drafts);
     let created = tokio::task::spawn_blocking(move || drafts.create(upload, &request));
     match created.await {
@@ -229,6 +232,7 @@ fn import_page(shared: &ServerState, visitor: &Visitor, id: &str) -> Option<Resp
         },
         percent: all.map(|all| (progress.rows * 100 / all).min(100)),
         follow: None,
+        note: "You can leave this page: it continues.",
     };
     Some(render(StatusCode::OK, visitor, &page))
 }
@@ -251,8 +255,13 @@ pub(super) fn ask_to_delete(visitor: &Visitor, draft: &Draft) -> Response {
     render(StatusCode::OK, visitor, &page)
 }
 
-pub(super) fn delete(visitor: &Visitor, draft: &Draft) -> Result<Response, Problem> {
-    draft.delete().map_err(|error| cannot_keep(&error))?;
+pub(super) fn delete(
+    shared: &ServerState,
+    visitor: &Visitor,
+    draft: &Draft,
+) -> Result<Response, Problem> {
+    let deleted = shared.drafts.delete(draft);
+    deleted.map_err(|error| cannot_keep(&error))?;
     tracing::info!(
         who = visitor.identity.name,
         draft = draft.id,

@@ -116,6 +116,7 @@ mod tests {
             fields: Vec::new(),
             posted_by: "ann".to_owned(),
             may_change: true,
+            is_draft: false,
         };
         for (name, entered) in [
             ("phone", "手机 号=1"),

@@ -79,6 +79,8 @@ pub(super) struct WorkingPage {
     /// Rows of all rows, in percent, if that is known.
     percent: Option<u64>,
     follow: Option<String>,
+    /// What happens when the page is left.
+    note: &'static str,
 }
 
 impl View for WorkingPage {
@@ -95,6 +97,7 @@ fn working(visitor: &Visitor, rows: u64) -> Response {
             0 => "Reading the list …".to_owned(),
             rows => format!("Read {} rows …", HumanCount(rows)),
         },
+        note: "It continues for three minutes when this page is closed.",
         ..WorkingPage::default()
     };
     render(StatusCode::OK, visitor, &page)
@@ -142,12 +145,12 @@ async fn save(
         match (DraftStep::named(&step), step.as_str()) {
             (Some(step), _) => step.save(&shared, &visitor, draft, &given).await,
             (None, "check") => {
-                draft.forget_check();
+                shared.drafts.forget_check(&draft);
                 Ok(see(&id, "check"))
             }
             (None, "test") => check::test(&shared, &visitor, &draft, &given).await,
             (None, "start") => check::start(&shared, &visitor, draft, &given).await,
-            (None, "delete") => begin::delete(&visitor, &draft),
+            (None, "delete") => begin::delete(&shared, &visitor, &draft),
             (None, _) => Err(Problem::not_found("there is nothing at this address")),
         }
     };
