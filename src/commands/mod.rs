@@ -27,6 +27,7 @@ pub(crate) mod signals;
 pub mod status;
 pub mod suppress;
 mod values;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -51,7 +51,12 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = context.store().await?;
+    let open = async || Ok(context.store().await?);
+    let store = if args.follow {
+        context.when_available(open).await?
+    } else {
+        open().await?
+    };
     context.check_mode(&store)?;
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())

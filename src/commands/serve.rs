@@ -15,12 +15,12 @@ use super::practice::{Practice, PracticeRequest, no_provider};
 use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
-use super::{Context, check, data_folder, purge, with_hint};
+use super::{Context, check, data_folder, purge, temporary, with_hint};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::metrics::Metrics;
 use crate::provider::Provider;
-use crate::serve::{self, AccessToken, Role, Server, ServerParts, receipt_url};
+use crate::serve::{self, AccessToken, Listener, Role, Server, ServerParts, receipt_url};
 use crate::service_manager::ServiceManager;
 use crate::store::{Access, Store};
 
@@ -223,19 +223,34 @@ async fn open(args: &Args, context: &Context) -> anyhow::Result<Store> {
     let has_tokens = !config.serve.tokens.expose().is_empty();
     let has_provider = config.default_provider.is_some() || !config.own_providers.is_empty();
     if args.send || has_provider || !has_tokens {
-        return context.open(Access::Create).await;
+        let store = context.open(Access::Create).await?;
+        if args.send {
+            purge::apply_retention(context, &store).await?;
+        }
+        return Ok(store);
     }
     match context.open(Access::Existing).await {
         Ok(store) if store.mode().is_practice() => Ok(store),
+        Err(error) if temporary(&error).is_some() => Err(error),
         _ => Err(no_provider(Some("serve.tokens"))),
     }
 }
 
-/// Starts the server. Fails if it cannot listen.
-async fn start(parts: ServerParts) -> anyhow::Result<Server> {
-    let listen = parts.config.listen;
-    let server = Server::start(parts).await;
-    server.map_err(|error| match error.kind() {
+/// Listens, and answers that the server is not ready until the database is open.
+async fn open_and_listen(args: &Args, context: &Context) -> anyhow::Result<(Store, Listener)> {
+    let listener = listen(&context.config.serve).await?;
+    let store = {
+        let _answering = listener.answer_not_ready();
+        context.when_available(|| open(args, context)).await?
+    };
+    Ok((store, listener))
+}
+
+/// Fails if the address is in use.
+async fn listen(config: &serve::Config) -> anyhow::Result<Listener> {
+    let listen = config.listen;
+    let listener = Listener::bind(config).await;
+    listener.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => with_hint(
             format!("`{listen}` is in use by another program"),
             "choose another port with `--listen`",
@@ -258,7 +273,7 @@ async fn serve_and_send(
     if let Some(warning) = unencrypted(&settings) {
         context.console.warn(warning);
     }
-    let store = open(args, context).await?;
+    let (store, listener) = open_and_listen(args, context).await?;
     if let Some(practice) = practice {
         context.console.status(&practice.notice(&store));
     }
@@ -273,9 +288,8 @@ async fn serve_and_send(
         follow: true,
         metrics: &metrics,
     };
-    // What keeps a worker from sending is said before the server listens.
+    // What keeps a worker from sending is said before the server answers.
     let worker = if args.send {
-        purge::apply_retention(context, &store).await?;
         check::warn_of_unsafe_settings(context, &store).await?;
         Some(PreparedRun::new(context, &store, &options).await?)
     } else {
@@ -304,7 +318,7 @@ async fn serve_and_send(
         lists: schedule::list_options(context),
         config: settings,
     };
-    let server = start(parts).await?;
+    let server = Server::start(listener, parts);
     let address = announce(args, context, &server, has_tokens)?;
     let mut running = tokio::spawn(server.run());
     let delivering = Delivering::start(hooks, context, &store);

@@ -26,9 +26,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tower_service::Service as _;
 
+use super::access::AccessControl;
+use super::config::Config;
 use super::guard::is_probe;
+use super::health;
 use super::problem::Problem;
-use super::state::ServerState;
 use crate::jobs::Stop;
 
 /// Connections at once.
@@ -52,23 +54,62 @@ const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
 /// How long a failed `accept` waits, for example because no file descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Serves until the server stops; then waits for running requests until its deadline less `reserve`.
-pub(super) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    shared: Arc<ServerState>,
-    reserve: Duration,
-) {
-    let stop = &shared.stop;
+
+/// An address that the server listens on, and who may use it.
+pub struct Listener {
+    socket: Arc<TcpListener>,
+    pub(super) address: SocketAddr,
+    pub(super) access: Arc<AccessControl>,
+}
+
+/// Answers that the server is not ready, until it is dropped.
+pub struct NotReady(Stop);
+
+impl Drop for NotReady {
+    fn drop(&mut self) {
+        self.0.begin();
+    }
+}
+
+impl Listener {
+    pub async fn bind(config: &Config) -> io::Result<Self> {
+        let socket = TcpListener::bind(config.listen).await?;
+        let address = socket.local_addr()?;
+        Ok(Self {
+            socket: Arc::new(socket),
+            address,
+            access: Arc::new(AccessControl::new(config, address.port())),
+        })
+    }
+
+    /// Answers every request with 503, and `/healthz` with 200, until the returned value is dropped.
+    pub fn answer_not_ready(&self) -> NotReady {
+        let stop = Stop::default();
+        let listener = Self {
+            socket: Arc::clone(&self.socket),
+            address: self.address,
+            access: Arc::clone(&self.access),
+        };
+        let answering = NotReady(stop.clone());
+        let router = health::routes_without_database();
+        tokio::spawn(async move { serve(listener, router, &stop, Duration::ZERO).await });
+        answering
+    }
+}
+
+/// Serves until the stop begins; then waits for running requests until its deadline less `reserve`.
+pub(super) async fn serve(listener: Listener, router: Router, stop: &Stop, reserve: Duration) {
     let places = Arc::new(Places::default());
     let mut connections = JoinSet::new();
     loop {
         let (stream, peer) = tokio::select! {
+            // Another task may take the next connection.
+            biased;
             () = stop.begun() => break,
             Some(_) = connections.join_next() => continue,
-            accepted = accept(&listener) => accepted,
+            accepted = accept(&listener.socket) => accepted,
         };
-        let is_shared = shared.access.is_shared(peer.ip());
+        let is_shared = listener.access.is_shared(peer.ip());
         // Without a place it is closed: its client may try again.
         if let Some(place) = places.take(peer.ip(), is_shared) {
             let connection = ClientConnection {

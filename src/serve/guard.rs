@@ -73,13 +73,18 @@ pub(super) async fn check(
     } else {
         shared.access.check_host(host.as_deref())
     };
-    let mut response = match checked {
+    let response = match checked {
         Ok(()) if has_nul(request.uri()) => {
             Problem::invalid("the address has a NUL character").into_response()
         }
         Ok(()) => next.run(request).await,
         Err(error) => Problem::from(error).into_response(),
     };
+    add_headers(response).await
+}
+
+/// Adds the headers that every response has.
+pub(super) async fn add_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         headers

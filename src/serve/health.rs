@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
+use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header;
 
-use super::guard::Program;
+use super::guard::{self, Program};
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::Permission;
@@ -20,6 +21,17 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+}
+
+/// What is answered until the database is open: the server runs, and is not ready.
+pub(super) fn routes_without_database() -> Router {
+    let waiting =
+        || async { Problem::unavailable("the database is unavailable: the server waits for it") };
+    Router::new()
+        .route("/healthz", get(healthy))
+        .fallback(waiting)
+        .layer(from_fn(guard::discard_body))
+        .layer(map_response(guard::add_headers))
 }
 
 async fn healthy() -> &'static str {

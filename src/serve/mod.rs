@@ -18,7 +18,6 @@ mod state;
 mod tokens;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +27,6 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Json, Router};
-use tokio::net::TcpListener;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeAbove};
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 use tower_http::trace::TraceLayer;
@@ -40,13 +38,13 @@ use crate::phone::{Dialling, Region};
 use crate::provider::Provider;
 use crate::report::PriceTables;
 use crate::store::Store;
-use access::AccessControl;
 use counts::Counts;
 use intake::{Drafts, Intake, IntakeLimits, Uploads};
 use server_metrics::ServerMetrics;
 use state::{ServerState, Turns};
 
 pub use config::Config;
+pub use connections::Listener;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use intake::fuzz_posted;
@@ -90,18 +88,13 @@ const LAST_COMMIT: Duration = Duration::from_secs(2);
 /// A server that listens.
 pub struct Server {
     shared: Arc<ServerState>,
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
 }
 
 impl Server {
-    /// Listens, and reads the counts of all campaigns once.
-    /// It stops when the stop of the process begins.
-    pub async fn start(parts: ServerParts) -> io::Result<Self> {
-        let listener = TcpListener::bind(parts.config.listen).await?;
-        let address = listener.local_addr()?;
-        let config = parts.config;
-        let access = AccessControl::new(&config, address.port());
+    /// Takes requests from `listener` until the stop of the process begins.
+    pub fn start(listener: Listener, parts: ServerParts) -> Self {
+        let (config, access) = (parts.config, Arc::clone(&listener.access));
         let store = parts.store.limited(QUERY_LIMIT);
         let patient_store = parts.store.limited(REPORT_LIMIT);
         let metrics = Arc::new(ServerMetrics::new(
@@ -146,21 +139,17 @@ impl Server {
             no_report_after: parts.no_report_after,
             default_region: parts.default_region,
         });
-        Ok(Self {
-            shared,
-            listener,
-            address,
-        })
+        Self { shared, listener }
     }
 
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address
     }
 
     /// A link that logs one browser in, once and soon. What is after `#` reaches no log.
     pub fn one_time_link(&self) -> String {
         let token = self.shared.access.issue_one_time(Instant::now());
-        format!("http://{}/#token={token}", self.address)
+        format!("http://{}/#token={token}", self.listener.address)
     }
 
     /// Serves until the server stops, then ends running requests and commits what was taken.
@@ -173,7 +162,7 @@ impl Server {
         ];
         let router = router(Arc::clone(&shared));
         let stop = shared.stop.clone();
-        connections::serve(self.listener, router, Arc::clone(&shared), LAST_COMMIT).await;
+        connections::serve(self.listener, router, &stop, LAST_COMMIT).await;
         if stop.within(shared.intake.finish()).await.is_none() {
             tracing::warn!("the database does not answer: what was not answered is not stored");
         }

@@ -25,7 +25,7 @@ pub(super) const MAX_DOWNLOADS: usize = 8;
 /// What all requests share.
 pub(super) struct ServerState {
     pub(super) config: Config,
-    pub(super) access: AccessControl,
+    pub(super) access: Arc<AccessControl>,
     /// For requests.
     pub(super) store: Store,
     /// For reports, and what else is not done while a client waits.

@@ -1,15 +1,20 @@
 //! Databases that another program locks or whose disk is full: smsq waits or reports an error, and no message is lost
 //! or repeated.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use smsq::sandbox::SandboxConfig;
 
+use crate::serve::status_of;
+use crate::service::NotifySocket;
 use crate::support::Scratch;
+use crate::support::databases::{Database, Kind};
 use crate::support::disk::Disk;
 use crate::support::practice::{Practice, list};
-use crate::support::running::{eventually, until_unchanged};
+use crate::support::running::{Running, eventually, until_unchanged};
+use crate::support::server::Server;
 use crate::support::shell::{Lock, sqlite};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
@@ -144,4 +149,169 @@ fn full_disk_at_the_start_sends_nothing() {
     let ran = disk.smsq("send");
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(20);
+}
+
+/// A database that is taken away, and comes back.
+enum Outage {
+    Crash(Server),
+    /// Another program has a SQLite file for itself.
+    Lock(Option<Lock>),
+}
+
+impl Outage {
+    fn begin(&mut self, scratch: &Scratch) {
+        match self {
+            Self::Crash(server) => server.crash(),
+            Self::Lock(lock) => *lock = Some(Lock::hold_alone(scratch)),
+        }
+    }
+
+    fn end(&mut self) {
+        match self {
+            Self::Crash(server) => server.recover(),
+            Self::Lock(lock) => *lock = None,
+        }
+    }
+}
+
+/// A free port, which another program may take.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
+
+/// A program that waits for its database, and its service manager.
+struct Waiting {
+    running: Running,
+    socket: NotifySocket,
+}
+
+impl Waiting {
+    fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
+        let name = arguments.join("_").replace(':', "_");
+        let socket = NotifySocket::bind_as(scratch, &name);
+        let mut command = scratch.command(arguments.iter().copied());
+        command.env("NOTIFY_SOCKET", scratch.path(&name));
+        Self {
+            running: scratch.start_command(command),
+            socket,
+        }
+    }
+
+    /// Waits until the program and its service manager say so.
+    fn is_said(mut self) -> Running {
+        self.running.until_printed("it waits", |said| {
+            said.contains("; waiting for the database")
+        });
+        let mut lines = Vec::new();
+        eventually("the service manager knows", || {
+            self.socket.read(&mut lines);
+            let waits = |line: &String| line.starts_with("STATUS=waiting for the database: ");
+            let alive = lines.iter().filter(|line| *line == "WATCHDOG=1").count();
+            lines.iter().any(waits) && alive > 1
+        });
+        assert!(lines.contains(&"READY=1".to_owned()), "{lines:?}");
+        self.running
+    }
+}
+
+fn waits_for_database_that_comes_later(kind: Kind) {
+    if !kind.is_there() {
+        return;
+    }
+    let (scratch, mut outage) = match Server::start(kind) {
+        None => (Scratch::new(), Outage::Lock(None)),
+        Some(server) => {
+            let db = Database::on(kind, &server.url);
+            (Scratch::at(&db.url), Outage::Crash(server))
+        }
+    };
+    let gateway = Practice::start(SandboxConfig::default());
+    gateway.configure_with_references(&scratch, "");
+    scratch.import(&list(20));
+    outage.begin(&scratch);
+    let address = format!("127.0.0.1:{}", free_port());
+    let other = format!("127.0.0.1:{}", free_port());
+    let [served, worker, whole, stopped] = [
+        &["serve", "--listen", &address][..],
+        &["send", "--follow"],
+        &["serve", "--send", "--listen", &other],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ]
+    .map(|line| Waiting::start(&scratch, line));
+    let (mut served, mut worker, mut whole) = (served.is_said(), worker.is_said(), whole.is_said());
+    assert_eq!(status_of(&address, "/healthz"), Some(200));
+    assert_eq!(status_of(&address, "/readyz"), Some(503));
+    assert_eq!(status_of(&address, "/"), Some(503));
+    // A stop does not wait for the database.
+    let mut stopped = stopped.is_said();
+    stopped.signal(Signal::TERM);
+    assert_eq!(stopped.ended().code(), Some(143));
+    if kind != Kind::Sqlite {
+        let ran = scratch.run(["send"]);
+        assert_eq!(ran.code(), Some(2), "others do not wait: {ran}");
+    }
+    outage.end();
+    eventually("all is sent", || gateway.accepted() == 20);
+    for address in [&address, &other] {
+        eventually("it is ready", || status_of(address, "/readyz") == Some(200));
+    }
+    for (running, code) in [(&mut served, 0), (&mut worker, 143), (&mut whole, 0)] {
+        running.until_printed("it says so", |said| {
+            said.contains("the database is available")
+        });
+        running.signal(Signal::TERM);
+        let mut ended = None;
+        eventually("it ends", || {
+            ended = running.code();
+            ended.is_some()
+        });
+        assert_eq!(ended, Some(code));
+    }
+    gateway.assert_each_once(20);
+    assert_eq!(scratch.checked_status(Some("c"))["sent"], 20);
+}
+
+#[test]
+fn services_wait_for_a_locked_sqlite_file() {
+    waits_for_database_that_comes_later(Kind::Sqlite);
+}
+
+#[test]
+fn services_wait_for_postgres_that_comes_later() {
+    waits_for_database_that_comes_later(Kind::Postgres);
+}
+
+#[test]
+fn services_wait_for_mariadb_that_comes_later() {
+    waits_for_database_that_comes_later(Kind::Mysql);
+}
+
+/// What another start would not change ends a service at once.
+#[test]
+fn services_end_where_waiting_does_not_help() {
+    let gateway = Practice::start(SandboxConfig::default());
+    let fails = |url: &str, reason: &str| {
+        let scratch = Scratch::at(url);
+        gateway.configure_with_references(&scratch, "");
+        for line in [
+            &["serve", "--listen", "127.0.0.1:0"][..],
+            &["serve", "--send", "--listen", "127.0.0.1:0"],
+            &["send", "--follow"],
+        ] {
+            let ran = scratch.run(line.iter().copied());
+            assert_eq!(ran.code(), Some(2), "{url}: {ran}");
+            assert!(!ran.stderr().contains("waiting"), "{url}: {ran}");
+            assert!(ran.stderr().contains(reason), "{url}: {ran}");
+        }
+    };
+    fails("sqlite://no/folder.db", "folder");
+    fails("postgres:/x", "");
+    fails("oracle://smsq@127.0.0.1/x", "unknown kind of database");
+    for kind in [Kind::Postgres, Kind::Mysql] {
+        if let Some(db) = Database::if_there(kind) {
+            fails(&db.url_for("stranger:wrong"), "stranger");
+            fails(&format!("{}_unknown", db.url), "_unknown");
+        }
+    }
 }

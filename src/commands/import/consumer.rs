@@ -92,8 +92,16 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         Source::Stdin => consumer::check_rejects(&rejects)?,
     }
     context.say_which_database();
-    let store = context.open(Access::Create).await?;
-    purge::apply_retention(context, &store).await?;
+    let open = async || {
+        let store = context.open(Access::Create).await?;
+        purge::apply_retention(context, &store).await?;
+        Ok(store)
+    };
+    let store = if args.follow {
+        context.when_available(open).await?
+    } else {
+        open().await?
+    };
     let existing = store.campaign(name).await?;
     if let Some(campaign) = &existing {
         consumer::unique_in(list.unique.as_ref(), campaign)?;

@@ -162,15 +162,23 @@ async fn send(
     opened: &mut Option<Store>,
     metrics: &mut MetricsFile,
 ) -> anyhow::Result<Exit> {
-    // `--follow` may be started before the programs that insert messages.
-    let store = if args.follow && context.config.default_provider.is_some() {
-        opened.insert(context.open(Access::Create).await?)
-    } else {
-        opened.insert(context.store().await?)
+    let open = async || {
+        // `--follow` may be started before the programs that insert messages.
+        let store = if args.follow && context.config.default_provider.is_some() {
+            context.open(Access::Create).await?
+        } else {
+            context.store().await?
+        };
+        context.check_mode(&store)?;
+        purge::apply_retention(context, &store).await?;
+        Ok(store)
     };
-    context.check_mode(store)?;
+    let store = opened.insert(if args.follow {
+        context.when_available(open).await?
+    } else {
+        open().await?
+    });
     metrics.begin(context, store);
-    purge::apply_retention(context, store).await?;
     check::warn_of_unsafe_settings(context, store).await?;
     let options = SendOptions {
         campaign: args.campaign.as_deref(),

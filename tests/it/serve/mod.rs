@@ -82,6 +82,11 @@ fn request(
     })
 }
 
+/// The status of an answer; `None` while nothing listens.
+pub(crate) fn status_of(address: &str, path: &str) -> Option<u16> {
+    request(address, "GET", path, &[], b"").map(|answer| answer.status)
+}
+
 /// A running server.
 struct Served {
     process: Running,

@@ -169,6 +169,12 @@ impl Running {
         self.process.try_wait().expect("a status").is_some()
     }
 
+    /// Its exit status, if it has ended and no signal ended it.
+    pub(crate) fn code(&mut self) -> Option<i32> {
+        let status = self.process.try_wait().expect("a status");
+        status.and_then(|status| status.code())
+    }
+
     /// Does nothing if the process has ended.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if !self.has_ended() {

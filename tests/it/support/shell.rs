@@ -33,6 +33,16 @@ pub(crate) struct Lock(Child);
 
 impl Lock {
     pub(crate) fn hold(scratch: &Scratch) -> Self {
+        Self::run(scratch, "BEGIN IMMEDIATE;")
+    }
+
+    /// Blocks readers, too.
+    pub(crate) fn hold_alone(scratch: &Scratch) -> Self {
+        Self::run(scratch, "PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE;")
+    }
+
+    fn run(scratch: &Scratch, statements: &str) -> Self {
+        let lines = format!(".timeout 30000\n{statements}\n.system touch held\n");
         let mut process = Command::new("sqlite3")
             .args(["-bail", "smsq.db"])
             .current_dir(scratch.path("."))
@@ -43,7 +53,7 @@ impl Lock {
             .stdin
             .as_mut()
             .expect("piped")
-            .write_all(b".timeout 30000\nBEGIN IMMEDIATE;\n.system touch held\n")
+            .write_all(lines.as_bytes())
             .expect("the shell listens");
         eventually("the lock is held", || scratch.path("held").exists());
         Self(process)
