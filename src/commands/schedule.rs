@@ -15,9 +15,9 @@ use super::{Context, data_folder, user_of, with_hint};
 use crate::exit::Exit;
 use crate::import::{Options, RejectLimit, Unique, read_query, read_template, sender};
 use crate::operations::{
-    ListOptions, Per, RunCountsReport, RunReport, ScheduleOptions, ScheduleReport, ScheduleRequest,
-    Scheduler, WindowRequest, add_schedule, pause_schedule, remove_schedule, resume_schedule,
-    schedule_name, schedule_named, schedule_reports,
+    Cancelled, ListOptions, Per, RunCountsReport, RunReport, ScheduleOptions, ScheduleReport,
+    ScheduleRequest, Scheduler, WindowRequest, add_schedule, pause_schedule, remove_schedule,
+    resume_schedule, schedule_name, schedule_named, schedule_reports,
 };
 use crate::store::{Access, ScheduleRow, Store};
 use crate::text::{counted, printable_line};
@@ -386,6 +386,8 @@ pub(super) fn list_options(context: &Context) -> ListOptions {
         rate: None,
         posted_by: None,
         may_change: false,
+        cancelled: Cancelled::Refuse,
+        period: None,
         settings: context.list_settings(),
     }
 }

@@ -83,14 +83,14 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let change = CampaignChange {
         rate: args.rate.clone(),
         priority: args.priority,
-        provider: args.provider.clone(),
-        sender: args.from.clone(),
+        provider: args.provider.clone().into(),
+        sender: args.from.clone().into(),
         window: args.window.request().change(campaign.window.as_ref())?,
         budget: args.budget.clone().unwrap_or_default(),
         ..CampaignChange::default()
     };
     let settings = context.list_settings();
-    let provider = change.provider.as_ref().or(campaign.provider.as_ref());
+    let provider = args.provider.as_ref().or(campaign.provider.as_ref());
     if let (BudgetChange::Set(budget), Some(provider)) = (
         &change.budget,
         provider.or(settings.default_provider.as_ref()),

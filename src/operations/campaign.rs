@@ -4,7 +4,9 @@
 use super::{Actor, OperationError};
 use crate::budget::{Budget, amount};
 use crate::rate::{RateError, Rates};
-use crate::store::{BudgetChange, Campaign, CampaignChange, CampaignStatus, Store, WindowChange};
+use crate::store::{
+    BudgetChange, Campaign, CampaignChange, CampaignStatus, SettingChange, Store, WindowChange,
+};
 use crate::window::SendWindow;
 
 /// How often a change is tried again after another change of the same campaign came in between.
@@ -159,6 +161,10 @@ pub enum Refused {
         state: &'static str,
         reason: String,
     },
+    #[error(
+        "the name `{campaign}` belongs to schedule `{schedule}`, which alone adds messages to its campaigns"
+    )]
+    OfSchedule { campaign: String, schedule: String },
     #[error("campaign `{campaign}` has spent {spent}, which is more than a budget of {budget}")]
     Spent {
         campaign: String,
@@ -196,6 +202,9 @@ impl Refused {
             )),
             Self::Unapproved { campaign } => Some(format!(
                 "another person looks at them with `smsq approve --campaign {campaign}`"
+            )),
+            Self::OfSchedule { schedule, .. } => Some(format!(
+                "choose a name that does not begin with `{schedule}/`"
             )),
             Self::OwnMessages { .. } => Some("another person has to approve it".to_owned()),
             Self::ChangedMeanwhile { .. } => Some("look at it again".to_owned()),
@@ -328,11 +337,16 @@ fn describe(change: &CampaignChange) -> String {
     let priority = change
         .priority
         .map(|priority| format!("priority {priority}"));
-    let provider = change
-        .provider
-        .as_ref()
-        .map(|provider| format!("sent by `{provider}`"));
-    let sender = change.sender.as_ref().map(|_| "another sender".to_owned());
+    let provider = match &change.provider {
+        SettingChange::Keep => None,
+        SettingChange::Lift => Some("sent by the default provider".to_owned()),
+        SettingChange::Set(provider) => Some(format!("sent by `{provider}`")),
+    };
+    let sender = match &change.sender {
+        SettingChange::Keep => None,
+        SettingChange::Lift => Some("the sender of the provider".to_owned()),
+        SettingChange::Set(_) => Some("another sender".to_owned()),
+    };
     let window = match &change.window {
         WindowChange::Keep => None,
         WindowChange::Lift => Some("no window".to_owned()),

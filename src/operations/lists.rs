@@ -26,8 +26,8 @@ use crate::secret::Secret;
 use crate::sms::Timestamp;
 use crate::store::ApprovalRules;
 use crate::store::{
-    BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign,
-    SourceConfig, SourceDatabase, SourceQuery, Store, StoreError, WindowChange,
+    Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign, SettingChange,
+    SourceConfig, SourceDatabase, SourceQuery, Store, StoreError, StoreErrorKind,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
@@ -99,6 +99,24 @@ pub fn is_url(from: &str) -> bool {
     from.contains("://") || from.starts_with("sqlite:")
 }
 
+/// Whether an import makes a cancelled campaign active again. Each caller says it: nobody else's import revives what a
+/// person cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// A person imports at the command line.
+    Resume,
+    /// It takes no messages.
+    Refuse,
+}
+
+/// The campaign of a schedule's period. The schedule alone adds messages to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeriodCampaign {
+    pub name: String,
+    /// No earlier run of the period has opened the campaign: its settings are the schedule's, whoever made it.
+    pub is_first: bool,
+}
+
 /// How to read lists, and what to do with their campaigns.
 #[derive(Clone)]
 pub struct ListOptions {
@@ -123,6 +141,9 @@ pub struct ListOptions {
     pub posted_by: Option<String>,
     /// The list may replace failed messages.
     pub may_change: bool,
+    pub cancelled: Cancelled,
+    /// `None`: not a schedule imports the list, so its campaign is not a schedule's.
+    pub period: Option<PeriodCampaign>,
     pub settings: ListSettings,
 }
 
@@ -297,7 +318,10 @@ impl ListOptions {
             if self.campaign.is_none() {
                 plan.resolve_campaign(store).await?;
             }
-            campaign = store.campaign(self.campaign_of(plan)).await?;
+            let name = self.campaign_of(plan);
+            self.check_name(store, name, plan.names_failed_messages())
+                .await?;
+            campaign = store.campaign(name).await?;
         }
         if let Some(campaign) = &campaign {
             plan.unique_in(campaign)?;
@@ -317,9 +341,30 @@ impl ListOptions {
         self.campaign.as_deref().unwrap_or(plan.default_campaign())
     }
 
+    /// Fails if the campaign belongs to a schedule, unless that imports the list, or the rows replace messages of the
+    /// campaign.
+    async fn check_name(
+        &self,
+        store: &Store,
+        name: &str,
+        replaces: bool,
+    ) -> Result<(), OperationError> {
+        if self.period.is_some() || (replaces && self.may_change) {
+            return Ok(());
+        }
+        check_name(store, name).await
+    }
+
+    /// The campaign whose settings the list leaves as they are.
+    fn kept<'a>(&self, campaign: Option<&'a Campaign>) -> Option<&'a Campaign> {
+        let is_whole = self.period.as_ref().is_some_and(|period| period.is_first);
+        campaign.filter(|_| !is_whole)
+    }
+
     /// The provider that sends the list, if one is configured.
     pub fn provider_in<'a>(&'a self, campaign: Option<&'a Campaign>) -> Option<&'a str> {
-        let of_campaign = campaign.and_then(|campaign| campaign.provider.as_ref());
+        let kept = self.kept(campaign);
+        let of_campaign = kept.and_then(|campaign| campaign.provider.as_ref());
         let default = self.settings.default_provider.as_ref();
         self.provider
             .as_ref()
@@ -329,13 +374,15 @@ impl ListOptions {
     }
 
     fn sender_in(&self, campaign: Option<&Campaign>) -> Option<String> {
-        let of_campaign = campaign.and_then(|campaign| campaign.sender.as_ref());
+        let kept = self.kept(campaign);
+        let of_campaign = kept.and_then(|campaign| campaign.sender.as_ref());
         self.sender.as_ref().or(of_campaign).cloned()
     }
 
     /// The sending window after the import.
     pub fn window_in(&self, campaign: Option<&Campaign>) -> Result<Option<SendWindow>, Hinted> {
-        let current = campaign.and_then(|campaign| campaign.window.clone());
+        let current = self.kept(campaign);
+        let current = current.and_then(|campaign| campaign.window.clone());
         Ok(self.window.change(None)?.applied_to(current))
     }
 
@@ -526,10 +573,12 @@ impl ListOptions {
         };
         let mut campaign = store.open_campaign(&new, store.now().await?).await?;
         if campaign.state == CampaignStatus::Cancelled {
-            if self.posted_by.is_some() {
-                return Err(Refused::takes_no_messages(name).into());
+            match self.cancelled {
+                Cancelled::Refuse => return Err(Refused::takes_no_messages(name).into()),
+                Cancelled::Resume => {
+                    change_state(store, &campaign, CampaignAction::Resume, actor).await?;
+                }
             }
-            change_state(store, &campaign, CampaignAction::Resume, actor).await?;
             tell(&format!(
                 "campaign `{name}` was cancelled: it is active again"
             ));
@@ -542,40 +591,45 @@ impl ListOptions {
             };
             store.change_campaign(campaign.id, &change).await?;
         }
-        let changed = |asked: &Option<String>, current: &Option<String>| {
-            asked
-                .clone()
-                .filter(|asked| current.as_ref() != Some(asked))
-        };
-        let is_same_window = window.clone().applied_to(campaign.window.clone()) == campaign.window;
-        let change = CampaignChange {
-            provider: changed(&self.provider, &campaign.provider),
-            sender: changed(&self.sender, &campaign.sender),
-            window: if is_same_window {
-                WindowChange::Keep
-            } else {
-                window
-            },
-            budget: match self.budget.clone() {
-                asked if asked == campaign.budget => BudgetChange::Keep,
-                None => BudgetChange::Keep,
-                Some(budget) => BudgetChange::Set(budget),
-            },
-            rate: self.rate.clone().filter(|rate| *rate != campaign.rate),
-            ..CampaignChange::default()
-        };
-        if let Some(provider) = &change.provider {
+        let change = self.change_of(&campaign)?;
+        if let SettingChange::Set(provider) = &change.provider {
             tell(&format!(
                 "campaign `{name}` is sent by `{provider}` from now on"
             ));
         }
         change_settings(store, &campaign, &change, actor).await?;
-        if let BudgetChange::Set(budget) = &change.budget
+        if let SettingChange::Set(budget) = &change.budget
             && !count_budget(store, &self.settings.prices, &campaign, budget, actor).await?
         {
             tell(COUNTED_LATER);
         }
         Ok(store.campaign(name).await?.unwrap_or(campaign))
+    }
+
+    /// What the options change of an existing campaign.
+    fn change_of(&self, campaign: &Campaign) -> Result<CampaignChange, Hinted> {
+        let is_whole = self.kept(Some(campaign)).is_none();
+        let changed = |asked: &Option<String>, current: &Option<String>| match asked {
+            _ if asked == current => SettingChange::Keep,
+            None if is_whole => SettingChange::Lift,
+            asked => asked.clone().into(),
+        };
+        let window = self.window_in(Some(campaign))?;
+        Ok(CampaignChange {
+            provider: changed(&self.provider, &campaign.provider),
+            sender: changed(&self.sender, &campaign.sender),
+            window: if window == campaign.window {
+                SettingChange::Keep
+            } else {
+                window.map_or(SettingChange::Lift, SettingChange::Set)
+            },
+            budget: match self.budget.clone() {
+                asked if asked == campaign.budget => SettingChange::Keep,
+                asked => asked.into(),
+            },
+            rate: self.rate.clone().filter(|rate| *rate != campaign.rate),
+            ..CampaignChange::default()
+        })
     }
 
     /// Imports a list into its campaign; imported again after an interruption, it adds what is missing. `progress` gets
@@ -590,6 +644,8 @@ impl ListOptions {
         progress: impl FnMut(u64, Option<u64>),
     ) -> Result<(Imported, Campaign), OperationError> {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
+        self.check_name(store, name, plan.names_failed_messages())
+            .await?;
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
         let rules = &self.settings.approval;
         let gate = ListGate::of(store, rules, plan.hash(), &actor.who).await?;
@@ -607,7 +663,13 @@ impl ListOptions {
             approval: &gate.approval,
         };
         let price = |phone: &str| prices.of(phone);
-        let summary = import::run(plan, target, &price, progress).await?;
+        let summary = import::run(plan, target, &price, progress).await;
+        let summary = summary.map_err(|error| match error {
+            ImportError::Store(error) if error.kind() == StoreErrorKind::Cancelled => {
+                Refused::takes_no_messages(name).into()
+            }
+            error => OperationError::from(error),
+        })?;
         let currency = prices.currency();
         let facts = approval::facts(&summary, currency.as_deref());
         let waits = gate.decide(store, campaign.id, &facts).await?;
@@ -623,6 +685,18 @@ impl ListOptions {
             rejects_command: String::new(),
         };
         Ok((imported, campaign))
+    }
+}
+
+/// Fails if the name of a campaign belongs to a schedule, which alone adds messages to it.
+pub async fn check_name(store: &Store, name: &str) -> Result<(), OperationError> {
+    match store.schedules().owner_of(name).await? {
+        Some(schedule) => Err(Refused::OfSchedule {
+            campaign: name.to_owned(),
+            schedule,
+        }
+        .into()),
+        None => Ok(()),
     }
 }
 

@@ -28,8 +28,8 @@ pub use estimate::{
     EstimateRows, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue, reasons,
 };
 pub use lists::{
-    Imported, ListOptions, ListPrices, ListSettings, Requirements, informed, is_url, local_now,
-    sender_needed, unknown_provider,
+    Cancelled, Imported, ListOptions, ListPrices, ListSettings, PeriodCampaign, Requirements,
+    check_name, informed, is_url, local_now, sender_needed, unknown_provider,
 };
 pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
 pub use provider::{resume_provider, switch_sender};

@@ -137,8 +137,8 @@ impl CampaignSettings {
     #[must_use]
     pub fn with(self, change: CampaignChange) -> Self {
         Self {
-            provider: change.provider.or(self.provider),
-            sender: change.sender.or(self.sender),
+            provider: change.provider.applied_to(self.provider),
+            sender: change.sender.applied_to(self.sender),
             rate: change.rate.unwrap_or(self.rate),
             priority: change.priority.unwrap_or(self.priority),
             unique_by: change.unique_by.or(self.unique_by),
@@ -151,8 +151,8 @@ impl CampaignSettings {
 /// Changes of a campaign; `None` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CampaignChange {
-    pub provider: Option<String>,
-    pub sender: Option<String>,
+    pub provider: SettingChange<String>,
+    pub sender: SettingChange<String>,
     pub rate: Option<Rates>,
     pub priority: Option<i32>,
     pub unique_by: Option<String>,
@@ -173,51 +173,49 @@ impl CampaignChange {
             window,
             budget,
         } = self;
-        let is_sent_otherwise = provider.is_some() || sender.is_some() || rate.is_some();
-        let is_kept = *window == WindowChange::Keep && *budget == BudgetChange::Keep;
-        is_sent_otherwise || !is_kept
+        let is_sent_otherwise = *provider != SettingChange::Keep || *sender != SettingChange::Keep;
+        let is_limited = *window != SettingChange::Keep || *budget != SettingChange::Keep;
+        rate.is_some() || is_sent_otherwise || is_limited
     }
 }
 
-/// A change of a campaign's budget.
+/// A change of a setting that a campaign may lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum BudgetChange {
+pub enum SettingChange<T> {
     #[default]
     Keep,
     Lift,
-    Set(Budget),
+    Set(T),
 }
 
-impl BudgetChange {
-    /// The budget of a campaign that had `budget`.
+pub type BudgetChange = SettingChange<Budget>;
+pub type WindowChange = SettingChange<SendWindow>;
+
+impl<T> SettingChange<T> {
+    /// The setting of a campaign that had `setting`.
     #[must_use]
-    pub fn applied_to(self, budget: Option<Budget>) -> Option<Budget> {
+    pub fn applied_to(self, setting: Option<T>) -> Option<T> {
         match self {
-            Self::Keep => budget,
+            Self::Keep => setting,
             Self::Lift => None,
-            Self::Set(budget) => Some(budget),
+            Self::Set(setting) => Some(setting),
+        }
+    }
+
+    /// The new value of the column; `None`: it stays as it is.
+    fn column(&self) -> Option<Option<&T>> {
+        match self {
+            Self::Keep => None,
+            Self::Lift => Some(None),
+            Self::Set(setting) => Some(Some(setting)),
         }
     }
 }
 
-/// A change of a campaign's window.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum WindowChange {
-    #[default]
-    Keep,
-    Lift,
-    Set(SendWindow),
-}
-
-impl WindowChange {
-    /// The window of a campaign that had `window`.
-    #[must_use]
-    pub fn applied_to(self, window: Option<SendWindow>) -> Option<SendWindow> {
-        match self {
-            Self::Keep => window,
-            Self::Lift => None,
-            Self::Set(window) => Some(window),
-        }
+impl<T> From<Option<T>> for SettingChange<T> {
+    /// `None` keeps the setting.
+    fn from(setting: Option<T>) -> Self {
+        setting.map_or(Self::Keep, Self::Set)
     }
 }
 
@@ -630,18 +628,10 @@ async fn update(
         window,
         budget,
     } = change;
-    let window = match window {
-        WindowChange::Keep => None,
-        WindowChange::Lift => Some(String::new()),
-        WindowChange::Set(window) => Some(stored(Some(window))),
-    };
+    let window = window.column().map(stored);
     let rate = rate.as_ref().map(ToString::to_string);
     let unchanged = open_budget(connection, id, budget).await?;
-    let budget = match budget {
-        BudgetChange::Keep => None,
-        BudgetChange::Lift => Some(String::new()),
-        BudgetChange::Set(budget) => Some(budget.to_string()),
-    };
+    let budget = budget.column().map(stored);
     if let Some(unchanged) = unchanged {
         let present: Vec<String> = load_locked!(
             connection,
@@ -659,8 +649,8 @@ async fn update(
             .filter(campaign::state.ne_all(others(from)))
     )
     .set((
-        provider.as_ref().map(|new| campaign::provider.eq(new)),
-        sender.as_ref().map(|new| campaign::sender.eq(new)),
+        provider.column().map(|new| campaign::provider.eq(new)),
+        sender.column().map(|new| campaign::sender.eq(new)),
         rate.as_ref().map(|new| campaign::rate.eq(new)),
         priority.map(|new| campaign::priority.eq(new)),
         unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),

@@ -16,8 +16,9 @@ use super::connection::{
 use super::dedupe::read_existing;
 use super::imports::ImportBatch;
 use super::schema::{import, sms, sms_failed, sms_sent};
+use super::settle;
 use super::transitions;
-use super::{Age, ImportStore, StoreError, StoreErrorKind, dead, signed};
+use super::{Age, CampaignStatus, ImportStore, StoreError, StoreErrorKind, dead, signed};
 use crate::queue::dedupe::{Decision, ExistingRows, decide};
 use crate::queue::schedule;
 use crate::sms::{NewSms, Timestamp};
@@ -63,9 +64,14 @@ impl ImportStore<'_> {
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(LONGEST_WAIT);
                 }
-                done => return done,
+                done => return done?.ok_or_else(|| self.cancelled()),
             }
         }
+    }
+
+    fn cancelled(self) -> StoreError {
+        let reason = "the campaign was cancelled: it takes no messages";
+        StoreError::new(self.location(), StoreErrorKind::Cancelled, reason)
     }
 
     /// Whether a server is unavailable or a replica, which may change.
@@ -78,23 +84,32 @@ impl ImportStore<'_> {
     }
 }
 
-/// Queues a batch, unless an attempt before this one is stored, whose result is `decided`.
+/// Queues a batch, unless an attempt before this one is stored, whose result is `decided`. `None`: the campaign is
+/// cancelled, and stays empty.
 async fn enqueue_once(
     connection: &mut Connection,
     batch: &ImportBatch,
     skip_dead: Option<Age>,
     decided: &mut Option<Enqueued>,
-) -> QueryResult<Enqueued> {
+) -> QueryResult<Option<Enqueued>> {
     if let Some(done) = decided
         && is_committed(connection, batch).await?
     {
-        return Ok(done.clone());
+        return Ok(Some(done.clone()));
+    }
+    let is_cancelled = |state| state == CampaignStatus::Cancelled;
+    let campaign = [(0, batch.campaign_id)];
+    if !settle::lock_campaigns(connection, &campaign, is_cancelled)
+        .await?
+        .is_empty()
+    {
+        return Ok(None);
     }
     let gate = approvals::gate(connection, batch.campaign_id).await?;
     let mut batch = batch.clone();
     batch.hold(connection, gate).await?;
     let done = enqueue(connection, &batch, skip_dead, None).await?;
-    Ok(decided.insert(done).clone())
+    Ok(Some(decided.insert(done).clone()))
 }
 
 /// Whether the batch is stored, after the answer to its commit was lost.

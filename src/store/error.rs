@@ -41,6 +41,8 @@ pub enum StoreErrorKind {
     Constraint,
     /// The statement is larger than the server accepts.
     TooLarge,
+    /// The campaign was cancelled, so it takes no messages.
+    Cancelled,
     /// It does not have what it had: it was restored or replaced, or a standby took over.
     LostCommits,
     Other,
@@ -96,6 +98,7 @@ impl StoreError {
                 | StoreErrorKind::NoDatabase
                 | StoreErrorKind::Pooler
                 | StoreErrorKind::Unsupported
+                | StoreErrorKind::Cancelled
                 | StoreErrorKind::LostCommits
         )
     }
@@ -146,6 +149,7 @@ impl StoreError {
                 "set PgBouncer's `pool_mode = session`, or use 1.21 or newer with `max_prepared_statements`"
             }
             Kind::Unsupported => "use PostgreSQL, MySQL, MariaDB or a SQLite file",
+            Kind::Cancelled => "`smsq resume` makes the campaign active again",
             Kind::LostCommits => {
                 "nothing more is sent; what this worker knows of its messages is in files beside the database, and the next \
                  `smsq send` on this host settles them; see \"Restoring\" in docs/operations.md"

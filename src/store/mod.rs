@@ -79,7 +79,7 @@ pub use budget_count::{CountStep, UncountedBudget};
 pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
 pub use campaigns::{
     BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, NewCampaign,
-    WindowChange,
+    SettingChange, WindowChange,
 };
 pub use commit_batch::{
     CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,

@@ -268,6 +268,44 @@ impl ScheduleStore<'_> {
             .first(conn))
     }
 
+    /// The schedule to which the name of a campaign belongs: `NAME/…` is of schedule `NAME`.
+    pub async fn owner_of(self, campaign: &str) -> Result<Option<String>, StoreError> {
+        let Some((name, _)) = campaign.split_once('/') else {
+            return Ok(None);
+        };
+        let schedule = self.named(name).await?;
+        Ok(schedule.map(|schedule| schedule.name))
+    }
+
+    /// Whether a run of the schedule, or an attempt at one, has opened the campaign: it has imported rows into it. Others
+    /// than the schedule only post messages to a campaign of that name.
+    pub async fn has_opened(self, schedule_id: i64, campaign: &str) -> Result<bool, StoreError> {
+        let runs: Vec<(Timestamp, i64, i64)> = reading!(self, |conn| schedule_run::table
+            .filter(schedule_run::schedule_id.eq(schedule_id))
+            .filter(schedule_run::campaign.eq(campaign))
+            .order(schedule_run::started_at)
+            .select((
+                schedule_run::started_at,
+                schedule_run::row_count,
+                schedule_run::accepted,
+            ))
+            .load(conn))?;
+        if runs.iter().any(|(_, rows, accepted)| rows + accepted > 0) {
+            return Ok(true);
+        }
+        let Some((first, ..)) = runs.first() else {
+            return Ok(false);
+        };
+        let imports: i64 = reading!(self, |conn| import::table
+            .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
+            .filter(campaign::name.eq(campaign))
+            .filter(import::posted_by.is_null())
+            .filter(import::created_at.ge(*first))
+            .count()
+            .get_result(conn))?;
+        Ok(imports > 0)
+    }
+
     /// The last `most` runs, the newest first.
     pub async fn runs(
         self,

@@ -288,6 +288,173 @@ fn cancelled_campaign_gets_no_messages_from_a_run() {
     assert_eq!(scratch.checked_status(Some(&campaign))["cancelled"], 3);
 }
 
+/// A query that takes until it is released, or for a while on SQLite.
+fn slow_query(db: &Database) -> &'static str {
+    match db.kind {
+        Kind::Postgres => {
+            "SELECT id, phone FROM due, (SELECT pg_advisory_xact_lock_shared(47)) AS held"
+        }
+        Kind::Mysql => "SELECT id, phone FROM due, (SELECT get_lock('held', 300)) AS held",
+        Kind::Sqlite => {
+            "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 8000000) \
+             SELECT id, phone FROM due WHERE (SELECT count(*) FROM c) > 0"
+        }
+    }
+}
+
+/// A person cancels the campaign of the period while the query of its next run is running.
+#[test]
+fn campaign_cancelled_during_the_query_stays_cancelled() {
+    with_every_database(|db| {
+        let (crm, gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..3);
+        add(&scratch, &[]);
+        let campaign = run_now(&scratch)["campaign"].as_str().map(str::to_owned);
+        let campaign = campaign.expect("a name");
+        grow(&crm, 3..6);
+        // Two runs that are asked for within a second are one.
+        db.run("UPDATE schedule_run SET fire = '2026-01-01T00:00:00'");
+        db.run(&format!(
+            "UPDATE schedule SET query = '{}'",
+            slow_query(db).replace('\'', "''")
+        ));
+        let holder = (db.kind != Kind::Sqlite).then(|| {
+            let mut client = crm.client();
+            client.run(match db.kind {
+                Kind::Postgres => "SELECT pg_advisory_lock(47)",
+                _ => "SELECT get_lock('held', 300)",
+            });
+            client
+        });
+        let mut running = scratch.start(["schedule", "run", "daily"]);
+        let begun = "SELECT count(*) AS value FROM schedule_run WHERE state = 0";
+        assert!(running.until("the run has begun", || db.number(begun) == 1));
+        let ran = scratch.run(["cancel", &campaign]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        // The query ends.
+        drop(holder);
+        let ran = running.ended();
+        if db.kind != Kind::Sqlite {
+            expect_error(&ran, "is cancelled: it takes no messages");
+        }
+        let status = scratch.checked_status(Some(&campaign));
+        assert_eq!(status["state"], "cancelled", "{status}");
+        assert_eq!(status["queued"], 0, "{status}");
+        assert_eq!(scratch.run(["send"]).code(), Some(0));
+        assert_eq!(gateway.requests(), 0);
+        let resumed = "SELECT count(*) AS value FROM audit WHERE what = 'resume'";
+        assert_eq!(db.number(resumed), 0);
+    });
+}
+
+#[test]
+fn scheduled_run_into_a_cancelled_campaign_is_missed_at_once() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..3);
+        add(&scratch, &[]);
+        let campaign = run_now(&scratch)["campaign"].as_str().map(str::to_owned);
+        let campaign = campaign.expect("a name");
+        assert_eq!(scratch.run(["cancel", &campaign]).code(), Some(0));
+        let period = campaign.trim_start_matches("daily/");
+        db.run(&format!(
+            "UPDATE schedule SET next_at = 1000, fire = '{period}T00:01', period = '{period}'"
+        ));
+        let mut sending = scratch.start(["send", "--follow"]);
+        let missed = "SELECT count(*) AS value FROM schedule_run WHERE state = 2 AND error LIKE '%is cancelled%'";
+        assert!(sending.until("it is missed", || db.number(missed) == 1));
+        sending.signal(rustix::process::Signal::TERM);
+        sending.ended();
+        let status = scratch.checked_status(Some(&campaign));
+        assert_eq!(
+            (&status["state"], &status["cancelled"]),
+            (&"cancelled".into(), &3.into())
+        );
+    });
+}
+
+/// Others can make the campaign of a period only before there is a schedule.
+#[test]
+fn schedule_keeps_its_settings_whoever_made_the_campaign() {
+    with_every_database(|db| {
+        let (crm, _gateway, scratch) = prepared(db, SandboxConfig::default());
+        grow(&crm, 0..3);
+        add(&scratch, &[]);
+        let campaign = run_now(&scratch)["campaign"].as_str().map(str::to_owned);
+        let campaign = campaign.expect("a name");
+        assert_eq!(scratch.run(["schedule", "remove", "daily"]).code(), Some(0));
+        let ran = scratch.run(["set", "--campaign", &campaign, "--from", "OTHER"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        add(&scratch, &["--window", "09:00-20:00"]);
+        run_now(&scratch);
+        let settings = format!(
+            "SELECT concat(coalesce(sender, '-'), ' ', send_window) AS value FROM campaign WHERE name = '{campaign}'"
+        );
+        let settings = || db.words(&settings)[0].clone().expect("a text");
+        assert!(settings().starts_with("- 09:00-20:00"), "{}", settings());
+        // A later run leaves what a person changed.
+        let ran = scratch.run(["set", "--campaign", &campaign, "--from", "SHOP"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        grow(&crm, 3..4);
+        assert_eq!(run_now(&scratch)["accepted"], 1);
+        assert!(settings().starts_with("SHOP 09:00-20:00"), "{}", settings());
+    });
+}
+
+#[test]
+fn names_of_a_schedules_campaigns_are_refused_to_others() {
+    let db = Database::in_a_file();
+    let (crm, _gateway, scratch) = prepared(&db, SandboxConfig::default());
+    grow(&crm, 0..3);
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    let import = |name: &str, more: &[&'static str]| {
+        let line = ["import", "list.csv", "--text", "Hello", "--campaign", name];
+        scratch.run(line.iter().chain(more).copied())
+    };
+    // Names that are no periods are in use.
+    assert_eq!(import("weekly/codes", &[]).code(), Some(0));
+    let weekly = scratch.run(ADD.map(|word| if word == "daily" { "weekly" } else { word }));
+    expect_error(&weekly, "there is a campaign `weekly/codes`");
+    add(&scratch, &[]);
+    let reserved = "the name `daily/2026-11-28` belongs to schedule `daily`";
+    expect_error(&import("daily/2026-11-28", &[]), reserved);
+    expect_error(&import("daily/2026-11-28", &["--dry-run"]), reserved);
+    expect_error(&import("daily/x", &[]), "belongs to schedule `daily`");
+    let ran = scratch.run(["run", "list.csv", "--text", "x", "--campaign", "daily/x"]);
+    expect_error(&ran, "belongs to schedule `daily`");
+    assert_eq!(import("other/2026-11-28", &["--again"]).code(), Some(0));
+    assert_eq!(import("daily", &["--again"]).code(), Some(0));
+    let made = "SELECT count(*) AS value FROM campaign WHERE name LIKE 'daily/%'";
+    assert_eq!(db.number(made), 0);
+}
+
+/// The failures of a scheduled campaign are fixed and imported again.
+#[test]
+fn failed_messages_of_a_schedule_can_be_replaced() {
+    let db = Database::in_a_file();
+    let (crm, gateway, scratch) = prepared(&db, SandboxConfig::default());
+    crm.run("INSERT INTO due VALUES (1, '+447400000001')");
+    add(&scratch, &[]);
+    run_now(&scratch);
+    db.run("UPDATE sms SET expires_at = 1000");
+    scratch.run(["send"]);
+    let ran = scratch.run([
+        "report",
+        "--failed",
+        "--format",
+        "csv",
+        "--output",
+        "failed.csv",
+    ]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    let fixed = scratch.read("failed.csv").replace("400000001", "400000002");
+    scratch.write("failed.csv", &fixed);
+    let ran = scratch.run(["import", "failed.csv"]);
+    assert_eq!(ran.code(), Some(0), "{ran}");
+    scratch.run(["send"]);
+    gateway.assert_each_once(1);
+}
+
 #[test]
 fn due_schedule_runs_in_send_follow_and_source_that_is_away_is_retried() {
     with_every_database(|db| {

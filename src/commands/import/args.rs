@@ -12,7 +12,7 @@ use crate::import::{
     Encoding, Options, RejectLimit, Schedule, Summary, TextSource, Unique, When, assignment,
     campaign_name, delimiter, formats, sender,
 };
-use crate::operations::ListOptions;
+use crate::operations::{Cancelled, ListOptions};
 use crate::phone::{Dialling, Numbers, Region};
 use crate::report::shell_word;
 use crate::store::{Campaign, Store};
@@ -193,6 +193,8 @@ impl List {
             rate: None,
             posted_by: None,
             may_change: true,
+            cancelled: Cancelled::Resume,
+            period: None,
             settings: context.list_settings(),
         }
     }

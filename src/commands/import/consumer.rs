@@ -12,8 +12,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
-use crate::operations::ListGate;
-use crate::operations::{Imported, local_now};
+use crate::operations::{Imported, ListGate, check_name, local_now};
 use crate::sms::Timestamp;
 use crate::store::Access;
 use crate::store::ListFacts;
@@ -106,6 +105,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     if let Some(campaign) = &existing {
         consumer::unique_in(list.unique.as_ref(), campaign)?;
     }
+    check_name(&store, name).await?;
     options.check_sender(existing.as_ref())?;
     let unique = list.unique.clone().unwrap_or(Unique::None).to_string();
     let (actor, tell) = (user_of("import"), |message: &str| console.status(message));

@@ -17,7 +17,8 @@ use super::{Actor, ListOptions, OperationError, is_url};
 use crate::import::{QueryRows, Unique, When, campaign_name};
 use crate::jobs::Until;
 use crate::store::{
-    FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store, StoreError,
+    Campaign, FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store,
+    StoreError,
 };
 use crate::text::{Hinted, did_you_mean};
 use crate::window::Zone;
@@ -166,6 +167,7 @@ pub async fn add_schedule(
     if store.schedules().named(name).await?.is_some() {
         return Err(exists(name));
     }
+    check_campaigns(store, name).await?;
     let until = Until::default();
     let query = lists.settings.query(&request.query, &until);
     let rows = QueryRows::read(&database, &query, progress).await?;
@@ -204,6 +206,39 @@ pub async fn add_schedule(
     }
     let added = schedule_named(store, name).await?;
     Ok((added, count))
+}
+
+/// Fails if a campaign has a name that would belong to the schedule, and no schedule made it.
+async fn check_campaigns(store: &Store, name: &str) -> Result<(), OperationError> {
+    let prefix = format!("{name}/");
+    let campaigns = store.campaigns().await?;
+    let is_other = |campaign: &&Campaign| {
+        let rest = campaign.name.strip_prefix(&prefix);
+        rest.is_some_and(|rest| !is_period(rest))
+    };
+    match campaigns.iter().find(is_other) {
+        None => Ok(()),
+        Some(Campaign { name: other, .. }) => Err(Hinted::new(
+            format!(
+                "there is a campaign `{other}`: names that begin with `{prefix}` would belong to the schedule, which \
+                 alone adds messages to them"
+            ),
+            "choose another name for the schedule",
+        )
+        .into()),
+    }
+}
+
+/// Whether a text looks like the period of a schedule, such as `2026-11-24`, `2026-W48`, `2026-11` or
+/// `2026-11-24T09:00`.
+fn is_period(text: &str) -> bool {
+    text.split_once('-').is_some_and(|(year, rest)| {
+        year.len() == 4
+            && year.bytes().all(|byte| byte.is_ascii_digit())
+            && rest
+                .trim_start_matches('W')
+                .starts_with(|first: char| first.is_ascii_digit())
+    })
 }
 
 /// Whether a URL has a password: the name of the database leaves it out.

@@ -15,10 +15,13 @@ use super::cron::{Fire, Missed, written};
 use super::{ReadSchedule, ScheduleOptions, VERB};
 use crate::import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
 use crate::jobs::{JobRules, Jobs, Until};
-use crate::operations::{Actor, ListOptions, OperationError, Refused, WindowRequest};
+use crate::operations::{
+    Actor, Cancelled, ListOptions, OperationError, PeriodCampaign, Refused, WindowRequest,
+};
 use crate::phone::{Dialling, Numbers};
 use crate::store::{
-    CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store, StoreError,
+    Campaign, CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store,
+    StoreError,
 };
 use crate::text::{Hinted, counted};
 use crate::window::SendWindow;
@@ -62,7 +65,7 @@ pub(super) fn list_options(
     options: &ScheduleOptions,
     key: &Unique,
     rows: QueryRows,
-    campaign: Option<&str>,
+    period: Option<PeriodCampaign>,
 ) -> Result<ListOptions, Hinted> {
     let max_rejects: Option<RejectLimit> = parsed(options.max_rejects.as_deref())?;
     let window: Option<SendWindow> = parsed(options.window.as_deref())?;
@@ -90,13 +93,15 @@ pub(super) fn list_options(
             smart: options.smart,
             ..lists.list.clone()
         },
-        campaign: campaign.map(str::to_owned),
+        campaign: period.as_ref().map(|period| period.name.clone()),
         provider: options.provider.clone(),
         sender: options.sender.clone(),
         max_rejects: max_rejects.or(lists.max_rejects),
         expires: expires.map(When::In),
         window: window.map(WindowRequest::from).unwrap_or_default(),
         may_change: false,
+        cancelled: Cancelled::Refuse,
+        period,
         ..lists.clone()
     })
 }
@@ -263,6 +268,7 @@ impl Scheduler {
             // Nothing can be stored now; the lease ends, and the run is repeated.
             Err(error) if error.is_temporary() => return Err(error),
             Err(error) => {
+                let is_refused = matches!(error, OperationError::Refused(_));
                 let attempts = if run.fire == schedule.fire {
                     schedule.attempts
                 } else {
@@ -270,7 +276,8 @@ impl Scheduler {
                 };
                 let again_at = now.plus(wait(attempts));
                 let (schedule, fire, reason) = (&schedule.name, &run.fire, error.to_string());
-                if again_at < next.at {
+                // What somebody cancelled is not tried again.
+                if again_at < next.at && !is_refused {
                     tracing::warn!(
                         schedule,
                         fire,
@@ -378,8 +385,9 @@ impl Scheduler {
     ) -> Result<RunCounts, OperationError> {
         let (schedule, settings) = (read.row, &self.lists.settings);
         let campaign = self.store.campaign(&run.campaign).await?;
-        let state = campaign.map(|campaign| campaign.state);
-        if state == Some(CampaignStatus::Cancelled) {
+        let is_cancelled = |campaign: &Campaign| campaign.state == CampaignStatus::Cancelled;
+        // Somebody may cancel it during the query, too, which the import finds.
+        if campaign.as_ref().is_some_and(is_cancelled) {
             return Err(Refused::takes_no_messages(&run.campaign).into());
         }
         let mut options: ScheduleOptions =
@@ -390,8 +398,10 @@ impl Scheduler {
                     "remove it, and add it again",
                 )
             })?;
-        if state.is_some() {
-            // Somebody may have changed them since the first run of the period.
+        let schedules = self.store.schedules();
+        let is_first = !schedules.has_opened(schedule.id, &run.campaign).await?;
+        if !is_first {
+            // Somebody may have changed them since.
             (options.provider, options.sender, options.window) = (None, None, None);
         }
         let database = settings.source(&schedule.source)?;
@@ -402,7 +412,11 @@ impl Scheduler {
         }
         let Ok(key) = schedule.unique_by.parse::<Unique>();
         let file = PathBuf::from(&options.query_name);
-        let mut lists = list_options(&self.lists, &options, &key, rows, Some(&run.campaign))?;
+        let period = PeriodCampaign {
+            name: run.campaign.clone(),
+            is_first,
+        };
+        let mut lists = list_options(&self.lists, &options, &key, rows, Some(period))?;
         lists.list.rejects = Some(self.rejects_file(&run.campaign)?);
         let plans = lists.prepare(&[file], Some(&self.store)).await?;
         lists.check_rejects(&plans, |_| ()).await?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 
+use crate::operations::check_name;
 use crate::serve::problem::Problem;
 use crate::store::{Campaign, CampaignSettings, NewCampaign, Store};
 
@@ -148,6 +149,7 @@ async fn read(
     limits: IntakeLimits,
 ) -> Result<OpenCampaign, Problem> {
     let now = store.now().await?;
+    check_name(&store, &new.name).await?;
     let campaign = match find(&store, &new.name, limits).await? {
         Some(campaign) => campaign,
         None => store.open_campaign(&new, now).await?,

@@ -14,7 +14,7 @@ use utoipa::openapi::schema::{
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
-use crate::operations::{ListOptions, limit};
+use crate::operations::{Cancelled, ListOptions, limit};
 use crate::phone::Numbers;
 use crate::serve::tokens::{Identity, Permission};
 use crate::text::{listed, printable_line};
@@ -232,6 +232,8 @@ impl UploadRequest {
             },
             posted_by: Some(self.posted_by.clone()),
             may_change: self.may_change,
+            cancelled: Cancelled::Refuse,
+            period: None,
             ..defaults.clone()
         };
         for (index, field) in self.fields.iter().enumerate() {
@@ -291,6 +293,8 @@ mod tests {
             rate: None,
             posted_by: None,
             may_change: false,
+            cancelled: Cancelled::Refuse,
+            period: None,
             settings: ListSettings {
                 created_for: Mode::Real,
                 default_provider: None,

@@ -529,6 +529,45 @@ fn cancelled_campaign_is_not_changed_and_takes_no_message() {
 }
 
 #[test]
+fn names_of_a_schedules_campaigns_are_refused_to_tokens() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let columns = "name, cron, timezone, source, query, unique_by, per, options, catch_up, fire, period, next_at, created_at, created_by";
+    let values = "'s', '0 9 * * *', 'UTC', 'crm', 'SELECT 1', 'id', 'day', '{}', 0, 'x', 'x', 9000000000000000, 0, 'ann'";
+    sqlite(
+        &scratch,
+        &format!("INSERT INTO schedule ({columns}) VALUES ({values})"),
+    );
+    let message = r#"{"campaign":"s/2026-11-28","phone":"+447400123456","text":"x","from":"EVIL"}"#;
+    let reserved = "the name `s/2026-11-28` belongs to schedule `s`";
+    for role in ["send", "admin"] {
+        let answer = served.api(role, "POST", "/v1/messages", message);
+        assert_eq!(answer.status, 409, "{}", answer.body);
+        assert!(answer.body.contains(reserved), "{}", answer.body);
+        let list = format!("[{message}]");
+        let json = [("Content-Type", "application/json")];
+        let answer = served.api_with(role, "POST", "/v1/messages/batch", &json, &list);
+        assert!(answer.body.contains(reserved), "{}", answer.body);
+        let fields = [("campaign", "s/2026-11-28"), ("text", "Hello")];
+        let body = form(&fields, "list.csv", "phone\n+447400123456\n");
+        let answer = served.api_with(role, "POST", "/v1/imports", &FORM, &body);
+        assert_eq!(answer.status, 202, "{}", answer.body);
+        let path = answer.header("location").expect("a location");
+        let mut state = Value::Null;
+        eventually("it ends", || {
+            state = served.api(role, "GET", path, "").json();
+            state["state"] != "running"
+        });
+        assert!(state.to_string().contains(reserved), "{state}");
+    }
+    let names = sqlite(
+        &scratch,
+        "SELECT count(*) FROM campaign WHERE name LIKE 's/%'",
+    );
+    assert_eq!(names, "0");
+}
+
+#[test]
 fn post_without_a_key_is_never_a_duplicate() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);

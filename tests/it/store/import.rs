@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use smsq::sms::{Class, NewSms, Timestamp};
-use smsq::store::{Audited, Decision, Enqueued, ImportBatch};
+use smsq::store::{Audited, CampaignStatus, Decision, Enqueued, ImportBatch, StoreErrorKind};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
 
@@ -204,6 +204,34 @@ async fn import_counts_are_summed_over_batches() {
     .await;
 }
 
+/// A person cancels the campaign while a list is added.
+#[tokio::test]
+async fn cancelled_campaign_takes_no_further_batch_of_an_import() {
+    on_every_engine(async |queue| {
+        let spring = queue.campaign("spring").await;
+        let import_id = queue.begin(spring).await;
+        let first = TestQueue::batch(import_id, spring, vec![row(2)]);
+        queue.store.imports().enqueue(&first).await.expect("queued");
+        let cancelled = queue
+            .store
+            .change_campaign_state(
+                spring,
+                &CampaignStatus::ALL,
+                CampaignStatus::Cancelled,
+                None,
+                None,
+            )
+            .await;
+        assert!(cancelled.expect("a change"));
+        let second = TestQueue::batch(import_id, spring, vec![row(3)]);
+        let refused = queue.store.imports().enqueue(&second).await;
+        let refused = refused.expect_err("it is cancelled");
+        assert_eq!(refused.kind(), StoreErrorKind::Cancelled);
+        assert_eq!(queue.db.number("SELECT count(*) AS value FROM sms"), 1);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn batch_sets_due_time_and_expiry() {
     on_every_engine(async |queue| {
@@ -329,6 +357,11 @@ async fn cancelled_message_can_be_imported_again() {
         let spring = queue.queued(5).await;
         assert_eq!(queue.cancel(spring).await, 5);
         assert_eq!((queue.count("cancelled"), queue.keys()), (5, 0));
+        let (all, active) = (&CampaignStatus::ALL, CampaignStatus::Active);
+        let resumed = queue
+            .store
+            .change_campaign_state(spring, all, active, None, None);
+        assert!(resumed.await.expect("a change"));
         assert_eq!(queue.import(spring, rows(0..5)).await.accepted, 5);
     })
     .await;

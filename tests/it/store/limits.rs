@@ -275,7 +275,7 @@ async fn campaign_of_another_provider_is_not_claimed() {
         assert_eq!(claimed("cellar", false).await, moved());
         let provider = Some("attic".to_owned());
         let changes = CampaignChange {
-            provider,
+            provider: provider.into(),
             ..CampaignChange::default()
         };
         change(queue, spring, changes).await;

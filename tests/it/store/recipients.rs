@@ -320,7 +320,7 @@ async fn recipient_cap_holds_for_two_providers_in_one_commit() {
         let summer = to_one_phone(queue, "summer", 1).await;
         let autumn = to_one_phone(queue, "autumn", 1).await;
         let other = CampaignChange {
-            provider: Some("other".to_owned()),
+            provider: Some("other".to_owned()).into(),
             ..CampaignChange::default()
         };
         let changed = queue.store.change_campaign(autumn, &other).await;
