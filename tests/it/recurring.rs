@@ -289,7 +289,7 @@ fn cancelled_campaign_gets_no_messages_from_a_run() {
 }
 
 /// A query that takes until it is released, or for a while on SQLite.
-fn slow_query(db: &Database) -> &'static str {
+fn held_query(db: &Database) -> &'static str {
     match db.kind {
         Kind::Postgres => {
             "SELECT id, phone FROM due, (SELECT pg_advisory_xact_lock_shared(47)) AS held"
@@ -316,7 +316,7 @@ fn campaign_cancelled_during_the_query_stays_cancelled() {
         db.run("UPDATE schedule_run SET fire = '2026-01-01T00:00:00'");
         db.run(&format!(
             "UPDATE schedule SET query = '{}'",
-            slow_query(db).replace('\'', "''")
+            held_query(db).replace('\'', "''")
         ));
         let holder = (db.kind != Kind::Sqlite).then(|| {
             let mut client = crm.client();
