@@ -83,7 +83,7 @@ impl<'a> Disk<'a> {
     pub(crate) fn start(&mut self, arguments: &str) {
         let program = smsq(arguments);
         self.run(&format!(
-            "{{ {program}; echo $? >started.code; }} >started.out 2>started.err &"
+            "{{ {program}; echo $? >started.code; }} >started.out 2>started.err & started=$!"
         ));
     }
 
@@ -132,7 +132,8 @@ fn smsq(arguments: &str) -> String {
 impl Drop for Disk<'_> {
     fn drop(&mut self) {
         // Programs in the background must not outlive the shell.
-        let _ = self.try_run("kill -9 $(jobs -p)");
+        let line = "test -z \"$started\" || kill -9 $(ps -o pid= --ppid $started) $started";
+        let _ = self.try_run(line);
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
