@@ -35,18 +35,20 @@ pub(super) async fn read(
     ] {
         conn.query_drop(begin).await.map_err(failed)?;
     }
-    // A prepared statement is one statement.
+    // A prepared statement is one statement. What returns nothing, such as a `CALL`, is not run: it could end the
+    // transaction that only reads.
     let statement = conn.prep(query).await.map_err(failed)?;
+    let returns_rows = !statement.columns().is_empty();
     conn.close(statement).await.map_err(failed)?;
+    if !returns_rows {
+        return Err(QueryError::no_columns());
+    }
     let mut result = conn.query_iter(query).await.map_err(failed)?;
     let columns = result.columns_ref();
     let names: Vec<String> = columns
         .iter()
         .map(|column| column.name_str().into_owned())
         .collect();
-    if names.is_empty() {
-        return Err(QueryError::no_columns());
-    }
     check_names(&names)?;
     if let Some(column) = columns.iter().find(|column| !is_known(column)) {
         let name = column.name_str();

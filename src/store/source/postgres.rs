@@ -63,6 +63,9 @@ pub(super) async fn read(
         .iter()
         .map(|column| column.name().to_owned())
         .collect();
+    if names.is_empty() {
+        return Err(QueryError::no_columns());
+    }
     check_names(&names)?;
     if let Some(column) = columns.iter().find(|column| !is_known(column.type_())) {
         let (name, type_name) = (column.name(), column.type_().name());
@@ -92,9 +95,6 @@ pub(super) async fn read(
             })
             .collect();
         write(&names, &cells)?;
-    }
-    if names.is_empty() {
-        return Err(QueryError::no_columns());
     }
     Ok(names)
 }
