@@ -9,14 +9,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use diesel::{QueryResult, delete, update};
 
 use super::connection::prelude::*;
-use super::connection::{Connection, ROWS, insert_all, insert_new, load_locked, with_conn};
+use super::connection::{
+    Connection, ROWS, insert_all, insert_new, load_locked, reading, transaction, with_conn,
+};
 use super::schema::{approval, approval_author, campaign, sms};
-use super::{AuditEntry, signed};
+use super::{AuditEntry, Store, StoreError, signed};
 use crate::queue::approval::ApprovalState;
 use crate::sms::{LaneId, State, Timestamp};
 
-/// How many approvals without messages are deleted when a new one is made.
-const DELETED: i64 = 100;
+/// The most approvals that are looked at together, to delete those without messages.
+const PRUNED: i64 = 1_000;
+
 /// Whether messages of a campaign wait for approval: column `campaign.approval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalGate {
@@ -151,22 +154,29 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
     Ok(())
 }
 
-/// Deletes some of a campaign's approvals whose messages were all settled.
-async fn delete_ended(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
-    let free: Vec<i64> = with_conn!(connection, |conn| approval::table
-        .filter(approval::campaign_id.eq(campaign_id))
-        .filter(approval::state.eq_any(ApprovalState::FREE.map(ApprovalState::code)))
-        .order(approval::id)
-        .limit(DELETED)
-        .select(approval::id)
-        .load(conn))?;
-    let mut ended = Vec::new();
-    for id in free {
-        if !has_messages(connection, campaign_id, id).await? {
-            ended.push(id);
+impl Store {
+    /// Deletes some of the approvals whose messages were all settled: each of them costs something whenever workers look
+    /// for messages.
+    pub async fn prune_approvals(&self) -> Result<(), StoreError> {
+        let free: Vec<(i64, i64)> = reading!(self, |conn| approval::table
+            .filter(approval::state.eq_any(ApprovalState::FREE.map(ApprovalState::code)))
+            .order(approval::id)
+            .limit(PRUNED)
+            .select((approval::id, approval::campaign_id))
+            .load(conn))?;
+        if free.is_empty() {
+            return Ok(());
         }
+        transaction!(self, |connection| async {
+            let mut ended = Vec::new();
+            for (id, campaign_id) in &free {
+                if !has_messages(connection, *campaign_id, *id).await? {
+                    ended.push(*id);
+                }
+            }
+            remove(connection, &ended).await
+        })
     }
-    remove(connection, &ended).await
 }
 
 /// Deletes what waits in a campaign without any message: they were cancelled, expired or removed.
@@ -263,7 +273,6 @@ impl NewApproval<'_> {
         let id = if let Some(id) = found.first() {
             *id
         } else {
-            delete_ended(connection, self.campaign_id).await?;
             let rows = [(
                 approval::campaign_id.eq(self.campaign_id),
                 approval::has_lane.eq(self.has_lane),

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 
+use super::approvals::of_lane;
 use super::connection::prelude::*;
 use super::connection::{ROWS, querying, reading, with_conn};
 use super::schema::{campaign, message, sms};
@@ -67,6 +68,10 @@ struct QueueRow {
 }
 
 impl QueueRow {
+    fn is_of_approval(&self) -> bool {
+        self.lane.is_some_and(|lane| of_lane(lane).is_some())
+    }
+
     fn lane(self) -> Option<QueuedLane> {
         Some(QueuedLane {
             number: self.lane?,
@@ -152,22 +157,23 @@ impl Store {
             let sql = format!(
                 "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown, \
                  lane.lane AS lane, lane.provider AS provider, lane.sender AS sender, {} AS lane_ready_at \
-                 FROM {queue} LEFT JOIN lane ON lane.campaign_id = queue.campaign_id \
+                 FROM {} LEFT JOIN lane ON lane.campaign_id = queue.campaign_id \
                  UNION ALL \
-                 SELECT queue.campaign_id, NULL, NULL, NULL, {lane}, '', '', {} \
-                 FROM {queue} JOIN approval ON approval.campaign_id = queue.campaign_id \
-                 WHERE approval.has_lane AND approval.state IN ({})",
+                 SELECT queue.campaign_id, NULL, NULL, NULL, {}, '', '', {} \
+                 FROM approval AS queue WHERE queue.has_lane AND queue.state IN ({})",
                 first(State::Ready, "AND sms.lane = 0"),
                 first(State::Sending, ""),
                 first(State::Unknown, ""),
                 first(State::Ready, "AND sms.lane = lane.lane"),
-                first(State::Ready, "AND sms.lane = -approval.id"),
+                connection.campaigns_in_queue(),
+                connection.integer("-queue.id"),
+                first(State::Ready, "AND sms.lane = -queue.id"),
                 free.join(", "),
-                queue = connection.campaigns_in_queue(),
-                lane = connection.integer("-approval.id"),
             );
             let rows: Vec<QueueRow> =
                 with_conn!(connection, |conn| diesel::sql_query(sql).load(conn))?;
+            let (free, rows): (Vec<_>, Vec<_>) =
+                rows.into_iter().partition(QueueRow::is_of_approval);
             let ids: Vec<i64> = rows.iter().map(|row| row.campaign_id).collect();
             let campaigns = campaigns::by_id(connection, &ids).await?;
             let mut queued: BTreeMap<i64, QueuedCampaign> = BTreeMap::new();
@@ -183,6 +189,11 @@ impl Store {
                     has_unknown: row.unknown.is_some(),
                 });
                 of_campaign.lanes.extend(row.lane());
+            }
+            for row in free {
+                if let Some(of_campaign) = queued.get_mut(&row.campaign_id) {
+                    of_campaign.lanes.extend(row.lane());
+                }
             }
             let mut queued: Vec<QueuedCampaign> = queued.into_values().collect();
             for of_campaign in &mut queued {
