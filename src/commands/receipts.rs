@@ -52,11 +52,7 @@ pub struct Args {
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let open = async || Ok(context.store().await?);
-    let store = if args.follow {
-        context.when_available(open).await?
-    } else {
-        open().await?
-    };
+    let store = context.when_available(args.follow, open).await?;
     context.check_mode(&store)?;
     let campaign = context
         .optional_campaign(&store, args.campaign.as_deref())

@@ -241,7 +241,7 @@ async fn open_and_listen(args: &Args, context: &Context) -> anyhow::Result<(Stor
     let listener = listen(&context.config.serve).await?;
     let store = {
         let _answering = listener.answer_not_ready();
-        context.when_available(|| open(args, context)).await?
+        context.when_available(true, || open(args, context)).await?
     };
     Ok((store, listener))
 }

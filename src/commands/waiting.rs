@@ -9,18 +9,19 @@ use crate::service_manager::ServiceManager;
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Context {
-    /// Runs the start of a command that runs for long, again and again while the database is unavailable or locked, or
+    /// Runs the start of a command. If the command runs for long and `waits`, it is run again and again while the database is unavailable or locked, or
     /// has a full disk. Every other error, such as a wrong password, ends the command at once. Until a command listens
     /// to signals, they end the process.
     pub(super) async fn when_available<T>(
         &self,
+        waits: bool,
         start: impl AsyncFn() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let mut service = ServiceManager::default();
         let mut is_waiting = false;
         loop {
             let error = match start().await {
-                Err(error) if temporary(&error).is_some() => error,
+                Err(error) if waits && temporary(&error).is_some() => error,
                 ended => {
                     if is_waiting && ended.is_ok() {
                         self.console.status("the database is available");

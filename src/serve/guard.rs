@@ -1,26 +1,22 @@
 //! Middleware of all routes: host check, response headers, client address, and who sent a request.
 
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::RequestPartsExt as _;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::multipart::MultipartRejection;
 use axum::extract::rejection::{BytesRejection, FormRejection, PathRejection, QueryRejection};
-use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, MatchedPath, State};
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum_extra::TypedHeader;
 use axum_extra::extract::CookieJar;
 use axum_extra::headers::Authorization;
 use axum_extra::headers::authorization::Bearer;
-use futures_util::StreamExt as _;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
-use hyper::body::{Frame, SizeHint};
 use tracing::Span;
 
 use super::access::AccessError;
@@ -34,15 +30,8 @@ use crate::text::printable_line;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// The most bytes of the body of a request, except for batches and files, and of a form.
-pub(super) const MAX_BODY: usize = 1 << 20;
-pub(super) const MAX_FORM: usize = 64 << 10;
 /// How long a request may take, except for batches, files and downloads, which have limits for each part.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
-/// How much of a body is read that nothing wants, and for how long.
-const MAX_DISCARDED: u64 = 4 << 20;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Whether a request asks for the health of the server. Probes name the address of a container, or nothing, as host, and
 /// are answered whatever the limit of connections.
 pub(super) fn is_probe(path: &str) -> bool {
@@ -137,67 +126,6 @@ pub(super) async fn limit_time(request: Request<Body>, next: Next) -> Response {
         );
         Problem::unavailable(detail).into_response()
     })
-}
-
-/// Reads the rest of a body that was not wanted, if it is not large, without keeping it: a client that is still writing
-/// when the connection is closed may not get the response.
-pub(super) async fn discard_body(request: Request<Body>, next: Next) -> Response {
-    let waits = request.headers().contains_key(header::EXPECT);
-    let (parts, body) = request.into_parts();
-    let body = SharedBody(Arc::new(Mutex::new(body)));
-    let rest = body.clone();
-    let response = next.run(Request::from_parts(parts, Body::new(body))).await;
-    let is_small = rest
-        .size_hint()
-        .upper()
-        .is_none_or(|size| size <= MAX_DISCARDED);
-    if !waits && is_small && !rest.is_end_stream() {
-        let discarding = rest.discard();
-        // What takes longer is cut off.
-        let _ = tokio::time::timeout(DISCARD_TIMEOUT, discarding).await;
-    }
-    response
-}
-
-/// A body of which the rest can be read after the handler has ended.
-#[derive(Clone)]
-struct SharedBody(Arc<Mutex<Body>>);
-
-impl SharedBody {
-    fn lock(&self) -> MutexGuard<'_, Body> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn discard(self) {
-        let mut read = 0;
-        let mut parts = Body::new(self).into_data_stream();
-        while let Some(Ok(part)) = parts.next().await {
-            read += part.len() as u64;
-            if read > MAX_DISCARDED {
-                return;
-            }
-        }
-    }
-}
-
-impl HttpBody for SharedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut *self.lock()).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.lock().is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.lock().size_hint()
-    }
 }
 
 fn host_of(headers: &http::HeaderMap) -> Option<String> {
@@ -311,21 +239,6 @@ pub(super) struct Path<T>(pub(super) T);
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Query), rejection(Problem))]
 pub(super) struct Query<T>(pub(super) T);
-
-#[derive(FromRequest)]
-#[from_request(via(axum::extract::Form), rejection(Problem))]
-pub(super) struct Form<T>(pub(super) T);
-
-/// The whole body, of at most [`MAX_BODY`].
-pub(super) struct WholeBody(pub(super) Bytes);
-
-impl<S: Send + Sync> FromRequest<S> for WholeBody {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request<Body>, state: &S) -> Result<Self, Problem> {
-        Ok(Self(Bytes::from_request(request, state).await?))
-    }
-}
 
 /// A rejection of axum, as a problem.
 macro_rules! problems {

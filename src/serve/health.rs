@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header;
 
+use super::body;
 use super::guard::{self, Program};
 use super::problem::Problem;
 use super::state::ServerState;
@@ -30,7 +31,7 @@ pub(super) fn routes_without_database() -> Router {
     Router::new()
         .route("/healthz", get(healthy))
         .fallback(waiting)
-        .layer(from_fn(guard::discard_body))
+        .layer(from_fn(body::discard_body))
         .layer(map_response(guard::add_headers))
 }
 

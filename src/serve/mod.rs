@@ -3,6 +3,7 @@
 
 mod access;
 mod api;
+mod body;
 mod config;
 mod connections;
 mod counts;
@@ -23,7 +24,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -176,11 +176,10 @@ impl Server {
 fn router(shared: Arc<ServerState>) -> Router {
     let (api, description) = api::routes().split_for_parts();
     let others = Router::new()
-        .merge(pages::routes(&shared).layer(DefaultBodyLimit::max(guard::MAX_FORM)))
+        .merge(pages::routes(&shared))
         .merge(receipts::routes())
         .merge(health::routes())
         .route("/openapi.json", get(async move || Json(description)))
-        .layer(DefaultBodyLimit::max(guard::MAX_BODY))
         .layer(from_fn(guard::limit_time));
     Router::new()
         .merge(api)
@@ -188,7 +187,7 @@ fn router(shared: Arc<ServerState>) -> Router {
         .merge(others)
         .fallback(pages::not_found)
         .method_not_allowed_fallback(guard::method_not_allowed)
-        .layer(from_fn(guard::discard_body))
+        .layer(from_fn(body::discard_body))
         .layer(from_fn_with_state(Arc::clone(&shared), guard::check))
         .layer(
             CompressionLayer::new()

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
-use super::guard::WholeBody;
+use super::body::WholeBody;
 use super::problem::Problem;
 use super::state::ServerState;
 use crate::phone::{Phone, Region};

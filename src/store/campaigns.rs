@@ -202,12 +202,12 @@ impl<T> SettingChange<T> {
         }
     }
 
-    /// The new value of the column; `None`: it stays as it is.
-    fn column(&self) -> Option<Option<&T>> {
+    /// What `column` makes of the new setting; `None`: it stays as it is.
+    fn map<'a, C>(&'a self, column: impl FnOnce(Option<&'a T>) -> C) -> Option<C> {
         match self {
             Self::Keep => None,
-            Self::Lift => Some(None),
-            Self::Set(setting) => Some(Some(setting)),
+            Self::Lift => Some(column(None)),
+            Self::Set(setting) => Some(column(Some(setting))),
         }
     }
 }
@@ -628,10 +628,10 @@ async fn update(
         window,
         budget,
     } = change;
-    let window = window.column().map(stored);
+    let window = window.map(stored);
     let rate = rate.as_ref().map(ToString::to_string);
     let unchanged = open_budget(connection, id, budget).await?;
-    let budget = budget.column().map(stored);
+    let budget = budget.map(stored);
     if let Some(unchanged) = unchanged {
         let present: Vec<String> = load_locked!(
             connection,
@@ -649,8 +649,8 @@ async fn update(
             .filter(campaign::state.ne_all(others(from)))
     )
     .set((
-        provider.column().map(|new| campaign::provider.eq(new)),
-        sender.column().map(|new| campaign::sender.eq(new)),
+        provider.map(|new| campaign::provider.eq(new)),
+        sender.map(|new| campaign::sender.eq(new)),
         rate.as_ref().map(|new| campaign::rate.eq(new)),
         priority.map(|new| campaign::priority.eq(new)),
         unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),

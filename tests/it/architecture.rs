@@ -364,6 +364,27 @@ fn only_the_clients_of_providers_and_hooks_use_reqwest() {
     assert_eq!(violations(r"\breqwest\b", &places), none());
 }
 
+/// A body that is read elsewhere has no limit for the whole of it.
+#[test]
+fn only_one_module_of_the_server_reads_bodies() {
+    let readers = Regex::new(
+        r"\bMultipart\b|body::to_bytes|into_data_stream|BodyDataStream|BodyExt|\bRawForm\b|\bFromRequest\b|: Bytes,|: String,\s*\) ->|\bbody: Body\b|axum::Form|Json\(\w+\): Json|frame\(\)",
+    )
+    .expect("a pattern");
+    let sources = sources();
+    let elsewhere: Vec<String> = sources
+        .iter()
+        .filter(|source| source.part() == "serve" && source.path != "serve/body.rs")
+        .filter_map(|source| {
+            let found = readers.find(&source.code)?;
+            Some(format!("{}: {}", source.path, found.as_str()))
+        })
+        .collect();
+    assert_eq!(elsewhere, none());
+    let body = sources.iter().find(|source| source.path == "serve/body.rs");
+    assert!(body.is_some_and(|body| readers.is_match(&body.code)));
+}
+
 #[test]
 fn only_the_store_uses_diesel() {
     let found = violations(r"\bdiesel(_async)?\b", &["store/"]);

@@ -199,7 +199,7 @@ impl Waiting {
     }
 
     /// Waits until the program and its service manager say so.
-    fn is_said(mut self) -> Running {
+    fn said(mut self) -> Running {
         self.running.until_printed("it waits", |said| {
             said.contains("; waiting for the database")
         });
@@ -239,12 +239,12 @@ fn waits_for_database_that_comes_later(kind: Kind) {
         &["serve", "--listen", "127.0.0.1:0"],
     ]
     .map(|line| Waiting::start(&scratch, line));
-    let (mut served, mut worker, mut whole) = (served.is_said(), worker.is_said(), whole.is_said());
+    let (mut served, mut worker, mut whole) = (served.said(), worker.said(), whole.said());
     assert_eq!(status_of(&address, "/healthz"), Some(200));
     assert_eq!(status_of(&address, "/readyz"), Some(503));
     assert_eq!(status_of(&address, "/"), Some(503));
     // A stop does not wait for the database.
-    let mut stopped = stopped.is_said();
+    let mut stopped = stopped.said();
     stopped.signal(Signal::TERM);
     assert_eq!(stopped.ended().code(), Some(143));
     if kind != Kind::Sqlite {

@@ -96,11 +96,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         purge::apply_retention(context, &store).await?;
         Ok(store)
     };
-    let store = if args.follow {
-        context.when_available(open).await?
-    } else {
-        open().await?
-    };
+    let store = context.when_available(args.follow, open).await?;
     let existing = store.campaign(name).await?;
     if let Some(campaign) = &existing {
         consumer::unique_in(list.unique.as_ref(), campaign)?;

@@ -173,11 +173,7 @@ async fn send(
         purge::apply_retention(context, &store).await?;
         Ok(store)
     };
-    let store = opened.insert(if args.follow {
-        context.when_available(open).await?
-    } else {
-        open().await?
-    });
+    let store = opened.insert(context.when_available(args.follow, open).await?);
     metrics.begin(context, store);
     check::warn_of_unsafe_settings(context, store).await?;
     let options = SendOptions {

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
@@ -15,8 +13,9 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::operations::{ListGate, ListPrices, add_message};
+use crate::serve::body::{PART_TIMEOUT, StreamedBody};
 use crate::serve::guard::Program;
-use crate::serve::intake::{MAX_MESSAGE, NewMessages, PART_TIMEOUT, PostedMessage};
+use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::{Permission, random_token};
@@ -26,6 +25,8 @@ use crate::store::{Campaign, Mode, PostResult, StoreError};
 
 /// The lines of a batch that are committed together.
 const CHUNK: usize = 1_000;
+/// After this many bytes of lines, fewer are committed together.
+const CHUNK_BYTES: usize = 4 << 20;
 /// The most messages of a batch that is a JSON array, and its bytes; the most ids and reasons in a response.
 const MAX_ARRAY: usize = 1_000;
 const MAX_LIST: usize = 16 << 20;
@@ -42,6 +43,8 @@ struct BatchReader<'a> {
     pending_lines: Vec<Vec<u64>>,
     places: HashMap<(i64, Option<Timestamp>, Option<Timestamp>), usize>,
     count: usize,
+    /// Of the lines that are not committed yet.
+    bytes: usize,
     result: BatchResult,
     /// The line and the id of each message, while they are few.
     ids: Vec<(u64, Option<i64>)>,
@@ -155,6 +158,7 @@ impl<'a> BatchReader<'a> {
             pending_lines: Vec::new(),
             places: HashMap::new(),
             count: 0,
+            bytes: 0,
             result: BatchResult {
                 practice: shared.store.mode(),
                 lines: 0,
@@ -229,14 +233,15 @@ impl<'a> BatchReader<'a> {
         self.pending[index].messages.push((message, keys));
         self.pending_lines[index].push(line);
         self.count += 1;
-        if self.count >= CHUNK {
+        self.bytes += json.len();
+        if self.count >= CHUNK || self.bytes >= CHUNK_BYTES {
             self.commit().await?;
         }
         Ok(())
     }
 
     async fn commit(&mut self) -> Result<(), Problem> {
-        self.count = 0;
+        (self.count, self.bytes) = (0, 0);
         self.places.clear();
         let pending = std::mem::take(&mut self.pending);
         let lines = std::mem::take(&mut self.pending_lines);
@@ -349,7 +354,7 @@ pub(super) async fn post_batch(
     State(shared): State<Arc<ServerState>>,
     program: Program,
     headers: HeaderMap,
-    body: Body,
+    body: StreamedBody,
 ) -> Result<Response, Problem> {
     program.0.need(Permission::Send)?;
     if headers.contains_key("idempotency-key") {
@@ -381,63 +386,22 @@ pub(super) async fn post_batch(
     Ok(reader.finish(read).await)
 }
 
-/// The next part of a body; `None` at its end.
-async fn next_part(stream: &mut BodyDataStream) -> Result<Option<Bytes>, Problem> {
-    match tokio::time::timeout(PART_TIMEOUT, stream.next()).await {
-        Ok(None) => Ok(None),
-        Ok(Some(Ok(part))) => Ok(Some(part)),
-        Ok(Some(Err(_))) => Err(Problem::invalid("the body ended early")),
-        Err(_) => Err(Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not arrive in time",
-        )),
-    }
-}
-
-async fn read_lines(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
-    let mut stream = body.into_data_stream();
-    let mut line: Vec<u8> = Vec::new();
-    while let Some(mut part) = next_part(&mut stream).await? {
-        while let Some(end) = part.iter().position(|byte| *byte == b'\n') {
-            let rest = part.split_to(end + 1);
-            let rest = &rest[..end];
-            if line.is_empty() {
-                reader.add(rest).await?;
-            } else {
-                push_bounded(&mut line, rest);
-                reader.add(&line).await?;
-                line.clear();
-            }
-        }
-        push_bounded(&mut line, &part);
-    }
-    if !line.is_empty() {
+async fn read_lines(body: StreamedBody, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
+    let mut lines = body.lines(MAX_MESSAGE);
+    while let Some(line) = lines.next().await? {
         reader.add(&line).await?;
     }
     Ok(())
 }
 
-/// Adds to a line, of which one byte more than the limit is kept.
-fn push_bounded(line: &mut Vec<u8>, more: &[u8]) {
-    let room = (MAX_MESSAGE + 1).saturating_sub(line.len());
-    line.extend_from_slice(&more[..more.len().min(room)]);
-}
-
-async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
+async fn read_array(body: StreamedBody, reader: &mut BatchReader<'_>) -> Result<(), Problem> {
     let too_large = || {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "a list may have up to 1,000 messages: send more as `application/x-ndjson`",
         )
     };
-    let mut stream = body.into_data_stream();
-    let mut text: Vec<u8> = Vec::new();
-    while let Some(part) = next_part(&mut stream).await? {
-        if text.len() + part.len() > MAX_LIST {
-            return Err(too_large());
-        }
-        text.extend_from_slice(&part);
-    }
+    let text = body.whole(MAX_LIST).await?.ok_or_else(too_large)?;
     let messages = array(&text).map_err(Problem::invalid)?;
     if messages.len() > MAX_ARRAY {
         return Err(too_large());
@@ -449,7 +413,7 @@ async fn read_array(body: Body, reader: &mut BatchReader<'_>) -> Result<(), Prob
 }
 
 /// The messages of a JSON array, each as it was written.
-fn array(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
+fn array(json: &[u8]) -> Result<Vec<&RawValue>, String> {
     serde_json::from_slice(json).map_err(|error| {
         if error.is_data() {
             "invalid list of messages: it is not a JSON array".to_owned()

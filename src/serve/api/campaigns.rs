@@ -13,8 +13,9 @@ use crate::operations::{
     Actor, CampaignAction, approve, change_settings, change_state, limit, reject,
 };
 use crate::report::CampaignSummary;
+use crate::serve::body::{MAX_BODY, WholeBody};
 use crate::serve::downloads::{READ_TIMEOUT, report_csv};
-use crate::serve::guard::{MAX_BODY, Path, Program, Query, WholeBody};
+use crate::serve::guard::{Path, Program, Query};
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::{MAX_DOWNLOADS, ServerState};
 use crate::serve::tokens::Permission;

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::multipart::MultipartRejection;
-use axum::extract::{Multipart, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::posted_by;
+use crate::serve::body::{FileForm, PART_TIMEOUT};
 use crate::serve::downloads::rejected_rows;
 use crate::serve::guard::{Path, Program};
 use crate::serve::intake::{
-    ImportStatus, MAX_FILE, MAX_UPLOADS, PART_TIMEOUT, UploadField, UploadForm, UploadRequest,
-    cannot_keep,
+    ImportStatus, MAX_FILE, MAX_UPLOADS, UploadField, UploadForm, UploadRequest, cannot_keep,
 };
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
@@ -54,11 +53,11 @@ struct AcceptedUpload {
 pub(super) async fn post_import(
     State(shared): State<Arc<ServerState>>,
     program: Program,
-    multipart: Result<Multipart, MultipartRejection>,
+    form: Result<FileForm, Problem>,
 ) -> Result<Response, Problem> {
     program.0.need(Permission::Send)?;
     let uploads = &shared.intake.uploads;
-    let form = uploads.read_form(multipart?, MAX_FIELD, |name| check_field(name, &program));
+    let form = uploads.read_form(form?, MAX_FIELD, |name| check_field(name, &program));
     let (fields, file) = form.await?;
     let Some(file) = file else {
         return Err(Problem::invalid("missing field `file`: the list to import"));

@@ -12,7 +12,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::posted_by;
 use crate::phone::{Phone, mask};
-use crate::serve::guard::{Path, Program, Query, WholeBody};
+use crate::serve::body::WholeBody;
+use crate::serve::guard::{Path, Program, Query};
 use crate::serve::intake::{
     MAX_KEY, MAX_MESSAGE, NewMessages, PostedMessage, digest, invalid_phone,
 };

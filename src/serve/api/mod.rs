@@ -9,14 +9,13 @@ mod schedules;
 
 use std::sync::Arc;
 
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::guard::{MAX_BODY, Program, limit_time};
+use super::guard::{Program, limit_time};
 use super::problem::ProblemBody;
 use super::state::ServerState;
 use super::tokens::Permission;
@@ -65,13 +64,11 @@ pub(super) fn routes() -> OpenApiRouter<Arc<ServerState>> {
         .routes(routes!(campaigns::get_campaign, campaigns::change_campaign))
         .routes(routes!(campaigns::get_report))
         .routes(routes!(schedules::get_schedules))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn(limit_time));
-    // Their handlers limit the body and the time.
+    // What reads their bodies limits the time.
     let streamed = OpenApiRouter::default()
         .routes(routes!(batch::post_batch))
-        .routes(routes!(imports::post_import))
-        .layer(DefaultBodyLimit::disable());
+        .routes(routes!(imports::post_import));
     read_whole.merge(streamed)
 }
 

@@ -36,7 +36,7 @@ pub use mapper::fuzz_posted;
 pub(super) use mapper::{MappedMessage, invalid_phone};
 pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
 pub(super) use readings::ReadingState;
-pub(super) use upload_form::{MAX_FILE, PART_TIMEOUT, cannot_keep};
+pub(super) use upload_form::{MAX_FILE, cannot_keep};
 pub(super) use upload_request::{FieldError, ImportField, UploadField, UploadForm, UploadRequest};
 pub(super) use uploads::{MAX_UPLOADS, PartialUpload, RejectedRows, Uploads};
 pub(super) use writer::NewMessages;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::render::{View, render};
 use crate::serve::access::AccessError;
-use crate::serve::guard::{ClientAddress, Form, SameSite, Visitor};
+use crate::serve::body::Form;
+use crate::serve::guard::{ClientAddress, SameSite, Visitor};
 use crate::serve::state::ServerState;
 use crate::store::Mode;
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod approvals;
+mod bodies;
 mod browser;
 mod drafts;
 mod intake;

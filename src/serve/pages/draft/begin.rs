@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::multipart::MultipartRejection;
-use axum::extract::{Multipart, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
 use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::{Steps, WorkingPage, find, see};
+use crate::serve::body::FileForm;
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::intake::{
     Draft, ImportState, MAX_DRAFTS, PartialUpload, UploadRequest, cannot_keep,
@@ -77,7 +77,7 @@ pub(super) async fn begin(State(shared): State<Arc<ServerState>>, visitor: Visit
 pub(super) async fn upload(
     State(shared): State<Arc<ServerState>>,
     visitor: Visitor,
-    form: Result<Multipart, MultipartRejection>,
+    form: Result<FileForm, Problem>,
 ) -> Response {
     if let Err(problem) = visitor.identity.need(Permission::Operate) {
         return problem_page(&visitor, &problem, "/");
@@ -94,7 +94,7 @@ pub(super) async fn upload(
 async fn take(
     shared: &ServerState,
     visitor: &Visitor,
-    form: Result<Multipart, MultipartRejection>,
+    form: Result<FileForm, Problem>,
 ) -> Result<String, Problem> {
     let uploads = &shared.intake.uploads;
     if shared.drafts.of(&visitor.identity.name).len() >= MAX_DRAFTS {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use http::StatusCode;
@@ -18,7 +18,8 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::render::{View, problem_page, render};
-use crate::serve::guard::{Form, Path, Query, Visitor};
+use crate::serve::body::Form;
+use crate::serve::guard::{Path, Query, Visitor};
 use crate::serve::intake::Draft;
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
@@ -36,9 +37,7 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
 
 /// The routes of which the body is limited by their handler.
 pub(super) fn upload_routes() -> Router<Arc<ServerState>> {
-    Router::new()
-        .route("/new", get(begin::begin).merge(post(begin::upload)))
-        .layer(DefaultBodyLimit::disable())
+    Router::new().route("/new", get(begin::begin).merge(post(begin::upload)))
 }
 
 /// The steps, as each page lists them.
