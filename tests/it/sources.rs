@@ -152,8 +152,10 @@ fn query_that_writes_or_has_no_list_is_refused() {
         with_people(&crm);
         if db.kind == Kind::Mysql {
             crm.run(
-                "CREATE PROCEDURE emptied() \
-                 BEGIN COMMIT; SET SESSION TRANSACTION READ WRITE; DELETE FROM people; END",
+                "DELIMITER //\n\
+                 CREATE PROCEDURE emptied() \
+                 BEGIN COMMIT; SET SESSION TRANSACTION READ WRITE; DELETE FROM people; END//\n\
+                 DELIMITER ;\n",
             );
         }
         for (query, said) in refused(db.kind) {
