@@ -87,7 +87,7 @@ pub struct Subscription {
     pub kinds: BTreeSet<EventKind>,
     /// Bodies have phones.
     pub has_phones: bool,
-    /// Bodies of replies have their texts.
+    /// Bodies of replies have their texts, and those of messages the reasons of providers.
     pub has_texts: bool,
     /// More events wait than are stored: `message.delivered` is only counted.
     is_full: AtomicBool,

@@ -1,5 +1,6 @@
 //! Starts the program of section `[notify]` for an event, without a shell.
 
+use std::ffi::OsStr;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +15,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More of its output is not logged.
 const MAX_OUTPUT: u64 = 4 << 10;
+
+/// The variables that the program inherits, and those whose names begin with `LC_`.
+const INHERITED: [&str; 8] = [
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR",
+];
 
 /// A program and its arguments.
 #[derive(Clone)]
@@ -67,6 +73,8 @@ impl NotifyProgram {
         let output = tempfile::tempfile()?;
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| is_passed(name)))
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output.try_clone()?))
             .stderr(Stdio::from(output.try_clone()?))
@@ -85,6 +93,12 @@ impl NotifyProgram {
         log(output);
         Ok(ended)
     }
+}
+
+/// Whether the program inherits a variable. Every other one may be a secret of ours.
+fn is_passed(name: &OsStr) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    INHERITED.contains(&name) || name.starts_with("LC_")
 }
 
 fn log(mut output: std::fs::File) {
@@ -116,6 +130,10 @@ mod tests {
         let reads = shell("read line && test \"$line\" = '{\"a\":1}'");
         assert_eq!(succeeded(&reads, long), Some(true));
         assert_eq!(succeeded(&shell("exit 3"), long), Some(false));
+        // Cargo sets the one, as a user may set a secret.
+        let inherits = shell("test -n \"$PATH\" && test -z \"$CARGO_MANIFEST_DIR\"");
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        assert_eq!(succeeded(&inherits, long), Some(true));
         let sleeps = shell("exec sleep 600");
         assert_eq!(succeeded(&sleeps, Duration::from_millis(50)), None);
         let missing = NotifyProgram::new(&["/nowhere/at-all".to_owned()]).expect("a program");

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::text::{is_printable, printable_line};
+use crate::text::{is_printable, mask_numbers, printable_line};
 
 /// The most bytes of an excerpt.
 pub(super) const MAX_EXCERPT: usize = 200;
@@ -22,9 +22,6 @@ const SEARCHED: usize = 4 * MAX_EXCERPT;
 
 /// This many consecutive letters and digits of a text count as a repetition.
 const WINDOW: usize = 12;
-
-/// A number with this many digits may be a phone.
-const PHONE_DIGITS: usize = 7;
 
 /// Texts with more bytes in total are not indexed, and there is no excerpt.
 const MAX_INDEXED: usize = 2 << 20;
@@ -137,24 +134,6 @@ fn hash(run: &[char]) -> u64 {
 fn letters(text: &str) -> Vec<char> {
     let letters = text.chars().filter(|c| c.is_alphanumeric());
     letters.flat_map(char::to_lowercase).collect()
-}
-
-/// Replaces the digits of every number that may be a phone by `*`, however it is grouped.
-fn mask_numbers(text: &str) -> String {
-    let mut masked = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find(char::is_numeric) {
-        masked.push_str(&rest[..start]);
-        rest = &rest[start..];
-        let is_part = |c: char| c.is_numeric() || matches!(c, ' ' | '-' | '.' | '(' | ')');
-        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        let number = rest[..end].trim_end_matches(|c: char| !c.is_numeric());
-        let is_phone = number.chars().filter(|c| c.is_numeric()).count() >= PHONE_DIGITS;
-        let mask = |c: char| if is_phone && c.is_numeric() { '*' } else { c };
-        masked.extend(number.chars().map(mask));
-        rest = &rest[number.len()..];
-    }
-    masked + rest
 }
 
 /// Shorter secrets are not searched for: too many words contain them.
@@ -431,7 +410,7 @@ mod tests {
                 prop_assert!(excerpt.len() <= MAX_EXCERPT);
                 prop_assert!(!excerpt.chars().any(char::is_control));
                 let digits: Vec<bool> = excerpt.chars().map(char::is_numeric).collect();
-                prop_assert!(!digits.windows(PHONE_DIGITS).any(|run| run.iter().all(|digit| *digit)));
+                prop_assert!(!digits.windows(7).any(|run| run.iter().all(|digit| *digit)));
             }
         }
     }

@@ -12,8 +12,9 @@ use super::counts::Counts;
 use super::intake::{Drafts, Intake};
 use super::problem::{Problem, unknown_campaign};
 use super::server_metrics::ServerMetrics;
+use super::tokens::{Identity, Permission};
 use crate::jobs::Stop;
-use crate::operations::{ListSettings, Scheduler};
+use crate::operations::{ListSettings, ScheduleReport, Scheduler, schedule_reports};
 use crate::phone::Region;
 use crate::provider::Provider;
 use crate::report::PriceTables;
@@ -77,6 +78,20 @@ impl ServerState {
     pub(super) async fn campaign(&self, name: &str) -> Result<Campaign, Problem> {
         let campaign = self.store.campaign(name).await?;
         campaign.ok_or_else(|| unknown_campaign(name))
+    }
+
+    /// All schedules with their last runs, as far as `who` may see them.
+    pub(super) async fn schedule_reports(
+        &self,
+        who: &Identity,
+    ) -> Result<Vec<ScheduleReport>, Problem> {
+        let reports = schedule_reports(&self.store).await?;
+        Ok(if who.may(Permission::Operate) {
+            reports
+        } else {
+            let hidden = reports.into_iter().map(ScheduleReport::without_words);
+            hidden.collect()
+        })
     }
 
     /// Looks for messages. One search runs at a time, because it may read whole tables.

@@ -92,15 +92,18 @@ fn event(
     (facts, phone): (&MessageFacts<'_>, &str),
     now: Timestamp,
 ) -> NewEvent {
+    // A vendor's reason may repeat the text or a name. Where no provider has had the message, the reason is our own.
+    let is_own = facts.provider.is_none();
     let facts = MessageFacts {
         phone: subscription.has_phones.then_some(phone),
+        reason: facts.reason.filter(|_| is_own || subscription.has_texts),
         ..facts.clone()
     };
     NewEvent {
         hook: subscription.hook.clone(),
         kind,
         body: body(kind.as_str(), now, &facts),
-        phone: subscription.has_phones.then(|| phone.to_owned()),
+        phone: (subscription.has_phones || subscription.has_texts).then(|| phone.to_owned()),
     }
 }
 

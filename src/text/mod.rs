@@ -4,6 +4,7 @@ mod bounds;
 pub mod content;
 mod display;
 mod hinted;
+mod masking;
 pub(crate) mod names;
 pub mod segments;
 pub mod smart;
@@ -16,4 +17,5 @@ pub use display::{
     shell_word,
 };
 pub use hinted::Hinted;
+pub use masking::{mask_numbers, mask_values};
 pub use suggest::{closest, did_you_mean};

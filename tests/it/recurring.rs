@@ -302,6 +302,36 @@ fn held_query(db: &Database) -> &'static str {
     }
 }
 
+/// A database quotes the value that it cannot use.
+#[test]
+fn failed_query_shows_no_value_of_a_row() {
+    with_every_database(|db| {
+        let failing = match db.kind {
+            Kind::Postgres => "SELECT id, CAST(phone AS integer) AS phone FROM due",
+            Kind::Mysql => "SELECT id, extractvalue(1, '~Ann 447400000001') AS phone FROM due",
+            Kind::Sqlite => return,
+        };
+        let (crm, _gateway, scratch) = prepared(db, SandboxConfig::default());
+        add(&scratch, &[]);
+        crm.run("INSERT INTO due VALUES (1, 'Ann 447400'), (2, '+447400000001')");
+        let failing = failing.replace('\'', "''");
+        db.run(&format!("UPDATE schedule SET query = '{failing}'"));
+        let ran = scratch.run(["schedule", "run", "daily"]);
+        assert_eq!(ran.code(), Some(2), "{ran}");
+        let stored = db.words("SELECT error AS value FROM schedule_run");
+        let stored = stored[0].clone().expect("an error");
+        let listed = listed(&scratch).to_string();
+        for said in [&stored, &ran.stderr(), &listed] {
+            assert!(!said.contains("Ann") && !said.contains("447400"), "{said}");
+        }
+        assert!(stored.contains('…'), "{stored}");
+        // What is wrong with the query itself is said.
+        db.run("UPDATE schedule SET query = 'SELECT id, fone FROM due'");
+        let ran = scratch.run(["schedule", "run", "daily"]);
+        assert!(ran.stderr().contains("fone"), "{ran}");
+    });
+}
+
 /// A person cancels the campaign of the period while the query of its next run is running.
 #[test]
 fn campaign_cancelled_during_the_query_stays_cancelled() {

@@ -315,6 +315,9 @@ pub async fn remove_schedule(
     Ok(store.schedules().remove(schedule.id, &entry).await?)
 }
 
+/// What is shown of an error to who may not control campaigns.
+const HIDDEN: &str = "it failed: the role `operate` sees why";
+
 /// A schedule with its last runs.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Schedule)]
@@ -358,7 +361,7 @@ pub struct RunReport {
     pub finished_at: Option<String>,
     #[serde(flatten)]
     pub counts: RunCountsReport,
-    /// Of the last attempt, or why it was missed
+    /// Of the last attempt, or why it was missed; the role `read` only sees that there is one
     pub error: Option<String>,
 }
 
@@ -404,6 +407,15 @@ impl From<ScheduleRun> for RunReport {
 }
 
 impl ScheduleReport {
+    /// Without the words of the database of its query.
+    #[must_use]
+    pub fn without_words(mut self) -> Self {
+        for run in &mut self.runs {
+            run.error = run.error.take().map(|_| HIDDEN.to_owned());
+        }
+        self
+    }
+
     fn new(schedule: ScheduleRow, runs: Vec<ScheduleRun>) -> Self {
         let zone = Zone::from_str(&schedule.timezone)
             .ok()

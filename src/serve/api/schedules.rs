@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::operations::{ScheduleReport, schedule_reports};
+use crate::operations::ScheduleReport;
 use crate::serve::guard::Program;
 use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::ServerState;
@@ -39,7 +39,7 @@ pub(super) async fn get_schedules(
     program: Program,
 ) -> Result<Json<ListedSchedules>, Problem> {
     program.0.need(Permission::View)?;
-    let schedules = schedule_reports(&shared.store).await?;
+    let schedules = shared.schedule_reports(&program.0).await?;
     Ok(Json(ListedSchedules {
         practice: shared.store.mode(),
         schedules,

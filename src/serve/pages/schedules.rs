@@ -11,9 +11,7 @@ use serde::Serialize;
 
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
-use crate::operations::{
-    Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule, schedule_reports,
-};
+use crate::operations::{Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule};
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
@@ -49,7 +47,7 @@ pub(super) async fn schedules(
     State(shared): State<Arc<ServerState>>,
     visitor: Visitor,
 ) -> Response {
-    match schedule_reports(&shared.store).await {
+    match shared.schedule_reports(&visitor.identity).await {
         Ok(reports) => {
             let views = reports.into_iter().map(|report| ScheduleView {
                 description: report.describe(),
@@ -64,7 +62,7 @@ pub(super) async fn schedules(
             };
             render(StatusCode::OK, &visitor, &page)
         }
-        Err(error) => problem_page(&visitor, &error.into(), "/"),
+        Err(problem) => problem_page(&visitor, &problem, "/"),
     }
 }
 

@@ -19,6 +19,7 @@ use super::connection::{
 use super::{Access, Config, StoreError, StoreErrorKind};
 use crate::jobs::{Over, Until};
 use crate::secret::Secret;
+use crate::text::{mask_numbers, mask_values};
 
 /// How much longer than the database itself the client waits for the end of a query.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -106,6 +107,17 @@ impl QueryError {
             reason: reason.into(),
             hint: Some(hint.into()),
         }
+    }
+
+    /// The words of the database. Errors about the query, which have an SQLSTATE of class 42, quote parts of it; others
+    /// quote data, which is hidden.
+    fn of_database(words: &str, state: Option<&str>) -> Self {
+        let is_of_query = state.is_some_and(|state| state.starts_with("42"));
+        Self::new(if is_of_query {
+            mask_numbers(words)
+        } else {
+            mask_values(words)
+        })
     }
 
     /// A column whose values have no text that every program writes alike.

@@ -100,7 +100,7 @@ fn is_known(column: &Column) -> bool {
 fn failure(error: Error, limit: Duration) -> QueryError {
     match error {
         Error::Server(error) if TOO_SLOW.contains(&error.code) => QueryError::too_slow(limit),
-        Error::Server(error) => QueryError::new(error.message),
+        Error::Server(error) => QueryError::of_database(&error.message, Some(&error.state)),
         other => QueryError::new(other.to_string().replace("Input/output error: ", "")),
     }
 }

@@ -10,6 +10,7 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
 use crate::sms::millis;
+use crate::text::mask_values;
 
 /// Types of one value with a text that every program writes alike.
 const KNOWN: [Type; 23] = [
@@ -112,9 +113,9 @@ fn failure(error: &tokio_postgres::Error, limit: Duration) -> QueryError {
         return QueryError::too_slow(limit);
     }
     match (error.as_db_error(), std::error::Error::source(error)) {
-        (Some(error), _) => QueryError {
-            reason: error.message().to_owned(),
-            hint: error.hint().map(str::to_owned),
+        (Some(words), _) => QueryError {
+            hint: words.hint().map(mask_values),
+            ..QueryError::of_database(words.message(), error.code().map(SqlState::code))
         },
         (None, Some(cause)) => QueryError::new(format!("{error}: {cause}")),
         (None, None) => QueryError::new(error.to_string()),

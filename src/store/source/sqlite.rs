@@ -127,5 +127,8 @@ fn prepare<'a>(connection: &'a Connection, query: &str) -> Result<Statement<'a>,
 }
 
 fn failure(error: &Error) -> QueryError {
-    QueryError::new(error.to_string())
+    let words = error.to_string();
+    let of_query = ["syntax error", "no such ", "unrecognized token"];
+    let is_of_query = of_query.iter().any(|part| words.contains(part));
+    QueryError::of_database(&words, is_of_query.then_some("42000"))
 }

@@ -4,6 +4,7 @@ use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::Database;
 use crate::support::running::eventually;
+use crate::support::shell::sqlite;
 
 #[test]
 fn schedule_is_paused_resumed_and_run_on_its_page() {
@@ -94,4 +95,28 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
         403
     );
     assert_eq!(served.page(&cookie, "/schedules/another/run").status, 404);
+}
+
+#[test]
+fn reader_sees_that_a_run_failed_and_not_why() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let columns = "name, cron, timezone, source, query, unique_by, per, options, catch_up, fire, period, next_at, created_at, created_by";
+    let values = "'s', '0 9 * * *', 'UTC', 'crm', 'SELECT 1', 'id', 'day', '{}', 0, 'x', 'x', 9000000000000000, 0, 'ann'";
+    let run = "1, '2026-11-24T09:00', 'x', 's/x', 0, 2, 0, 'value Zebra is odd'";
+    sqlite(
+        &scratch,
+        &format!(
+            "INSERT INTO schedule ({columns}) VALUES ({values}); \
+             INSERT INTO schedule_run (schedule_id, fire, period, campaign, keys_until, state, started_at, error) VALUES ({run})"
+        ),
+    );
+    for (role, is_shown) in [("read", false), ("operate", true), ("admin", true)] {
+        let listed = served.api(role, "GET", "/v1/schedules", "").body;
+        let page = served.page(&served.log_in(role), "/schedules").body;
+        for shown in [listed, page] {
+            assert_eq!(shown.contains("Zebra"), is_shown, "{role}: {shown}");
+            assert_eq!(shown.contains("sees why"), !is_shown, "{role}: {shown}");
+        }
+    }
 }
