@@ -224,8 +224,12 @@ impl TestQueue {
         }
     }
 
-    /// Imports the rows as a file with one batch.
+    /// Imports the rows as a file with one batch. As at the command line, a cancelled campaign is active again.
     pub(super) async fn import(&self, campaign_id: i64, rows: Vec<NewSms>) -> Enqueued {
+        let state = format!("SELECT state AS value FROM campaign WHERE id = {campaign_id}");
+        if self.db.number(&state) == CampaignStatus::Cancelled as i64 {
+            self.set_state(campaign_id, CampaignStatus::Active).await;
+        }
         let import_id = self.begin(campaign_id).await;
         let batch = Self::batch(import_id, campaign_id, rows);
         let done = self.store.imports().enqueue(&batch).await.expect("queued");
