@@ -111,7 +111,7 @@ fn refused(kind: Kind) -> Vec<(&'static str, &'static [&'static str])> {
         ),
         (
             "DELETE FROM people",
-            &["returns no columns", "the query writes"],
+            &["returns no columns", "the query writes", "READ ONLY"],
         ),
         ("SELECT mobile AS phone FROM persons", &["persons"]),
         (
