@@ -65,7 +65,8 @@ impl CampaignSummary {
         Self::with_totals(store, campaign, totals, store.now().await?).await
     }
 
-    /// The same within a second: a large campaign has the counts `known` from before; without them, only what was imported.
+    /// The same within a second: a large campaign has the counts `known` from before; without them, all that was imported
+    /// counts as queued, if any of it is.
     pub async fn quick(
         store: &Store,
         campaign: &Campaign,
@@ -75,10 +76,17 @@ impl CampaignSummary {
         if imported <= COUNTED_AT_ONCE {
             return Self::of(store, campaign).await;
         }
-        let totals = known.unwrap_or(Totals {
-            imported,
-            ..Totals::default()
-        });
+        let totals = match known {
+            Some(known) => known,
+            None => Totals {
+                imported,
+                queued: match store.next_due(campaign.id).await? {
+                    Some(_) => imported,
+                    None => 0,
+                },
+                ..Totals::default()
+            },
+        };
         Self::with_totals(store, campaign, totals, store.now().await?).await
     }
 

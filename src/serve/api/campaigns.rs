@@ -128,7 +128,7 @@ impl CampaignDetails {
     params(("name" = String, Path, description = "The name of the campaign", example = "codes")),
     responses(
         (status = 200, description = "Its settings and counts; those of more than 100,000 messages as they were counted last, \
-            and only `imported` before the first count",
+            and before the first count as if all were queued",
             body = CampaignDetails),
         Fails::<400>, Fails::<401>, Fails::<403>, Fails::<404>, Fails::<429>, Fails::<503>
     )
