@@ -1,5 +1,5 @@
 //! Long work that blocks a thread, such as a query on a SQLite file or the check of a list, and the stop of the process,
-//! which ends it. A job has a stop, a limit and a turn, and it ends when nobody waits for its result any more.
+//! which ends it. A job has a stop, a limit and a turn, and it ends when its result is not awaited any more.
 
 use std::fs::File;
 use std::future::Future;
@@ -115,7 +115,7 @@ impl Stop {
 /// Why work has to end before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Over {
-    /// The process stops, or nobody waits for the result.
+    /// The process stops, or the result is not awaited any more.
     #[error("it was interrupted")]
     Interrupted,
     #[error("it takes too long")]

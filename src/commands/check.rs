@@ -241,7 +241,7 @@ impl Findings {
         for name in names.into_iter().chain(own).collect::<BTreeSet<&str>>() {
             if !rules.from_cost.is_empty() && !config.prices.contains_key(name) {
                 self.note("approval", &format!(
-                    "every list of `{name}` needs approval, because `approval.from_cost` is set and there is no section `[prices.{name}]`"
+                    "every list of `{name}` needs approval, because `approval.from_cost` is set and a section `[prices.{name}]` is missing"
                 ));
             }
         }

@@ -99,8 +99,7 @@ pub fn is_url(from: &str) -> bool {
     from.contains("://") || from.starts_with("sqlite:")
 }
 
-/// Whether an import makes a cancelled campaign active again. Each caller says it: nobody else's import revives what a
-/// person cancelled.
+/// Whether an import makes a cancelled campaign active again. Each caller says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// A person imports at the command line.
@@ -113,7 +112,7 @@ pub enum Cancelled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeriodCampaign {
     pub name: String,
-    /// No earlier run of the period has opened the campaign: its settings are the schedule's, whoever made it.
+    /// No earlier run of the period has opened the campaign: its settings become those of the schedule.
     pub is_first: bool,
 }
 
@@ -188,8 +187,8 @@ impl<'a> ListPrices<'a> {
 
     /// The prices of messages that are added to a campaign one by one.
     pub fn of_campaign(settings: &'a ListSettings, campaign: &Campaign) -> Self {
-        let name = campaign.provider.as_ref();
-        let name = name.or(settings.default_provider.as_ref());
+        let default = settings.default_provider.as_ref();
+        let name = campaign.provider.as_ref().or(default);
         let known = name.filter(|name| settings.providers.contains(name));
         let requirements = known.map(|name| (settings.requirements)(name, campaign.sender.clone()));
         let route = requirements.and_then(|requirements| requirements.ok()?.route);
@@ -381,8 +380,8 @@ impl ListOptions {
 
     /// The sending window after the import.
     pub fn window_in(&self, campaign: Option<&Campaign>) -> Result<Option<SendWindow>, Hinted> {
-        let current = self.kept(campaign);
-        let current = current.and_then(|campaign| campaign.window.clone());
+        let kept = self.kept(campaign);
+        let current = kept.and_then(|campaign| campaign.window.clone());
         Ok(self.window.change(None)?.applied_to(current))
     }
 
@@ -663,8 +662,8 @@ impl ListOptions {
             approval: &gate.approval,
         };
         let price = |phone: &str| prices.of(phone);
-        let summary = import::run(plan, target, &price, progress).await;
-        let summary = summary.map_err(|error| match error {
+        let imported = import::run(plan, target, &price, progress).await;
+        let summary = imported.map_err(|error| match error {
             ImportError::Store(error) if error.kind() == StoreErrorKind::Cancelled => {
                 Refused::takes_no_messages(name).into()
             }

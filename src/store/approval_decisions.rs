@@ -58,7 +58,7 @@ pub struct ApprovalSubject {
     pub messages: u64,
     /// What this person can approve.
     pub waiting: Vec<WaitingApproval>,
-    /// What waits for another person than this one.
+    /// What waits for another person than this waiting.
     pub own: Vec<WaitingApproval>,
     /// The lanes with the messages; `None`: all of the campaign.
     pub lanes: Option<Vec<LaneId>>,
@@ -124,7 +124,7 @@ async fn subject(
             .select(approval_author::who)
             .load(conn))?;
         let lane = has_lane.then(|| lane_of(id));
-        let one = WaitingApproval {
+        let found = WaitingApproval {
             id,
             has_lane,
             state: ApprovalState::of(state),
@@ -132,21 +132,30 @@ async fn subject(
             messages: count_waiting(connection, campaign_id, lane, added).await?,
             authors: authors.into_iter().collect(),
         };
-        if one.authors.contains(who) {
-            own.push(one);
+        if found.authors.contains(who) {
+            own.push(found);
         } else {
-            waiting.push(one);
+            waiting.push(found);
         }
     }
-    let of_all = waiting.iter().find(|one| !one.has_lane);
+    let of_all = waiting.iter().find(|waiting| !waiting.has_lane);
     let messages = of_all.map_or_else(
-        || waiting.iter().map(|one| one.messages).sum(),
+        || waiting.iter().map(|waiting| waiting.messages).sum(),
         |all| all.messages,
     );
     let in_lane = |lane: i32| LaneId { campaign_id, lane };
-    let lanes = waiting.iter().map(|one| in_lane(lane_of(one.id)));
-    let lanes = of_all.is_none().then(|| lanes.collect());
-    let what = waiting.iter().map(|one| (one.id, one.state, one.messages));
+    let lanes = match of_all {
+        Some(_) => None,
+        None => Some(
+            waiting
+                .iter()
+                .map(|waiting| in_lane(lane_of(waiting.id)))
+                .collect(),
+        ),
+    };
+    let what = waiting
+        .iter()
+        .map(|waiting| (waiting.id, waiting.state, waiting.messages));
     let looked_at = settings.map(|settings| settings.looked_at());
     let text = format!("{:?} {looked_at:?}", what.collect::<Vec<_>>());
     Ok(ApprovalSubject {
@@ -286,16 +295,16 @@ impl Store {
             if subject.fingerprint != fingerprint {
                 return Ok(ApprovalResult::Changed);
             }
-            for one in &subject.waiting {
-                if one.has_lane {
-                    with_conn!(connection, |conn| update(approval::table.find(one.id))
+            for waiting in &subject.waiting {
+                if waiting.has_lane {
+                    with_conn!(connection, |conn| update(approval::table.find(waiting.id))
                         .set((
                             approval::state.eq(ApprovalState::Granted.code()),
                             approval::decided_at.eq(entry.at),
                         ))
                         .execute(conn))?;
                 } else {
-                    remove(connection, &[one.id]).await?;
+                    remove(connection, &[waiting.id]).await?;
                 }
             }
             summarize(connection, campaign_id).await?;
@@ -322,8 +331,8 @@ impl Store {
                 Ok(subject) => subject,
                 Err(result) => return Ok(result),
             };
-            for one in &subject.waiting {
-                with_conn!(connection, |conn| update(approval::table.find(one.id))
+            for waiting in &subject.waiting {
+                with_conn!(connection, |conn| update(approval::table.find(waiting.id))
                     .set((
                         approval::state.eq(ApprovalState::Rejected.code()),
                         approval::reason.eq(reason),

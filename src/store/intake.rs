@@ -208,8 +208,7 @@ async fn post_once(
         let results = match open {
             Err(refused) => refuse_new(posted, &known, refused),
             Ok(gate) => {
-                let target = (gate, skip_dead);
-                post_batch(connection, posted, target, &mut known, &mut added).await?
+                post_batch(connection, posted, gate, skip_dead, &mut known, &mut added).await?
             }
         };
         all.push(results);
@@ -275,7 +274,8 @@ async fn known_keys<'k>(
 async fn post_batch(
     connection: &mut Connection,
     posted: &PostedBatch,
-    (gate, skip_dead): (ApprovalGate, Option<Age>),
+    gate: ApprovalGate,
+    skip_dead: Option<Age>,
     known: &mut HashMap<IntakeKey, KnownKey>,
     added: &mut Vec<(IntakeKey, KnownKey)>,
 ) -> QueryResult<Vec<PostResult>> {

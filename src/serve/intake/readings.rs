@@ -175,7 +175,7 @@ fn until_over(lists: &ListOptions, until: &Until) -> ListOptions {
 
 fn failed<R: Reading>(over: Over) -> R {
     R::failed(match over {
-        Over::TooLate => "reading the list takes too long; import it with `smsq import`".to_owned(),
+        Over::TooLate => "reading the list takes too long: divide it into smaller lists".to_owned(),
         Over::Interrupted => "reading the list was interrupted".to_owned(),
         Over::Panicked => "reading the list ended unexpectedly".to_owned(),
     })
