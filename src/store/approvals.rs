@@ -184,22 +184,34 @@ pub(super) async fn delete_empty(connection: &mut Connection, campaign_id: i64) 
     if lock(connection, campaign_id).await?.is_none() {
         return Ok(());
     }
-    let waiting: Vec<(i64, bool)> = with_conn!(connection, |conn| approval::table
+    let waiting: Vec<(i64, bool, i32)> = with_conn!(connection, |conn| approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
-        .select((approval::id, approval::has_lane))
+        .select((approval::id, approval::has_lane, approval::state))
         .load(conn))?;
     if waiting.is_empty() {
         return Ok(());
     }
     let mut empty = Vec::new();
-    for (id, has_lane) in waiting {
+    for (id, has_lane, state) in waiting {
         if has_lane && !has_messages(connection, campaign_id, id).await? {
             empty.push(id);
+            if ApprovalState::of(state) == ApprovalState::Undecided {
+                guard(connection, campaign_id).await?;
+            }
         }
     }
     remove(connection, &empty).await?;
     summarize(connection, campaign_id).await
+}
+
+/// New messages of a campaign need approval from now on: messages of a list that was never decided may be put back.
+async fn guard(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
+    with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
+        .filter(campaign::approval.eq(ApprovalGate::Undecided.code()))
+        .set(campaign::approval.eq(ApprovalGate::Guarded.code()))
+        .execute(conn))?;
+    Ok(())
 }
 
 /// Whether messages of an approval are in the queue, in any state.
@@ -357,7 +369,8 @@ pub(super) async fn hold(
         by_campaign.entry(*campaign_id).or_default().push(*id);
     }
     for (campaign_id, ids) in by_campaign {
-        if !gate(connection, campaign_id).await?.is_guarded() {
+        // They may be of a list that is not decided.
+        if gate(connection, campaign_id).await? == ApprovalGate::Open {
             continue;
         }
         let lane = lane_of_others(connection, campaign_id, who, reason).await?;

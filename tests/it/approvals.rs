@@ -284,6 +284,25 @@ fn interrupted_list_holds_only_its_own_messages() {
 }
 
 #[test]
+fn interrupted_list_that_is_cancelled_and_put_back_waits() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import(&scratch, "other", 1);
+        scratch.write("large.csv", &list(60_000));
+        interrupt(&scratch, db, "large.csv", "spring");
+        for line in [
+            "cancel spring",
+            "resume spring",
+            "retry --campaign spring --class cancelled",
+        ] {
+            let ran = scratch.run(line.split(' '));
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        assert_waits(&scratch, "spring", (&gateway, 0));
+    });
+}
+
+#[test]
 fn list_that_is_not_whole_can_be_approved() {
     with_every_database(|db| {
         let (gateway, scratch) = waiting(db);
