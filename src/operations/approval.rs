@@ -103,7 +103,8 @@ pub(super) async fn expected(
         if campaign.approval.is_guarded() {
             return Ok((facts.accepted > 0).then(|| were_added(facts.accepted)));
         }
-        total += store.imported(campaign.id).await?;
+        let least = rules.least_total(facts).unwrap_or(0).saturating_sub(total);
+        total += store.total(campaign.id, least).await?;
     }
     Ok(rules.reason(total, facts))
 }

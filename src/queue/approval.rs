@@ -86,6 +86,23 @@ impl ListFacts {
 }
 
 impl ApprovalRules {
+    /// The least number of messages of its campaign with which a list needs approval; `None`: their number does not
+    /// decide that.
+    pub fn least_total(&self, list: &ListFacts) -> Option<u64> {
+        if self.reason(0, list).is_some() {
+            return None;
+        }
+        let of_messages = (self.from_messages > 0).then_some(self.from_messages);
+        let of_cost = self.from_cost.iter().filter_map(|limit| {
+            let currency = list.currency.as_ref()?;
+            let is_its = limit.currency.eq_ignore_ascii_case(currency) && list.cost > 0;
+            let amount = u128::from(limit.amount.unsigned_abs());
+            let total = (amount * u128::from(list.accepted)).div_ceil(u128::from(list.cost.max(1)));
+            is_its.then(|| u64::try_from(total).unwrap_or(u64::MAX))
+        });
+        of_messages.into_iter().chain(of_cost).min()
+    }
+
     /// Why a list needs approval after which its campaign has `total` messages; `None`: it needs none. The price of the
     /// others is taken to be that of this list. What is not known needs approval.
     pub fn reason(&self, total: u64, list: &ListFacts) -> Option<String> {
@@ -137,11 +154,16 @@ pub enum ApprovalState {
     Begun = 4,
     /// A person said why they are not sent. They may still be granted.
     Rejected = 5,
+    /// They were cancelled or have expired before they were granted. If they are put back, who added them cannot approve
+    /// them.
+    Ended = 6,
 }
 
 impl ApprovalState {
     /// Those whose messages may start.
     pub const FREE: [Self; 3] = [Self::NotNeeded, Self::Granted, Self::Begun];
+    /// Those for which nothing waits.
+    pub const NOT_WAITING: [Self; 4] = [Self::NotNeeded, Self::Granted, Self::Begun, Self::Ended];
 
     /// An unknown state, which a newer smsq may have written, counts as waiting.
     pub const fn of(code: i32) -> Self {
@@ -151,6 +173,7 @@ impl ApprovalState {
             3 => Self::Granted,
             4 => Self::Begun,
             5 => Self::Rejected,
+            6 => Self::Ended,
             _ => Self::Waiting,
         }
     }
@@ -218,6 +241,28 @@ mod tests {
         let of_ten = list(10, 100_000, 0, Some("EUR"));
         assert_eq!(rules.reason(99, &of_ten), None);
         assert!(rules.reason(100, &of_ten).is_some());
+    }
+
+    #[test]
+    fn least_total_is_the_first_that_needs_approval() {
+        for rules in [
+            rules(70, &[]),
+            rules(0, &["1 EUR", "1 USD"]),
+            rules(70, &["1 EUR"]),
+            rules(20, &["0.33 EUR"]),
+        ] {
+            for list in [
+                list(10, 100_000, 0, Some("EUR")),
+                list(3, 100_001, 0, Some("eur")),
+            ] {
+                let least = rules.least_total(&list).expect("a number");
+                assert!(rules.reason(least, &list).is_some(), "{rules} {list:?}");
+                assert_eq!(rules.reason(least - 1, &list), None, "{rules} {list:?}");
+            }
+        }
+        let free = list(10, 0, 0, Some("EUR"));
+        assert_eq!(rules(0, &["1 EUR"]).least_total(&free), None);
+        assert_eq!(rules(9, &[]).least_total(&free), None);
     }
 
     #[test]

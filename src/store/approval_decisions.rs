@@ -6,12 +6,15 @@ use std::fmt;
 
 use diesel::{QueryResult, delete, update};
 
-use super::approvals::{ApprovalGate, ListApproval, gate, lane_of, lock, remove, summarize};
+use super::approvals::{
+    ApprovalGate, ListApproval, authors_of, gate, lane_of, lock, remove, summarize,
+};
 use super::campaigns::SettingsColumns;
 use super::connection::prelude::*;
 use super::connection::{Connection, insert_all, querying, transaction, with_conn};
-use super::schema::{approval, approval_author, approval_rule, campaign, import, sms};
-use super::{AuditEntry, Store, StoreError, positive};
+use super::removal::PLAIN;
+use super::schema::{approval, approval_rule, campaign, import, purged, sms, sms_failed, sms_sent};
+use super::{AuditEntry, Store, StoreError, positive, signed};
 use crate::budget::Budget;
 use crate::queue::approval::{ApprovalRules, ApprovalState, ListFacts};
 use crate::senders::hash;
@@ -54,8 +57,10 @@ impl fmt::Display for WaitingApproval {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalSubject {
     pub fingerprint: String,
-    /// How many messages wait for it.
+    /// How many messages this person can approve.
     pub messages: u64,
+    /// How many wait for another person than this.
+    pub own_messages: u64,
     /// What this person can approve.
     pub waiting: Vec<WaitingApproval>,
     /// What waits for another person than this waiting.
@@ -107,7 +112,7 @@ async fn subject(
         .first(conn))?;
     let rows: Vec<ApprovalRow> = with_conn!(connection, |conn| approval::table
         .filter(approval::campaign_id.eq(campaign_id))
-        .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
+        .filter(approval::state.ne_all(ApprovalState::NOT_WAITING.map(ApprovalState::code)))
         .order(approval::id)
         .select((
             approval::id,
@@ -119,10 +124,7 @@ async fn subject(
         .load(conn))?;
     let (mut waiting, mut own) = (Vec::new(), Vec::new());
     for (id, has_lane, state, added, reason) in rows {
-        let authors: Vec<String> = with_conn!(connection, |conn| approval_author::table
-            .filter(approval_author::approval_id.eq(id))
-            .select(approval_author::who)
-            .load(conn))?;
+        let authors = authors_of(connection, id).await?;
         let lane = has_lane.then(|| lane_of(id));
         let found = WaitingApproval {
             id,
@@ -130,7 +132,7 @@ async fn subject(
             state: ApprovalState::of(state),
             reason,
             messages: count_waiting(connection, campaign_id, lane, added).await?,
-            authors: authors.into_iter().collect(),
+            authors,
         };
         if found.authors.contains(who) {
             own.push(found);
@@ -139,10 +141,7 @@ async fn subject(
         }
     }
     let of_all = waiting.iter().find(|waiting| !waiting.has_lane);
-    let messages = of_all.map_or_else(
-        || waiting.iter().map(|waiting| waiting.messages).sum(),
-        |all| all.messages,
-    );
+    let messages = messages_of(&waiting);
     let in_lane = |lane: i32| LaneId { campaign_id, lane };
     let lanes = match of_all {
         Some(_) => None,
@@ -161,10 +160,20 @@ async fn subject(
     Ok(ApprovalSubject {
         fingerprint: format!("{:016x}", hash(&[&text])),
         messages,
+        own_messages: messages_of(&own),
         waiting,
         own,
         lanes,
     })
+}
+
+/// How many messages wait for one of these: all of the campaign if its settings were changed.
+fn messages_of(waiting: &[WaitingApproval]) -> u64 {
+    let of_all = waiting.iter().find(|waiting| !waiting.has_lane);
+    of_all.map_or_else(
+        || waiting.iter().map(|waiting| waiting.messages).sum(),
+        |all| all.messages,
+    )
 }
 
 /// How many messages wait in a lane, or in all lanes of a campaign. Few are counted; of many it is known how many were
@@ -205,6 +214,33 @@ async fn imported(connection: &mut Connection, campaign_id: i64) -> QueryResult<
     Ok(counts.into_iter().map(positive).sum())
 }
 
+/// How many messages a campaign has, with those of other programs, which are counted as far as `least` needs it.
+async fn total(connection: &mut Connection, campaign_id: i64, least: u64) -> QueryResult<u64> {
+    let mut total = imported(connection, campaign_id).await?;
+    let purged: Vec<i64> = with_conn!(connection, |conn| purged::table
+        .filter(purged::campaign_id.eq(campaign_id))
+        .filter(purged::import_id.eq(PLAIN))
+        .select(purged::sent + purged::failed + purged::unknown + purged::cancelled)
+        .load(conn))?;
+    total += purged.into_iter().map(positive).sum::<u64>();
+    macro_rules! count {
+        ($table:ident) => {
+            let missing = least.saturating_sub(total);
+            let plain: Vec<i64> = with_conn!(connection, |conn| $table::table
+                .filter($table::campaign_id.eq(campaign_id))
+                .filter($table::import_id.is_null())
+                .limit(signed(missing))
+                .select($table::id)
+                .load(conn))?;
+            total += plain.len() as u64;
+        };
+    }
+    count!(sms);
+    count!(sms_sent);
+    count!(sms_failed);
+    Ok(total)
+}
+
 impl Store {
     /// Decides whether a list that is whole needs approval; returns why, if it does.
     pub async fn decide_list(
@@ -240,7 +276,8 @@ impl Store {
                     unpriced: facts.unpriced + unknown,
                     ..facts.clone()
                 };
-                let total = imported(connection, campaign_id).await?;
+                let least = rules.least_total(&facts).unwrap_or(0);
+                let total = total(connection, campaign_id, least).await?;
                 rules.reason(total, &facts)
             };
             let state = match reason {
@@ -266,6 +303,16 @@ impl Store {
     /// How many messages imports have added to a campaign.
     pub async fn imported(&self, campaign_id: i64) -> Result<u64, StoreError> {
         querying!(self, Read, |connection| imported(connection, campaign_id))
+    }
+
+    /// How many messages a campaign has, with those that other programs inserted: these are counted until there are
+    /// `least` of all.
+    pub async fn total(&self, campaign_id: i64, least: u64) -> Result<u64, StoreError> {
+        querying!(self, Read, |connection| total(
+            connection,
+            campaign_id,
+            least
+        ))
     }
 
     /// What waits in a campaign, and what of it `who` can approve.

@@ -15,10 +15,14 @@ use super::connection::{
 use super::schema::{approval, approval_author, campaign, sms};
 use super::{AuditEntry, Store, StoreError, signed};
 use crate::queue::approval::ApprovalState;
+use crate::senders::hash;
 use crate::sms::{LaneId, State, Timestamp};
 
 /// The most approvals that are looked at together, to delete those without messages.
 const PRUNED: i64 = 1_000;
+/// What messages wait for that are not a list.
+const PUT_BACK: &str = "messages were put back into the queue";
+const INSERTED: &str = "another program inserted messages";
 
 /// Whether messages of a campaign wait for approval: column `campaign.approval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +123,7 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
     let is_guarded = gate(connection, campaign_id).await?.is_guarded();
     let mut all: Vec<(bool, i32, String)> = with_conn!(connection, |conn| approval::table
         .filter(approval::campaign_id.eq(campaign_id))
-        .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
+        .filter(approval::state.ne_all(ApprovalState::NOT_WAITING.map(ApprovalState::code)))
         .order(approval::id)
         .select((approval::has_lane, approval::state, approval::reason))
         .load(conn))?;
@@ -186,23 +190,81 @@ pub(super) async fn delete_empty(connection: &mut Connection, campaign_id: i64) 
     }
     let waiting: Vec<(i64, bool, i32)> = with_conn!(connection, |conn| approval::table
         .filter(approval::campaign_id.eq(campaign_id))
-        .filter(approval::state.ne_all(ApprovalState::FREE.map(ApprovalState::code)))
+        .filter(approval::state.ne_all(ApprovalState::NOT_WAITING.map(ApprovalState::code)))
         .select((approval::id, approval::has_lane, approval::state))
         .load(conn))?;
     if waiting.is_empty() {
         return Ok(());
     }
-    let mut empty = Vec::new();
     for (id, has_lane, state) in waiting {
         if has_lane && !has_messages(connection, campaign_id, id).await? {
-            empty.push(id);
             if ApprovalState::of(state) == ApprovalState::Undecided {
                 guard(connection, campaign_id).await?;
             }
+            end(connection, campaign_id, id).await?;
         }
     }
-    remove(connection, &empty).await?;
     summarize(connection, campaign_id).await
+}
+
+/// Ends an approval without messages. Those that have ended with the same reason are one, with the authors of all.
+async fn end(connection: &mut Connection, campaign_id: i64, id: i64) -> QueryResult<()> {
+    let authors = authors_of(connection, id).await?;
+    let (state, reason): (i32, String) = with_conn!(connection, |conn| approval::table
+        .find(id)
+        .select((approval::state, approval::reason))
+        .first(conn))?;
+    remove(connection, &[id]).await?;
+    let ended = NewApproval {
+        campaign_id,
+        has_lane: false,
+        state: ApprovalState::Ended,
+        hash: "",
+        reason: if ApprovalState::of(state) == ApprovalState::Rejected {
+            &reason
+        } else {
+            ""
+        },
+    };
+    ended.open(connection, &authors).await?;
+    Ok(())
+}
+
+/// Who added messages of an approval, or changed settings.
+pub(super) async fn authors_of(
+    connection: &mut Connection,
+    id: i64,
+) -> QueryResult<BTreeSet<String>> {
+    let authors: Vec<String> = with_conn!(connection, |conn| approval_author::table
+        .filter(approval_author::approval_id.eq(id))
+        .select(approval_author::who)
+        .load(conn))?;
+    Ok(authors.into_iter().collect())
+}
+
+/// What is known of messages of a campaign that ended before they were granted.
+struct EndedApprovals {
+    authors: BTreeSet<String>,
+    /// Why they were not approved.
+    reasons: Vec<String>,
+}
+
+impl EndedApprovals {
+    async fn of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Self> {
+        let ended: Vec<(i64, String)> = with_conn!(connection, |conn| approval::table
+            .filter(approval::campaign_id.eq(campaign_id))
+            .filter(approval::state.eq(ApprovalState::Ended.code()))
+            .order(approval::id)
+            .select((approval::id, approval::reason))
+            .load(conn))?;
+        let (ids, mut reasons): (Vec<i64>, Vec<String>) = ended.into_iter().unzip();
+        reasons.retain(|reason| !reason.is_empty());
+        let mut authors = BTreeSet::new();
+        for id in ids {
+            authors.append(&mut authors_of(connection, id).await?);
+        }
+        Ok(Self { authors, reasons })
+    }
 }
 
 /// New messages of a campaign need approval from now on: messages of a list that was never decided may be put back.
@@ -269,8 +331,12 @@ struct NewApproval<'a> {
 }
 
 impl NewApproval<'_> {
-    /// Finds the same approval, or makes a new one, with another author; returns its id. The campaign is locked.
-    async fn open(self, connection: &mut Connection, who: &str) -> QueryResult<i64> {
+    /// Finds the same approval, or makes a new one, with further authors; returns its id. The campaign is locked.
+    async fn open(
+        self,
+        connection: &mut Connection,
+        authors: &BTreeSet<String>,
+    ) -> QueryResult<i64> {
         let of_state = approval::table
             .filter(approval::campaign_id.eq(self.campaign_id))
             .filter(approval::state.eq(self.state.code()))
@@ -295,13 +361,14 @@ impl NewApproval<'_> {
             insert_all!(connection, approval::table, &rows)?;
             connection.last_id().await?
         };
-        if !who.is_empty() {
-            let author = [(
+        let of_author = |who: &String| {
+            (
                 approval_author::approval_id.eq(id),
-                approval_author::who.eq(who.to_owned()),
-            )];
-            insert_new!(connection, approval_author::table, &author)?;
-        }
+                approval_author::who.eq(who.clone()),
+            )
+        };
+        let authors: Vec<_> = authors.iter().map(of_author).collect();
+        insert_new!(connection, approval_author::table, &authors)?;
         summarize(connection, self.campaign_id).await?;
         Ok(id)
     }
@@ -321,14 +388,15 @@ pub(super) async fn lane_of_list(
         hash: &list.hash,
         reason: "messages are being added",
     };
-    Ok(lane_of(new.open(connection, &list.who).await?))
+    let authors = BTreeSet::from([list.who.clone()]);
+    Ok(lane_of(new.open(connection, &authors).await?))
 }
 
-/// The lane of messages that wait although they are not a list. `who`: empty for another program.
+/// The lane of messages that wait although they are not a list.
 pub(super) async fn lane_of_others(
     connection: &mut Connection,
     campaign_id: i64,
-    who: &str,
+    authors: &BTreeSet<String>,
     reason: &str,
 ) -> QueryResult<i32> {
     lock(connection, campaign_id).await?;
@@ -339,7 +407,7 @@ pub(super) async fn lane_of_others(
         hash: "",
         reason,
     };
-    Ok(lane_of(new.open(connection, who).await?))
+    Ok(lane_of(new.open(connection, authors).await?))
 }
 
 /// Counts messages that were added to a lane.
@@ -357,12 +425,39 @@ pub(super) async fn count_added(
     Ok(())
 }
 
+/// How messages have come into the queue that are not a list.
+#[derive(Clone, Copy)]
+pub(super) enum CameBy<'a> {
+    /// This person has put them back.
+    PutBack(&'a str),
+    /// Another program has inserted them.
+    Insert,
+}
+
+impl CameBy<'_> {
+    /// The lane in which they wait.
+    async fn lane(self, connection: &mut Connection, campaign_id: i64) -> QueryResult<i32> {
+        let (authors, reason) = match self {
+            Self::PutBack(who) => {
+                let mut ended = EndedApprovals::of(connection, campaign_id).await?;
+                ended.authors.insert(who.to_owned());
+                let reason = match &ended.reasons[..] {
+                    [] => PUT_BACK.to_owned(),
+                    reasons => format!("{PUT_BACK} (before: {})", reasons.join("; ")),
+                };
+                (ended.authors, reason)
+            }
+            Self::Insert => (BTreeSet::new(), INSERTED.to_owned()),
+        };
+        lane_of_others(connection, campaign_id, &authors, &reason).await
+    }
+}
+
 /// Lets messages, which this transaction has put into the queue, wait where their campaigns are guarded.
 pub(super) async fn hold(
     connection: &mut Connection,
     messages: &[(i64, i64)],
-    who: &str,
-    reason: &str,
+    came_by: CameBy<'_>,
 ) -> QueryResult<()> {
     let mut by_campaign: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for (id, campaign_id) in messages {
@@ -373,7 +468,7 @@ pub(super) async fn hold(
         if gate(connection, campaign_id).await? == ApprovalGate::Open {
             continue;
         }
-        let lane = lane_of_others(connection, campaign_id, who, reason).await?;
+        let lane = came_by.lane(connection, campaign_id).await?;
         for ids in ids.chunks(ROWS) {
             with_conn!(connection, |conn| update(
                 sms::table.filter(sms::id.eq_any(ids))
@@ -386,7 +481,8 @@ pub(super) async fn hold(
     Ok(())
 }
 
-/// Lets all messages of a campaign wait, if it is guarded, before `who` changes its settings.
+/// Lets all messages of a campaign wait, if it is guarded, before `who` changes its settings. The changes of each person
+/// are an approval of their own, so that two people can approve what the other one has changed.
 pub(super) async fn hold_settings(
     connection: &mut Connection,
     campaign_id: i64,
@@ -394,14 +490,16 @@ pub(super) async fn hold_settings(
 ) -> QueryResult<()> {
     let gate = lock(connection, campaign_id).await?;
     if gate.is_some_and(ApprovalGate::is_guarded) {
+        let of_person = format!("{:016x}", hash(&[who]));
         let new = NewApproval {
             campaign_id,
             has_lane: false,
             state: ApprovalState::Waiting,
-            hash: "",
+            hash: &of_person,
             reason: "its settings were changed",
         };
-        new.open(connection, who).await?;
+        let authors = BTreeSet::from([who.to_owned()]);
+        new.open(connection, &authors).await?;
     }
     Ok(())
 }
@@ -506,12 +604,6 @@ impl ApprovalChanges {
                 entry.insert(connection).await?;
             }
         }
-        hold(
-            connection,
-            &self.inserted,
-            "",
-            "another program inserted messages",
-        )
-        .await
+        hold(connection, &self.inserted, CameBy::Insert).await
     }
 }

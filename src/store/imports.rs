@@ -1,5 +1,7 @@
 //! Table `import`: the imported files, their last lines, and the counts of their rows.
 
+use std::collections::BTreeSet;
+
 use diesel::QueryResult;
 
 use super::approvals::{self, ApprovalGate, ListApproval};
@@ -68,8 +70,9 @@ impl ImportBatch {
                 Some(approvals::lane_of_list(connection, campaign_id, list).await?)
             }
             ImportApproval::OneByOne(who) if gate.is_guarded() => {
-                let reason = "messages were added";
-                Some(approvals::lane_of_others(connection, campaign_id, who, reason).await?)
+                let (authors, reason) = (BTreeSet::from([who.clone()]), "messages were added");
+                let lane = approvals::lane_of_others(connection, campaign_id, &authors, reason);
+                Some(lane.await?)
             }
             ImportApproval::OneByOne(_) => None,
         };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use diesel::dsl::{case_when, count_star, max};
 use diesel::{QueryResult, update};
 
-use super::approvals;
+use super::approvals::{self, CameBy};
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
@@ -26,9 +26,6 @@ use crate::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// The provider in `sms_sent` of messages that an operator settled.
 const OPERATOR: &str = "operator";
-
-/// What of a guarded campaign has to be approved again.
-const RETRIED: &str = "messages were put back into the queue";
 
 /// Selects messages for a retry; `None` selects all.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +119,7 @@ impl Store {
                 .into_iter()
                 .filter(|(id, _)| back.contains(id))
                 .collect();
-            approvals::hold(connection, &back_of, audited.who(), RETRIED).await?;
+            approvals::hold(connection, &back_of, CameBy::PutBack(audited.who())).await?;
             dead::forget_of(connection, &back).await?;
             with_conn!(connection, |conn| update(
                 sms::table.filter(sms::id.eq_any(&back))
@@ -169,7 +166,7 @@ impl Store {
                 .into_iter()
                 .filter(|(id, _)| ids.contains(id))
                 .collect();
-            approvals::hold(connection, &back_of, audited.who(), RETRIED).await?;
+            approvals::hold(connection, &back_of, CameBy::PutBack(audited.who())).await?;
             dead::forget_of(connection, &ids).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })

@@ -245,6 +245,77 @@ fn messages_that_are_put_back_wait_for_approval() {
     });
 }
 
+#[test]
+fn author_of_cancelled_messages_cannot_approve_them_later() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import_by(&scratch, "ann", "spring", 20);
+        let reject = ["approve", "spring", "--reject", "the text is wrong"];
+        assert_eq!(scratch.run_with(reject, &OTHER).code(), Some(0));
+        for line in [
+            "cancel spring",
+            "resume spring",
+            "retry --campaign spring --class cancelled",
+        ] {
+            let ran = scratch.run_with(line.split(' '), &OTHER);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        }
+        let approve_by = |user| {
+            let user = [("USER", user), ("LOGNAME", user)];
+            scratch.run_with(["approve", "spring", "--yes"], &user)
+        };
+        for author in ["ann", "another"] {
+            let own = approve_by(author);
+            assert!(own.stderr().contains("cannot approve it"), "{own}");
+        }
+        assert_waits(&scratch, "spring", (&gateway, 0));
+        let ran = approve_by("third");
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert!(ran.stderr().contains("the text is wrong"), "{ran}");
+        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        assert_eq!(gateway.accepted(), 20);
+    });
+}
+
+#[test]
+fn two_people_approve_each_others_settings() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        approved(&scratch, "spring");
+        let by = |user, line: &str| {
+            let user = [("USER", user), ("LOGNAME", user)];
+            let ran = scratch.run_with(line.split(' '), &user);
+            assert_eq!(ran.code(), Some(0), "{ran}");
+        };
+        by("ann", "set --campaign spring --rate 1000/s");
+        by("ben", "set --campaign spring --from X");
+        by("ann", "approve spring --yes");
+        assert_waits(&scratch, "spring", (&gateway, 0));
+        by("ben", "approve spring --yes");
+        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        assert_eq!(gateway.accepted(), 20);
+    });
+}
+
+#[test]
+fn messages_of_other_programs_count_for_the_rules() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        import(&scratch, "spring", 1);
+        for phone in 0..8 {
+            db.run(&format!(
+                "INSERT INTO sms (campaign_id, phone, content) \
+                 SELECT id, '+44740099900{phone}', 'Hi' FROM campaign WHERE name = 'spring'"
+            ));
+        }
+        assert_eq!(send(&scratch, "spring").code(), Some(0));
+        assert_eq!(gateway.accepted(), 9);
+        let ran = import(&scratch, "spring", 2);
+        assert!(ran.stderr().contains("it has 10 messages"), "{ran}");
+        assert_waits(&scratch, "spring", (&gateway, 9));
+    });
+}
+
 /// Kills an import of a list when some of its rows are stored.
 fn interrupt(scratch: &Scratch, db: &Database, file: &str, campaign: &str) {
     let count = format!(

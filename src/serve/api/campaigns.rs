@@ -80,6 +80,8 @@ struct ApprovalDetails {
     fingerprint: String,
     /// How many messages this token can approve; above 10,000: as many as were added
     messages: u64,
+    /// How many wait for another person, because this token added them or changed the settings
+    own_messages: u64,
     /// Who added messages or changed settings: each can approve only what others added
     wanted_by: BTreeSet<String>,
     /// What they wait for
@@ -96,6 +98,7 @@ impl CampaignDetails {
                 wanted_by: subject.authors(),
                 fingerprint: subject.fingerprint,
                 messages: subject.messages,
+                own_messages: subject.own_messages,
                 reason: campaign.approval_reason.clone(),
             })
         } else {

@@ -103,7 +103,7 @@ fn working(visitor: &Visitor, rows: u64) -> Response {
 }
 
 fn unknown_draft() -> Problem {
-    Problem::not_found("draft not found: drafts are deleted 7 days after their last change")
+    Problem::not_found("draft not found: it is deleted 7 days after its last change, and only the server that took its list has it")
 }
 
 fn find(shared: &ServerState, visitor: &Visitor, id: &str) -> Result<Draft, Problem> {
