@@ -1,5 +1,6 @@
 //! Logs browsers in and out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +22,8 @@ pub(super) struct LogInPage<'a> {
     problem: Option<&'a str>,
     /// The page to show afterwards.
     next: &'a str,
+    /// Fields of a form that was posted when the log-in had ended.
+    typed: Vec<(&'a str, &'a str)>,
 }
 
 impl View for LogInPage<'_> {
@@ -28,9 +31,8 @@ impl View for LogInPage<'_> {
 }
 
 /// `next`: the page to show afterwards.
-pub(super) fn log_in_page(mode: Mode, next: &str, problem: Option<&str>) -> Response {
-    let next = page_of(next);
-    render(StatusCode::UNAUTHORIZED, mode, &LogInPage { problem, next })
+pub(super) fn log_in_page(mode: Mode, next: &str) -> Response {
+    AfterLogIn::page(next).ask(mode, None)
 }
 
 /// A page of this server; the overview instead of an address that may lead elsewhere.
@@ -46,11 +48,56 @@ fn page_of(next: &str) -> &str {
     }
 }
 
+/// What follows a log-in: a page, or the form that was posted to its address, which is posted again.
+#[derive(Deserialize)]
+pub(super) struct AfterLogIn {
+    #[serde(default)]
+    next: String,
+    #[serde(flatten)]
+    typed: BTreeMap<String, String>,
+}
+
+impl AfterLogIn {
+    fn page(next: &str) -> Self {
+        Self::form(next, BTreeMap::new())
+    }
+
+    pub(super) fn form(next: &str, typed: BTreeMap<String, String>) -> Self {
+        Self {
+            next: next.to_owned(),
+            typed,
+        }
+    }
+
+    pub(super) fn ask(&self, mode: Mode, problem: Option<&str>) -> Response {
+        let page = LogInPage {
+            problem,
+            next: page_of(&self.next),
+            typed: self
+                .typed
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect(),
+        };
+        render(StatusCode::UNAUTHORIZED, mode, &page)
+    }
+
+    fn follow(&self) -> Redirect {
+        let next = page_of(&self.next);
+        if self.typed.is_empty() {
+            Redirect::to(next)
+        } else {
+            // The browser posts the fields again.
+            Redirect::temporary(next)
+        }
+    }
+}
+
 #[derive(Deserialize)]
 pub(super) struct LogIn {
     token: String,
-    #[serde(default)]
-    next: String,
+    #[serde(flatten)]
+    after: AfterLogIn,
 }
 
 pub(super) async fn log_in(
@@ -58,27 +105,27 @@ pub(super) async fn log_in(
     _: SameSite,
     ClientAddress(address): ClientAddress,
     cookies: CookieJar,
-    Form(form): Form<LogIn>,
+    Form(LogIn { token, after }): Form<LogIn>,
 ) -> Response {
     let mode = shared.store.mode();
-    match shared.access.log_in(&form.token, address, Instant::now()) {
+    match shared.access.log_in(&token, address, Instant::now()) {
         Ok((who, cookie)) => {
             tracing::info!(who = who.name, "logged in");
-            (cookies.add(cookie), Redirect::to(page_of(&form.next))).into_response()
+            (cookies.add(cookie), after.follow()).into_response()
         }
         Err(AccessError::TooManyAttempts) => {
             let problem = "Too many attempts: try again in a minute.";
-            let mut response = log_in_page(mode, &form.next, Some(problem));
+            let mut response = after.ask(mode, Some(problem));
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
             response
         }
         Err(AccessError::Forbidden) => {
             let problem = "This token only sends messages: it shows no pages.";
-            log_in_page(mode, &form.next, Some(problem))
+            after.ask(mode, Some(problem))
         }
         Err(_) => {
             let problem = "Unknown token. The printed link works only once.";
-            log_in_page(mode, &form.next, Some(problem))
+            after.ask(mode, Some(problem))
         }
     }
 }

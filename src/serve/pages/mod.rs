@@ -97,9 +97,7 @@ async fn show_problems(
     let path = request.uri().path().to_owned();
     let response = next.run(request).await;
     match response.extensions().get::<Problem>() {
-        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => {
-            log_in_page(mode, &path, None)
-        }
+        Some(problem) if problem.status == StatusCode::UNAUTHORIZED => log_in_page(mode, &path),
         Some(problem) if wants_html => problem_response(mode, problem, &response),
         _ => response,
     }

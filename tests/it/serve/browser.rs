@@ -11,6 +11,7 @@ use serde_json::json;
 use smsq::sandbox::SandboxConfig;
 use tempfile::TempDir;
 
+use super::drafts::upload;
 use super::{Served, configure};
 use crate::support::databases::{Database, Kind};
 use crate::support::practice::{Practice, list};
@@ -458,6 +459,38 @@ async fn wrong_token_and_log_out_are_shown() {
     browser.until("h1", |text| text == "Campaigns").await;
     browser.click("nav form button").await;
     browser.until("label", |text| text == "Access token").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_typed_after_the_log_in_has_ended_is_saved() {
+    let scratch = Scratch::new();
+    let served = Served::start(&scratch);
+    let cookie = served.log_in("operate");
+    let draft = upload(&served, &cookie, "list.csv", "phone\n+447400123456\n");
+    let base = format!("http://{}", served.address);
+    let browser = Browser::start(&[]).await;
+    browser.log_in(&served, "operate").await;
+    browser.go(&format!("{base}{draft}/text")).await;
+    let text = "\u{c5}ngstr\u{f6}m & \"S\u{f8}n\" <3";
+    browser.enter("#text", text).await;
+    let deleted = browser.client.delete_all_cookies().await;
+    deleted.expect("no cookies");
+    browser.click("#step-text > .buttons button").await;
+    browser
+        .until("main", |text| text.contains("What you entered is saved"))
+        .await;
+    browser.enter("#token", "wrong").await;
+    browser.click("#login button").await;
+    browser
+        .until("[role=alert]", |text| text.contains("Unknown token"))
+        .await;
+    browser.enter("#token", &served.tokens["operate"]).await;
+    browser.click("#login button").await;
+    browser.until("#step-settings", |_| true).await;
+    browser.go(&format!("{base}{draft}/text")).await;
+    let saved = "return document.getElementById('text').value";
+    browser.until_script(saved, &json!(text)).await;
     browser.close().await;
 }
 

@@ -17,9 +17,10 @@ use http::StatusCode;
 use indicatif::HumanCount;
 use serde::Serialize;
 
+use super::login::AfterLogIn;
 use super::render::{View, problem_page, render};
 use crate::serve::body::Form;
-use crate::serve::guard::{Path, Query, Visitor};
+use crate::serve::guard::{Path, Query, SameSite, Visitor};
 use crate::serve::intake::Draft;
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
@@ -103,7 +104,9 @@ fn working(visitor: &Visitor, rows: u64) -> Response {
 }
 
 fn unknown_draft() -> Problem {
-    Problem::not_found("draft not found: it is deleted 7 days after its last change, and only the server that took its list has it")
+    Problem::not_found(
+        "draft not found: it is deleted 7 days after its last change, and only the server that took its list has it",
+    )
 }
 
 fn find(shared: &ServerState, visitor: &Visitor, id: &str) -> Result<Draft, Problem> {
@@ -135,10 +138,15 @@ async fn show(
 
 async fn save(
     State(shared): State<Arc<ServerState>>,
-    visitor: Visitor,
+    _: SameSite,
+    visitor: Result<Visitor, Problem>,
     Path((id, step)): Path<(String, String)>,
     Form(given): Form<Given>,
 ) -> Response {
+    let Ok(visitor) = visitor else {
+        let after = AfterLogIn::form(&format!("/new/{id}/{step}"), given);
+        return after.ask(shared.store.mode(), None);
+    };
     let page = async {
         let draft = find(&shared, &visitor, &id)?;
         match (DraftStep::named(&step), step.as_str()) {
