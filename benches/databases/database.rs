@@ -100,7 +100,6 @@ impl Database {
                 window: None,
                 division: None,
                 approval: approval.clone(),
-                held_in: None,
                 rows: (line..until).map(|line| message(import_id, line)).collect(),
                 row_count: until - line,
                 rejected: 0,

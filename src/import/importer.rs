@@ -163,7 +163,6 @@ impl<'a> Importer<'a> {
             window: campaign.window.clone(),
             division: self.target.division.cloned(),
             approval: self.target.approval.clone(),
-            held_in: None,
             row_count: parsed.row_count(),
             rejected: parsed.rejected.len() as u64,
             last_line: parsed.last_line,

@@ -41,7 +41,6 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
         window: None,
         division: None,
         approval: ImportApproval::OneByOne(String::new()),
-        held_in: None,
         rows,
         row_count: count,
         rejected: 0,

@@ -106,9 +106,8 @@ async fn enqueue_once(
         return Ok(None);
     }
     let gate = approvals::gate(connection, batch.campaign_id).await?;
-    let mut batch = batch.clone();
-    batch.hold(connection, gate).await?;
-    let done = enqueue(connection, &batch, skip_dead, None).await?;
+    let held_in = batch.held_in(connection, gate).await?;
+    let done = enqueue(connection, batch, held_in, skip_dead, None).await?;
     Ok(Some(decided.insert(done).clone()))
 }
 
@@ -126,10 +125,11 @@ pub(super) async fn is_committed(
     Ok(last_line == [signed(batch.last_line)])
 }
 
-/// Queues a batch. Adds the line and the id of each accepted row to `ids`, which costs another statement on MySQL.
+/// Queues a batch, whose messages wait for approval in the lane `held_in`, if any. Adds the line and the id of each accepted row to `ids`, which costs another statement on MySQL.
 pub(super) async fn enqueue(
     connection: &mut Connection,
     batch: &ImportBatch,
+    held_in: Option<i32>,
     skip_dead: Option<Age>,
     mut ids: Option<&mut Vec<(u64, i64)>>,
 ) -> QueryResult<Enqueued> {
@@ -163,9 +163,12 @@ pub(super) async fn enqueue(
     add_keys(connection, batch.campaign_id, keys).await?;
     replace(connection, &replaced, &existing, batch.now).await?;
     for rows in statements(&accepted) {
-        insert(connection, batch, rows, ids.as_deref_mut()).await?;
+        insert(connection, batch, held_in, rows, ids.as_deref_mut()).await?;
     }
     count(connection, batch, &done).await?;
+    if let Some(lane) = held_in {
+        approvals::count_added(connection, lane, done.accepted).await?;
+    }
     Ok(done)
 }
 
@@ -244,6 +247,7 @@ fn statements<'a, 'b>(mut rows: &'a [&'b NewSms]) -> Vec<&'a [&'b NewSms]> {
 async fn insert(
     connection: &mut Connection,
     batch: &ImportBatch,
+    held_in: Option<i32>,
     rows: &[&NewSms],
     ids: Option<&mut Vec<(u64, i64)>>,
 ) -> QueryResult<()> {
@@ -258,7 +262,7 @@ async fn insert(
                 sms::content.eq(&row.content),
                 sms::params.eq(&row.params),
                 sms::segments.eq(row.segments),
-                sms::lane.eq(batch.lane_of(&row.phone)),
+                sms::lane.eq(held_in.unwrap_or_else(|| batch.lane_of(&row.phone))),
                 sms::due_at.eq(schedule::due_at(row, batch.window.as_ref(), batch.due_at)),
                 sms::expires_at.eq(batch.expires_at.map(Timestamp::as_millis)),
                 sms::dedupe_key.eq(&row.dedupe_key),
@@ -299,8 +303,5 @@ async fn count(
     if counted == 0 {
         return Err(diesel::result::Error::NotFound);
     }
-    match batch.held_in {
-        Some(lane) => approvals::count_added(connection, lane, done.accepted).await,
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -38,8 +38,6 @@ pub struct ImportBatch {
     /// The lanes of the campaign's senders; `None`: workers divide its messages.
     pub division: Option<Division>,
     pub approval: ImportApproval,
-    /// The lane in which all its messages wait for approval, once that is known.
-    pub held_in: Option<i32>,
     pub rows: Vec<NewSms>,
     /// Rows of the file since the last batch, including rejected ones.
     pub row_count: u64,
@@ -58,14 +56,14 @@ pub enum ImportApproval {
 }
 
 impl ImportBatch {
-    /// Finds out where its messages wait. `gate`: whether new messages of its campaign need approval.
-    pub(super) async fn hold(
-        &mut self,
+    /// The lane in which all its messages wait for approval. `gate`: whether new messages of its campaign need it.
+    pub(super) async fn held_in(
+        &self,
         connection: &mut Connection,
         gate: ApprovalGate,
-    ) -> QueryResult<()> {
+    ) -> QueryResult<Option<i32>> {
         let campaign_id = self.campaign_id;
-        self.held_in = match &self.approval {
+        Ok(match &self.approval {
             ImportApproval::OfList(list) => {
                 Some(approvals::lane_of_list(connection, campaign_id, list).await?)
             }
@@ -75,15 +73,14 @@ impl ImportBatch {
                 Some(lane.await?)
             }
             ImportApproval::OneByOne(_) => None,
-        };
-        Ok(())
+        })
     }
 
     /// The lane that a message to this phone waits in. Without a sender it waits for a worker, which fails it.
     pub(super) fn lane_of(&self, phone: &str) -> i32 {
         let division = self.division.as_ref();
-        let divided = || division.and_then(|division| division.lane_of(phone));
-        self.held_in.or_else(divided).unwrap_or(0)
+        let divided = division.and_then(|division| division.lane_of(phone));
+        divided.unwrap_or(0)
     }
 }
 

@@ -300,8 +300,8 @@ async fn post_batch(
     batch.row_count = batch.rows.len() as u64;
     let mut ids = Vec::new();
     if !batch.rows.is_empty() {
-        batch.hold(connection, gate).await?;
-        let enqueued = enqueue(connection, &batch, skip_dead, Some(&mut ids)).await?;
+        let held_in = batch.held_in(connection, gate).await?;
+        let enqueued = enqueue(connection, &batch, held_in, skip_dead, Some(&mut ids)).await?;
         let lines = posted.batch.rows.iter().map(|row| row.line).enumerate();
         let lines: HashMap<u64, usize> = lines.map(|(index, line)| (line, index)).collect();
         for (line, id) in ids {

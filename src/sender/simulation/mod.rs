@@ -157,7 +157,6 @@ impl Simulation {
             window: None,
             division: None,
             approval: ImportApproval::OneByOne(String::new()),
-            held_in: None,
             rows: numbers.map(row).collect(),
             row_count: count,
             rejected: 0,

@@ -243,7 +243,6 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         window: window.map(|window| window.parse().expect("a window")),
         division: None,
         approval: ImportApproval::OneByOne(String::new()),
-        held_in: None,
         rows,
         row_count: count,
         rejected: 0,

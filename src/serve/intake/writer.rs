@@ -201,7 +201,6 @@ impl WriterTask {
                         window: campaign.window.clone(),
                         division: None,
                         approval: new.approval.clone(),
-                        held_in: None,
                         rows: Vec::new(),
                         row_count: 0,
                         rejected: 0,

@@ -121,7 +121,6 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         window: None,
         division: None,
         approval: ImportApproval::OneByOne(String::new()),
-        held_in: None,
         rows: (0..count).map(row).collect(),
         row_count: count,
         rejected: 0,

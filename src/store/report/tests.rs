@@ -50,7 +50,6 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         window: None,
         division: None,
         approval: ImportApproval::OneByOne(String::new()),
-        held_in: None,
         rows,
         row_count: count,
         rejected: 0,

@@ -95,7 +95,6 @@ async fn import(queue: &TestQueue, campaign_id: i64, division: Division, count: 
     let batch = ImportBatch {
         division: Some(division),
         approval: ImportApproval::OneByOne(String::new()),
-        held_in: None,
         ..TestQueue::batch(import_id, campaign_id, rows(0..count))
     };
     let imports = queue.store.imports();

@@ -216,7 +216,6 @@ impl TestQueue {
             window: None,
             division: None,
             approval: ImportApproval::OneByOne(String::new()),
-            held_in: None,
             row_count: rows.len() as u64,
             rejected: 0,
             last_line: rows.last().map_or(0, |row| row.line),
