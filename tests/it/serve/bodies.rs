@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use super::Served;
+use super::drafts::upload;
+use super::webhooks::{SETTINGS, path_of, sandbox_section};
+use super::{Served, configure, request};
 use crate::support::{Scratch, repository};
 
 const METHODS: [&str; 5] = ["POST", "PUT", "PATCH", "DELETE", "GET"];
@@ -67,8 +69,9 @@ fn endless() -> Vec<Endless> {
     ]
 }
 
-/// The addresses of all routes, with names and ids that exist where that is possible.
-fn addresses(served: &Served) -> BTreeSet<String> {
+/// The addresses of all routes, with names and ids that exist where that is possible. `draft`, `receipts`: the addresses
+/// of a draft and of posted receipts.
+fn addresses(served: &Served, draft: &str, receipts: &str) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     let route = Regex::new(r#"\.route\(\s*"([^"]+)""#).expect("a pattern");
     for folder in ["src/serve", "src/serve/pages", "src/serve/pages/draft"] {
@@ -83,12 +86,12 @@ fn addresses(served: &Served) -> BTreeSet<String> {
     paths.extend(described.keys().cloned());
     assert!(paths.len() > 35, "{paths:?}");
     let path = |path: String| {
-        path.replace("{name}", "c")
+        path.replace("/new/{id}", draft)
+            .replace("/receipts/{provider}/{token}", receipts)
+            .replace("{name}", "c")
             .replace("{action}", "pause")
             .replace("{step}", "text")
             .replace("{id}", "1")
-            .replace("{provider}", "cellar")
-            .replace("{token}", "x")
     };
     paths.into_iter().map(path).collect()
 }
@@ -138,11 +141,20 @@ fn memory(served: &Served, name: &str) -> u64 {
 #[test]
 fn endless_bodies_use_little_memory_at_every_route() {
     let scratch = Scratch::new();
-    scratch.write_cellar("http://127.0.0.1:1");
-    let served = Served::start(&scratch);
+    scratch.write("smsq.toml", &sandbox_section("http://127.0.0.1:1"));
+    let tokens = configure(&scratch, &format!("{SETTINGS}\nlisten = \"127.0.0.1:1\""));
+    let receipts = path_of(&scratch, "sandbox");
+    let served = Served::again(&scratch, tokens, "127.0.0.1:0");
     let cookie = served.log_in("admin");
     let address = &served.address;
-    let addresses = addresses(&served);
+    let draft = upload(&served, &cookie, "list.csv", "phone\n+447400123456\n");
+    assert_eq!(
+        request(address, "POST", &receipts, &[], b"x")
+            .expect("an answer")
+            .status,
+        400
+    );
+    let addresses = addresses(&served, &draft, &receipts);
     assert_eq!(served.page(&cookie, "/").status, 200);
     let idle = memory(&served, "VmRSS:");
     let mut largest = (memory(&served, "VmHWM:"), String::new());

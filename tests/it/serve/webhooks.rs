@@ -14,7 +14,7 @@ use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
 use crate::support::{Gateway, Scratch};
 
-const SETTINGS: &str = "receipt_key = \"a long random text\"";
+pub(super) const SETTINGS: &str = "receipt_key = \"a long random text\"";
 
 /// A free port, for a server that must be named before it runs.
 pub(super) fn free_address() -> String {
@@ -22,7 +22,7 @@ pub(super) fn free_address() -> String {
     listener.local_addr().expect("an address").to_string()
 }
 
-fn sandbox_section(gateway: &str) -> String {
+pub(super) fn sandbox_section(gateway: &str) -> String {
     format!(
         "default_provider = \"sandbox\"\n[providers.sandbox]\nurl = \"{gateway}\"\n\
          [providers.sandbox.webhook]\nenabled = true\n[providers.sandbox.receipts]\nenabled = false\n"
@@ -30,7 +30,7 @@ fn sandbox_section(gateway: &str) -> String {
 }
 
 /// The path of the URL for the receipts of a provider.
-fn path_of(scratch: &Scratch, provider: &str) -> String {
+pub(super) fn path_of(scratch: &Scratch, provider: &str) -> String {
     let urls = scratch.run(["serve", "urls", "--format", "json"]).json();
     let url = urls[provider].as_str().unwrap_or_else(|| panic!("{urls}"));
     let (_, path) = url.split_once("/receipts/").expect("a path");
