@@ -5,7 +5,8 @@ CREATE TABLE IF NOT EXISTS approval (
     campaign_id BIGINT       NOT NULL,
     -- 0: of the settings, so that all messages of the campaign wait; 1: of messages.
     has_lane    BOOLEAN      NOT NULL,
-    -- 0 not needed, 1 undecided, because messages are being added, 2 waiting, 3 granted, 4 granted and begun, 5 rejected.
+    -- 0 not needed, 1 undecided, because messages are being added, 2 waiting, 3 granted, 4 granted and begun, 5 rejected,
+    -- 6 ended without a decision.
     state       INT          NOT NULL,
     -- The hash of the list; '': other messages.
     hash        VARCHAR(255) NOT NULL DEFAULT '',

@@ -5,7 +5,8 @@ CREATE TABLE approval (
     campaign_id BIGINT  NOT NULL,
     -- 0: of the settings, so that all messages of the campaign wait; 1: of messages.
     has_lane    BOOLEAN NOT NULL,
-    -- 0 not needed, 1 undecided, because messages are being added, 2 waiting, 3 granted, 4 granted and begun, 5 rejected.
+    -- 0 not needed, 1 undecided, because messages are being added, 2 waiting, 3 granted, 4 granted and begun, 5 rejected,
+    -- 6 ended without a decision.
     state       INTEGER NOT NULL,
     -- The hash of the list; '': other messages.
     hash        TEXT    NOT NULL DEFAULT '',
@@ -35,6 +36,8 @@ CREATE TABLE approval_rule (
 ALTER TABLE campaign ADD COLUMN approval_reason TEXT;
 INSERT INTO approval (campaign_id, has_lane, state, reason)
 SELECT id, FALSE, 2, coalesce(state_reason, 'it waited before an update of smsq') FROM campaign WHERE approval = 1;
+-- Every insert into `sms` looks for its table in this list, and would pass this one.
+DELETE FROM sqlite_sequence WHERE name = 'approval' AND seq = 0;
 INSERT INTO approval_author (approval_id, who)
 WITH RECURSIVE author (approval_id, who, rest) AS (
     SELECT approval.id, '', campaign.wanted_by || char(10)
