@@ -95,6 +95,13 @@ impl Plan {
         &self.list.hash
     }
 
+    /// Returns what the same list has when it is imported again: the hash of its file, or that of its query, whose rows may
+    /// differ.
+    pub fn identity(&self) -> &str {
+        let query = self.options.query.as_ref();
+        query.map_or(self.hash(), |query| query.identity())
+    }
+
     /// Returns the providers and senders that its messages are divided among.
     pub fn route(&self) -> Option<Arc<Route>> {
         self.requirements.as_ref()?.route.clone()

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::error::ImportError;
 use crate::store::{SourceDatabase, SourceQuery};
@@ -13,6 +14,7 @@ use crate::store::{SourceDatabase, SourceQuery};
 #[derive(Debug)]
 pub struct QueryRows {
     file: File,
+    identity: String,
     columns: Vec<String>,
     count: u64,
 }
@@ -44,8 +46,10 @@ impl QueryRows {
         let file = output
             .into_inner()
             .map_err(|error| failed(error.into_error()))?;
+        let asked = format!("{}\n{}", source.name(), query.text);
         Ok(Self {
             file,
+            identity: format!("query {}", hex::encode(Sha256::digest(asked))),
             columns,
             count,
         })
@@ -54,6 +58,11 @@ impl QueryRows {
     /// Returns the names of the columns.
     pub fn columns(&self) -> &[String] {
         &self.columns
+    }
+
+    /// Returns what a repetition of the query has, too, although its rows may differ.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// Returns the number of rows.

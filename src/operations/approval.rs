@@ -18,20 +18,40 @@ pub struct ListGate {
 }
 
 impl ListGate {
-    /// Of a list with this hash that `who` adds. Without any rule its messages wait only in a guarded campaign.
+    /// Of a list with this identity that `who` adds. Without any rule its messages wait only in a guarded campaign.
     pub async fn of(
         store: &Store,
         rules: &ApprovalRules,
-        hash: &str,
+        identity: &str,
         who: &str,
     ) -> Result<Self, StoreError> {
+        let list = ListApproval {
+            hash: identity.to_owned(),
+            who: who.to_owned(),
+        };
+        Self::of_list(store, rules, list).await
+    }
+
+    /// The same of a batch.
+    pub async fn of_batch(
+        store: &Store,
+        rules: &ApprovalRules,
+        who: &str,
+    ) -> Result<Self, StoreError> {
+        Self::of_list(store, rules, ListApproval::of_batch(who)).await
+    }
+
+    async fn of_list(
+        store: &Store,
+        rules: &ApprovalRules,
+        list: ListApproval,
+    ) -> Result<Self, StoreError> {
         let rules = store.approval_rules().await?.with(rules);
-        let (hash, who) = (hash.to_owned(), who.to_owned());
         Ok(Self {
             approval: if rules.is_any() {
-                ImportApproval::OfList(ListApproval { hash, who })
+                ImportApproval::OfList(list)
             } else {
-                ImportApproval::OneByOne(who)
+                ImportApproval::OneByOne(list.who)
             },
             rules,
         })

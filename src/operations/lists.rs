@@ -647,7 +647,7 @@ impl ListOptions {
             .await?;
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
         let rules = &self.settings.approval;
-        let gate = ListGate::of(store, rules, plan.hash(), &actor.who).await?;
+        let gate = ListGate::of(store, rules, plan.identity(), &actor.who).await?;
         let prices = self.prices(plan, Some(&campaign));
         let division = match plan.route() {
             Some(route) => opened(route, store, &campaign).await?,

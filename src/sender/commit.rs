@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::SendError;
-use super::context::WorkerContext;
+use super::context::{STOPPING_PATIENCE, WorkerContext};
 use super::journal::Journal;
 use super::lease::LostMarks;
 use super::left;
@@ -22,8 +22,6 @@ use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
 /// How long to wait for an unreachable database.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);
-/// How long after the stop signal, which leaves some of its time for what comes after.
-const STOPPING_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a settlement is retried that fails while others are stored.
 const SINGLE_PATIENCE: Duration = Duration::from_secs(30);
 /// The longest that a commit is expected to take.
@@ -206,7 +204,11 @@ impl Committer {
             if let Some(at) = work.again_at {
                 tokio::time::sleep_until(at).await;
                 work.again_at = None;
-            } else if let Some(ended) = self.transaction.join_next().await {
+            } else if let Some(ended) = self
+                .context
+                .while_patient(work.part_began, self.transaction.join_next())
+                .await?
+            {
                 self.take_part(ended.unwrap_or_else(|error| resume_unwind(error.into_panic())))?;
             } else {
                 break;
@@ -426,7 +428,12 @@ impl Committer {
             }
             let (since, settlement) = (one.since, one.settlement.clone());
             let batch = self.settling(vec![settlement.clone()]);
-            let Err(error) = self.context.lease.commit(Arc::new(batch)).await else {
+            let committing = self.context.lease.commit(Arc::new(batch));
+            let Err(error) = self
+                .context
+                .while_patient(Instant::now(), committing)
+                .await?
+            else {
                 self.stored_at = Some(Instant::now());
                 self.forget(&settlement);
                 self.unstored.remove(index);

@@ -2,8 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::database::Database;
@@ -17,6 +19,9 @@ use crate::queue::Settlement;
 use crate::queue::resend::ResendRule;
 use crate::sms::{Sms, Timestamp};
 use crate::store::{CampaignStop, ProviderPause, StoreError, StoreErrorKind};
+
+/// How long after the stop signal a worker waits for its database, which leaves some of the time for what comes after.
+pub(super) const STOPPING_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct WorkerContext {
     pub(super) database: Database,
@@ -32,7 +37,25 @@ pub(super) struct WorkerContext {
 
 impl WorkerContext {
     pub(super) fn is_stopping(&self) -> bool {
-        *self.stop.sender.borrow()
+        self.stop.sender.borrow().is_some()
+    }
+
+    /// The output of what waits for the database since `began`; an error if it takes longer than [`STOPPING_PATIENCE`]
+    /// while the worker stops.
+    pub(super) async fn while_patient<W: Future>(
+        &self,
+        began: Instant,
+        work: W,
+    ) -> Result<W::Output, StoreError> {
+        let is_over = async {
+            let stopped_at = self.stop.since().await;
+            tokio::time::sleep_until(began.max(stopped_at) + STOPPING_PATIENCE).await;
+        };
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = is_over => Err(self.database.no_answer()),
+        }
     }
 
     /// When messages in doubt are sent to this provider again. It may receive a request until it times out, so the
@@ -50,7 +73,8 @@ impl WorkerContext {
 
 /// Whether the worker must stop: it starts nothing, and settles what is in flight.
 pub(super) struct StopSignal {
-    sender: watch::Sender<bool>,
+    /// Since when it must stop.
+    sender: watch::Sender<Option<Instant>>,
     /// Why the database must not be used by this worker any more.
     failed: OnceLock<StoreError>,
 }
@@ -58,21 +82,36 @@ pub(super) struct StopSignal {
 impl StopSignal {
     pub(super) fn new() -> Self {
         Self {
-            sender: watch::Sender::new(false),
+            sender: watch::Sender::new(None),
             failed: OnceLock::new(),
         }
     }
 
     /// Waits until the worker must stop.
     pub(super) async fn stopped(&self) {
-        // The sender is not dropped before this.
-        let _ = self.sender.subscribe().wait_for(|stop| *stop).await;
+        self.since().await;
+    }
+
+    /// Waits until the worker must stop; returns since when.
+    async fn since(&self) -> Instant {
+        let mut stop = self.sender.subscribe();
+        let since = stop.wait_for(Option::is_some).await;
+        let since = since.expect("the sender is not dropped before this");
+        since.unwrap_or_else(Instant::now)
+    }
+
+    fn begin(&self) {
+        self.sender.send_if_modified(|since| {
+            let is_first = since.is_none();
+            since.get_or_insert_with(Instant::now);
+            is_first
+        });
     }
 
     /// Stops the worker as soon as the user stops the run. Ends if no one can.
     pub(super) async fn follow(&self, mut run: watch::Receiver<bool>) {
         if run.wait_for(|stop| *stop).await.is_ok() {
-            self.sender.send_replace(true);
+            self.begin();
         }
     }
 
@@ -80,7 +119,7 @@ impl StopSignal {
     pub(super) fn stop_for(&self, error: StoreError) {
         // A second error says the same.
         let _ = self.failed.set(error);
-        self.sender.send_replace(true);
+        self.begin();
     }
 
     pub(super) fn error(&self) -> Option<&StoreError> {

@@ -42,6 +42,11 @@ impl Database {
         Ok(&self.store)
     }
 
+    /// The error where a statement takes too long.
+    pub(super) fn no_answer(&self) -> StoreError {
+        self.store.no_answer()
+    }
+
     /// Waits for the end of the commits that run now.
     pub(super) async fn commits_ended(&self) {
         drop(self.commits.write().await);

@@ -351,6 +351,7 @@ impl Maintenance {
                 .reclaim_without_worker(context.clock.now())
                 .await?;
         }
+        store.decide_abandoned_batches(context.clock.now()).await?;
         store.prune_approvals().await?;
         let caps = context.settings.sender.max_per_recipient.0.iter();
         if let Some(longest) = caps.map(|cap| cap.window).max() {

@@ -294,8 +294,9 @@ impl Sender {
             )
             .await;
         stop_pulling.send_replace(true);
-        // A panic in it has been logged.
-        while pulling.join_next().await.is_some() {}
+        // A panic in it has been logged. What it has read is stored; the rest is read again.
+        let ended = async { while pulling.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(context::STOPPING_PATIENCE, ended).await;
         summary
     }
 

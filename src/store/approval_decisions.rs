@@ -18,7 +18,7 @@ use super::{AuditEntry, Store, StoreError, positive, signed};
 use crate::budget::Budget;
 use crate::queue::approval::{ApprovalRules, ApprovalState, ListFacts};
 use crate::senders::hash;
-use crate::sms::{LaneId, State};
+use crate::sms::{LaneId, State, Timestamp};
 use crate::text::messages;
 
 /// The messages of an approval are counted up to this number. Of more, it is known how many were added.
@@ -293,6 +293,22 @@ impl Store {
             summarize(connection, campaign_id).await?;
             Ok(reason)
         })
+    }
+
+    /// Decides what is there of batches that were interrupted with the process that took them, as where a client has
+    /// disconnected.
+    pub async fn decide_abandoned_batches(&self, now: Timestamp) -> Result<(), StoreError> {
+        let abandoned = self.abandoned_batches(now).await?;
+        if abandoned.is_empty() {
+            return Ok(());
+        }
+        let rules = self.approval_rules().await?;
+        for (campaign_id, batch) in abandoned {
+            let facts = ListFacts::default();
+            self.decide_list(campaign_id, &batch, &rules, &facts)
+                .await?;
+        }
+        Ok(())
     }
 
     /// Whether messages of a campaign wait for approval.

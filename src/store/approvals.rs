@@ -5,8 +5,9 @@
 //! always says what the approvals of the campaign are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
-use diesel::{QueryResult, delete, update};
+use diesel::{QueryResult, TextExpressionMethods as _, delete, update};
 
 use super::connection::prelude::*;
 use super::connection::{
@@ -75,6 +76,23 @@ pub struct ListApproval {
     pub hash: String,
     /// Who adds it.
     pub who: String,
+}
+
+/// What the hash of a batch begins with.
+const BATCH: &str = "batch ";
+/// A batch to which nothing was added for this long was interrupted, with the process that took it.
+const ABANDONED_AFTER: Duration = Duration::from_secs(15 * 60);
+/// The most abandoned batches that are decided together.
+const DECIDED: i64 = 100;
+
+impl ListApproval {
+    /// Of a batch, which has no identity: posted again, it continues the messages that it repeats.
+    pub fn of_batch(who: &str) -> Self {
+        Self {
+            hash: format!("{BATCH}{:032x}", rand::random::<u128>()),
+            who: who.to_owned(),
+        }
+    }
 }
 
 /// The lane in which the messages of an approval wait.
@@ -159,6 +177,26 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
 }
 
 impl Store {
+    /// Batches that were interrupted with the process that took them, and were not posted again: their campaigns, and as
+    /// what they are known.
+    pub(super) async fn abandoned_batches(
+        &self,
+        now: Timestamp,
+    ) -> Result<Vec<(i64, ListApproval)>, StoreError> {
+        let before = now.minus(ABANDONED_AFTER);
+        let found: Vec<(i64, String)> = reading!(self, |conn| approval::table
+            .filter(approval::state.eq(ApprovalState::Undecided.code()))
+            .filter(approval::hash.like(format!("{BATCH}%")))
+            .filter(approval::decided_at.lt(before))
+            .order(approval::id)
+            .limit(DECIDED)
+            .select((approval::campaign_id, approval::hash))
+            .load(conn))?;
+        let who = String::new;
+        let batch = |(campaign_id, hash)| (campaign_id, ListApproval { hash, who: who() });
+        Ok(found.into_iter().map(batch).collect())
+    }
+
     /// Deletes some of the approvals whose messages were all settled: each of them costs something whenever workers look
     /// for messages.
     pub async fn prune_approvals(&self) -> Result<(), StoreError> {
@@ -240,6 +278,22 @@ pub(super) async fn authors_of(
         .select(approval_author::who)
         .load(conn))?;
     Ok(authors.into_iter().collect())
+}
+
+async fn add_authors(
+    connection: &mut Connection,
+    id: i64,
+    authors: &BTreeSet<String>,
+) -> QueryResult<()> {
+    let of_author = |who: &String| {
+        (
+            approval_author::approval_id.eq(id),
+            approval_author::who.eq(who.clone()),
+        )
+    };
+    let authors: Vec<_> = authors.iter().map(of_author).collect();
+    insert_new!(connection, approval_author::table, &authors)?;
+    Ok(())
 }
 
 /// What is known of messages of a campaign that ended before they were granted.
@@ -361,14 +415,7 @@ impl NewApproval<'_> {
             insert_all!(connection, approval::table, &rows)?;
             connection.last_id().await?
         };
-        let of_author = |who: &String| {
-            (
-                approval_author::approval_id.eq(id),
-                approval_author::who.eq(who.clone()),
-            )
-        };
-        let authors: Vec<_> = authors.iter().map(of_author).collect();
-        insert_new!(connection, approval_author::table, &authors)?;
+        add_authors(connection, id, authors).await?;
         summarize(connection, self.campaign_id).await?;
         Ok(id)
     }
@@ -379,6 +426,7 @@ pub(super) async fn lane_of_list(
     connection: &mut Connection,
     campaign_id: i64,
     list: &ListApproval,
+    now: Timestamp,
 ) -> QueryResult<i32> {
     lock(connection, campaign_id).await?;
     let new = NewApproval {
@@ -389,7 +437,57 @@ pub(super) async fn lane_of_list(
         reason: "messages are being added",
     };
     let authors = BTreeSet::from([list.who.clone()]);
-    Ok(lane_of(new.open(connection, &authors).await?))
+    let id = new.open(connection, &authors).await?;
+    with_conn!(connection, |conn| update(approval::table.find(id))
+        .set(approval::decided_at.eq(now))
+        .execute(conn))?;
+    Ok(lane_of(id))
+}
+
+/// Adds messages that a list repeats to its lane, if they wait in lists that were interrupted: it continues these.
+pub(super) async fn take_over(
+    connection: &mut Connection,
+    campaign_id: i64,
+    list: &ListApproval,
+    messages: &[i64],
+    now: Timestamp,
+) -> QueryResult<()> {
+    let interrupted: Vec<i64> = with_conn!(connection, |conn| approval::table
+        .filter(approval::campaign_id.eq(campaign_id))
+        .filter(approval::state.eq(ApprovalState::Undecided.code()))
+        .filter(approval::hash.ne(&list.hash))
+        .order(approval::id)
+        .select(approval::id)
+        .load(conn))?;
+    for id in interrupted {
+        let mut found: Vec<i64> = Vec::new();
+        for messages in messages.chunks(ROWS) {
+            let in_lane: Vec<i64> = with_conn!(connection, |conn| sms::table
+                .filter(sms::id.eq_any(messages))
+                .filter(sms::lane.eq(lane_of(id)))
+                .select(sms::id)
+                .load(conn))?;
+            found.extend(in_lane);
+        }
+        if found.is_empty() {
+            continue;
+        }
+        let lane = lane_of_list(connection, campaign_id, list, now).await?;
+        for found in found.chunks(ROWS) {
+            with_conn!(connection, |conn| update(
+                sms::table.filter(sms::id.eq_any(found))
+            )
+            .set(sms::lane.eq(lane))
+            .execute(conn))?;
+        }
+        count_added(connection, lane, found.len() as u64).await?;
+        let authors = authors_of(connection, id).await?;
+        add_authors(connection, -i64::from(lane), &authors).await?;
+        if !has_messages(connection, campaign_id, id).await? {
+            remove(connection, &[id]).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The lane of messages that wait although they are not a list.

@@ -65,7 +65,7 @@ impl ImportBatch {
         let campaign_id = self.campaign_id;
         Ok(match &self.approval {
             ImportApproval::OfList(list) => {
-                Some(approvals::lane_of_list(connection, campaign_id, list).await?)
+                Some(approvals::lane_of_list(connection, campaign_id, list, self.now).await?)
             }
             ImportApproval::OneByOne(who) if gate.is_guarded() => {
                 let (authors, reason) = (BTreeSet::from([who.clone()]), "messages were added");

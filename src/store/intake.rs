@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::{QueryResult, delete};
 
-use super::approvals::ApprovalGate;
+use super::approvals::{self, ApprovalGate};
 use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, conflict, insert_new, load_locked, transaction, with_conn,
 };
 use super::enqueue::{enqueue, is_committed};
-use super::imports::ImportBatch;
+use super::imports::{ImportApproval, ImportBatch};
 use super::schema::{import, intake_key};
 use super::{Age, CHUNK, CampaignStatus, Store, StoreError, StoreErrorKind, campaigns};
 use crate::sms::Timestamp;
@@ -347,10 +347,21 @@ async fn post_batch(
             other => other,
         };
     }
-    Ok(results
-        .into_iter()
+    let decided = results.into_iter();
+    let results: Vec<PostResult> = decided
         .map(|result| result.expect("each row was decided"))
-        .collect())
+        .collect();
+    if let ImportApproval::OfList(list) = &batch.approval
+        && gate.has_waiting()
+    {
+        let repeated = results.iter().filter_map(|result| match result {
+            PostResult::Repeated(id) => Some(*id),
+            _ => None,
+        });
+        let repeated: Vec<i64> = repeated.collect();
+        approvals::take_over(connection, batch.campaign_id, list, &repeated, batch.now).await?;
+    }
+    Ok(results)
 }
 
 /// Stores keys. If another process has added one meanwhile, the transaction is repeated, and finds it.

@@ -319,6 +319,12 @@ impl Store {
         is_file.then(|| Path::new(self.location()))
     }
 
+    /// The error where a statement takes too long.
+    pub fn no_answer(&self) -> StoreError {
+        let reason = "does not answer";
+        StoreError::new(self.location(), StoreErrorKind::Unavailable, reason)
+    }
+
     /// The path or URL of the database, without a password.
     pub fn location(&self) -> &str {
         self.pool.name()

@@ -355,6 +355,41 @@ fn interrupted_list_holds_only_its_own_messages() {
 }
 
 #[test]
+fn interrupted_query_is_continued_although_its_rows_differ() {
+    const ROWS: u64 = 60_000;
+    with_every_database(|db| {
+        let (_gateway, scratch) = waiting(db);
+        let source = Database::new(db.kind);
+        source.run("CREATE TABLE due (id BIGINT PRIMARY KEY, phone VARCHAR(20))");
+        source.run("CREATE TABLE asked (id INTEGER)");
+        let rows = (0..ROWS).map(|id| format!("({id}, '+4474{:08}')", id + 10_010));
+        for rows in rows.collect::<Vec<_>>().chunks(5_000) {
+            source.run(&format!("INSERT INTO due VALUES {}", rows.join(", ")));
+        }
+        let text = scratch.read("smsq.toml");
+        let text = text.replace("from_messages = 10\n", "from_messages = 90000\n");
+        let section = format!("[sources.crm]\nurl = \"{}\"\n", source.url);
+        scratch.write("smsq.toml", &format!("{text}\n{section}"));
+        let query = "SELECT id, phone, (SELECT count(*) FROM asked) AS asked FROM due ORDER BY id";
+        scratch.write("due.sql", query);
+        import(&scratch, "spring", 1);
+        interrupt(
+            &scratch,
+            db,
+            "--from crm --query due.sql --key id",
+            "spring-2",
+        );
+        source.run("INSERT INTO asked VALUES (1)");
+        let line = "import --from crm --query due.sql --key id --text Hello --campaign spring-2";
+        let ran = scratch.run(line.split(' '));
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        let status = scratch.checked_status(Some("spring-2"));
+        assert_eq!(status["state"], "active", "{status}");
+        assert_eq!(status["queued"], ROWS, "{status}");
+    });
+}
+
+#[test]
 fn interrupted_list_that_is_cancelled_and_put_back_waits() {
     with_every_database(|db| {
         let (gateway, scratch) = waiting(db);

@@ -86,7 +86,8 @@ impl Dispatcher {
         let Some(ended) = self.quiet.ended.take() else {
             return Ok(None);
         };
-        match self.lookups.is_awaited(&self.providers).await {
+        let awaited = self.lookups.is_awaited(&self.providers);
+        match self.context.while_patient(Instant::now(), awaited).await? {
             Ok(true) => {
                 self.lookups.start(&self.providers, &mut self.tasks);
                 Ok(None)
@@ -232,7 +233,11 @@ impl Dispatcher {
         self.tasks.shutdown().await;
         self.settle_last().await?;
         self.publish_last().await;
-        if let Err(error) = self.context.lease.end().await {
+        let ended = self
+            .context
+            .while_patient(Instant::now(), self.context.lease.end())
+            .await;
+        if let Err(error) = ended.and_then(|ended| ended) {
             tracing::warn!(%error, "cannot remove this worker's row; another worker will remove it");
         }
         Ok(())

@@ -363,7 +363,8 @@ impl Dispatcher {
     /// Settles what earlier workers left.
     async fn settle_left(&mut self) -> Result<(), SendError> {
         for (left, done) in std::mem::take(&mut self.left) {
-            match self.committer.settle_left(left).await {
+            let settling = self.committer.settle_left(left);
+            match self.context.while_patient(Instant::now(), settling).await? {
                 Err(error) if !error.is_temporary() => return Err(error.into()),
                 Err(error) => {
                     tracing::warn!(%error, "what an earlier worker left could not be settled");

@@ -18,7 +18,7 @@ use crate::serve::guard::Program;
 use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
-use crate::serve::tokens::{Permission, random_token};
+use crate::serve::tokens::Permission;
 use crate::sms::{NewSms, Timestamp};
 use crate::store::ListFacts;
 use crate::store::{Campaign, Mode, PostResult, StoreError};
@@ -66,7 +66,7 @@ impl BatchGate {
         let rules = &shared.lists.approval;
         Ok(Self {
             shared: Arc::clone(shared),
-            gate: ListGate::of(&shared.store, rules, &random_token(), posted_by).await?,
+            gate: ListGate::of_batch(&shared.store, rules, posted_by).await?,
             facts: BTreeMap::new(),
         })
     }

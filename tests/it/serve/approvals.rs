@@ -50,6 +50,20 @@ impl Served {
     }
 }
 
+/// The connection of a client that sends only the first lines of a batch.
+fn begin_batch(served: &Served, count: u32) -> TcpStream {
+    let mut client = TcpStream::connect(&served.address).expect("connects");
+    let head = format!(
+        "POST /v1/messages/batch HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/x-ndjson\r\nContent-Length: 9999999\r\n\r\n",
+        served.address, served.tokens["send"]
+    );
+    client.write_all(head.as_bytes()).expect("writes");
+    let lines = lines("spring", 0, count);
+    client.write_all(lines.as_bytes()).expect("writes");
+    client
+}
+
 #[test]
 fn batch_waits_as_a_list_does() {
     with_every_database(|db| {
@@ -97,16 +111,7 @@ fn batch_waits_as_a_list_does() {
 fn batch_of_a_client_that_disconnects_waits_where_it_is_large() {
     with_every_database(|db| {
         let (_scratch, served) = serve(db);
-        let mut client = TcpStream::connect(&served.address).expect("connects");
-        let head = format!(
-            "POST /v1/messages/batch HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/x-ndjson\r\nContent-Length: 9999999\r\n\r\n",
-            served.address, served.tokens["send"]
-        );
-        client.write_all(head.as_bytes()).expect("writes");
-        client
-            .write_all(lines("spring", 0, 1_200).as_bytes())
-            .expect("writes");
+        let client = begin_batch(&served, 1_200);
         let stored = || db.number("SELECT count(*) AS value FROM sms") == 1_000;
         eventually("a part is stored", stored);
         assert_eq!(served.campaign("read", "spring")["state"], "unapproved");
@@ -115,6 +120,43 @@ fn batch_of_a_client_that_disconnects_waits_where_it_is_large() {
         eventually("it is decided", || {
             reason().contains("`approval.from_messages` is 10")
         });
+        served.stop();
+    });
+}
+
+#[test]
+fn batch_of_a_killed_server_is_continued_by_its_repetition() {
+    const LINES: u32 = 2_500;
+    with_every_database(|db| {
+        let (scratch, served) = serve(db);
+        let text = scratch.read("smsq.toml");
+        let text = text.replace("from_messages = 10\n", "from_messages = 3000\n");
+        scratch.write("smsq.toml", &text);
+        let tokens = served.tokens.clone();
+        served.stop();
+        // The rules are also in the database.
+        let replace = ["approve", "--replace-rules", "--yes"];
+        assert_eq!(scratch.run(replace).code(), Some(0));
+        let served = Served::again(&scratch, tokens.clone(), "127.0.0.1:0");
+        let client = begin_batch(&served, LINES - 200);
+        let count = "SELECT count(*) AS value FROM sms";
+        eventually("2,000 lines are stored", || db.number(count) == 2_000);
+        served.process.kill();
+        drop(client);
+        let served = Served::again(&scratch, tokens, "127.0.0.1:0");
+        let repeated = served.batch("spring", 0, LINES).json();
+        assert_eq!(repeated["accepted"], 500);
+        assert_eq!(repeated["duplicates"], 2_000);
+        assert_eq!(repeated["waits_for_approval"], json!(null));
+        let campaign = served.campaign("admin", "spring");
+        assert_eq!(campaign["state"], "active", "{campaign}");
+        assert_eq!(
+            db.number("SELECT count(*) AS value FROM approval WHERE state = 1"),
+            0
+        );
+        // With another 500, all of it is too large.
+        let more = served.batch("spring", LINES, 500).json();
+        assert!(more["waits_for_approval"]["spring"].is_string(), "{more}");
         served.stop();
     });
 }

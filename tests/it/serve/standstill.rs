@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use smsq::sandbox::SandboxConfig;
 
 use super::{Served, configure, request};
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
+use crate::support::practice::{Practice, list};
 use crate::support::proxy::{Proxy, proxy_to, url_through};
 use crate::support::running::{PATIENCE, eventually};
 use crate::support::shell::Lock;
@@ -105,6 +108,50 @@ fn standstill_of_the_database_is_answered_and_loses_nothing() {
         }
         assert_eq!(ids.len(), CLIENTS + 2);
         assert_eq!(scratch.checked_status(None)["imported"], CLIENTS + 2);
+    });
+}
+
+/// A worker that sends stores nothing for as long, so that it ends in time only if it does not wait for its commit.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+
+#[test]
+fn worker_ends_while_its_database_stands_still() {
+    const MESSAGES: u64 = 300;
+    with_every_database(|db| {
+        for line in ["serve --listen 127.0.0.1:0 --send", "send --follow"] {
+            let (scratch, mut standstill) = Standstill::of(db);
+            let gateway = Practice::start(SandboxConfig {
+                latency: Duration::from_millis(100),
+                ..SandboxConfig::default()
+            });
+            gateway.configure_without_references(&scratch, "");
+            let campaign = line.split(' ').next().expect("a command");
+            scratch.write("list.csv", &list(MESSAGES));
+            let import = [
+                "import",
+                "--again",
+                "list.csv",
+                "--text",
+                "Hello",
+                "--campaign",
+                campaign,
+            ];
+            assert_eq!(scratch.run(import).code(), Some(0));
+            let mut running = scratch.start(line.split(' ').chain(["--rate", "50/s"]));
+            eventually("it sends", || gateway.accepted() >= 20);
+            standstill.begin(&scratch);
+            let before = gateway.accepted();
+            running.signal(Signal::TERM);
+            let began = Instant::now();
+            let ran = running.ended();
+            assert!(began.elapsed() < ENDS_WITHIN, "{line}: {ran}");
+            assert!(gateway.accepted() < MESSAGES && gateway.accepted() >= before);
+            standstill.end();
+            // What it knew and could not store is beside the database.
+            let ran = scratch.run(["send", "--campaign", campaign]);
+            assert_eq!(ran.code(), Some(0), "{line}: {ran}");
+            gateway.assert_each_once(MESSAGES);
+        }
     });
 }
 

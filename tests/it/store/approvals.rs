@@ -25,6 +25,16 @@ fn entry(who: &str, at: Timestamp) -> AuditEntry {
     }
 }
 
+/// Adds messages of a list, which is not whole.
+async fn add(queue: &TestQueue, campaign_id: i64, count: u64, list: ListApproval) {
+    let import_id = queue.begin(campaign_id).await;
+    let batch = ImportBatch {
+        approval: ImportApproval::OfList(list),
+        ..TestQueue::batch(import_id, campaign_id, rows(0..count))
+    };
+    queue.store.imports().enqueue(&batch).await.expect("queued");
+}
+
 /// A list of `count` messages that waits; returns its campaign.
 async fn waiting(queue: &TestQueue, count: u64) -> i64 {
     let campaign_id = queue.campaign("spring").await;
@@ -32,12 +42,7 @@ async fn waiting(queue: &TestQueue, count: u64) -> i64 {
         hash: "hash".to_owned(),
         who: "ann".to_owned(),
     };
-    let import_id = queue.begin(campaign_id).await;
-    let batch = ImportBatch {
-        approval: ImportApproval::OfList(list.clone()),
-        ..TestQueue::batch(import_id, campaign_id, rows(0..count))
-    };
-    queue.store.imports().enqueue(&batch).await.expect("queued");
+    add(queue, campaign_id, count, list.clone()).await;
     let rules = ApprovalRules {
         from_messages: 1,
         ..ApprovalRules::default()
@@ -97,6 +102,33 @@ async fn approval_ends_where_nothing_is_sent_for_a_day() {
         assert_eq!(gate(queue, campaign_id).await, ApprovalGate::SomeWait);
         approve(queue, campaign_id, after(DAY + 1)).await;
         assert_eq!(claim(queue, campaign_id, after(DAY + 2)).await, 5);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn abandoned_batch_is_decided_by_what_is_there() {
+    const MINUTE: u64 = 60;
+    on_every_engine(async |queue| {
+        let store = &queue.store;
+        let rules = ApprovalRules {
+            from_messages: 10,
+            ..ApprovalRules::default()
+        };
+        let kept = store.keep_approval_rules(&rules).await;
+        assert_eq!(kept.expect("kept"), rules);
+        for (name, count, decided) in [
+            ("small", 9, ApprovalGate::Open),
+            ("large", 10, ApprovalGate::SomeWait),
+        ] {
+            let campaign_id = queue.campaign(name).await;
+            add(queue, campaign_id, count, ListApproval::of_batch("ann")).await;
+            for (minutes, expected) in [(14, ApprovalGate::Undecided), (16, decided)] {
+                let decided = store.decide_abandoned_batches(after(minutes * MINUTE));
+                decided.await.expect("decided");
+                assert_eq!(gate(queue, campaign_id).await, expected, "{name} {minutes}");
+            }
+        }
     })
     .await;
 }
