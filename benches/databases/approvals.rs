@@ -100,7 +100,7 @@ impl Slowest {
         };
         let states = &CampaignStatus::ALL;
         store
-            .change_campaign_in(id, states, &change, &entry)
+            .change_campaign_in(id, states, &change, None, &entry)
             .await?;
         Ok(())
     }

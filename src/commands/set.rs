@@ -98,9 +98,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         check_priced(&settings, Some(budget), provider)?;
     }
     let actor = user_of("set");
-    change_settings(&store, &campaign, &change, &actor).await?;
+    change_settings(&store, &settings, &campaign, &change, &actor).await?;
     if let BudgetChange::Set(budget) = &change.budget
-        && !count_budget(&store, &settings.prices, &campaign, budget, &actor).await?
+        && !count_budget(&store, &settings, &campaign, budget, &actor).await?
     {
         context.console.warn(COUNTED_LATER);
     }

@@ -5,10 +5,15 @@ use super::lists::{ListPrices, ListSettings};
 use super::{Actor, CampaignAction, OperationError, Refused};
 use crate::import::Summary;
 use crate::store::{
-    ApprovalResult, ApprovalSubject, Campaign, ImportApproval, ListApproval, Store, StoreError,
+    ApprovalGate, ApprovalResult, ApprovalSubject, Campaign, CampaignChange, ImportApproval,
+    ListApproval, SettingChange, Store, StoreError,
 };
 use crate::store::{ApprovalRules, ListFacts};
-use crate::text::{Hinted, messages};
+use crate::text::{Hinted, messages, segments};
+
+/// How many of the waiting messages of a campaign are priced, in pages, when it gets another provider.
+const PRICED: u64 = 10_000;
+const PAGE: usize = 1_000;
 
 /// How the messages of a list wait while it is added, and the rules that decide when it is whole.
 #[derive(Clone, Debug)]
@@ -72,14 +77,26 @@ impl ListGate {
         campaign_id: i64,
         facts: &ListFacts,
     ) -> Result<Option<String>, StoreError> {
-        if let ImportApproval::OfList(list) = &self.approval {
-            return store
-                .decide_list(campaign_id, list, &self.rules, facts)
-                .await;
+        let of_list = match &self.approval {
+            ImportApproval::OfList(list) => {
+                store
+                    .decide_list(campaign_id, list, &self.rules, facts)
+                    .await?
+            }
+            ImportApproval::OneByOne(_) => None,
+        };
+        if of_list.is_some() {
+            return Ok(of_list);
         }
         let gate = store.approval_gate(campaign_id).await?;
-        let waits = gate.is_guarded() && facts.accepted > 0;
-        Ok(waits.then(|| were_added(facts.accepted)))
+        let is_list = matches!(self.approval, ImportApproval::OfList(_));
+        Ok(match gate {
+            ApprovalGate::AllWait => Some("its settings were changed".to_owned()),
+            gate if gate.is_guarded() && facts.accepted > 0 && !is_list => {
+                Some(were_added(facts.accepted))
+            }
+            _ => None,
+        })
     }
 }
 
@@ -127,6 +144,52 @@ pub(super) async fn expected(
         total += store.total(campaign.id, least).await?;
     }
     Ok(rules.reason(total, facts))
+}
+
+/// Why the waiting messages of a campaign need approval after a change, although nothing of it needed that yet: its new
+/// provider costs more. Of many messages, the first are priced.
+pub(super) async fn dearer(
+    store: &Store,
+    settings: &ListSettings,
+    campaign: &Campaign,
+    change: &CampaignChange,
+) -> Result<Option<String>, StoreError> {
+    let is_same = change.provider == SettingChange::Keep && change.sender == SettingChange::Keep;
+    if is_same || campaign.approval.is_guarded() {
+        return Ok(None);
+    }
+    let rules = store.approval_rules().await?.with(&settings.approval);
+    if rules.from_cost.is_empty() {
+        return Ok(None);
+    }
+    let changed = Campaign {
+        settings: campaign.settings.clone().with(change.clone()),
+        ..campaign.clone()
+    };
+    let prices = ListPrices::of_campaign(settings, &changed);
+    let mut facts = ListFacts::default();
+    let mut queue = store.report().queue(campaign.id, None).await?;
+    while facts.accepted < PRICED {
+        let page = store.report().next_queued(&mut queue, PAGE).await?;
+        if page.is_empty() {
+            break;
+        }
+        for sms in page {
+            let counted = || segments::count(&sms.content).count;
+            let segments = sms.segments.unwrap_or_else(counted);
+            add_message(&mut facts, &prices, &sms.phone, segments);
+        }
+    }
+    if facts.accepted == 0 {
+        return Ok(None);
+    }
+    let least = rules.least_total(&facts).unwrap_or(0);
+    let rules = ApprovalRules {
+        from_messages: 0,
+        ..rules
+    };
+    let total = store.total(campaign.id, least).await?;
+    Ok(rules.reason(total, &facts))
 }
 
 /// What `actor` can approve of a campaign; an error if that is nothing.

@@ -1,6 +1,5 @@
 //! Budgets of campaigns: what people write, and what is checked before one is stored.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -56,7 +55,7 @@ pub fn check_priced(
 /// the budget that it had `before`.
 pub async fn count_budget(
     store: &Store,
-    prices: &BTreeMap<String, Prices>,
+    settings: &ListSettings,
     before: &Campaign,
     budget: &Budget,
     actor: &Actor,
@@ -68,7 +67,7 @@ pub async fn count_budget(
         let Some(uncounted) = uncounted.iter().find(is_its) else {
             break;
         };
-        if store.count_budget(uncounted, prices).await? == CountStep::Waits {
+        if store.count_budget(uncounted, &settings.prices).await? == CountStep::Waits {
             if Instant::now() >= until {
                 return Ok(false);
             }
@@ -91,7 +90,7 @@ pub async fn count_budget(
             },
             ..CampaignChange::default()
         };
-        change_settings(store, &campaign, &change, actor).await?;
+        change_settings(store, settings, &campaign, &change, actor).await?;
     }
     checked.map(|()| true)
 }

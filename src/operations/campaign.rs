@@ -1,7 +1,7 @@
 //! Changes of a campaign: what is possible in which state, and the only way in which people change its state and
 //! settings.
 
-use super::{Actor, OperationError};
+use super::{Actor, ListSettings, OperationError, approval};
 use crate::budget::{Budget, amount};
 use crate::rate::{RateError, Rates};
 use crate::store::{
@@ -276,6 +276,7 @@ pub fn limit(text: &str) -> Result<Rates, String> {
 /// Changes settings of `campaign`, with its entry in the audit log.
 pub async fn change_settings(
     store: &Store,
+    settings: &ListSettings,
     campaign: &Campaign,
     change: &CampaignChange,
     actor: &Actor,
@@ -294,8 +295,15 @@ pub async fn change_settings(
     let (name, verb) = (campaign.name.as_str(), action.as_str());
     let detail = format!("changed campaign `{name}`: {}", describe(change));
     let entry = actor.entry(store, verb, Some(name), detail).await?;
+    let needed = approval::dearer(store, settings, campaign, change).await?;
     if store
-        .change_campaign_in(campaign.id, &action.states(), change, &entry)
+        .change_campaign_in(
+            campaign.id,
+            &action.states(),
+            change,
+            needed.as_deref(),
+            &entry,
+        )
         .await?
     {
         return Ok(());

@@ -596,9 +596,9 @@ impl ListOptions {
                 "campaign `{name}` is sent by `{provider}` from now on"
             ));
         }
-        change_settings(store, &campaign, &change, actor).await?;
+        change_settings(store, &self.settings, &campaign, &change, actor).await?;
         if let SettingChange::Set(budget) = &change.budget
-            && !count_budget(store, &self.settings.prices, &campaign, budget, actor).await?
+            && !count_budget(store, &self.settings, &campaign, budget, actor).await?
         {
             tell(COUNTED_LATER);
         }

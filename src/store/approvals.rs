@@ -579,22 +579,24 @@ pub(super) async fn hold(
     Ok(())
 }
 
-/// Lets all messages of a campaign wait, if it is guarded, before `who` changes its settings. The changes of each person
+/// Lets all messages of a campaign wait, if it is guarded or this is `needed`, because `who` changes its settings. The changes of each person
 /// are an approval of their own, so that two people can approve what the other one has changed.
 pub(super) async fn hold_settings(
     connection: &mut Connection,
     campaign_id: i64,
     who: &str,
+    needed: Option<&str>,
 ) -> QueryResult<()> {
     let gate = lock(connection, campaign_id).await?;
-    if gate.is_some_and(ApprovalGate::is_guarded) {
+    let is_guarded = gate.is_some_and(ApprovalGate::is_guarded);
+    if is_guarded || needed.is_some() {
         let of_person = format!("{:016x}", hash(&[who]));
         let new = NewApproval {
             campaign_id,
             has_lane: false,
             state: ApprovalState::Waiting,
             hash: &of_person,
-            reason: "its settings were changed",
+            reason: needed.unwrap_or("its settings were changed"),
         };
         let authors = BTreeSet::from([who.to_owned()]);
         new.open(connection, &authors).await?;

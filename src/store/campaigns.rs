@@ -510,13 +510,14 @@ impl Store {
         id: i64,
         from: &[CampaignStatus],
         change: &CampaignChange,
+        needed: Option<&str>,
         entry: &AuditEntry,
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
             let changed = update(connection, id, from, change).await? > 0;
             if changed {
                 if change.needs_approval() {
-                    approvals::hold_settings(connection, id, &entry.who).await?;
+                    approvals::hold_settings(connection, id, &entry.who, needed).await?;
                 }
                 entry.insert(connection).await?;
             }

@@ -173,6 +173,12 @@ fn changed_settings_of_an_approved_campaign_hold_all() {
             let campaign = name.trim_start_matches('-');
             let ran = scratch.run(format!("set --campaign {campaign} {name} {value}").split(' '));
             assert_eq!(ran.code(), Some(0), "{ran}");
+            // A list without new messages says so, too.
+            let ran = import(&scratch, campaign, 20);
+            assert!(
+                ran.stderr().contains("waits for approval: its settings"),
+                "{ran}"
+            );
             assert_waits(&scratch, campaign, (&gateway, sent));
             sent += 20;
             assert_approved(&scratch, campaign, &gateway, sent);
@@ -509,6 +515,42 @@ fn cost_that_is_not_known_waits() {
         scratch.write("smsq.toml", &format!("{text}\n{rule}{}", prices("44")));
         import(&scratch, "cheap", 5);
         assert_eq!(send(&scratch, "cheap").code(), Some(0));
+    });
+}
+
+#[test]
+fn provider_that_costs_more_needs_approval() {
+    with_every_database(|db| {
+        let (gateway, scratch) = waiting(db);
+        let text = scratch.read("smsq.toml");
+        let text = text.replace("from_messages = 10\n", "from_cost = \"1 EUR\"\n");
+        let cellar = text.find("[providers.cellar]").expect("a provider");
+        let section: String = text[cellar..].split("\n[").take(1).collect();
+        let dear = section.replace("[providers.cellar]", "[providers.dear]");
+        let prices = "[prices.cellar]\ncurrency = \"EUR\"\n44 = 0.05\n\
+                      [prices.dear]\ncurrency = \"EUR\"\n44 = 5.00\n";
+        let default = "default_provider = \"cellar\"";
+        scratch.write("smsq.toml", &format!("{default}\n{text}\n{dear}\n{prices}"));
+        for campaign in ["set", "import"] {
+            let ran = import(&scratch, campaign, 10);
+            assert!(!ran.stderr().contains("waits for approval"), "{ran}");
+        }
+        let ran = scratch.run(["set", "set", "--provider", "dear"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        scratch.write("one.csv", "phone\n+447400123456\n");
+        let line = "import one.csv --text Hello --campaign import --provider dear";
+        let ran = scratch.run(line.split(' '));
+        assert!(ran.stderr().contains("waits for approval"), "{ran}");
+        for campaign in ["set", "import"] {
+            assert_waits(&scratch, campaign, (&gateway, 0));
+        }
+        assert_approved(&scratch, "set", &gateway, 10);
+        // A cheaper one needs none.
+        import(&scratch, "cheap", 10);
+        let ran = scratch.run(["set", "cheap", "--provider", "cellar"]);
+        assert_eq!(ran.code(), Some(0), "{ran}");
+        assert_eq!(send(&scratch, "cheap").code(), Some(0));
+        assert_eq!(gateway.accepted(), 20);
     });
 }
 

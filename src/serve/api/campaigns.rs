@@ -265,7 +265,7 @@ pub(super) async fn change_campaign(
         change_state(&shared.store, &campaign, action, &actor).await?;
         campaign = shared.campaign(&name).await?;
     }
-    change_settings(&shared.store, &campaign, &change, &actor).await?;
+    change_settings(&shared.store, &shared.lists, &campaign, &change, &actor).await?;
     CampaignDetails::read(&shared, &name, &program.0.name).await
 }
 

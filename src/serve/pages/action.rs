@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 
 use crate::operations::{
-    Actor, CampaignAction, OperationError, Permitted, SettledAs, approve, cancel, change_settings,
-    change_state, limit, reject, retry_failed, retry_unknown, settle,
+    Actor, CampaignAction, ListSettings, OperationError, Permitted, SettledAs, approve, cancel,
+    change_settings, change_state, limit, reject, retry_failed, retry_unknown, settle,
 };
 use crate::serve::problem::Problem;
 use crate::sms::Class;
@@ -325,6 +325,7 @@ impl Action {
     pub(super) async fn run(
         self,
         store: &Store,
+        settings: &ListSettings,
         campaign: &Campaign,
         given: &BTreeMap<String, String>,
         who: &str,
@@ -368,7 +369,7 @@ impl Action {
                     rate: Some(rate),
                     ..CampaignChange::default()
                 };
-                change_settings(store, campaign, &change, &actor).await?;
+                change_settings(store, settings, campaign, &change, &actor).await?;
                 done
             }
             Self::Retry => {

@@ -188,7 +188,13 @@ async fn change(
     let given_now = given.clone();
     let changing = tokio::spawn(shared.until_stopped(async move {
         let changed = action
-            .run(&state.patient_store, &campaign, &given_now, &who)
+            .run(
+                &state.patient_store,
+                &state.lists,
+                &campaign,
+                &given_now,
+                &who,
+            )
             .await;
         let campaign = &campaign.name;
         match &changed {

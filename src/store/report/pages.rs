@@ -412,6 +412,7 @@ pub struct Queued {
     /// The imported columns, a JSON object.
     #[diesel(deserialize_as = LossyText)]
     pub params: String,
+    pub segments: Option<i32>,
 }
 
 /// The message of a campaign that is due first.
