@@ -36,8 +36,10 @@ CREATE TABLE approval_rule (
 ALTER TABLE campaign ADD COLUMN approval_reason TEXT;
 INSERT INTO approval (campaign_id, has_lane, state, reason)
 SELECT id, FALSE, 2, coalesce(state_reason, 'it waited before an update of smsq') FROM campaign WHERE approval = 1;
--- Every insert into `sms` looks for its table in this list, and would pass this one.
-DELETE FROM sqlite_sequence WHERE name = 'approval' AND seq = 0;
+-- Every insert into a table with AUTOINCREMENT looks for it in this list, from its begin: that of messages is the first.
+UPDATE sqlite_sequence SET rowid = -1 WHERE name = 'sms';
+INSERT INTO sqlite_sequence (rowid, name, seq)
+SELECT -1, 'sms', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'sms');
 INSERT INTO approval_author (approval_id, who)
 WITH RECURSIVE author (approval_id, who, rest) AS (
     SELECT approval.id, '', campaign.wanted_by || char(10)

@@ -18,8 +18,8 @@ use crate::process;
 /// this time counts once, whether a command listens or has just ended.
 const SAME_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a command may take to end after a second signal.
-const ABORT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a command may take to end after a second signal: it writes down results that are not stored.
+const ABORT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A signal ended the process while no command listened to it.
 #[derive(Debug, thiserror::Error)]
