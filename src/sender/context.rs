@@ -95,9 +95,10 @@ impl StopSignal {
     /// Waits until the worker must stop; returns since when.
     async fn since(&self) -> Instant {
         let mut stop = self.sender.subscribe();
-        let since = stop.wait_for(Option::is_some).await;
-        let since = since.expect("the sender is not dropped before this");
-        since.unwrap_or_else(Instant::now)
+        let stopped = stop.wait_for(Option::is_some).await;
+        stopped
+            .expect("the sender is not dropped before this")
+            .expect("it waited for an instant")
     }
 
     fn begin(&self) {

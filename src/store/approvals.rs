@@ -473,14 +473,7 @@ pub(super) async fn take_over(
             continue;
         }
         let lane = lane_of_list(connection, campaign_id, list, now).await?;
-        for found in found.chunks(ROWS) {
-            with_conn!(connection, |conn| update(
-                sms::table.filter(sms::id.eq_any(found))
-            )
-            .set(sms::lane.eq(lane))
-            .execute(conn))?;
-        }
-        count_added(connection, lane, found.len() as u64).await?;
+        move_to(connection, lane, &found).await?;
         let authors = authors_of(connection, id).await?;
         add_authors(connection, -i64::from(lane), &authors).await?;
         if !has_messages(connection, campaign_id, id).await? {
@@ -567,16 +560,21 @@ pub(super) async fn hold(
             continue;
         }
         let lane = came_by.lane(connection, campaign_id).await?;
-        for ids in ids.chunks(ROWS) {
-            with_conn!(connection, |conn| update(
-                sms::table.filter(sms::id.eq_any(ids))
-            )
-            .set(sms::lane.eq(lane))
-            .execute(conn))?;
-        }
-        count_added(connection, lane, ids.len() as u64).await?;
+        move_to(connection, lane, &ids).await?;
     }
     Ok(())
+}
+
+/// Lets messages wait in a lane.
+async fn move_to(connection: &mut Connection, lane: i32, messages: &[i64]) -> QueryResult<()> {
+    for ids in messages.chunks(ROWS) {
+        with_conn!(connection, |conn| update(
+            sms::table.filter(sms::id.eq_any(ids))
+        )
+        .set(sms::lane.eq(lane))
+        .execute(conn))?;
+    }
+    count_added(connection, lane, messages.len() as u64).await
 }
 
 /// Lets all messages of a campaign wait, if it is guarded or this is `needed`, because `who` changes its settings. The changes of each person
