@@ -164,12 +164,7 @@ mod tests {
 
     #[test]
     fn span_begins_at_a_multiple_of_its_length() {
-        for (at, begins) in [
-            (20_000, 20_000),
-            (29_999, 20_000),
-            (30_000, 30_000),
-            (-1, -10_000),
-        ] {
+        for (at, begins) in [(20_000, 20_000), (29_999, 20_000), (30_000, 30_000), (-1, -10_000)] {
             let begins = Timestamp::from_millis(begins);
             assert_eq!(span_of(Timestamp::from_millis(at)), begins, "{at}");
         }

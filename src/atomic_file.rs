@@ -35,11 +35,7 @@ impl AtomicFile {
             let output = temporary.as_file().try_clone()?;
             (Some(temporary), output)
         };
-        Ok(Self {
-            target: target.to_owned(),
-            temporary,
-            output: BufWriter::new(output),
-        })
+        Ok(Self { target: target.to_owned(), temporary, output: BufWriter::new(output) })
     }
 
     /// Replaces the target and keeps its permissions. A symbolic link stays: the file it points to is
@@ -130,9 +126,7 @@ pub fn open_device(path: &Path) -> io::Result<File> {
 /// `list.csv`, `list-2.csv`, `list-3.csv` …
 fn names(path: &Path) -> impl Iterator<Item = PathBuf> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = path
-        .extension()
-        .map_or_else(String::new, |end| format!(".{}", end.display()));
+    let extension = path.extension().map_or_else(String::new, |end| format!(".{}", end.display()));
     let numbered = (2_u32..).map(move |number| format!("{stem}-{number}{extension}"));
     std::iter::once(path.to_owned()).chain(numbered.map(|name| path.with_file_name(name)))
 }

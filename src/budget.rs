@@ -59,10 +59,7 @@ impl FromStr for Budget {
         if amount == 0 {
             return Err(BudgetError::NotPositive(text.to_owned()));
         }
-        Ok(Self {
-            amount,
-            currency: currency.to_ascii_uppercase(),
-        })
+        Ok(Self { amount, currency: currency.to_ascii_uppercase() })
     }
 }
 
@@ -172,10 +169,7 @@ impl BudgetRules {
         if prices.is_empty() || own.is_none() && month.is_none() {
             return Pricing::Free;
         }
-        Pricing::Priced {
-            campaign: own.cloned(),
-            month: month.cloned(),
-        }
+        Pricing::Priced { campaign: own.cloned(), month: month.cloned() }
     }
 }
 
@@ -204,9 +198,7 @@ pub fn month_key(now: Timestamp, currency: &str) -> String {
 
 /// The currency of such a key.
 pub fn currency_of(month_key: &str) -> &str {
-    month_key
-        .split_once('/')
-        .map_or("", |(_, currency)| currency)
+    month_key.split_once('/').map_or("", |(_, currency)| currency)
 }
 
 /// The calendar month of an instant in UTC, such as `2026-11`.
@@ -223,18 +215,13 @@ pub fn next_month(now: Timestamp) -> String {
 
 fn first_day(now: Timestamp) -> Date {
     let instant = jiff::Timestamp::from_millisecond(now.as_millis());
-    instant.map_or(date(1970, 1, 1), |instant| {
-        instant.to_zoned(TimeZone::UTC).date().first_of_month()
-    })
+    instant
+        .map_or(date(1970, 1, 1), |instant| instant.to_zoned(TimeZone::UTC).date().first_of_month())
 }
 
 /// The scope of a campaign's counter in table `rate_limit`, by the key of its month.
 pub fn campaign_budget_scope(campaign_id: i64, month_key: &str) -> String {
-    format!(
-        "{}{}",
-        campaign_budgets(campaign_id),
-        currency_of(month_key)
-    )
+    format!("{}{}", campaign_budgets(campaign_id), currency_of(month_key))
 }
 
 /// What the scopes of the counters of a campaign begin with.
@@ -277,9 +264,7 @@ pub fn charged(currency: &str, price: &str) -> Option<i64> {
 
 /// Whether a provider wrote a price of 0, in any currency.
 pub fn is_zero(price: &str) -> bool {
-    price
-        .split_whitespace()
-        .any(|word| written(word) == Some(0))
+    price.split_whitespace().any(|word| written(word) == Some(0))
 }
 
 fn written(number: &str) -> Option<u64> {
@@ -364,13 +349,7 @@ mod tests {
             (Some("5 EUR"), &[], &euro, refuse, Some((true, false))),
             (Some("5 EUR"), &["9 EUR"], &euro, refuse, Some((true, true))),
             (None, &["9 EUR"], &euro, refuse, Some((false, true))),
-            (
-                None,
-                &["9 USD", "9 EUR"],
-                &euro,
-                refuse,
-                Some((false, true)),
-            ),
+            (None, &["9 USD", "9 EUR"], &euro, refuse, Some((false, true))),
             (None, &["9 USD"], &euro, refuse, None),
             (None, &["9 USD"], &euro, allow, Some((false, false))),
             (Some("5 USD"), &[], &euro, refuse, None),
@@ -380,10 +359,7 @@ mod tests {
             (Some("5 EUR"), &[], &none, refuse, None),
             (Some("5 EUR"), &[], &none, allow, Some((false, false))),
         ] {
-            let rules = BudgetRules {
-                monthly: monthly(months),
-                unpriced,
-            };
+            let rules = BudgetRules { monthly: monthly(months), unpriced };
             let of_campaign = own.map(budget);
             let pricing = match rules.pricing(of_campaign.as_ref(), "world", prices) {
                 Pricing::Free => Some((false, false)),

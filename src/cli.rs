@@ -146,19 +146,13 @@ impl Cli {
             ));
         };
         if database.is_some_and(has_password) {
-            warn(
-                "`--database`",
-                "SMSQ__DATABASE__PASSWORD or `database.password_file`",
-            );
+            warn("`--database`", "SMSQ__DATABASE__PASSWORD or `database.password_file`");
         }
         if source.is_some_and(has_password) {
             warn("`--from`", "`--from NAME` and a section `[sources.NAME]`");
         }
         if redis.is_some_and(has_password) {
-            warn(
-                "the redis:// url",
-                "SMSQ__REDIS__PASSWORD or `redis.password`",
-            );
+            warn("the redis:// url", "SMSQ__REDIS__PASSWORD or `redis.password`");
         }
     }
 
@@ -283,9 +277,7 @@ fn has_password(url: &str) -> bool {
 pub fn wants_json() -> bool {
     let arguments: Vec<_> = std::env::args_os().collect();
     arguments.iter().any(|argument| argument == "--format=json")
-        || arguments
-            .windows(2)
-            .any(|pair| pair == ["--format", "json"])
+        || arguments.windows(2).any(|pair| pair == ["--format", "json"])
 }
 
 /// The environment of the process. Invalid UTF-8 is replaced, so that an error can name the variable.
@@ -311,19 +303,9 @@ mod tests {
     fn every_command_has_an_example() {
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
-            let examples = command
-                .get_after_help()
-                .cloned()
-                .unwrap_or_default()
-                .to_string();
-            assert!(
-                examples.contains(&format!("smsq {name}")),
-                "{name} has no example"
-            );
-            assert!(
-                command.get_about().is_some(),
-                "{name} does not say what it does"
-            );
+            let examples = command.get_after_help().cloned().unwrap_or_default().to_string();
+            assert!(examples.contains(&format!("smsq {name}")), "{name} has no example");
+            assert!(command.get_about().is_some(), "{name} does not say what it does");
         }
     }
 
@@ -331,11 +313,7 @@ mod tests {
     #[test]
     fn paragraphs_below_the_options_are_one_line() {
         fn check(command: &clap::Command) {
-            let help = command
-                .get_after_help()
-                .cloned()
-                .unwrap_or_default()
-                .to_string();
+            let help = command.get_after_help().cloned().unwrap_or_default().to_string();
             let is_prose = |line: &&str| !line.is_empty() && !line.starts_with("  ");
             for pair in help.lines().collect::<Vec<_>>().windows(2) {
                 let is_broken = pair.iter().all(is_prose);
@@ -371,10 +349,8 @@ mod tests {
 
     #[test]
     fn global_flags_work_before_and_after_the_command() {
-        for line in [
-            ["smsq", "--format", "json", "status"],
-            ["smsq", "status", "--format", "json"],
-        ] {
+        for line in [["smsq", "--format", "json", "status"], ["smsq", "status", "--format", "json"]]
+        {
             let cli = Cli::try_parse_from(line).expect("a good line");
             assert_eq!(cli.global.format, Format::Json);
         }

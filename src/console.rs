@@ -52,12 +52,7 @@ impl Console {
         } else {
             ProgressDrawTarget::hidden()
         };
-        Self {
-            verbosity,
-            is_json,
-            is_terminal,
-            bars: MultiProgress::with_draw_target(target),
-        }
+        Self { verbosity, is_json, is_terminal, bars: MultiProgress::with_draw_target(target) }
     }
 
     /// Prints `text`, without unprintable characters, to standard output.
@@ -174,8 +169,7 @@ impl Console {
 
     /// Ignores a failure, because it cannot be reported.
     fn line(&self, line: &str) {
-        self.bars
-            .suspend(|| writeln!(io::stderr().lock(), "{line}").unwrap_or_default());
+        self.bars.suspend(|| writeln!(io::stderr().lock(), "{line}").unwrap_or_default());
     }
 }
 
@@ -229,8 +223,7 @@ impl Write for Log {
         // Escapes are the log's own colours: it removes those in values.
         let is_unsafe = |c: char| !is_printable(c) && !matches!(c, '\n' | '\t' | '\u{1b}');
         let text = String::from_utf8_lossy(bytes).replace(is_unsafe, " ");
-        self.0
-            .suspend(|| io::stderr().lock().write_all(text.as_bytes()))?;
+        self.0.suspend(|| io::stderr().lock().write_all(text.as_bytes()))?;
         Ok(bytes.len())
     }
 
@@ -365,10 +358,7 @@ struct ProgressLines {
 
 impl ProgressLines {
     fn new(now: Instant) -> Self {
-        Self {
-            last: (now, 0),
-            last_note: String::new(),
-        }
+        Self { last: (now, 0), last_note: String::new() }
     }
 
     fn due(&mut self, bar: &ProgressBar, now: Instant) -> Option<String> {
@@ -443,11 +433,7 @@ mod tests {
     #[test]
     fn output_is_printable_on_terminal_and_exact_elsewhere() {
         let written = |is_terminal| {
-            let mut output = Output {
-                out: Vec::new(),
-                is_terminal,
-                incomplete: Vec::new(),
-            };
+            let mut output = Output { out: Vec::new(), is_terminal, incomplete: Vec::new() };
             // One byte at a time: characters are cut in the middle.
             for byte in "北\u{1b}[2J\u{9b}\u{202e}é\n".bytes() {
                 output.write_all(&[byte]).expect("written");

@@ -99,13 +99,7 @@ impl Subscription {
         kinds: BTreeSet<EventKind>,
         (has_phones, has_texts): (bool, bool),
     ) -> Self {
-        Self {
-            hook,
-            kinds,
-            has_phones,
-            has_texts,
-            is_full: AtomicBool::new(false),
-        }
+        Self { hook, kinds, has_phones, has_texts, is_full: AtomicBool::new(false) }
     }
 
     /// Sets whether more events wait than are stored, so that `message.delivered` is only counted.
@@ -134,9 +128,7 @@ impl Subscriptions {
 
     /// Those that want this kind.
     pub fn of(&self, kind: EventKind) -> impl Iterator<Item = &Subscription> {
-        self.0
-            .iter()
-            .filter(move |subscription| subscription.kinds.contains(&kind))
+        self.0.iter().filter(move |subscription| subscription.kinds.contains(&kind))
     }
 
     /// Whether any hook wants one of these kinds.
@@ -209,11 +201,7 @@ struct Envelope<'a, T> {
 
 /// The body of an event, as Standard Webhooks describes it. `at`: when it happened.
 pub fn body<T: Serialize>(kind: &str, at: Timestamp, data: &T) -> String {
-    let envelope = Envelope {
-        r#type: kind,
-        timestamp: at.to_string(),
-        data,
-    };
+    let envelope = Envelope { r#type: kind, timestamp: at.to_string(), data };
     serde_json::to_string(&envelope).expect("its keys are texts")
 }
 
@@ -227,10 +215,7 @@ mod tests {
             assert_eq!(kind.as_str().parse(), Ok(kind));
         }
         let error = "message.fail".parse::<EventKind>().expect_err("unknown");
-        assert!(
-            error.starts_with("unknown event `message.fail`: "),
-            "{error}"
-        );
+        assert!(error.starts_with("unknown event `message.fail`: "), "{error}");
         assert!(error.contains("message.failed"), "{error}");
     }
 

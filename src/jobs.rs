@@ -150,10 +150,7 @@ impl Until {
     pub fn limited(&self, limit: Duration) -> Self {
         let until = Instant::now().checked_add(limit);
         let earlier = self.deadline.into_iter().chain(until).min();
-        Self {
-            deadline: earlier,
-            ..self.clone()
-        }
+        Self { deadline: earlier, ..self.clone() }
     }
 
     /// Fails if it is over.
@@ -209,10 +206,7 @@ pub struct Interruptible<R> {
 impl Until {
     /// The source, which fails to be read when this is over.
     pub fn reading<R>(&self, source: R) -> Interruptible<R> {
-        Interruptible {
-            source,
-            until: self.clone(),
-        }
+        Interruptible { source, until: self.clone() }
     }
 }
 
@@ -246,16 +240,8 @@ impl ListSize {
             file.take(4).read_to_end(&mut head)?;
             let marks: [&[u8]; 3] = [b"PK", b"\x1f\x8b", b"\xd0\xcf\x11\xe0"];
             let is_compressed = marks.iter().any(|mark| head.starts_with(mark));
-            let most = if is_compressed {
-                SMALL_COMPRESSED
-            } else {
-                SMALL
-            };
-            Ok(if bytes <= most {
-                Self::Small
-            } else {
-                Self::Large
-            })
+            let most = if is_compressed { SMALL_COMPRESSED } else { SMALL };
+            Ok(if bytes <= most { Self::Small } else { Self::Large })
         };
         // What cannot be read takes no time.
         read().unwrap_or(Self::Small)
@@ -271,10 +257,7 @@ pub struct ListTurns {
 
 impl Default for ListTurns {
     fn default() -> Self {
-        Self {
-            small: Arc::new(Semaphore::new(SMALL_AT_ONCE)),
-            large: Arc::new(Semaphore::new(1)),
-        }
+        Self { small: Arc::new(Semaphore::new(SMALL_AT_ONCE)), large: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -311,10 +294,7 @@ pub struct Jobs {
 
 impl Jobs {
     pub fn new(stop: Stop) -> Self {
-        Self {
-            stop,
-            running: TaskTracker::new(),
-        }
+        Self { stop, running: TaskTracker::new() }
     }
 
     pub fn stop(&self) -> &Stop {
@@ -333,28 +313,18 @@ impl Jobs {
         T: Send + 'static,
     {
         let cancelled = CancellationToken::new();
-        let until = Until {
-            stop: Some(self.stop.clone()),
-            cancelled: cancelled.clone(),
-            deadline: None,
-        };
+        let until =
+            Until { stop: Some(self.stop.clone()), cancelled: cancelled.clone(), deadline: None };
         let task = self.running.spawn(async move {
             let _turn = match &rules.turn {
                 Some((turns, size)) => Some(until.unless_over(turns.take(*size)).await?),
                 None => None,
             };
-            let until = rules
-                .limit
-                .map_or(until.clone(), |limit| until.limited(limit));
+            let until = rules.limit.map_or(until.clone(), |limit| until.limited(limit));
             let blocking = move || Handle::current().block_on(run(until, work));
-            tokio::task::spawn_blocking(blocking)
-                .await
-                .unwrap_or(Err(Over::Panicked))
+            tokio::task::spawn_blocking(blocking).await.unwrap_or(Err(Over::Panicked))
         });
-        Job {
-            task,
-            _end: cancelled.drop_guard(),
-        }
+        Job { task, _end: cancelled.drop_guard() }
     }
 
     /// Waits, after the stop has begun, until all jobs have ended; false if its deadline passes before.
@@ -413,9 +383,8 @@ mod tests {
     async fn job_that_nobody_waits_for_is_interrupted() {
         let jobs = Jobs::default();
         let (sender, ended) = mpsc::channel();
-        let job = jobs.start(JobRules::default(), |until| async move {
-            sender.send(endless(until).await)
-        });
+        let job = jobs
+            .start(JobRules::default(), |until| async move { sender.send(endless(until).await) });
         drop(job);
         assert_eq!(ended.recv(), Ok(Over::Interrupted));
         jobs.stop().begin();
@@ -425,10 +394,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn stop_and_limit_end_jobs() {
         let jobs = Jobs::default();
-        let rules = JobRules {
-            limit: Some(Duration::from_millis(1)),
-            ..JobRules::default()
-        };
+        let rules = JobRules { limit: Some(Duration::from_millis(1)), ..JobRules::default() };
         assert_eq!(jobs.start(rules, endless).await, Ok(Over::TooLate));
         let job = jobs.start(JobRules::default(), endless);
         jobs.stop().begin();
@@ -438,10 +404,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn small_list_does_not_wait_for_large_ones() {
         let (jobs, turns) = (Jobs::default(), ListTurns::default());
-        let rules = |size| JobRules {
-            turn: Some((turns.clone(), size)),
-            ..JobRules::default()
-        };
+        let rules = |size| JobRules { turn: Some((turns.clone(), size)), ..JobRules::default() };
         let first = jobs.start(rules(ListSize::Large), endless);
         let second = jobs.start(rules(ListSize::Large), endless);
         let small = jobs.start(rules(ListSize::Small), |_| async { 3 });

@@ -17,10 +17,7 @@ pub struct Config {
 /// The log of commands without a configuration.
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            level: Level::Warn,
-            format: LogFormat::Text,
-        }
+        Self { level: Level::Warn, format: LogFormat::Text }
     }
 }
 
@@ -107,13 +104,7 @@ mod tests {
 
     #[test]
     fn other_crates_log_at_most_warnings() {
-        assert_eq!(
-            Level::Debug.directives(),
-            "warn,rustls_platform_verifier=off,smsq=debug"
-        );
-        assert_eq!(
-            Level::Error.directives(),
-            "error,rustls_platform_verifier=off,smsq=error"
-        );
+        assert_eq!(Level::Debug.directives(), "warn,rustls_platform_verifier=off,smsq=debug");
+        assert_eq!(Level::Error.directives(), "error,rustls_platform_verifier=off,smsq=error");
     }
 }

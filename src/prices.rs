@@ -32,10 +32,7 @@ impl Prices {
     pub fn from_toml(table: &Table) -> Result<Self, InvalidPrice> {
         let mut prices = Self::default();
         for (key, value) in table {
-            let invalid = |expected| InvalidPrice {
-                key: key.clone(),
-                expected,
-            };
+            let invalid = |expected| InvalidPrice { key: key.clone(), expected };
             if key == "currency" {
                 let currency = value.as_str().filter(|text| !text.trim().is_empty());
                 currency
@@ -51,9 +48,7 @@ impl Prices {
             } else if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 prices.prefixes.insert(digits.to_owned(), price);
             } else {
-                return Err(invalid(
-                    "`currency`, `other` or the digits that numbers begin with",
-                ));
+                return Err(invalid("`currency`, `other` or the digits that numbers begin with"));
             }
         }
         Ok(prices)
@@ -62,21 +57,15 @@ impl Prices {
     /// Millionths per segment to a number in E.164, or to all numbers with these first digits: the price of the
     /// longest prefix that fits.
     pub fn of(&self, phone: &str) -> Option<u64> {
-        self.prefixes
-            .get(self.prefix_of(phone))
-            .copied()
-            .or(self.other)
+        self.prefixes.get(self.prefix_of(phone)).copied().or(self.other)
     }
 
     /// The longest of its prefixes that a number in E.164 begins with; empty: none.
     pub fn prefix_of<'a>(&self, phone: &'a str) -> &'a str {
         let digits = phone.strip_prefix('+').unwrap_or(phone);
         let mut lengths = (1..=digits.len()).rev();
-        let fits = |length: usize| {
-            digits
-                .get(..length)
-                .filter(|known| self.prefixes.contains_key(*known))
-        };
+        let fits =
+            |length: usize| digits.get(..length).filter(|known| self.prefixes.contains_key(*known));
         lengths.find_map(fits).unwrap_or_default()
     }
 
@@ -157,21 +146,13 @@ mod tests {
     fn longest_prefix_that_fits_counts() {
         let prices =
             parse("currency = 'EUR'\n44 = 0.04\n'+4474' = '0.0355'\nother = 1").expect("prices");
-        for (phone, price) in [
-            ("+447400123456", 35_500),
-            ("+442079460018", 40_000),
-            ("+8613800138000", 1_000_000),
-        ] {
+        for (phone, price) in
+            [("+447400123456", 35_500), ("+442079460018", 40_000), ("+8613800138000", 1_000_000)]
+        {
             assert_eq!(prices.of(phone), Some(price), "{phone}");
         }
-        assert_eq!(
-            parse("44 = 0.04").expect("prices").of("+491512345678"),
-            None
-        );
-        assert_eq!(
-            (prices.currency.as_str(), prices.longest_prefix()),
-            ("EUR", 4)
-        );
+        assert_eq!(parse("44 = 0.04").expect("prices").of("+491512345678"), None);
+        assert_eq!((prices.currency.as_str(), prices.longest_prefix()), ("EUR", 4));
     }
 
     #[test]

@@ -80,9 +80,7 @@ impl ProcessIdentity {
         let is_here = !self.boot_id.is_empty()
             && (&self.boot_id, &self.pid_namespace) == (&here.0, &here.1)
             && self.is_of_this_host();
-        let running = Inspection::Running {
-            started: self.started,
-        };
+        let running = Inspection::Running { started: self.started };
         is_here && system::inspect(self.pid) == running
     }
 
@@ -119,10 +117,7 @@ impl std::fmt::Display for ProcessIdentity {
 /// 1,024.
 pub(crate) fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
+    let raised = Rlimit { current: limit.maximum, ..limit };
     // With fewer it still works, but opens connections again and again.
     setrlimit(Resource::Nofile, raised).unwrap_or_default();
 }
@@ -187,10 +182,7 @@ mod linux {
 
     /// Whether `/proc` is that of this process's own pid namespace: otherwise its numbers are those of other processes.
     pub(super) fn sees_itself() -> bool {
-        is_pid(
-            &fs::read_link("/proc/self").unwrap_or_default(),
-            std::process::id(),
-        )
+        is_pid(&fs::read_link("/proc/self").unwrap_or_default(), std::process::id())
     }
 
     /// Whether this is where `/proc/self` leads for the process with this number.
@@ -202,9 +194,7 @@ mod linux {
     pub(super) fn pid_namespace() -> String {
         let link = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let number = link.to_string_lossy();
-        let number = number
-            .strip_prefix("pid:[")
-            .and_then(|rest| rest.strip_suffix(']'));
+        let number = number.strip_prefix("pid:[").and_then(|rest| rest.strip_suffix(']'));
         number.unwrap_or_default().to_owned()
     }
 
@@ -212,10 +202,8 @@ mod linux {
     pub(crate) fn processor_times() -> Option<ProcessorTimes> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
-        let times: Vec<u64> = fields
-            .split_ascii_whitespace()
-            .map_while(|field| field.parse().ok())
-            .collect();
+        let times: Vec<u64> =
+            fields.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
         let idle = times.get(3)? + times.get(4)?;
         // Guests are counted in the first two fields, too.
         let all = times.iter().take(8).sum();
@@ -308,10 +296,7 @@ mod tests {
     fn processors_are_busy_for_a_part_of_the_time() {
         let times = processor_times().expect("Linux has /proc/stat");
         assert!(times.idle <= times.all);
-        let later = ProcessorTimes {
-            idle: times.idle + 25,
-            all: times.all + 100,
-        };
+        let later = ProcessorTimes { idle: times.idle + 25, all: times.all + 100 };
         assert!((later.busy_since(times) - 0.75).abs() < 1e-9);
     }
 
@@ -359,44 +344,22 @@ mod tests {
         let Inspection::Running { started } = system::inspect(pid) else {
             panic!("the child runs");
         };
-        let identity = ProcessIdentity {
-            pid,
-            started,
-            ..ProcessIdentity::current()
-        };
+        let identity = ProcessIdentity { pid, started, ..ProcessIdentity::current() };
         assert!(!identity.is_gone());
-        let reused = ProcessIdentity {
-            started: started - 1,
-            ..identity.clone()
-        };
+        let reused = ProcessIdentity { started: started - 1, ..identity.clone() };
         assert!(reused.is_gone(), "another process has its pid now");
-        let unread = ProcessIdentity {
-            started: 0,
-            ..identity.clone()
-        };
+        let unread = ProcessIdentity { started: 0, ..identity.clone() };
         assert!(!unread.is_gone());
-        let elsewhere = ProcessIdentity {
-            boot_id: "another".to_owned(),
-            ..reused.clone()
-        };
+        let elsewhere = ProcessIdentity { boot_id: "another".to_owned(), ..reused.clone() };
         assert!(!elsewhere.is_gone(), "another host cannot be inspected");
         let clones = [
-            ProcessIdentity {
-                host: "another".to_owned(),
-                ..reused.clone()
-            },
-            ProcessIdentity {
-                machine_id: "another".to_owned(),
-                ..reused.clone()
-            },
+            ProcessIdentity { host: "another".to_owned(), ..reused.clone() },
+            ProcessIdentity { machine_id: "another".to_owned(), ..reused.clone() },
         ];
         for clone in &clones {
             assert!(!clone.is_gone() && !clone.has_ended(), "{clone:?}");
         }
-        let nowhere = ProcessIdentity {
-            pid_namespace: String::new(),
-            ..reused
-        };
+        let nowhere = ProcessIdentity { pid_namespace: String::new(), ..reused };
         assert!(!nowhere.is_gone());
         drop(child.stdin.take());
         while system::inspect(pid) != Inspection::Ended {

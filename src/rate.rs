@@ -69,10 +69,8 @@ impl FromStr for Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.window.as_secs();
-        let (unit, size) = PRINTED
-            .into_iter()
-            .find(|(_, size)| seconds.is_multiple_of(*size))
-            .unwrap_or(("s", 1));
+        let (unit, size) =
+            PRINTED.into_iter().find(|(_, size)| seconds.is_multiple_of(*size)).unwrap_or(("s", 1));
         match seconds / size {
             1 => write!(f, "{}/{unit}", self.limit),
             count => write!(f, "{}/{count}{unit}", self.limit),
@@ -123,10 +121,7 @@ impl FromStr for Rates {
         if count > Self::MAX {
             return Err(RateError::TooMany(count));
         }
-        text.split(',')
-            .map(str::parse)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -162,11 +157,7 @@ mod tests {
             ("5/2hours", 5, 7_200),
         ] {
             let rate: Rate = text.parse().expect("a rate");
-            assert_eq!(
-                (rate.limit.get(), rate.window.as_secs()),
-                (limit, seconds),
-                "{text}"
-            );
+            assert_eq!((rate.limit.get(), rate.window.as_secs()), (limit, seconds), "{text}");
         }
     }
 

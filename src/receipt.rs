@@ -61,8 +61,7 @@ impl FromStr for ReceiptState {
 
     fn from_str(word: &str) -> Result<Self, String> {
         let mut all = Self::ALL.into_iter();
-        all.find(|state| state.as_str() == word)
-            .ok_or_else(|| format!("unknown state `{word}`"))
+        all.find(|state| state.as_str() == word).ok_or_else(|| format!("unknown state `{word}`"))
     }
 }
 

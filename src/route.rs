@@ -170,10 +170,7 @@ const AS_GOOD: f64 = 0.03;
 impl DeliveredShares {
     /// Adds what became of messages to phones that begin like this one.
     pub fn add(&mut self, prices: &Prices, phone: &str, count: DeliveredCount) {
-        let known = self
-            .0
-            .entry(prices.prefix_of(phone).to_owned())
-            .or_default();
+        let known = self.0.entry(prices.prefix_of(phone).to_owned()).or_default();
         known.delivered += count.delivered;
         known.reported += count.reported;
     }
@@ -231,10 +228,7 @@ impl Route {
         member: impl Fn(&str) -> Result<RouteMember, E>,
     ) -> Result<Self, E> {
         let names: Vec<&str> = config.providers().into_iter().collect();
-        let members = names
-            .iter()
-            .map(|name| member(name))
-            .collect::<Result<_, E>>()?;
+        let members = names.iter().map(|name| member(name)).collect::<Result<_, E>>()?;
         let index = |name: &str| {
             let found = names.iter().position(|known| *known == name);
             found.expect("all names are listed")
@@ -265,12 +259,7 @@ impl Route {
         Self {
             name: pool.provider().to_owned(),
             is_pool: true,
-            entries: vec![RouteEntry {
-                prefixes: Vec::new(),
-                member: 0,
-                share: 1,
-                seed: 0,
-            }],
+            entries: vec![RouteEntry { prefixes: Vec::new(), member: 0, share: 1, seed: 0 }],
             members: vec![RouteMember {
                 pool,
                 rates: Rates::default(),
@@ -295,15 +284,9 @@ impl Route {
             } else {
                 member.pool.only(from)
             };
-            RouteMember {
-                pool: Arc::new(pool),
-                ..member.clone()
-            }
+            RouteMember { pool: Arc::new(pool), ..member.clone() }
         };
-        Self {
-            members: self.members.iter().map(member).collect(),
-            ..self.clone()
-        }
+        Self { members: self.members.iter().map(member).collect(), ..self.clone() }
     }
 
     /// The route of a list or of a message: providers that need a column which it lacks send none of it.
@@ -314,10 +297,7 @@ impl Route {
             let column = member.columns.iter().find(|column| !has(column))?;
             Some((index, column.clone()))
         });
-        Self {
-            lacking: lacking.collect(),
-            ..self.clone()
-        }
+        Self { lacking: lacking.collect(), ..self.clone() }
     }
 
     /// Whether the columns of a message decide who sends it.
@@ -400,10 +380,7 @@ impl Route {
     /// The number of digits of the longest prefix of its prices.
     pub fn longest_prefix(&self) -> usize {
         let prices = self.members.iter().flat_map(|member| &member.prices);
-        prices
-            .map(|prices| prices.longest_prefix())
-            .max()
-            .unwrap_or(0)
+        prices.map(|prices| prices.longest_prefix()).max().unwrap_or(0)
     }
 
     /// Sets what became of the messages of its providers: these messages of this provider, to phones that begin like
@@ -415,9 +392,7 @@ impl Route {
             let Some(prices) = &member.prices else {
                 continue;
             };
-            let own = counts
-                .iter()
-                .filter(|(provider, ..)| provider == member.pool.provider());
+            let own = counts.iter().filter(|(provider, ..)| provider == member.pool.provider());
             for (_, phone, count) in own {
                 member.delivered.add(prices, phone, *count);
             }
@@ -430,10 +405,7 @@ impl Route {
     fn cheapest(&self, phone: &str, is_able: impl Fn(usize) -> bool) -> Option<usize> {
         let digits = phone.strip_prefix('+').unwrap_or(phone);
         let length = |entry: &RouteEntry| {
-            let fitting = entry
-                .prefixes
-                .iter()
-                .filter(|prefix| digits.starts_with(*prefix));
+            let fitting = entry.prefixes.iter().filter(|prefix| digits.starts_with(*prefix));
             fitting.map(String::len).max()
         };
         let able = || self.entries.iter().filter(|entry| is_able(entry.member));
@@ -445,10 +417,8 @@ impl Route {
         let of_prefix = able().filter(is_candidate);
         let is_other = |member: &&usize| longest.is_none() && is_able(**member);
         let others = self.fallback.iter().filter(is_other);
-        let members: BTreeSet<usize> = of_prefix
-            .map(|entry| entry.member)
-            .chain(others.copied())
-            .collect();
+        let members: BTreeSet<usize> =
+            of_prefix.map(|entry| entry.member).chain(others.copied()).collect();
         let share = |member: &usize| self.members[*member].delivered_share(phone);
         let best = members.iter().filter_map(share).max_by(f64::total_cmp);
         let is_good = |member: &usize| {
@@ -457,9 +427,7 @@ impl Route {
         };
         let price = |member: &usize| {
             let prices = self.members[*member].prices.as_ref();
-            prices
-                .and_then(|prices| prices.of(phone))
-                .unwrap_or(u64::MAX)
+            prices.and_then(|prices| prices.of(phone)).unwrap_or(u64::MAX)
         };
         members.into_iter().filter(is_good).min_by_key(price)
     }
@@ -615,10 +583,7 @@ impl Division {
         if !self.route.needs_columns() {
             return Cow::Borrowed(self);
         }
-        Cow::Owned(Self {
-            route: Arc::new(self.route.with_columns(has)),
-            ..self.clone()
-        })
+        Cow::Owned(Self { route: Arc::new(self.route.with_columns(has)), ..self.clone() })
     }
 
     /// Whether another provider than this one is available.
@@ -755,11 +720,7 @@ mod tests {
             ("+861012345678", "c"),
             ("+12025550123", "b"),
         ] {
-            assert_eq!(
-                provider(&division, phone),
-                Some((expected, true)),
-                "{phone}"
-            );
+            assert_eq!(provider(&division, phone), Some((expected, true)), "{phone}");
         }
     }
 
@@ -788,12 +749,7 @@ mod tests {
             [all, lacks].map(|division| provider(&division, phone).map(|(name, _)| name.to_owned()))
         };
         for (text, away, with, without) in [
-            (
-                "first = [{ prefix = ['86'], provider = 't' }]\nelse = 'b'",
-                "",
-                "t",
-                Some("b"),
-            ),
+            ("first = [{ prefix = ['86'], provider = 't' }]\nelse = 'b'", "", "t", Some("b")),
             ("else = 't'\nfallback = ['b', 'c']", "", "t", Some("b")),
             ("else = 't'", "", "t", None),
             ("else = 'a'\nfallback = ['t', 'b']", "", "a", Some("a")),
@@ -839,9 +795,7 @@ mod tests {
                    else = "c""#
             ))
         };
-        let phones: Vec<String> = (0..10_000)
-            .map(|number| format!("+4474{number:08}"))
-            .collect();
+        let phones: Vec<String> = (0..10_000).map(|number| format!("+4474{number:08}")).collect();
         let homes = |route: &Route| -> Vec<Option<usize>> {
             phones.iter().map(|phone| route.home(phone)).collect()
         };
@@ -850,10 +804,8 @@ mod tests {
         assert!(of_a(&most).abs_diff(8_000) < 100, "{}", of_a(&most));
         assert!(of_a(&half).abs_diff(5_000) < 150, "{}", of_a(&half));
         // A larger share keeps what the smaller one had.
-        let lost = most
-            .iter()
-            .zip(&half)
-            .filter(|(most, half)| **half == Some(0) && **most != Some(0));
+        let lost =
+            most.iter().zip(&half).filter(|(most, half)| **half == Some(0) && **most != Some(0));
         assert_eq!(lost.count(), 0);
         assert!(homes(&both(0, 1)).iter().all(|home| *home == Some(1)));
     }
@@ -861,10 +813,7 @@ mod tests {
     #[test]
     fn cheapest_provider_that_delivers_as_well_is_chosen() {
         let route = route("else = 'a'\nfallback = ['b']\nchoose = 'cheapest'");
-        let count = |delivered, reported| DeliveredCount {
-            delivered,
-            reported,
-        };
+        let count = |delivered, reported| DeliveredCount { delivered, reported };
         let (british, french) = ("+447400123456", "+33612345678");
         assert_eq!(route.home(british), Some(0));
         assert_eq!(route.home(french), Some(1));
@@ -892,24 +841,15 @@ mod tests {
         assert!(restricted.reaches("+8613800138000"));
         assert!(!restricted.reaches("+12025550123"));
         let reason = restricted.no_sender("+12025550123");
-        assert_eq!(
-            reason,
-            "route `main` has no provider for numbers that begin with +120"
-        );
+        assert_eq!(reason, "route `main` has no provider for numbers that begin with +120");
     }
 
     #[test]
     fn invalid_routes_are_refused() {
         for (text, expected) in [
             ("", "it has no provider: write `else = \"PROVIDER\"`"),
-            (
-                "else = 'a'\nfallback = ['a']",
-                "`a` cannot be the fallback of itself",
-            ),
-            (
-                "else = 'a'\nfallback = ['b', 'b']",
-                "`fallback` names a provider twice",
-            ),
+            ("else = 'a'\nfallback = ['a']", "`a` cannot be the fallback of itself"),
+            ("else = 'a'\nfallback = ['b', 'b']", "`fallback` names a provider twice"),
             (
                 "first = [{ prefix = ['+44'], provider = 'a' }]",
                 "invalid `prefix` \"+44\": write the first digits of numbers, without `+`, like \"44\"",

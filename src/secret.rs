@@ -76,11 +76,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Secret<T> {
 /// that `T` does not take.
 pub fn secret_keys<T: DeserializeOwned>(value: &Value) -> BTreeSet<String> {
     let found = RefCell::default();
-    let probe = SecretFinder {
-        value,
-        key: String::new(),
-        found: &found,
-    };
+    let probe = SecretFinder { value, key: String::new(), found: &found };
     // Only the keys are of interest, also those before a value that cannot be read.
     drop(T::deserialize(probe));
     found.into_inner()
@@ -100,11 +96,7 @@ impl<'a> SecretFinder<'a> {
             ("", Some(name)) => name.to_owned(),
             (key, Some(name)) => format!("{key}.{name}"),
         };
-        Self {
-            value,
-            key,
-            found: self.found,
-        }
+        Self { value, key, found: self.found }
     }
 }
 
@@ -228,9 +220,6 @@ mod tests {
         );
         let keys = secret_keys::<Account>(&account);
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        assert_eq!(
-            keys,
-            ["backup.password", "others.x", "others.y", "password"]
-        );
+        assert_eq!(keys, ["backup.password", "others.x", "others.y", "password"]);
     }
 }

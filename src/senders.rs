@@ -70,12 +70,7 @@ impl SenderPool {
 
     fn of(provider: &str, is_listed: bool, senders: Vec<Arc<PoolSender>>) -> Self {
         let seeds = senders.iter().map(|sender| hash(&[provider, &sender.from]));
-        Self {
-            provider: provider.to_owned(),
-            is_listed,
-            seeds: seeds.collect(),
-            senders,
-        }
+        Self { provider: provider.to_owned(), is_listed, seeds: seeds.collect(), senders }
     }
 
     /// The pool of a provider without a list of senders: one that sends to all numbers. `from` is empty where that is
@@ -161,8 +156,7 @@ pub(crate) fn select<'a>(phone: &str, shares: impl Iterator<Item = Share<'a>>) -
         Some((Reverse(rank), score, share.index))
     });
     let best = ranked.min_by(|(rank, score, _), (other_rank, other_score, _)| {
-        rank.cmp(other_rank)
-            .then_with(|| score.total_cmp(other_score))
+        rank.cmp(other_rank).then_with(|| score.total_cmp(other_score))
     });
     best.map(|(.., index)| index)
 }
@@ -214,12 +208,7 @@ mod tests {
     use super::*;
 
     fn sender(from: &str) -> PoolSender {
-        PoolSender {
-            from: from.into(),
-            rate: Rates::default(),
-            weight: 1,
-            prefixes: Vec::new(),
-        }
+        PoolSender { from: from.into(), rate: Rates::default(), weight: 1, prefixes: Vec::new() }
     }
 
     fn bound(from: &str, prefixes: &[&str]) -> PoolSender {
@@ -244,16 +233,11 @@ mod tests {
 
     #[test]
     fn phones_are_shared_by_weight() {
-        let heavy = PoolSender {
-            weight: 3,
-            ..sender("c")
-        };
+        let heavy = PoolSender { weight: 3, ..sender("c") };
         let pool = pool(vec![sender("a"), sender("b"), heavy]);
         let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
         for phone in phones(50_000) {
-            *counts
-                .entry(chosen(&pool, &phone).expect("one"))
-                .or_default() += 1;
+            *counts.entry(chosen(&pool, &phone).expect("one")).or_default() += 1;
         }
         for (from, expected) in [("a", 10_000), ("b", 10_000), ("c", 30_000)] {
             let off_by = counts[from].abs_diff(expected);
@@ -263,9 +247,7 @@ mod tests {
 
     #[test]
     fn phone_keeps_its_sender_when_another_is_added_or_switched_off() {
-        let names: Vec<String> = (0..10)
-            .map(|number| format!("+1202555010{number}"))
-            .collect();
+        let names: Vec<String> = (0..10).map(|number| format!("+1202555010{number}")).collect();
         let ten = pool(names.iter().map(|name| sender(name)).collect());
         let nine = pool(names[..9].iter().map(|name| sender(name)).collect());
         let mut moved = 0;
@@ -284,19 +266,13 @@ mod tests {
     #[test]
     fn senders_of_known_phones_never_change() {
         let pool = pool(vec![sender("a"), sender("b"), sender("c"), sender("d")]);
-        let all: Vec<&str> = phones(12)
-            .map(|phone| chosen(&pool, &phone).expect("one"))
-            .collect();
+        let all: Vec<&str> = phones(12).map(|phone| chosen(&pool, &phone).expect("one")).collect();
         assert_eq!(all.concat(), "ccaccdccdbca");
     }
 
     #[test]
     fn longest_prefix_selects_the_senders() {
-        let pool = pool(vec![
-            sender("all"),
-            bound("GB", &["44", "353"]),
-            bound("JE", &["447797"]),
-        ]);
+        let pool = pool(vec![sender("all"), bound("GB", &["44", "353"]), bound("JE", &["447797"])]);
         for (phone, expected) in [
             ("+447400123456", "GB"),
             ("+353851234567", "GB"),
@@ -311,23 +287,11 @@ mod tests {
 
     #[test]
     fn invalid_pools_are_refused() {
-        let weightless = PoolSender {
-            weight: 0,
-            ..sender("a")
-        };
+        let weightless = PoolSender { weight: 0, ..sender("a") };
         for (senders, expected) in [
-            (
-                vec![sender("a"), sender("a")],
-                "senders[1]: `a` is listed twice",
-            ),
-            (
-                vec![weightless],
-                "senders[0]: invalid `weight`: must be at least 1",
-            ),
-            (
-                vec![sender(" ")],
-                "senders[0]: invalid `from`: must have 1 to 100 bytes",
-            ),
+            (vec![sender("a"), sender("a")], "senders[1]: `a` is listed twice"),
+            (vec![weightless], "senders[0]: invalid `weight`: must be at least 1"),
+            (vec![sender(" ")], "senders[0]: invalid `from`: must have 1 to 100 bytes"),
             (
                 vec![bound("a", &["44", "+1"])],
                 "senders[0]: invalid `prefix` \"+1\": write the first digits of numbers, without `+`, like \"44\"",

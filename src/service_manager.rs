@@ -24,11 +24,8 @@ impl ServiceManager {
 
     /// Reports what the service does, in one line for people.
     pub fn status(&self, line: &str) {
-        let line: String = line
-            .replace(char::is_control, " ")
-            .chars()
-            .take(STATUS_LENGTH)
-            .collect();
+        let line: String =
+            line.replace(char::is_control, " ").chars().take(STATUS_LENGTH).collect();
         report(NotifyState::Status(&line));
     }
 

@@ -38,10 +38,7 @@ impl Timestamp {
     /// The same instant on a clock that was set by this; saturates.
     #[must_use]
     pub fn shifted(self, by: SignedDuration) -> Self {
-        Self(
-            self.0
-                .saturating_add(i64::try_from(by.as_millis()).unwrap_or(0)),
-        )
+        Self(self.0.saturating_add(i64::try_from(by.as_millis()).unwrap_or(0)))
     }
 
     /// How long after `earlier` this instant is; zero when it is not.
@@ -76,10 +73,7 @@ pub struct LaneId {
 impl LaneId {
     /// The part of a campaign's queue that is not divided.
     pub const fn undivided(campaign_id: i64) -> Self {
-        Self {
-            campaign_id,
-            lane: 0,
-        }
+        Self { campaign_id, lane: 0 }
     }
 }
 
@@ -289,13 +283,7 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(class: Class, reason: impl Into<String>) -> Self {
-        Self {
-            class,
-            code: None,
-            reason: reason.into(),
-            is_dead_number: false,
-            is_answer: false,
-        }
+        Self { class, code: None, reason: reason.into(), is_dead_number: false, is_answer: false }
     }
 
     #[must_use]
@@ -327,20 +315,11 @@ pub enum Outcome {
     /// This message can never be sent.
     Rejected(Failure),
     /// Too fast; certainly not accepted.
-    Throttled {
-        failure: Failure,
-        retry_after: Option<Duration>,
-    },
+    Throttled { failure: Failure, retry_after: Option<Duration> },
     /// A cap per recipient or per day; certainly not accepted; only this message waits.
-    Deferred {
-        failure: Failure,
-        retry_after: Option<Duration>,
-    },
+    Deferred { failure: Failure, retry_after: Option<Duration> },
     /// Certainly not accepted, and worth another attempt.
-    Unavailable {
-        failure: Failure,
-        retry_after: Option<Duration>,
-    },
+    Unavailable { failure: Failure, retry_after: Option<Duration> },
     /// Perhaps accepted.
     Unknown(Failure),
     /// The account cannot send. `listed`: by a code in the provider's table, which stops the campaign at
@@ -377,10 +356,8 @@ impl Outcome {
             Self::Rejected(failure) | Self::Deferred { failure, .. } if count > 1 => {
                 let others = count - 1;
                 let noun = if others == 1 { "message" } else { "messages" };
-                let reason = format!(
-                    "rejected together with {others} other {noun}: {}",
-                    failure.reason
-                );
+                let reason =
+                    format!("rejected together with {others} other {noun}: {}", failure.reason);
                 Self::BatchRejected(Failure { reason, ..failure })
             }
             outcome => outcome,

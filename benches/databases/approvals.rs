@@ -47,18 +47,12 @@ async fn waiting(engine: Engine, messages: u64) -> anyhow::Result<Database> {
 }
 
 async fn add(database: &Database, messages: u64) -> anyhow::Result<()> {
-    let list = ListApproval {
-        hash: "bench".to_owned(),
-        who: "ann".to_owned(),
-    };
+    let list = ListApproval { hash: "bench".to_owned(), who: "ann".to_owned() };
     let store = &database.store;
     let now = store.now().await?;
     let approval = ImportApproval::OfList(list.clone());
     database.fill_as(&approval, messages, now).await?;
-    let rules = ApprovalRules {
-        from_messages: 1,
-        ..ApprovalRules::default()
-    };
+    let rules = ApprovalRules { from_messages: 1, ..ApprovalRules::default() };
     let (id, facts) = (database.campaign_id, ListFacts::default());
     let reason = store.decide_list(id, &list, &rules, &facts).await?;
     ensure!(reason.is_some(), "the list does not wait");
@@ -90,18 +84,10 @@ impl Slowest {
         self.approval = self.approval.max(began.elapsed());
         ensure!(approved == ApprovalResult::Done, "{approved:?}");
         // Changed settings let everything wait again.
-        let change = CampaignChange {
-            rate: Some("1/s".parse()?),
-            ..CampaignChange::default()
-        };
-        let entry = AuditEntry {
-            who: "ann".to_owned(),
-            ..entry
-        };
+        let change = CampaignChange { rate: Some("1/s".parse()?), ..CampaignChange::default() };
+        let entry = AuditEntry { who: "ann".to_owned(), ..entry };
         let states = &CampaignStatus::ALL;
-        store
-            .change_campaign_in(id, states, &change, None, &entry)
-            .await?;
+        store.change_campaign_in(id, states, &change, None, &entry).await?;
         Ok(())
     }
 }

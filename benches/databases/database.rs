@@ -40,10 +40,7 @@ impl Database {
         let url = engine.create(folder.path())?;
         let store = Store::open(&url, Access::Create).await?;
         let now = store.now().await?;
-        let campaign = NewCampaign {
-            name: "bench".to_owned(),
-            ..NewCampaign::default()
-        };
+        let campaign = NewCampaign { name: "bench".to_owned(), ..NewCampaign::default() };
         let campaign_id = store.open_campaign(&campaign, now).await?.id;
         let worker = NewWorker {
             host: "bench".to_owned(),
@@ -83,11 +80,8 @@ impl Database {
         due_at: Timestamp,
     ) -> anyhow::Result<()> {
         let now = self.store.now().await?;
-        let import_id = self
-            .store
-            .imports()
-            .begin(self.campaign_id, "bench.csv", "", None, now)
-            .await?;
+        let import_id =
+            self.store.imports().begin(self.campaign_id, "bench.csv", "", None, now).await?;
         let mut line = 1;
         while line <= messages {
             let until = (line + BATCH).min(messages + 1);
@@ -178,12 +172,8 @@ impl Database {
             }
             _ => "START TRANSACTION WITH CONSISTENT SNAPSHOT; SELECT count(*) FROM campaign;\n",
         };
-        let mut shell = self
-            .engine
-            .shell(&self.url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut shell =
+            self.engine.shell(&self.url).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut input = shell.stdin.take().context("no input")?;
         input.write_all(begin.as_bytes())?;
         input.flush()?;

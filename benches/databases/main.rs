@@ -30,9 +30,7 @@ fn main() -> anyhow::Result<()> {
     }
     let is_named = |name: &str| arguments.iter().any(|argument| argument == name);
     let is_wanted = |name: &str| is_named(name) || !NAMES.into_iter().any(is_named);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if is_wanted("approvals") {
         let mut table = table([
             "10,000,000 messages wait",
@@ -62,13 +60,8 @@ fn main() -> anyhow::Result<()> {
         print("claims", &table)?;
     }
     if is_wanted("queue") {
-        let mut table = table([
-            "p99 of a claim of 10 rows",
-            "rows",
-            "duration",
-            "with 10,000 rows",
-            "ratio",
-        ]);
+        let mut table =
+            table(["p99 of a claim of 10 rows", "rows", "duration", "with 10,000 rows", "ratio"]);
         for engine in Engine::ALL {
             for row in runtime.block_on(queue::prices(engine))? {
                 table.add_row([vec![engine.name().to_owned()], row].concat());
@@ -105,8 +98,6 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
 
 fn print(name: &str, table: &Table) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{table}\n")?;
-    let rows = table
-        .row_iter()
-        .map(|row| row.cell_iter().map(Cell::content).collect());
+    let rows = table.row_iter().map(|row| row.cell_iter().map(Cell::content).collect());
     results::save(name, rows.collect::<Vec<Value>>().into())
 }

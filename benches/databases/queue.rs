@@ -21,10 +21,7 @@ pub(crate) async fn prices(engine: Engine) -> anyhow::Result<Vec<Vec<String>>> {
     let long = queue(engine, LONG, 0).await?;
     let future = queue(engine, SHORT, LONG).await?;
     let mut rows = Vec::new();
-    for (what, database) in [
-        ("1,000,000 due", &long),
-        ("1,000,000 due in an hour", &future),
-    ] {
+    for (what, database) in [("1,000,000 due", &long), ("1,000,000 due in an hour", &future)] {
         rows.push(compared(what, database, engine).await?);
     }
     let churned = queue(engine, SHORT + CHURN, 0).await?;
@@ -75,12 +72,7 @@ async fn compared(what: &str, database: &Database, engine: Engine) -> anyhow::Re
     let (here, there) = (p99(here), p99(there));
     let ratio = here.as_secs_f64() / there.as_secs_f64();
     say(&format!("  {} {what}: {ratio:.2}", engine.name()));
-    Ok(vec![
-        what.to_owned(),
-        format!("{here:.1?}"),
-        format!("{there:.1?}"),
-        format!("{ratio:.2}"),
-    ])
+    Ok(vec![what.to_owned(), format!("{here:.1?}"), format!("{there:.1?}"), format!("{ratio:.2}")])
 }
 
 /// Measures only claims. The claimed messages are settled between them, and the queue is filled again at the end.

@@ -28,28 +28,17 @@ pub(crate) async fn costs(engine: Engine) -> anyhow::Result<Vec<String>> {
     let (mut imports, mut claims) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
         // The order alternates, too.
-        let (one, other) = if turn % 2 == 0 {
-            (&listed, &empty)
-        } else {
-            (&empty, &listed)
-        };
+        let (one, other) = if turn % 2 == 0 { (&listed, &empty) } else { (&empty, &listed) };
         let (first, second) = (import(one).await?, import(other).await?);
         let (here, there) = (claim(one).await?, claim(other).await?);
         let of_listed = |first: f64, second: f64| {
-            if turn % 2 == 0 {
-                first / second
-            } else {
-                second / first
-            }
+            if turn % 2 == 0 { first / second } else { second / first }
         };
         imports.push(of_listed(first, second));
         claims.push(of_listed(here, there));
     }
     let (imports, claims) = (median(imports), median(claims));
-    say(&format!(
-        "  {}: {imports:.2} at import, {claims:.2} at claim",
-        engine.name()
-    ));
+    say(&format!("  {}: {imports:.2} at import, {claims:.2} at claim", engine.name()));
     Ok(vec![
         format!("{loading:.0} s"),
         per_second(f64::from(u32::try_from(SUPPRESSED)?) / loading),
@@ -67,11 +56,7 @@ async fn load(database: &Database) -> anyhow::Result<()> {
             let number = index * 7_368_787 % 100_000_000;
             (format!("+86139{number:08}"), None)
         });
-        database
-            .store
-            .suppression()
-            .add(phones.collect(), now, &mut Audited::unrecorded())
-            .await?;
+        database.store.suppression().add(phones.collect(), now, &mut Audited::unrecorded()).await?;
     }
     Ok(())
 }

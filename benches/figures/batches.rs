@@ -38,12 +38,7 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
 fn send(per_call: u32) -> anyhow::Result<f64> {
     let gateway = Gateway::start(&["--latency", LATENCY])?;
     let workspace = Workspace::new(program()?)?;
-    queue(
-        &workspace,
-        MESSAGES,
-        &gateway,
-        &format!("batch = {{ per_call = {per_call} }}"),
-    )?;
+    queue(&workspace, MESSAGES, &gateway, &format!("batch = {{ per_call = {per_call} }}"))?;
     let started_at = Instant::now();
     let sent = workspace.json(&["send"])?;
     let elapsed = started_at.elapsed();

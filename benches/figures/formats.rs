@@ -6,16 +6,7 @@ use std::path::Path;
 
 use crate::list::{NAMES, name_of, phone, write, write_of};
 
-const CHINESE: [&str; 8] = [
-    "王小明",
-    "李秀英",
-    "张伟",
-    "刘洋",
-    "陈静",
-    "杨敏",
-    "赵磊",
-    "黄婷",
-];
+const CHINESE: [&str; 8] = ["王小明", "李秀英", "张伟", "刘洋", "陈静", "杨敏", "赵磊", "黄婷"];
 
 /// The format of a list.
 #[derive(Clone, Copy)]

@@ -28,10 +28,8 @@ const SECRET: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 
 pub(crate) fn measure() -> anyhow::Result<Figure> {
     let received = Arc::new(AtomicU64::new(0));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let address = runtime.block_on(receive(&received))?;
     let (mut hooked, mut plain) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
@@ -69,10 +67,8 @@ async fn receive(received: &Arc<AtomicU64>) -> anyhow::Result<SocketAddr> {
 fn send(hook: Option<SocketAddr>) -> anyhow::Result<f64> {
     let gateway = Gateway::start(&["--latency", "20ms"])?;
     let workspace = Workspace::new(program()?)?;
-    let mut config = format!(
-        "default_provider = 'sandbox'\n[providers.sandbox]\nurl = '{}'\n",
-        gateway.url
-    );
+    let mut config =
+        format!("default_provider = 'sandbox'\n[providers.sandbox]\nurl = '{}'\n", gateway.url);
     if let Some(address) = hook {
         write!(
             config,

@@ -89,9 +89,7 @@ fn response(read: &[u8]) -> anyhow::Result<Option<(Response, usize)>> {
 
 fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = head.lines().filter_map(|line| line.split_once(": "));
-    fields
-        .find(|(known, _)| known.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value)
+    fields.find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
 }
 
 /// A server as a process; it ends when it is dropped.
@@ -122,10 +120,7 @@ impl Server {
     /// The bare server: axum, which parses what is posted and answers, and stores nothing.
     pub(crate) fn bare() -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg(COMMAND)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self::start(command, String::new(), |line| Ok(line.to_owned()))
     }
 
@@ -138,11 +133,7 @@ impl Server {
         let stdout = process.stdout.take().context("it has no standard output")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        Ok(Self {
-            address: address(line.trim())?.parse()?,
-            process,
-            token,
-        })
+        Ok(Self { address: address(line.trim())?.parse()?, process, token })
     }
 
     /// Logs a browser in; returns the head of its requests for the page.
@@ -158,10 +149,7 @@ impl Server {
         let cookie = field(&response.head, "set-cookie");
         let cookie = cookie.and_then(|cookie| cookie.split(';').next());
         let cookie = cookie.context("the log-in set no cookie")?;
-        Ok(format!(
-            "GET / HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n",
-            self.address
-        ))
+        Ok(format!("GET / HTTP/1.1\r\nHost: {}\r\nCookie: {cookie}\r\n", self.address))
     }
 
     /// The head of a request.
@@ -234,9 +222,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
         (StatusCode::ACCEPTED, Json(answer))
     };
     let many = |body: Bytes| async move {
-        let lines = body
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty());
+        let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let parsed = lines.map(|line| {
             let message: Message = serde_json::from_slice(line)?;
             Ok(message.length().to_string())
@@ -249,9 +235,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
         .route("/v1/messages", post(one))
         .route("/v1/messages/batch", post(many))
         .layer(axum::extract::DefaultBodyLimit::disable());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
@@ -262,9 +246,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
 
 /// Runs clients on one thread, which is enough for all of them.
 pub(crate) fn block_on<T>(clients: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let value = runtime.block_on(clients);
     runtime.shutdown_timeout(Duration::from_secs(1));
     value

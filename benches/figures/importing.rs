@@ -41,10 +41,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
         }
     }
     let csv = median(smsq);
-    let rows = format!(
-        "rows imported per second, of {}, twenty countries",
-        HumanCount(ROWS)
-    );
+    let rows = format!("rows imported per second, of {}, twenty countries", HumanCount(ROWS));
     let baseline = |what: &str, measured: f64, smsq: f64, baseline: &str| Figure {
         what: what.to_owned(),
         smsq: per_second(smsq),
@@ -53,12 +50,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
         ratio: smsq / measured,
     };
     let mut figures = vec![
-        baseline(
-            &rows,
-            median(alone),
-            csv,
-            "crates csv and rlibphonenumber alone, one thread",
-        ),
+        baseline(&rows, median(alone), csv, "crates csv and rlibphonenumber alone, one thread"),
         baseline(
             "the same",
             median(shell),
@@ -84,11 +76,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
 fn memory(kind: Kind) -> anyhow::Result<Figure> {
     let (many, few) = (peak(kind, ROWS)?, peak(kind, FEW)?);
     Ok(Figure {
-        what: format!(
-            "peak memory importing {} as {}",
-            HumanCount(ROWS),
-            kind.name()
-        ),
+        what: format!("peak memory importing {} as {}", HumanCount(ROWS), kind.name()),
         smsq: mebibytes(many),
         measured: mebibytes(few),
         baseline: format!("the same with {}", HumanCount(FEW)),
@@ -99,14 +87,7 @@ fn memory(kind: Kind) -> anyhow::Result<Figure> {
 fn peak(kind: Kind, rows: u64) -> anyhow::Result<f64> {
     let workspace = Workspace::new(program()?)?;
     formats::write_as(&workspace.path(kind.file()), rows, kind)?;
-    let line = [
-        "import",
-        kind.file(),
-        "--text",
-        list::TEXT,
-        "--format",
-        "json",
-    ];
+    let line = ["import", kind.file(), "--text", list::TEXT, "--format", "json"];
     let mut child = workspace.smsq(&line).spawn()?;
     let peak = peak_kib(&mut child)?;
     finished(child)?;
@@ -123,10 +104,7 @@ fn rate(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<f64> {
 /// Runs the whole process.
 fn import(workspace: &Workspace, file: &str) -> anyhow::Result<()> {
     let imported = workspace.json(&["import", file, "--text", list::TEXT])?;
-    ensure!(
-        imported["accepted"] == ROWS,
-        "not all was imported: {imported}"
-    );
+    ensure!(imported["accepted"] == ROWS, "not all was imported: {imported}");
     Ok(())
 }
 

@@ -72,40 +72,19 @@ pub(crate) fn message(number: u64) -> String {
 
 fn post_single(server: &Server) -> anyhow::Result<f64> {
     let bodies: Arc<[String]> = (0..SINGLE).map(message).collect();
-    let body = move |index: u64| {
-        Some(
-            bodies
-                .get(usize::try_from(index).ok()?)?
-                .clone()
-                .into_bytes(),
-        )
-    };
-    rate(SINGLE, || {
-        block_on(post_all(
-            server,
-            CLIENTS,
-            ("/v1/messages", "application/json"),
-            body,
-        ))
-    })
+    let body =
+        move |index: u64| Some(bodies.get(usize::try_from(index).ok()?)?.clone().into_bytes());
+    rate(SINGLE, || block_on(post_all(server, CLIENTS, ("/v1/messages", "application/json"), body)))
 }
 
 fn post_batches(server: &Server) -> anyhow::Result<f64> {
     let batch = |index: u64| {
         let lines = index * LINES..(index + 1) * LINES;
-        lines
-            .map(|number| message(number) + "\n")
-            .collect::<String>()
+        lines.map(|number| message(number) + "\n").collect::<String>()
     };
     let bodies: Arc<[String]> = (0..BATCHED / LINES).map(batch).collect();
-    let body = move |index: u64| {
-        Some(
-            bodies
-                .get(usize::try_from(index).ok()?)?
-                .clone()
-                .into_bytes(),
-        )
-    };
+    let body =
+        move |index: u64| Some(bodies.get(usize::try_from(index).ok()?)?.clone().into_bytes());
     rate(BATCHED, || {
         let to = ("/v1/messages/batch", "application/x-ndjson");
         block_on(post_all(server, BATCH_CLIENTS, to, body))

@@ -130,10 +130,6 @@ fn main() -> anyhow::Result<()> {
 fn progress(smsq: &[f64], baseline: &[f64]) {
     if let (Some(smsq), Some(baseline)) = (smsq.last(), baseline.last()) {
         let ratio = smsq / baseline;
-        say(&format!(
-            "  {}, baseline {}: {ratio:.2}",
-            per_second(*smsq),
-            per_second(*baseline)
-        ));
+        say(&format!("  {}, baseline {}: {ratio:.2}", per_second(*smsq), per_second(*baseline)));
     }
 }

@@ -16,11 +16,7 @@ pub(crate) fn measure() -> anyhow::Result<Figure> {
     let short = peak_sending(SHORT)?;
     let long = peak_sending(LONG)?;
     Ok(Figure {
-        what: format!(
-            "peak memory sending {} of {}",
-            HumanCount(SHORT),
-            HumanCount(LONG)
-        ),
+        what: format!("peak memory sending {} of {}", HumanCount(SHORT), HumanCount(LONG)),
         smsq: mebibytes(long),
         measured: mebibytes(short),
         baseline: format!("the same, sending {0} of {0}", HumanCount(SHORT)),
@@ -33,15 +29,7 @@ fn peak_sending(queued: u64) -> anyhow::Result<f64> {
     let workspace = Workspace::new(program()?)?;
     queue(&workspace, queued, &gateway, "")?;
     let limit = SHORT.to_string();
-    let arguments = [
-        "send",
-        "--concurrency",
-        "256",
-        "--limit",
-        &limit,
-        "--format",
-        "json",
-    ];
+    let arguments = ["send", "--concurrency", "256", "--limit", &limit, "--format", "json"];
     let mut child = workspace.smsq(&arguments).spawn()?;
     let peak = peak_kib(&mut child)?;
     let sent = finished(child)?;

@@ -25,10 +25,7 @@ pub(crate) fn queue(
     let list = workspace.path("list.csv");
     list::write(&list, messages)?;
     let imported = workspace.json(&["import", "list.csv", "--text", list::TEXT])?;
-    ensure!(
-        imported["accepted"] == messages,
-        "not all was imported: {imported}"
-    );
+    ensure!(imported["accepted"] == messages, "not all was imported: {imported}");
     Ok(())
 }
 
@@ -53,10 +50,7 @@ impl Gateway {
         let mut url = String::new();
         let stdout = process.stdout.take().context("it has no standard output")?;
         BufReader::new(stdout).read_line(&mut url)?;
-        Ok(Self {
-            process,
-            url: url.trim().to_owned(),
-        })
+        Ok(Self { process, url: url.trim().to_owned() })
     }
 }
 

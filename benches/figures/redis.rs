@@ -27,10 +27,7 @@ pub(crate) fn measure() -> anyhow::Result<Vec<Figure>> {
         let workspace = Workspace::new(program()?)?;
         smsq.push(rate(|| {
             let imported = workspace.json(&server.line())?;
-            ensure!(
-                imported["accepted"] == ENTRIES,
-                "not all entries were accepted: {imported}"
-            );
+            ensure!(imported["accepted"] == ENTRIES, "not all entries were accepted: {imported}");
             Ok(())
         })?);
         progress(&smsq, &baseline);

@@ -24,19 +24,14 @@ pub(crate) fn measure(concurrency: u32, latency: Duration, messages: u32) -> any
     let gateway = Gateway::start(latency)?;
     // With as many threads as smsq.
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let cpu = own_cpu();
     let elapsed = runtime.block_on(send_all(&gateway, concurrency, messages))?;
     let cpu = own_cpu().saturating_sub(cpu);
     let stats = gateway.stats()?;
     ensure!(stats.requests == messages, "not all was sent: {stats:?}");
-    Ok(Bare {
-        per_second: f64::from(messages) / elapsed.as_secs_f64(),
-        cpu: cpu / messages,
-    })
+    Ok(Bare { per_second: f64::from(messages) / elapsed.as_secs_f64(), cpu: cpu / messages })
 }
 
 async fn send_all(gateway: &Gateway, concurrency: u32, messages: u32) -> anyhow::Result<Duration> {

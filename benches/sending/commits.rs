@@ -72,10 +72,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
             }
         }
     }
-    Ok(Report {
-        table,
-        json: Value::from(json),
-    })
+    Ok(Report { table, json: Value::from(json) })
 }
 
 fn count_on_server(engine: Engine, queue: &Queue, concurrency: u32) -> anyhow::Result<Counts> {
@@ -99,18 +96,12 @@ fn count_in_file(queue: &Queue, concurrency: u32) -> anyhow::Result<Counts> {
     let memory = loop {
         match File::open(&path) {
             Ok(memory) => break memory,
-            Err(error) => ensure!(
-                sender.try_wait()?.is_none(),
-                "cannot open the file: {error}"
-            ),
+            Err(error) => ensure!(sender.try_wait()?.is_none(), "cannot open the file: {error}"),
         }
         std::thread::sleep(LOOK_EVERY);
     };
     finished(sender)?;
-    Ok(Counts {
-        commits: change_counter(&memory, &path)?,
-        round_trips: None,
-    })
+    Ok(Counts { commits: change_counter(&memory, &path)?, round_trips: None })
 }
 
 /// The field `iChange` of <https://www.sqlite.org/walformat.html#the_wal_index_header>.

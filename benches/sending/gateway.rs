@@ -108,9 +108,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         records: (arguments.get(1).map(String::as_str) == Some(RECORD)).then(Mutex::default),
     });
     // One thread: it takes less of the machine than several that wake each other.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (closed, is_over) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         // Whatever ends it, the parent is gone.

@@ -41,14 +41,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
             let place = format!("{}, {} away", engine.name(), millis(distance));
             for (name, program) in plan.programs() {
                 let mut results: Vec<_> = IDLE
-                    .map(|idle| {
-                        (
-                            idle,
-                            Series::default(),
-                            Series::default(),
-                            Series::default(),
-                        )
-                    })
+                    .map(|idle| (idle, Series::default(), Series::default(), Series::default()))
                     .into();
                 for _ in 0..plan.rounds {
                     let mut without = f64::NAN;
@@ -94,10 +87,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
             }
         }
     }
-    Ok(Report {
-        table,
-        json: Value::from(json),
-    })
+    Ok(Report { table, json: Value::from(json) })
 }
 
 /// Adds campaigns without messages.
@@ -114,15 +104,8 @@ fn add_campaigns(engine: Engine, queue: &Queue, count: u32) -> anyhow::Result<()
     let mut statements = shell.stdin.take().context("its input")?;
     let numbers: Vec<u32> = (0..count).collect();
     for numbers in numbers.chunks(1_000) {
-        let rows: Vec<String> = numbers
-            .iter()
-            .map(|number| format!("('idle-{number}')"))
-            .collect();
-        writeln!(
-            statements,
-            "INSERT INTO campaign (name) VALUES {};",
-            rows.join(", ")
-        )?;
+        let rows: Vec<String> = numbers.iter().map(|number| format!("('idle-{number}')")).collect();
+        writeln!(statements, "INSERT INTO campaign (name) VALUES {};", rows.join(", "))?;
     }
     drop(statements);
     ensure!(shell.wait()?.success(), "the campaigns could not be added");

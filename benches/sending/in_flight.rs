@@ -53,9 +53,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
                 // The same number of messages takes too long with few in flight and a distant gateway.
                 let many = peak(program, engine, messages, CONCURRENCY, LATENCY)?;
                 let few = peak(program, engine, messages, FEW, Duration::ZERO)?;
-                results
-                    .kib
-                    .push((many - few) / f64::from(CONCURRENCY - FEW));
+                results.kib.push((many - few) / f64::from(CONCURRENCY - FEW));
             }
         }
         for ((name, _), results) in plan.programs().zip(&results) {
@@ -75,10 +73,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
             }));
         }
     }
-    Ok(Report {
-        table,
-        json: Value::from(json),
-    })
+    Ok(Report { table, json: Value::from(json) })
 }
 
 fn peak(

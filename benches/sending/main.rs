@@ -45,9 +45,7 @@ fn main() -> anyhow::Result<()> {
     }
     allow_many_connections()?;
     let plan = Plan::new(&arguments)?;
-    let programs = plan
-        .programs()
-        .map(|(name, path)| (name, path.display().to_string()));
+    let programs = plan.programs().map(|(name, path)| (name, path.display().to_string()));
     results::save("programs", programs.collect())?;
     for part in Part::ALL.into_iter().filter(|part| plan.has(*part)) {
         let report = match part {
@@ -67,9 +65,6 @@ fn main() -> anyhow::Result<()> {
 /// A thousand connections need more descriptors than most systems allow at first.
 fn allow_many_connections() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
+    let raised = Rlimit { current: limit.maximum, ..limit };
     Ok(setrlimit(Resource::Nofile, raised)?)
 }

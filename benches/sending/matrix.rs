@@ -42,43 +42,23 @@ struct Contestant {
 
 pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let mut header = vec!["sending", "in flight", "gateway", "limit"];
-    header.extend([
-        "messages/s",
-        "bare loop",
-        "ratio",
-        "CPU µs",
-        "server µs",
-        "bare µs",
-    ]);
+    header.extend(["messages/s", "bare loop", "ratio", "CPU µs", "server µs", "bare µs"]);
     if plan.programs.len() > 1 {
-        header.extend([
-            "other messages/s",
-            "ratio",
-            "CPU µs",
-            "server µs",
-            "other ÷ first",
-        ]);
+        header.extend(["other messages/s", "ratio", "CPU µs", "server µs", "other ÷ first"]);
     }
     let mut table = table(&header);
     let mut cells = Vec::new();
     for &engine in &plan.engines {
         for &latency in &plan.latencies() {
             for &concurrency in &plan.concurrencies() {
-                let cell = Cell {
-                    engine,
-                    concurrency,
-                    latency,
-                };
+                let cell = Cell { engine, concurrency, latency };
                 if plan.has_cell(concurrency, latency) {
                     cell.measure(plan, &mut table, &mut cells)?;
                 }
             }
         }
     }
-    Ok(Report {
-        table,
-        json: Value::from(cells),
-    })
+    Ok(Report { table, json: Value::from(cells) })
 }
 
 impl Cell {
@@ -120,11 +100,7 @@ impl Cell {
             let first = (round % 2 == 0).then(alone).transpose()?;
             let mut sent = Vec::new();
             for index in 0..contestants.len() {
-                let index = if round % 2 == 0 {
-                    index
-                } else {
-                    contestants.len() - 1 - index
-                };
+                let index = if round % 2 == 0 { index } else { contestants.len() - 1 - index };
                 let contestant = &contestants[index];
                 let program = &plan.programs[contestant.program];
                 let rate = contestant.is_limited.then_some(RATE);
@@ -139,11 +115,7 @@ impl Cell {
                 contestants[index].add(&sent, alone.per_second);
             }
             for contestant in &contestants {
-                let limit = if contestant.is_limited {
-                    ", with a limit"
-                } else {
-                    ""
-                };
+                let limit = if contestant.is_limited { ", with a limit" } else { "" };
                 say(&format!(
                     "  {} of {}: {:.2}{limit}",
                     per_second(contestant.rates.last()),
@@ -182,11 +154,7 @@ impl Cell {
     }
 
     fn add_row(&self, contestants: &[Contestant], bare: &(Series, Series), table: &mut Table) {
-        let limit = if contestants[0].is_limited {
-            "1,000,000/s"
-        } else {
-            "none"
-        };
+        let limit = if contestants[0].is_limited { "1,000,000/s" } else { "none" };
         let mut row = vec![
             self.engine.name().to_owned(),
             self.concurrency.to_string(),

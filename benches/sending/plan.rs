@@ -12,11 +12,8 @@ use crate::results::option;
 use crate::workspace::program;
 
 const CONCURRENCIES: [u32; 4] = [16, 64, 256, 1_024];
-const LATENCIES: [Duration; 3] = [
-    Duration::ZERO,
-    Duration::from_millis(20),
-    Duration::from_millis(100),
-];
+const LATENCIES: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(100)];
 /// The concurrency that is measured at every distance.
 const USUAL: u32 = 64;
 const ROUNDS: usize = 5;
@@ -78,10 +75,7 @@ impl Plan {
     pub(crate) fn new(arguments: &[String]) -> anyhow::Result<Self> {
         let mut plan = Self {
             engines: Vec::new(),
-            programs: [Some(program()?), option("--with")?]
-                .into_iter()
-                .flatten()
-                .collect(),
+            programs: [Some(program()?), option("--with")?].into_iter().flatten().collect(),
             rounds: ROUNDS,
             messages: None,
             parts: Vec::new(),

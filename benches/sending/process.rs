@@ -30,12 +30,7 @@ pub(crate) fn run(mut command: Command) -> anyhow::Result<Ended> {
     waitid(process, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
     let exited_us = now_us();
     let cpu = stat(child.id()).context("cannot read the processor time in /proc")?;
-    Ok(Ended {
-        output: finished(child)?,
-        started_us,
-        exited_us,
-        cpu: cpu.own,
-    })
+    Ok(Ended { output: finished(child)?, started_us, exited_us, cpu: cpu.own })
 }
 
 /// The processor time of this process.

@@ -30,9 +30,7 @@ impl Proxy {
         let server = format!("{host}:{}", url.port().context("a URL without a port")?);
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        url.set_port(Some(port))
-            .ok()
-            .context("a URL without a port")?;
+        url.set_port(Some(port)).ok().context("a URL without a port")?;
         let round_trips = Arc::new(AtomicU32::new(0));
         let counter = Arc::clone(&round_trips);
         std::thread::spawn(move || {
@@ -41,10 +39,7 @@ impl Proxy {
                 let _ = client.and_then(|client| join(&client, &server, &counter, distance / 2));
             }
         });
-        Ok(Self {
-            url: url.into(),
-            round_trips,
-        })
+        Ok(Self { url: url.into(), round_trips })
     }
 
     pub(crate) fn round_trips(&self) -> u32 {

@@ -42,12 +42,7 @@ impl Queue {
     ) -> anyhow::Result<Self> {
         let workspace = Workspace::new(program.to_owned())?;
         let url = engine.create(&workspace.path("."))?;
-        let queue = Self {
-            engine,
-            workspace,
-            url,
-            messages,
-        };
+        let queue = Self { engine, workspace, url, messages };
         let workspace = &queue.workspace;
         let token = workspace.path("token");
         std::fs::write(&token, TOKEN)?;
@@ -65,10 +60,7 @@ impl Queue {
         std::fs::write(workspace.path("smsq.toml"), settings)?;
         list::write(&workspace.path("list.csv"), u64::from(messages))?;
         let imported = workspace.json(&["import", "list.csv", "--text", list::TEXT])?;
-        ensure!(
-            imported["accepted"] == messages,
-            "not all was imported: {imported}"
-        );
+        ensure!(imported["accepted"] == messages, "not all was imported: {imported}");
         // What the import has left to write must not delay the commits that are measured.
         rustix::fs::sync();
         Ok(queue)
@@ -77,14 +69,7 @@ impl Queue {
     /// The command that sends.
     pub(crate) fn sender(&self, concurrency: u32) -> Command {
         let concurrency = concurrency.to_string();
-        self.workspace.smsq(&[
-            "send",
-            "-q",
-            "--format",
-            "json",
-            "--concurrency",
-            &concurrency,
-        ])
+        self.workspace.smsq(&["send", "-q", "--format", "json", "--concurrency", &concurrency])
     }
 
     pub(crate) fn send(&self, gateway: &Gateway, concurrency: u32) -> anyhow::Result<Sent> {
@@ -101,12 +86,7 @@ impl Queue {
             "not all messages were sent: {}",
             sender.output
         );
-        Ok(Sent {
-            messages: self.messages,
-            sender,
-            server,
-            stats,
-        })
+        Ok(Sent { messages: self.messages, sender, server, stats })
     }
 
     /// The gateway's statistics, if it has received each message once.

@@ -41,12 +41,7 @@ impl Series {
     /// `31,200/s (30,110–31,870)`
     pub(crate) fn rates(&self) -> String {
         let bare = |rate| per_second(rate).trim_end_matches("/s").to_owned();
-        format!(
-            "{} ({}–{})",
-            per_second(self.median()),
-            bare(self.min()),
-            bare(self.max())
-        )
+        format!("{} ({}–{})", per_second(self.median()), bare(self.min()), bare(self.max()))
     }
 
     /// `0.981 (0.975–0.985)`, with this many decimals.

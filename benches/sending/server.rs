@@ -49,10 +49,7 @@ impl Engine {
             self.ask("SHOW GLOBAL STATUS LIKE 'Com_commit'")?
         };
         let count = counter.split_whitespace().last();
-        count
-            .context("no counter of commits")?
-            .parse()
-            .context("the counter of commits")
+        count.context("no counter of commits")?.parse().context("the counter of commits")
     }
 }
 

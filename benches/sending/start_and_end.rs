@@ -25,10 +25,8 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let mut json = Vec::new();
     for &engine in &plan.engines {
         say(&format!("start and end on {}", engine.name()));
-        let mut results: Vec<_> = plan
-            .programs()
-            .map(|_| (Series::default(), Series::default()))
-            .collect();
+        let mut results: Vec<_> =
+            plan.programs().map(|_| (Series::default(), Series::default())).collect();
         for _ in 0..plan.rounds * RUNS_PER_ROUND {
             for ((starts, ends), (_, program)) in results.iter_mut().zip(plan.programs()) {
                 let gateway = Gateway::start(Duration::ZERO)?;
@@ -53,10 +51,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
             }));
         }
     }
-    Ok(Report {
-        table,
-        json: Value::from(json),
-    })
+    Ok(Report { table, json: Value::from(json) })
 }
 
 fn millis(from_us: u64, to_us: u64) -> f64 {

@@ -61,9 +61,7 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
                     workers.to_string(),
                     name.to_owned(),
                     shares.decimals(3),
-                    most.iter()
-                        .max()
-                        .map_or_else(String::new, ToString::to_string),
+                    most.iter().max().map_or_else(String::new, ToString::to_string),
                     format!("{delay:.1?}"),
                 ]);
                 json.push(json!({
@@ -77,16 +75,12 @@ pub(crate) fn measure(plan: &Plan) -> anyhow::Result<Report> {
             }
         }
     }
-    Ok(Report {
-        table,
-        json: Value::from(json),
-    })
+    Ok(Report { table, json: Value::from(json) })
 }
 
 fn send(queue: &Queue, workers: usize) -> anyhow::Result<()> {
-    let workers: Vec<_> = (0..workers)
-        .map(|_| queue.sender(CONCURRENCY).spawn())
-        .collect::<Result<_, _>>()?;
+    let workers: Vec<_> =
+        (0..workers).map(|_| queue.sender(CONCURRENCY).spawn()).collect::<Result<_, _>>()?;
     for worker in workers {
         finished(worker)?;
     }

@@ -8,9 +8,8 @@ use std::path::Path;
 pub(crate) const TEXT: &str =
     "Hi {{ name }}, your order {{ order }} is on its way. Reply STOP to opt out.";
 
-pub(crate) const NAMES: [&str; 8] = [
-    "Maya", "Victor", "Sofia", "Tom", "Elena", "Noor", "Lucas", "Grace",
-];
+pub(crate) const NAMES: [&str; 8] =
+    ["Maya", "Victor", "Sofia", "Tom", "Elena", "Noor", "Lucas", "Grace"];
 /// Mobile numbers of twenty countries without their last six digits, which are free.
 const COUNTRIES: [&str; 20] = [
     "+12025", "+8613800", "+447400", "+4915123", "+33612", "+919876", "+5511987", "+628123",
@@ -29,12 +28,7 @@ pub(crate) fn write_of(path: &Path, rows: u64, countries: usize) -> anyhow::Resu
     writeln!(file, "phone,name,order")?;
     for index in 0..rows {
         let phone = phone_of(index, countries);
-        writeln!(
-            file,
-            "{phone},{},{}",
-            NAMES[name_of(index)],
-            100_000 + index
-        )?;
+        writeln!(file, "{phone},{},{}", NAMES[name_of(index)], 100_000 + index)?;
     }
     file.flush()?;
     Ok(())

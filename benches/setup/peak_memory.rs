@@ -20,8 +20,6 @@ pub(crate) fn peak_kib(child: &mut Child) -> anyhow::Result<f64> {
 }
 
 fn high_water_mark(status: &str) -> Option<f64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }

@@ -47,9 +47,7 @@ impl Workspace {
 
     /// Runs the program and parses the JSON object that it prints.
     pub(crate) fn json(&self, arguments: &[&str]) -> anyhow::Result<Value> {
-        let child = self
-            .smsq(&[arguments, &["--format", "json"]].concat())
-            .spawn()?;
+        let child = self.smsq(&[arguments, &["--format", "json"]].concat()).spawn()?;
         finished(child)
     }
 }

@@ -84,10 +84,7 @@ fn is_confirmed(args: &Args, context: &Context, question: &str) -> anyhow::Resul
         return Ok(true);
     }
     if !context.console.can_ask() {
-        return Err(with_hint(
-            "standard input is not a terminal",
-            "pass `--yes` to confirm",
-        ));
+        return Err(with_hint("standard input is not a terminal", "pass `--yes` to confirm"));
     }
     Ok(context.console.confirm(question))
 }

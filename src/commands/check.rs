@@ -61,9 +61,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let mut findings = Findings::default();
     let config = &context.config;
     let file = config.file.as_ref().map(|file| file.display().to_string());
-    let source = file
-        .as_deref()
-        .unwrap_or("no file: defaults and environment");
+    let source = file.as_deref().unwrap_or("no file: defaults and environment");
     findings.ok("configuration", source);
     let store = findings.check_database(context).await?;
     let mut campaigns = Vec::new();
@@ -104,11 +102,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     }
     let connections = configured.iter().map(|provider| async {
         let is_ready = provider.missing_settings().is_empty() && !args.offline;
-        if is_ready {
-            Some(connect(provider).await)
-        } else {
-            None
-        }
+        if is_ready { Some(connect(provider).await) } else { None }
     });
     let connections = join_all(connections).await;
     for (provider, connection) in configured.iter().zip(connections) {
@@ -125,9 +119,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             findings.note("receipts", &doubt);
         }
     }
-    findings
-        .check_settings(context, &configured, args.offline)
-        .await;
+    findings.check_settings(context, &configured, args.offline).await;
     match context.hooks() {
         Ok(hooks) if hooks.is_empty() => {}
         Ok(hooks) => {
@@ -148,9 +140,7 @@ async fn unsafe_settings(store: &Store) -> Result<Option<String>, StoreError> {
     let settings = store.unsafe_settings().await?.join(", ");
     let mut notes = Vec::new();
     if !settings.is_empty() {
-        notes.push(format!(
-            "{settings}: after a crash of its host messages may be sent twice"
-        ));
+        notes.push(format!("{settings}: after a crash of its host messages may be sent twice"));
     }
     if store.commits_early().await? {
         notes.push(
@@ -264,11 +254,7 @@ impl Findings {
         };
         self.ok("database", store.location());
         if let Some(probe) = store.probe().await? {
-            let encryption = if probe.is_encrypted {
-                "encrypted"
-            } else {
-                "not encrypted"
-            };
+            let encryption = if probe.is_encrypted { "encrypted" } else { "not encrypted" };
             let (version, host) = (&probe.version, &probe.host);
             self.ok("server", &format!("{version} at {host}, {encryption}"));
             if let Some(settings) = unsafe_settings(&store).await? {
@@ -338,10 +324,7 @@ impl Findings {
         let mut object = json!({ "name": name, "address": origin, "reachable": null });
         if let Some(connection) = &connection {
             object["reachable"] = connection.is_ok().into();
-            let reason = connection
-                .as_ref()
-                .err()
-                .map(|error| message_and_hint(error).0);
+            let reason = connection.as_ref().err().map(|error| message_and_hint(error).0);
             object["reason"] = reason.into();
         }
         self.providers.push(object);
@@ -350,10 +333,9 @@ impl Findings {
             (None, Some(Ok(()))) => {
                 self.ok("provider", &format!("`{name}` at {origin}, connected"));
             }
-            (None, None) => self.ok(
-                "provider",
-                &format!("`{name}` at {origin}, not connected (`--offline`)"),
-            ),
+            (None, None) => {
+                self.ok("provider", &format!("`{name}` at {origin}, not connected (`--offline`)"))
+            }
             (None, Some(Err(error))) if is_used => self.problem("provider", &error),
             (None, Some(Err(error))) => {
                 let (finding, _) = message_and_hint(&error);
@@ -366,10 +348,7 @@ impl Findings {
         if !provider.needs_sender() {
             return;
         }
-        for campaign in campaigns
-            .iter()
-            .filter(|campaign| campaign.sender.is_none())
-        {
+        for campaign in campaigns.iter().filter(|campaign| campaign.sender.is_none()) {
             self.problem("sender", &providers::missing_sender(name, &campaign.name));
         }
         if campaigns.iter().all(|campaign| campaign.sender.is_some()) {

@@ -128,9 +128,7 @@ async fn list(context: &Context) -> anyhow::Result<Exit> {
         text.push_str(&hook.text(now));
     }
     if hooks.is_empty() {
-        context
-            .console
-            .status("no hook is configured: describe one as [[hooks]] in smsq.toml");
+        context.console.status("no hook is configured: describe one as [[hooks]] in smsq.toml");
     }
     let objects: Vec<Value> = hooks.iter().map(ListedHook::json).collect();
     context.print(&text, &json!({ "hooks": objects }))?;
@@ -183,14 +181,11 @@ impl ListedHook {
 fn hook(name: &str, context: &Context) -> anyhow::Result<Hook> {
     let hooks = context.hooks()?;
     let names: Vec<String> = hooks.iter().map(|hook| hook.name().to_owned()).collect();
-    hooks
-        .into_iter()
-        .find(|hook| hook.name() == name)
-        .ok_or_else(|| {
-            let hint = did_you_mean(name, names.iter().map(String::as_str))
-                .unwrap_or_else(|| "`smsq hooks list` lists the hooks".to_owned());
-            with_hint(format!("unknown hook `{name}`"), hint)
-        })
+    hooks.into_iter().find(|hook| hook.name() == name).ok_or_else(|| {
+        let hint = did_you_mean(name, names.iter().map(String::as_str))
+            .unwrap_or_else(|| "`smsq hooks list` lists the hooks".to_owned());
+        with_hint(format!("unknown hook `{name}`"), hint)
+    })
 }
 
 async fn test(name: &str, context: &Context) -> anyhow::Result<Exit> {
@@ -198,11 +193,7 @@ async fn test(name: &str, context: &Context) -> anyhow::Result<Exit> {
     let at = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
     let body = body(TEST, at, &json!({ "hook": name }));
     let id = format!("msg_{:032x}", rand::random::<u128>());
-    let attempt = DeliveryAttempt {
-        id: &id,
-        body: &body,
-        at,
-    };
+    let attempt = DeliveryAttempt { id: &id, body: &body, at };
     let began = Instant::now();
     let answer = hook.deliver(&attempt).await;
     let took = began.elapsed();
@@ -224,19 +215,12 @@ async fn test(name: &str, context: &Context) -> anyhow::Result<Exit> {
         "elapsed_ms": millis,
     });
     context.print(&format!("{verb}: {summary}, in {millis} ms\n"), &object)?;
-    Ok(if is_delivered {
-        Exit::Done
-    } else {
-        Exit::Incomplete
-    })
+    Ok(if is_delivered { Exit::Done } else { Exit::Incomplete })
 }
 
 /// Without a database there is nothing that is off.
 async fn turn_on(name: &str, context: &Context) -> Result<(), StoreError> {
-    match context
-        .configured_store(crate::store::Access::Existing)
-        .await
-    {
+    match context.configured_store(crate::store::Access::Existing).await {
         Ok(store) => store.hooks().turn_on(name).await,
         Err(error) if error.kind() == crate::store::StoreErrorKind::Missing => Ok(()),
         Err(error) if error.kind() == crate::store::StoreErrorKind::NoTables => Ok(()),

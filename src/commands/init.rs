@@ -58,9 +58,7 @@ pub struct Args {
 
 pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> {
     if args.reference {
-        let generic = provider::builtin()
-            .iter()
-            .find(|(name, _)| *name == "generic");
+        let generic = provider::builtin().iter().find(|(name, _)| *name == "generic");
         let (_, keys) = generic.expect("a built-in provider");
         console.print(&format!("{DEFAULT}\n{keys}"))?;
         return Ok(Exit::Done);
@@ -73,9 +71,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> {
         ),
         _ => anyhow!("cannot write `{file}`: {error}"),
     })?;
-    opened
-        .write_all(TEXT.as_bytes())
-        .with_context(|| format!("cannot write `{file}`"))?;
+    opened.write_all(TEXT.as_bytes()).with_context(|| format!("cannot write `{file}`"))?;
     console.status(&format!("wrote `{file}`"));
     console.status("next: describe your provider in it, then `smsq check`");
     Ok(Exit::Done)

@@ -58,10 +58,7 @@ fn add_pages(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) 
     // A long list of alternatives may be broken after each of them.
     let text = String::from_utf8_lossy(&page).replace(r"\fR|\fB", r"\fR|\:\fB");
     pages.push((format!("{name}.1"), text.into_bytes()));
-    for below in command
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-    {
+    for below in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         add_pages(below, &format!("{name}-{}", below.get_name()), pages)?;
     }
     Ok(())

@@ -92,10 +92,7 @@ fn with_hint(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Err
 
 /// The user who runs a command, such as `pause`.
 fn user_of(command: &str) -> Actor {
-    Actor {
-        who: process::user_and_host(),
-        by: format!("`smsq {command}`"),
-    }
+    Actor { who: process::user_and_host(), by: format!("`smsq {command}`") }
 }
 
 /// A folder for files of the database: beside the file of an embedded one; for a server in the user's state folder, or in
@@ -146,10 +143,7 @@ fn usage_message_and_hint(error: &clap::Error) -> (String, String) {
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n").map(str::trim);
     let message = paragraphs.next().unwrap_or_default();
-    let message: Vec<&str> = message
-        .trim_start_matches("error: ")
-        .split_whitespace()
-        .collect();
+    let message: Vec<&str> = message.trim_start_matches("error: ").split_whitespace().collect();
     let tip = paragraphs.find_map(|paragraph| paragraph.strip_prefix("tip: "));
     let hint = tip.unwrap_or("`--help` after the command explains its arguments");
     (message.join(" "), hint.to_owned())
@@ -234,11 +228,7 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     let by_signal = aborted.or(stopped).or(uncounted);
     let has_lost =
         store_error(error).is_some_and(|error| error.kind() == StoreErrorKind::LostCommits);
-    let otherwise = if has_lost {
-        Exit::Halted
-    } else {
-        Exit::CouldNotRun
-    };
+    let otherwise = if has_lost { Exit::Halted } else { Exit::CouldNotRun };
     by_signal.unwrap_or(otherwise)
 }
 
@@ -381,10 +371,7 @@ impl Context {
         let hint = did_you_mean(name, names)
             .unwrap_or_else(|| "`smsq status` lists the campaigns".to_owned());
         let place = store.location();
-        Err(with_hint(
-            format!("unknown campaign `{name}` in {place}"),
-            hint,
-        ))
+        Err(with_hint(format!("unknown campaign `{name}` in {place}"), hint))
     }
 
     /// The campaign of that name; `None` if none is named.
@@ -463,10 +450,7 @@ impl Context {
     /// The provider of that name with its secrets. If its messages await posted receipts, its requests have the address
     /// for them.
     fn provider(&self, name: &str) -> anyhow::Result<Arc<Provider>> {
-        let mut known = self
-            .providers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.providers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(provider) = known.get(name) {
             return Ok(Arc::clone(provider));
         }

@@ -32,11 +32,7 @@ pub(super) struct PracticeRequest<'a> {
 
 impl PracticeRequest<'_> {
     /// `--practice`, and nothing else that matters.
-    pub(super) const ASKED: Self = Self {
-        is_asked: true,
-        provider: None,
-        unattended: None,
-    };
+    pub(super) const ASKED: Self = Self { is_asked: true, provider: None, unattended: None };
 
     /// Whether the command practises. Fails where it can neither do that nor send to a provider.
     fn decide(&self, config: &Config) -> anyhow::Result<Mode> {
@@ -98,10 +94,7 @@ impl Practice {
         let sandbox = Sandbox::start(address, SandboxConfig::default())?;
         context.mode = Mode::Practice;
         configure(&mut context.config, sandbox.url());
-        Ok(Some(Self {
-            sandbox,
-            is_asked: request.is_asked,
-        }))
+        Ok(Some(Self { sandbox, is_asked: request.is_asked }))
     }
 
     /// Says what practice is.

@@ -73,9 +73,7 @@ fn keep(folder: TempDir, console: &Console) {
 /// Whether a round has ended whose files were not deleted.
 fn has_broken_round(folder: &Path) -> bool {
     let rounds = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    rounds
-        .map(|round| round.path().join("history"))
-        .any(|history| history.exists())
+    rounds.map(|round| round.path().join("history")).any(|history| history.exists())
 }
 
 /// A round mostly waits.
@@ -111,9 +109,7 @@ pub(crate) async fn run(
     let config = ProveConfig {
         database,
         rounds: args.rounds.get(),
-        seed: args
-            .seed
-            .unwrap_or_else(|| u64::from(rand::random::<u32>())),
+        seed: args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
         messages: args.messages,
         gateway,
         folder: folder.path().to_owned(),
@@ -155,11 +151,7 @@ pub(crate) async fn run(
     }
     let total = total?;
     print(&total, console)?;
-    Ok(if total.is_broken() {
-        Exit::Incomplete
-    } else {
-        Exit::Done
-    })
+    Ok(if total.is_broken() { Exit::Incomplete } else { Exit::Done })
 }
 
 /// Plays all rounds, `parallel` at once; their sum.

@@ -70,11 +70,7 @@ pub struct Args {
 }
 
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
-    let store = if args.dry_run {
-        context.store_to_read().await?
-    } else {
-        context.store().await?
-    };
+    let store = if args.dry_run { context.store_to_read().await? } else { context.store().await? };
     match &args.phone {
         Some(phone) => purge_phone(args, phone, context, &store).await,
         None => purge_older(args, context, &store).await,
@@ -187,12 +183,7 @@ async fn purge_phone(
 /// The forms in which another program may have written a phone.
 fn spellings(raw: &str, e164: &str) -> Vec<String> {
     let digits = e164.trim_start_matches('+');
-    let mut all = vec![
-        e164.to_owned(),
-        digits.to_owned(),
-        format!("00{digits}"),
-        raw.to_owned(),
-    ];
+    let mut all = vec![e164.to_owned(), digits.to_owned(), format!("00{digits}"), raw.to_owned()];
     all.sort();
     all.dedup();
     all
@@ -267,16 +258,13 @@ pub(super) async fn apply_retention(context: &Context, store: &Store) -> anyhow:
     let done = operations::apply_retention(store, &context.config.retention).await?;
     if done.total() > 0 {
         let count = counted(done.total(), "old message");
-        context.console.status(&format!(
-            "purged {count}{}: setting `retention.older_than`",
-            parts(&done)
-        ));
+        context
+            .console
+            .status(&format!("purged {count}{}: setting `retention.older_than`", parts(&done)));
     }
     if done.campaigns > 0 {
         let count = counted(done.campaigns, "empty campaign");
-        context
-            .console
-            .status(&format!("removed {count}: setting `retention.older_than`"));
+        context.console.status(&format!("removed {count}: setting `retention.older_than`"));
     }
     Ok(())
 }
@@ -289,23 +277,14 @@ mod tests {
     fn spellings_include_every_form_once() {
         assert_eq!(
             spellings("07400 123451", "+447400123451"),
-            [
-                "+447400123451",
-                "00447400123451",
-                "07400 123451",
-                "447400123451"
-            ]
+            ["+447400123451", "00447400123451", "07400 123451", "447400123451"]
         );
         assert_eq!(spellings("+447400123451", "+447400123451").len(), 3);
     }
 
     #[test]
     fn parts_leave_out_zero_counts() {
-        let purged = Purged {
-            sent: 1_200,
-            cancelled: 3,
-            ..Purged::default()
-        };
+        let purged = Purged { sent: 1_200, cancelled: 3, ..Purged::default() };
         assert_eq!(parts(&purged), " (1,200 sent, 3 cancelled)");
         assert_eq!(parts(&Purged::default()), "");
     }

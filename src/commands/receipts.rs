@@ -54,9 +54,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let open = async || Ok(context.store().await?);
     let store = context.when_available(args.follow, open).await?;
     context.check_mode(&store)?;
-    let campaign = context
-        .optional_campaign(&store, args.campaign.as_deref())
-        .await?;
+    let campaign = context.optional_campaign(&store, args.campaign.as_deref()).await?;
     let providers = providers(args, context, &store).await?;
     let (stop, stopped) = watch::channel(false);
     let puller = ReceiptPuller::new(store.clone(), &providers, &context.config.receipts, stopped)?
@@ -66,11 +64,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         puller,
         stop,
         campaign: campaign.as_ref().map(|campaign| campaign.id),
-        mode: if args.recheck {
-            PullMode::Recheck
-        } else {
-            PullMode::Now
-        },
+        mode: if args.recheck { PullMode::Recheck } else { PullMode::Now },
         until: args.at_most.map(|span| Instant::now() + span),
         is_once: !args.follow && args.at_most.is_none(),
     };
@@ -123,12 +117,7 @@ async fn providers(
         // One that is misconfigured must not stop the others.
         match context.provider(&name) {
             Ok(provider) => {
-                providers.extend(
-                    provider
-                        .pull()
-                        .is_some()
-                        .then(|| (name, Arc::clone(&provider))),
-                );
+                providers.extend(provider.pull().is_some().then(|| (name, Arc::clone(&provider))));
             }
             Err(error) => context.console.warn(&format!("{error:#}")),
         }
@@ -149,10 +138,7 @@ fn not_fetched(provider: &Provider) -> anyhow::Error {
             format!("provider `{name}`: fetching receipts is switched off"),
             format!(
                 "set `enabled = true` in [providers.{name}.receipts]{}",
-                pull.requires
-                    .as_ref()
-                    .map(|requires| format!("; {requires}"))
-                    .unwrap_or_default()
+                pull.requires.as_ref().map(|requires| format!("; {requires}")).unwrap_or_default()
             ),
         ),
         None => with_hint(
@@ -259,10 +245,8 @@ fn json(summary: &PullSummary) -> Value {
 pub(super) fn explain(context: &Context, summary: &PullSummary) {
     let console = &context.console;
     let settled = summary.applied.sent + summary.applied.failed;
-    let mut text = format!(
-        "fetched {} receipts, {} of them new",
-        summary.fetched, summary.applied.new
-    );
+    let mut text =
+        format!("fetched {} receipts, {} of them new", summary.fetched, summary.applied.new);
     if settled > 0 {
         let messages = counted(settled, "unknown message");
         let _ = write!(text, "; they settled {messages}");

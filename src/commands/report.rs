@@ -23,10 +23,7 @@ Examples:
 /// Show how many messages arrived, and who was not reached and why
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the command line"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Args {
     /// Only this campaign [default: all]
     #[arg(long, value_name = "NAME", value_parser = campaign_name)]
@@ -54,9 +51,7 @@ pub struct Args {
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let listing = match args {
         Args { failed: true, .. } => Listing::Failed,
-        Args {
-            undelivered: true, ..
-        } => Listing::Undelivered,
+        Args { undelivered: true, .. } => Listing::Undelivered,
         Args { sent: true, .. } => Listing::Sent,
         _ => Listing::Figures,
     };
@@ -72,22 +67,15 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(file) = output {
         check_output(file, args.force, context, &store).await?;
     }
-    let campaign = context
-        .optional_campaign(&store, args.campaign.as_deref())
-        .await?;
-    let options = ReportOptions {
-        mask: args.mask,
-        ..options(context)
-    };
+    let campaign = context.optional_campaign(&store, args.campaign.as_deref()).await?;
+    let options = ReportOptions { mask: args.mask, ..options(context) };
     let report = Report::gather(&store, campaign.as_ref(), &options).await?;
     if context.format == Format::Csv && store.mode().is_practice() {
         // A line of the file would be a row when it is imported.
         context.console.warn(store.mode().notice().trim_end());
     }
     if let Some(file) = output {
-        report
-            .write_file(&store, context.format, listing, file)
-            .await?;
+        report.write_file(&store, context.format, listing, file).await?;
         let console = &context.console;
         console.status(&format!("wrote `{}`", file.display()));
     } else {
@@ -152,11 +140,7 @@ fn folder(file: &Path) -> Option<PathBuf> {
 
 /// The configured prices, and the time zone of this machine.
 pub(super) fn options(context: &Context) -> ReportOptions {
-    ReportOptions {
-        prices: context.config.prices.clone(),
-        local: LocalTime::system(),
-        mask: false,
-    }
+    ReportOptions { prices: context.config.prices.clone(), local: LocalTime::system(), mask: false }
 }
 
 /// Writes a report to standard output.

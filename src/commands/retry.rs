@@ -61,9 +61,7 @@ fn classes() -> impl TypedValueParser<Value = Class> {
 pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let store = context.store().await?;
     let now = store.now().await?;
-    let campaign = context
-        .optional_campaign(&store, args.campaign.as_deref())
-        .await?;
+    let campaign = context.optional_campaign(&store, args.campaign.as_deref()).await?;
     let expires_at = args.expires.map(|time| time.after(now));
     if let Some(at) = expires_at.filter(|at| *at <= now) {
         bail!("`--expires` {} is in the past", local_and_utc(at));

@@ -117,20 +117,12 @@ pub(crate) async fn run(
         _ => anyhow!("cannot listen on `{listen}`: {error}"),
     })?;
     let url = sandbox.url();
-    let line = if console.is_json {
-        json!({ "url": url }).to_string()
-    } else {
-        url
-    };
+    let line = if console.is_json { json!({ "url": url }).to_string() } else { url };
     console.print(&format!("{line}\n"))?;
     console.status("practice gateway: nothing leaves this machine; Ctrl-C ends it");
     signals.next().await;
     let stats = sandbox.stats();
     sandbox.stop().await;
-    console.status(&format!(
-        "{} requests, {} accepted",
-        stats.requests,
-        messages(stats.accepted)
-    ));
+    console.status(&format!("{} requests, {} accepted", stats.requests, messages(stats.accepted)));
     Ok(Exit::Done)
 }

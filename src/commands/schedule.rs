@@ -159,9 +159,7 @@ impl AddArgs {
                 provider: self.provider.clone(),
                 sender: self.sender.clone(),
                 window: window.map(|window| window.to_string()),
-                expires_after: self
-                    .expires
-                    .and_then(|span| u64::try_from(span.as_millis()).ok()),
+                expires_after: self.expires.and_then(|span| u64::try_from(span.as_millis()).ok()),
                 max_rejects: self.max_rejects.map(|limit| limit.to_string()),
             },
         })
@@ -196,11 +194,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         Action::Pause(name) => {
             let (store, schedule) = found(&name.name, context).await?;
             let is_changed = pause_schedule(&store, &schedule, &actor).await?;
-            let done = if is_changed {
-                "paused"
-            } else {
-                "was paused already:"
-            };
+            let done = if is_changed { "paused" } else { "was paused already:" };
             context.report(
                 &format!("{done} schedule `{}`", schedule.name),
                 &json!({ "schedule": schedule.name, "state": "paused" }),
@@ -210,17 +204,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
             let (store, schedule) = found(&name.name, context).await?;
             let is_changed = resume_schedule(&store, &schedule, &actor).await?;
             let schedule = schedule_named(&store, &schedule.name).await?;
-            let done = if is_changed {
-                "resumed"
-            } else {
-                "was active already:"
-            };
+            let done = if is_changed { "resumed" } else { "was active already:" };
             context.report(
-                &format!(
-                    "{done} schedule `{}`; {}",
-                    schedule.name,
-                    next_run(&schedule)
-                ),
+                &format!("{done} schedule `{}`; {}", schedule.name, next_run(&schedule)),
                 &json!({
                     "schedule": schedule.name,
                     "state": "active",
@@ -248,10 +234,8 @@ async fn found(name: &str, context: &Context) -> anyhow::Result<(Store, Schedule
 /// `next run: 2026-11-28 09:00 Europe/Berlin`.
 fn next_run(schedule: &ScheduleRow) -> String {
     let zone: Option<Zone> = schedule.timezone.parse().ok();
-    let at = zone.map_or_else(
-        || schedule.next_at.to_string(),
-        |zone| zone.format_local(schedule.next_at),
-    );
+    let at = zone
+        .map_or_else(|| schedule.next_at.to_string(), |zone| zone.format_local(schedule.next_at));
     format!("next run: {at}")
 }
 
@@ -266,19 +250,14 @@ async fn add(args: &AddArgs, context: &Context) -> anyhow::Result<Exit> {
     drop(progress);
     let (name, next) = (&schedule.name, next_run(&schedule));
     context.report(
-        &format!(
-            "added schedule `{name}`: its query returns {} now; {next}",
-            counted(rows, "row")
-        ),
+        &format!("added schedule `{name}`: its query returns {} now; {next}", counted(rows, "row")),
         &json!({
             "schedule": name,
             "rows": rows,
             "next_at": schedule.next_at.to_string(),
         }),
     )?;
-    context
-        .console
-        .status("`smsq send --follow` or `smsq serve` runs it");
+    context.console.status("`smsq send --follow` or `smsq serve` runs it");
     Ok(Exit::Done)
 }
 
@@ -290,9 +269,7 @@ async fn list(context: &Context) -> anyhow::Result<Exit> {
         write_report(&mut text, report);
     }
     if reports.is_empty() {
-        context
-            .console
-            .status("no schedules yet: `smsq schedule add --help` shows how to add one");
+        context.console.status("no schedules yet: `smsq schedule add --help` shows how to add one");
     }
     context.print(&text, &json!({ "schedules": reports }))?;
     Ok(Exit::Done)
@@ -319,11 +296,7 @@ fn outcome(run: &RunReport) -> String {
 }
 
 fn count_text(counts: &RunCountsReport) -> String {
-    let mut text = format!(
-        "{}, {} accepted",
-        counted(counts.rows, "row"),
-        counts.accepted
-    );
+    let mut text = format!("{}, {} accepted", counted(counts.rows, "row"), counts.accepted);
     for (count, word) in [
         (counts.duplicates, "duplicates"),
         (counts.suppressed, "suppressed"),
@@ -351,9 +324,7 @@ async fn run_now(name: &str, context: &Context) -> anyhow::Result<Exit> {
         signal = signals.next() => (running.await, Some(signal)),
     };
     if let Some(signal) = signal {
-        context
-            .console
-            .status("interrupted: run it again to add the missing rows");
+        context.console.status("interrupted: run it again to add the missing rows");
         return Ok(signal);
     }
     let (campaign, counts) = done?;
@@ -361,20 +332,14 @@ async fn run_now(name: &str, context: &Context) -> anyhow::Result<Exit> {
     let mut object = json!(counts);
     object["schedule"] = json!(name);
     object["campaign"] = json!(campaign);
-    context.report(
-        &format!("campaign `{campaign}`: {}", count_text(&counts)),
-        &object,
-    )
+    context.report(&format!("campaign `{campaign}`: {}", count_text(&counts)), &object)
 }
 
 /// What the configuration says about the lists of schedules, uploads and other imports without flags.
 pub(super) fn list_options(context: &Context) -> ListOptions {
     let config = &context.config;
     ListOptions {
-        list: Options {
-            dialling: NumberFlags::default().dialling(config),
-            ..Options::default()
-        },
+        list: Options { dialling: NumberFlags::default().dialling(config), ..Options::default() },
         campaign: None,
         provider: None,
         sender: None,
@@ -395,12 +360,7 @@ pub(super) fn list_options(context: &Context) -> ListOptions {
 pub(super) async fn scheduler(context: &Context, store: &Store) -> anyhow::Result<Arc<Scheduler>> {
     let folder = data_folder(context, store, "schedules").await?;
     let lists = list_options(context);
-    Ok(Arc::new(Scheduler::new(
-        store.clone(),
-        lists,
-        folder,
-        context.jobs.clone(),
-    )))
+    Ok(Arc::new(Scheduler::new(store.clone(), lists, folder, context.jobs.clone())))
 }
 
 /// The task that runs schedules while a process sends or serves.

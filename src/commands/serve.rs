@@ -123,9 +123,8 @@ fn base_url(context: &Context) -> Url {
 fn urls(context: &Context) -> anyhow::Result<Exit> {
     let config = &context.config;
     let Some(key) = config.serve.receipt_key() else {
-        let key = AccessToken::generate("receipts", Role::Send)
-            .map(|(text, _)| text)
-            .unwrap_or_default();
+        let key =
+            AccessToken::generate("receipts", Role::Send).map(|(text, _)| text).unwrap_or_default();
         return Err(with_hint(
             "`serve.receipt_key` is not set: the URLs for receipts are made from it",
             format!("set a long random text, for example SMSQ__SERVE__RECEIPT_KEY={key}"),
@@ -139,10 +138,8 @@ fn urls(context: &Context) -> anyhow::Result<Exit> {
             "`smsq providers list` shows how receipts come",
         ));
     }
-    let urls: BTreeMap<&String, String> = providers
-        .keys()
-        .map(|name| (name, receipt_url(&base, key, name).to_string()))
-        .collect();
+    let urls: BTreeMap<&String, String> =
+        providers.keys().map(|name| (name, receipt_url(&base, key, name).to_string())).collect();
     let lines = urls.iter().map(|(name, url)| format!("{name}  {url}\n"));
     context.print(&lines.collect::<String>(), &json!(urls))?;
     if config.serve.public_url.is_none()
@@ -160,9 +157,7 @@ pub(super) fn unchecked_receipts(context: &Context, provider: &Provider) -> Opti
     context.config.serve.receipt_key()?;
     let problem = provider.webhook()?.unchecked_because.as_ref()?;
     let name = provider.name();
-    Some(format!(
-        "signatures of receipts for `{name}` are not checked: {problem}"
-    ))
+    Some(format!("signatures of receipts for `{name}` are not checked: {problem}"))
 }
 
 /// The configured providers whose receipts can be posted.
@@ -170,11 +165,7 @@ fn webhook_providers(context: &Context) -> BTreeMap<String, Arc<Provider>> {
     let config = &context.config;
     let mut names: BTreeSet<String> = config.own_providers.iter().cloned().collect();
     let default = config.default_provider.iter();
-    names.extend(
-        default
-            .flat_map(|name| config.providers_of(name))
-            .map(str::to_owned),
-    );
+    names.extend(default.flat_map(|name| config.providers_of(name)).map(str::to_owned));
     let mut providers = BTreeMap::new();
     for name in names {
         // One that is misconfigured must not stop the others.
@@ -205,11 +196,7 @@ async fn serve(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
         provider: None,
         unattended: has_tokens.then_some("serve.tokens"),
     };
-    let practice = if args.send {
-        Practice::start(&mut context, &request)?
-    } else {
-        None
-    };
+    let practice = if args.send { Practice::start(&mut context, &request)? } else { None };
     let ended = serve_and_send(args, &context, practice.as_ref()).await;
     if let Some(practice) = practice {
         practice.stop().await;
@@ -278,16 +265,8 @@ async fn serve_and_send(
         context.console.status(&practice.notice(&store));
     }
     let metrics = Arc::new(Metrics::default());
-    let flags = SendFlags {
-        worker: args.worker.clone(),
-        ..SendFlags::default()
-    };
-    let options = SendOptions {
-        campaign: None,
-        flags: &flags,
-        follow: true,
-        metrics: &metrics,
-    };
+    let flags = SendFlags { worker: args.worker.clone(), ..SendFlags::default() };
+    let options = SendOptions { campaign: None, flags: &flags, follow: true, metrics: &metrics };
     // What keeps a worker from sending is said before the server answers.
     let worker = if args.send {
         check::warn_of_unsafe_settings(context, &store).await?;
@@ -399,9 +378,5 @@ async fn send(
     let run = worker.start(signals).await?;
     console.status(run.text().trim_end());
     run.explain(console);
-    Ok(if run.is_stopped() {
-        Exit::Done
-    } else {
-        run.exit()
-    })
+    Ok(if run.is_stopped() { Exit::Done } else { run.exit() })
 }

@@ -50,12 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "AMOUNT", value_parser = budget, allow_hyphen_values = true, group = "change")]
     budget: Option<BudgetChange>,
     /// Campaigns with a higher priority are sent first [default of a new campaign: 0]
-    #[arg(
-        long,
-        value_name = "N",
-        allow_negative_numbers = true,
-        group = "change"
-    )]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, group = "change")]
     priority: Option<i32>,
     /// The provider or route that sends it from now on; with `--sender` the provider that has the sender
     #[arg(long, value_name = "NAME", group = "change")]
@@ -91,10 +86,9 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     };
     let settings = context.list_settings();
     let provider = args.provider.as_ref().or(campaign.provider.as_ref());
-    if let (BudgetChange::Set(budget), Some(provider)) = (
-        &change.budget,
-        provider.or(settings.default_provider.as_ref()),
-    ) {
+    if let (BudgetChange::Set(budget), Some(provider)) =
+        (&change.budget, provider.or(settings.default_provider.as_ref()))
+    {
         check_priced(&settings, Some(budget), provider)?;
     }
     let actor = user_of("set");
@@ -104,10 +98,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     {
         context.console.warn(COUNTED_LATER);
     }
-    let campaign = Campaign {
-        settings: campaign.settings.with(change),
-        ..campaign
-    };
+    let campaign = Campaign { settings: campaign.settings.with(change), ..campaign };
     let object = json!({
         "campaign": campaign.name,
         "state": campaign.state.as_str(),
@@ -163,9 +154,7 @@ async fn switch(
         requirements(provider, None)?;
     }
     let has_sender = |name: &&String| {
-        let route = requirements(name, None)
-            .ok()
-            .and_then(|needed| needed.route);
+        let route = requirements(name, None).ok().and_then(|needed| needed.route);
         route.is_some_and(|route| route.senders().any(|(_, known)| *known.from == *sender))
     };
     let is_asked = |name: &&String| provider.is_none_or(|provider| provider == *name);
@@ -181,10 +170,8 @@ async fn switch(
         }
         several => {
             let names: Vec<&str> = several.iter().map(|name| name.as_str()).collect();
-            let message = format!(
-                "sender `{sender}` belongs to several providers: {}",
-                names.join(", ")
-            );
+            let message =
+                format!("sender `{sender}` belongs to several providers: {}", names.join(", "));
             return Err(with_hint(message, "choose one with `--provider NAME`"));
         }
     };

@@ -43,10 +43,7 @@ impl SignalWatch {
             terminate: signal(SignalKind::terminate())?,
             hang_up: hang_up.transpose()?,
         };
-        let watch = Self {
-            stop,
-            ..Self::default()
-        };
+        let watch = Self { stop, ..Self::default() };
         let listener = watch.clone();
         tokio::spawn(async move {
             let mut last = None;
@@ -60,10 +57,8 @@ impl SignalWatch {
                 // Before the command hears of it, and begins the stop, too.
                 let is_stopping = listener.stop.has_begun();
                 listener.stop.begin();
-                let is_heard = listener
-                    .lock()
-                    .as_ref()
-                    .is_some_and(|sender| sender.send(exit).is_ok());
+                let is_heard =
+                    listener.lock().as_ref().is_some_and(|sender| sender.send(exit).is_ok());
                 if !is_heard {
                     end_process(&console, exit);
                 }
@@ -86,10 +81,7 @@ impl SignalWatch {
         let (sender, received) = mpsc::unbounded_channel();
         *self.lock() = Some(sender);
         tracing::debug!("signals stop the command in order");
-        Signals {
-            watch: self.clone(),
-            received,
-        }
+        Signals { watch: self.clone(), received }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Exit>>> {
@@ -98,10 +90,7 @@ impl SignalWatch {
 }
 
 /// What a command has done is committed, as if it had been killed.
-#[expect(
-    clippy::exit,
-    reason = "the command may block its thread, and has nothing to finish"
-)]
+#[expect(clippy::exit, reason = "the command may block its thread, and has nothing to finish")]
 fn end_process(console: &Console, exit: Exit) -> ! {
     super::report_error(console, &Stopped(exit).into());
     std::process::exit(i32::from(exit as u8))

@@ -46,9 +46,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let store = context.store_to_read().await?;
     let campaign = args.campaign.as_deref();
     if !args.watch {
-        Status::read(campaign, context, &store)
-            .await?
-            .print(context, "")?;
+        Status::read(campaign, context, &store).await?.print(context, "")?;
         return Ok(Exit::Done);
     }
     let mut signals = context.signals.listen();
@@ -149,9 +147,7 @@ impl Status {
                     let span = rate.span_of(queue.waiting)?;
                     Some((campaign.campaign.clone(), queue, rate, span))
                 });
-                status
-                    .slowest
-                    .extend(slowest.max_by_key(|slowest| slowest.3));
+                status.slowest.extend(slowest.max_by_key(|slowest| slowest.3));
             }
             if let Some(reason) = store.report().last_failure(&campaign.campaign).await? {
                 status.failures.push((campaign.campaign.clone(), reason));
@@ -179,9 +175,7 @@ impl Status {
 
     /// Whether there is nothing to show.
     fn is_empty(&self) -> bool {
-        let Summaries {
-            campaigns, removed, ..
-        } = &self.summaries;
+        let Summaries { campaigns, removed, .. } = &self.summaries;
         campaigns.is_empty() && removed.imported == 0 && self.without_campaign.is_empty()
     }
 
@@ -235,11 +229,7 @@ impl Status {
     }
 
     fn text(&self, bar: &str) -> String {
-        let Summaries {
-            mode,
-            campaigns,
-            removed,
-        } = &self.summaries;
+        let Summaries { mode, campaigns, removed } = &self.summaries;
         let mut text = if campaigns.is_empty() && removed.imported == 0 {
             mode.notice().to_owned()
         } else {
@@ -323,10 +313,7 @@ impl Status {
 /// `3 messages of campaign 77, which does not exist: they are not sent`.
 pub(super) fn missing_campaign(campaign: i64, count: u64) -> String {
     let are = if count == 1 { "it is" } else { "they are" };
-    format!(
-        "{} of campaign {campaign}, which does not exist: {are} not sent",
-        messages(count)
-    )
+    format!("{} of campaign {campaign}, which does not exist: {are} not sent", messages(count))
 }
 
 /// One campaign, or the totals and all campaigns; and messages whose campaign does not exist.
@@ -364,9 +351,7 @@ impl Throughput {
         }
         let all = settled + left;
         let filled = (settled * BAR).checked_div(all).unwrap_or(BAR);
-        let bar: String = (0..BAR)
-            .map(|at| if at < filled { '━' } else { '─' })
-            .collect();
+        let bar: String = (0..BAR).map(|at| if at < filled { '━' } else { '─' }).collect();
         // Rounded down: 100 % means nothing is left.
         let tenths = (settled * 1_000).checked_div(all).unwrap_or(1_000);
         let mut line = format!(
@@ -399,12 +384,8 @@ mod tests {
     fn bar_shows_rate_and_time_left() {
         let mut throughput = Throughput::default();
         let at = |seconds: i64| Timestamp::from_millis(1_763_715_600_000 + seconds * 1_000);
-        let totals = |sent, queued| Totals {
-            imported: sent + queued,
-            sent,
-            queued,
-            ..Totals::default()
-        };
+        let totals =
+            |sent, queued| Totals { imported: sent + queued, sent, queued, ..Totals::default() };
         let bar = |filled: usize| "━".repeat(filled) + &"─".repeat(40 - filled);
         assert_eq!(
             throughput.bar(&totals(0, 2_000), at(0)),

@@ -108,10 +108,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
 
 impl Phones {
     fn parsed(&self, context: &Context) -> anyhow::Result<Vec<Phone>> {
-        self.phones
-            .iter()
-            .map(|raw| context.phone(raw, self.region))
-            .collect()
+        self.phones.iter().map(|raw| context.phone(raw, self.region)).collect()
     }
 }
 
@@ -175,9 +172,7 @@ async fn import(context: &Context, args: &ImportArgs) -> anyhow::Result<Exit> {
             let phones: Vec<Phone> = batch.rows.into_iter().flatten().collect();
             if !phones.is_empty() {
                 // A list without a phone creates no database.
-                let store = store
-                    .get_or_try_init(|| context.open(Access::Create))
-                    .await?;
+                let store = store.get_or_try_init(|| context.open(Access::Create)).await?;
                 suppressing
                     .get_or_insert_with(|| Suppressing::new(store, args.reason.as_deref(), &actor))
                     .add(phones)

@@ -33,8 +33,7 @@ impl Context {
             if !is_waiting {
                 is_waiting = true;
                 let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-                self.console
-                    .warn(&format!("{reason}; waiting for the database{hint}"));
+                self.console.warn(&format!("{reason}; waiting for the database{hint}"));
             }
             // The service manager ends a service that is not ready within its time.
             service.ready();

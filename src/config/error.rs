@@ -31,18 +31,11 @@ impl fmt::Display for Origin {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration `{file}`: {source}")]
-    Unreadable {
-        file: String,
-        source: std::io::Error,
-    },
+    Unreadable { file: String, source: std::io::Error },
     #[error("{origin}: invalid TOML: {reason}")]
     Syntax { origin: Origin, reason: String },
     #[error("{origin}: unknown setting `{key}`")]
-    UnknownKey {
-        origin: Origin,
-        key: String,
-        hint: String,
-    },
+    UnknownKey { origin: Origin, key: String, hint: String },
     #[error("{origin}: invalid {}`{key}`: expected {expected}", value_of(value.as_deref()))]
     Value {
         origin: Origin,
@@ -52,17 +45,9 @@ pub enum ConfigError {
         expected: String,
     },
     #[error("{origin}: invalid hook `{name}`: {reason}")]
-    Hook {
-        origin: Origin,
-        name: String,
-        reason: String,
-    },
+    Hook { origin: Origin, name: String, reason: String },
     #[error("{origin}: invalid route `{name}`: {reason}")]
-    Route {
-        origin: Origin,
-        name: String,
-        reason: String,
-    },
+    Route { origin: Origin, name: String, reason: String },
 }
 
 fn value_of(value: Option<&str>) -> String {

@@ -112,25 +112,19 @@ impl Layers {
         if find(&default_settings(), key).is_none_or(Value::is_table) {
             return Err(unknown(key, origin));
         }
-        self.overrides
-            .insert(key.to_owned(), (text.to_owned(), origin));
+        self.overrides.insert(key.to_owned(), (text.to_owned(), origin));
         Ok(())
     }
 
     /// Merges the layers, the highest last, and deserializes the settings.
     pub(super) fn settings<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         use ::config::ConfigError::{At, NotFound, Type};
-        self.merged()
-            .and_then(Config::try_deserialize)
-            .map_err(|error| match &error {
-                Type { key: Some(key), .. } | At { key: Some(key), .. } | NotFound(key) => {
-                    self.invalid(key, None)
-                }
-                other => ConfigError::Syntax {
-                    origin: Origin::Default,
-                    reason: other.to_string(),
-                },
-            })
+        self.merged().and_then(Config::try_deserialize).map_err(|error| match &error {
+            Type { key: Some(key), .. } | At { key: Some(key), .. } | NotFound(key) => {
+                self.invalid(key, None)
+            }
+            other => ConfigError::Syntax { origin: Origin::Default, reason: other.to_string() },
+        })
     }
 
     fn merged(&self) -> Result<Config, ::config::ConfigError> {
@@ -149,10 +143,9 @@ impl Layers {
         let defaults = default_settings();
         let value = match (self.overrides.get(key), self.file_value(key)) {
             (Some((text, _)), _) => Some(text.clone()),
-            (None, value) => value
-                .or(find(&defaults, key))
-                .filter(|value| !value.is_table())
-                .map(plain),
+            (None, value) => {
+                value.or(find(&defaults, key)).filter(|value| !value.is_table()).map(plain)
+            }
         };
         ConfigError::Value {
             origin: self.origin(key),
@@ -177,10 +170,7 @@ impl Layers {
             Origin::Variable(name) if key.starts_with("database.") => Some(name.clone()),
             _ => None,
         };
-        let flag = [
-            (flags.database.is_some(), "--database"),
-            (flags.config.is_some(), "--config"),
-        ];
+        let flag = [(flags.database.is_some(), "--database"), (flags.config.is_some(), "--config")];
         let flag = flag.into_iter().find(|(is_set, _)| *is_set);
         let file = self.file.as_ref().map(|file| &file.name);
         let provider = self.provider_variables.first();
@@ -367,10 +357,8 @@ impl Layers {
 impl ConfigFile {
     fn read(path: &Path) -> Result<Self, ConfigError> {
         let name = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            file: name.clone(),
-            source,
-        })?;
+        let text = fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { file: name.clone(), source })?;
         // Some editors on Windows write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
         let table = text.parse().map_err(|error: toml::de::Error| {
@@ -386,10 +374,8 @@ impl ConfigFile {
     /// The line where an entry of a list of tables begins.
     fn line_of_entry(&self, key: &str, index: usize) -> Option<usize> {
         let document = toml::de::DeTable::parse(&self.text).ok()?;
-        let (_, value) = document
-            .get_ref()
-            .iter()
-            .find(|(name, _)| name.get_ref().as_ref() == key)?;
+        let (_, value) =
+            document.get_ref().iter().find(|(name, _)| name.get_ref().as_ref() == key)?;
         let toml::de::DeValue::Array(entries) = value.get_ref() else {
             return None;
         };
@@ -402,9 +388,7 @@ impl ConfigFile {
         let mut table = document.get_ref();
         let mut line = None;
         for part in key.split('.') {
-            let (name, value) = table
-                .iter()
-                .find(|(name, _)| name.get_ref().as_ref() == part)?;
+            let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part)?;
             line = Some(line_at(&self.text, name.span().start));
             match value.get_ref() {
                 toml::de::DeValue::Table(inner) => table = inner,
@@ -430,12 +414,8 @@ fn set_in_provider(
     let (last, inner) = path[2..].split_last().expect("at least three parts");
     for part in inner {
         let name = existing_name(table.keys(), part);
-        let entry = table
-            .entry(name)
-            .or_insert_with(|| Value::Table(Table::new()));
-        table = entry
-            .as_table_mut()
-            .ok_or_else(|| format!("`{part}` to be a section"))?;
+        let entry = table.entry(name).or_insert_with(|| Value::Table(Table::new()));
+        table = entry.as_table_mut().ok_or_else(|| format!("`{part}` to be a section"))?;
     }
     let name = existing_name(table.keys(), last);
     let value = typed(text, table.get(&name));
@@ -444,17 +424,13 @@ fn set_in_provider(
 }
 
 fn existing_name<'a>(mut names: impl Iterator<Item = &'a String>, part: &str) -> String {
-    names
-        .find(|name| name.eq_ignore_ascii_case(part))
-        .map_or_else(|| part.to_owned(), Clone::clone)
+    names.find(|name| name.eq_ignore_ascii_case(part)).map_or_else(|| part.to_owned(), Clone::clone)
 }
 
 /// Parses lists, tables and booleans as TOML, and numbers if the value below is a number; else returns the text.
 fn typed(text: &str, below: Option<&Value>) -> Value {
-    let parsed = format!("value = {text}")
-        .parse::<Table>()
-        .ok()
-        .and_then(|mut table| table.remove("value"));
+    let parsed =
+        format!("value = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("value"));
     match (parsed, below) {
         (Some(value @ (Value::Array(_) | Value::Table(_) | Value::Boolean(_))), _) => value,
         (Some(value), Some(below)) if value.same_type(below) => value,

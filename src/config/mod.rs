@@ -117,20 +117,14 @@ pub struct LimitsConfig {
 
 impl LimitsConfig {
     pub fn budgets(&self) -> Arc<BudgetRules> {
-        Arc::new(BudgetRules {
-            monthly: self.budget.clone(),
-            unpriced: self.unpriced,
-        })
+        Arc::new(BudgetRules { monthly: self.budget.clone(), unpriced: self.unpriced })
     }
 }
 
 impl Config {
     /// How the number of a single message is read, and to which countries it may be sent.
     pub fn dialling(&self) -> Dialling {
-        Dialling {
-            countries: self.limits.countries,
-            ..Dialling::from(self.default_region)
-        }
+        Dialling { countries: self.limits.countries, ..Dialling::from(self.default_region) }
     }
 
     /// The names of the providers that send by this provider or route.
@@ -186,20 +180,13 @@ impl Config {
         let shortest = Duration::from_millis(1);
         // If only the shorter of two waits was set, the error is about that one.
         let changed = |longer, shorter| {
-            if layers.is_default(longer) {
-                shorter
-            } else {
-                longer
-            }
+            if layers.is_default(longer) { shorter } else { longer }
         };
         let max_wait = changed("retry.max_wait", "retry.first_wait");
         let max_probe = changed("circuit_breaker.max_probe", "circuit_breaker.first_probe");
         let limits = [
             ("database.url", !self.database.url.expose().is_empty()),
-            (
-                "sender.concurrency",
-                (1..=MAX_CONCURRENCY).contains(&concurrency),
-            ),
+            ("sender.concurrency", (1..=MAX_CONCURRENCY).contains(&concurrency)),
             ("sender.lease", sender.lease >= Duration::from_secs(5)),
             ("retry.max_attempts", retry.max_attempts >= 0),
             ("retry.first_wait", retry.first_wait >= shortest),
@@ -207,29 +194,17 @@ impl Config {
             ("retry.give_up_after", retry.give_up_after >= shortest),
             ("retry.max_retry_after", retry.max_retry_after >= shortest),
             ("circuit_breaker.failures", breaker.failures >= 1),
-            (
-                "circuit_breaker.first_probe",
-                breaker.first_probe >= shortest,
-            ),
+            ("circuit_breaker.first_probe", breaker.first_probe >= shortest),
             (max_probe, breaker.max_probe >= breaker.first_probe),
             ("auto_pause.window", (1..=100_000).contains(&window)),
             ("auto_pause.rejected", auto_pause.rejected <= window),
-            (
-                "receipts.no_report_after",
-                self.receipts.no_report_after >= Duration::from_secs(60),
-            ),
+            ("receipts.no_report_after", self.receipts.no_report_after >= Duration::from_secs(60)),
             ("retention.older_than", self.retention.is_valid()),
-            (
-                "import.query_timeout",
-                self.import.query_timeout >= shortest,
-            ),
+            ("import.query_timeout", self.import.query_timeout >= shortest),
             ("serve.max_waiting", self.serve.max_waiting >= 1),
             ("serve.max_campaigns", self.serve.max_campaigns >= 1),
             ("serve.receipt_key", self.serve.is_receipt_key_valid()),
-            (
-                "notify.stuck_after",
-                self.notify.stuck_after >= Duration::from_secs(60),
-            ),
+            ("notify.stuck_after", self.notify.stuck_after >= Duration::from_secs(60)),
         ];
         if let Some(expected) = self.serve.tokens_problem() {
             return Err(layers.invalid("serve.tokens", Some(&expected)));
@@ -306,10 +281,7 @@ fn config_file(flags: &Flags, environment: &Environment) -> Option<PathBuf> {
     let named = variable(environment, "SMSQ_CONFIG").map(PathBuf::from);
     flags.config.clone().or(named).or_else(|| {
         let user = user_folder(environment, "XDG_CONFIG_HOME", ".config");
-        let files = [
-            Some(PathBuf::from(FILE)),
-            user.map(|folder| folder.join(FILE)),
-        ];
+        let files = [Some(PathBuf::from(FILE)), user.map(|folder| folder.join(FILE))];
         files.into_iter().flatten().find(|file| file.exists())
     })
 }

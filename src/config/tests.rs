@@ -6,14 +6,9 @@ fn load(file: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigError>
     let folder = tempfile::tempdir().expect("a scratch folder");
     let path = folder.path().join(FILE);
     std::fs::write(&path, file).expect("writes the file");
-    let flags = Flags {
-        config: Some(path),
-        ..Flags::default()
-    };
-    let environment = environment
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
+    let flags = Flags { config: Some(path), ..Flags::default() };
+    let environment =
+        environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Config::load(&flags, &environment)
 }
 
@@ -57,11 +52,7 @@ fn every_setting_describes_its_values() {
     let defaults: toml::Table = DEFAULT.parse().expect("valid TOML");
     for (section, value) in &defaults {
         for key in value.as_table().into_iter().flat_map(toml::Table::keys) {
-            assert_ne!(
-                expected(&format!("{section}.{key}")),
-                expected("?"),
-                "{key}"
-            );
+            assert_ne!(expected(&format!("{section}.{key}")), expected("?"), "{key}");
         }
     }
 }
@@ -69,10 +60,7 @@ fn every_setting_describes_its_values() {
 #[test]
 fn environment_overrides_file_and_file_overrides_defaults() {
     let file = "[sender]\nconcurrency = 8\nlease = \"20s\"\n";
-    let environment = [
-        ("SMSQ__SENDER__CONCURRENCY", "16"),
-        ("SMSQ__DATABASE__URL", ""),
-    ];
+    let environment = [("SMSQ__SENDER__CONCURRENCY", "16"), ("SMSQ__DATABASE__URL", "")];
     let config = load(file, &environment).expect("valid");
     assert_eq!(config.sender.concurrency, 16);
     assert_eq!(config.sender.lease, Duration::from_secs(20));
@@ -138,12 +126,7 @@ fn prices_of_an_unknown_provider_are_rejected() {
 fn section_without_kind_changes_the_built_in_one() {
     let file = "[providers.twilio]\nsecrets = { auth_token = { file = \"/t\" } }\ncodes = { 21610 = { class = \"content\" } }\n";
     let twilio = &load(file, &[]).expect("valid").providers["twilio"];
-    assert_eq!(
-        twilio["secrets"]["auth_token"]
-            .as_table()
-            .map(toml::Table::len),
-        Some(1)
-    );
+    assert_eq!(twilio["secrets"]["auth_token"].as_table().map(toml::Table::len), Some(1));
     assert!(twilio["secrets"].get("account_sid").is_some());
     assert!(twilio["codes"]["21610"].get("reason").is_none());
     assert!(twilio["codes"].get("21211").is_some());
@@ -201,10 +184,7 @@ fn invalid_value_is_named_with_line_and_expectation() {
             "sender = 5",
             "smsq.toml:1: invalid value `5` of `sender`: expected a section of settings",
         ),
-        (
-            "providers = 5",
-            "smsq.toml:1: invalid `providers`: expected sections `[providers.NAME]`",
-        ),
+        ("providers = 5", "smsq.toml:1: invalid `providers`: expected sections `[providers.NAME]`"),
         (
             "[providers]\na = 5",
             "smsq.toml:2: invalid `providers.a`: expected a section `[providers.NAME]`",
@@ -221,8 +201,5 @@ fn invalid_value_is_named_with_line_and_expectation() {
 #[test]
 fn invalid_toml_is_named_with_its_line() {
     let message = error("a = 1\n[sender\n", &[]);
-    assert!(
-        message.starts_with("smsq.toml:2: invalid TOML: "),
-        "{message}"
-    );
+    assert!(message.starts_with("smsq.toml:2: invalid TOML: "), "{message}");
 }

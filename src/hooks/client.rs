@@ -68,9 +68,7 @@ impl HookClient {
         } else {
             builder.no_proxy().dns_resolver(PublicResolver)
         };
-        let client = builder
-            .build()
-            .map_err(|cause| error(cause_text(&cause), None))?;
+        let client = builder.build().map_err(|cause| error(cause_text(&cause), None))?;
         Ok(Self { client, url, key })
     }
 
@@ -83,20 +81,14 @@ impl HookClient {
             .header(CONTENT_TYPE, "application/json")
             .header("webhook-id", attempt.id)
             .header("webhook-timestamp", at)
-            .header(
-                "webhook-signature",
-                self.key.sign(attempt.id, at, attempt.body),
-            )
+            .header("webhook-signature", self.key.sign(attempt.id, at, attempt.body))
             .body(attempt.body.to_owned());
         let mut response = match request.send().await {
             Ok(response) => response,
             Err(error) if error.is_timeout() => return failed("no answer in time", None),
             Err(error) => return failed(cause_text(&error), None),
         };
-        let (status, wait) = (
-            response.status(),
-            retry_after(response.headers(), attempt.at),
-        );
+        let (status, wait) = (response.status(), retry_after(response.headers(), attempt.at));
         let mut read = 0;
         // Read to its end, the connection can be used again.
         while read < MAX_RESPONSE
@@ -111,9 +103,7 @@ impl HookClient {
 fn answer(status: StatusCode, retry_after: Option<Duration>) -> ReceiverAnswer {
     match status {
         StatusCode::GONE => ReceiverAnswer::Gone,
-        status if status.is_success() => ReceiverAnswer::Delivered {
-            summary: status.to_string(),
-        },
+        status if status.is_success() => ReceiverAnswer::Delivered { summary: status.to_string() },
         status if status.is_redirection() => failed(
             format!("{status}: redirects are not followed, set the final `url`"),
             retry_after,
@@ -123,10 +113,7 @@ fn answer(status: StatusCode, retry_after: Option<Duration>) -> ReceiverAnswer {
 }
 
 fn failed(error: impl Into<String>, retry_after: Option<Duration>) -> ReceiverAnswer {
-    ReceiverAnswer::Failed {
-        error: error.into(),
-        retry_after,
-    }
+    ReceiverAnswer::Failed { error: error.into(), retry_after }
 }
 
 /// A number of seconds, or a date.
@@ -145,14 +132,14 @@ fn read_secret(
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<String, (String, String)> {
     match source {
-        HookSecret::Env(variable) => environment(variable)
-            .filter(|value| !value.is_empty())
-            .ok_or_else(|| {
+        HookSecret::Env(variable) => {
+            environment(variable).filter(|value| !value.is_empty()).ok_or_else(|| {
                 let problem =
                     format!("missing secret: the environment variable `{variable}` is not set");
                 let hint = format!("set `{variable}` to `whsec_` and 24 to 64 bytes in base64");
                 (problem, hint)
-            }),
+            })
+        }
         HookSecret::File(path) => std::fs::read_to_string(path).map_err(|error| {
             let problem = format!("cannot read its secret from `{}`: {error}", path.display());
             let hint = "write the secret into that file, or name another file or a variable";
@@ -222,10 +209,7 @@ mod tests {
     fn only_success_is_a_delivery() {
         let of = |code: u16| answer(StatusCode::from_u16(code).expect("a status"), None);
         for code in [200, 201, 204] {
-            assert!(
-                matches!(of(code), ReceiverAnswer::Delivered { .. }),
-                "{code}"
-            );
+            assert!(matches!(of(code), ReceiverAnswer::Delivered { .. }), "{code}");
         }
         for code in [301, 307, 400, 404, 429, 500, 503] {
             assert!(matches!(of(code), ReceiverAnswer::Failed { .. }), "{code}");

@@ -17,9 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const MAX_OUTPUT: u64 = 4 << 10;
 
 /// The variables that the program inherits, and those whose names begin with `LC_`.
-const INHERITED: [&str; 8] = [
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR",
-];
+const INHERITED: [&str; 8] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR"];
 
 /// A program and its arguments.
 #[derive(Clone)]
@@ -32,10 +30,7 @@ impl NotifyProgram {
     /// `None` without a program.
     pub(super) fn new(command: &[String]) -> Option<Self> {
         let (program, arguments) = command.split_first()?;
-        Some(Self {
-            program: program.clone(),
-            arguments: arguments.to_vec(),
-        })
+        Some(Self { program: program.clone(), arguments: arguments.to_vec() })
     }
 
     /// Runs it with the event as its standard input. It has succeeded if its exit status is 0.
@@ -44,9 +39,7 @@ impl NotifyProgram {
         let (result, ran) = oneshot::channel();
         // Not a thread of the runtime, for which the end of the process would wait.
         std::thread::spawn(move || result.send(program.run_until(&body, TIMEOUT)));
-        let ran = ran
-            .await
-            .unwrap_or_else(|error| Err(io::Error::other(error)));
+        let ran = ran.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         let error = match ran {
             Ok(Some(status)) if status.success() => {
                 let summary = status.to_string();
@@ -57,10 +50,7 @@ impl NotifyProgram {
             Err(error) => format!("cannot start the program: {error}"),
         };
         tracing::warn!(%error, "an event could not be passed to the program of [notify]");
-        ReceiverAnswer::Failed {
-            error,
-            retry_after: None,
-        }
+        ReceiverAnswer::Failed { error, retry_after: None }
     }
 
     /// `None`: it did not end in time, and was killed.

@@ -119,11 +119,8 @@ fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 /// A list, or a text with commas.
 fn kinds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<EventKind>, D::Error> {
     let words = words(deserializer)?;
-    let kinds: Result<Vec<EventKind>, String> = words
-        .iter()
-        .flat_map(|word| word.split(','))
-        .map(|word| word.trim().parse())
-        .collect();
+    let kinds: Result<Vec<EventKind>, String> =
+        words.iter().flat_map(|word| word.split(',')).map(|word| word.trim().parse()).collect();
     kinds.map_err(serde::de::Error::custom)
 }
 
@@ -144,8 +141,7 @@ impl HookConfig {
                 path => format!("`{path}`: {reason}"),
             }
         })?;
-        hook.check()
-            .map_err(|(key, reason)| format!("`{key}`: {reason}"))?;
+        hook.check().map_err(|(key, reason)| format!("`{key}`: {reason}"))?;
         Ok(hook)
     }
 
@@ -158,10 +154,7 @@ impl HookConfig {
             return fails("name", "use up to 64 of a to z, 0 to 9, `_` and `-`");
         }
         if self.name == NOTIFY {
-            return fails(
-                "name",
-                "`notify` is the program of section [notify]: use another name",
-            );
+            return fails("name", "`notify` is the program of section [notify]: use another name");
         }
         let url = &self.url.expose().0;
         if !matches!(url.scheme(), "https" | "http") || !url.has_host() {
@@ -191,10 +184,7 @@ impl HookConfig {
             );
         }
         if self.events.is_empty() {
-            return fails(
-                "events",
-                "list the kinds of events, such as `campaign.done`",
-            );
+            return fails("events", "list the kinds of events, such as `campaign.done`");
         }
         if self.timeout.is_zero() || self.timeout > MAX_TIMEOUT {
             return fails("timeout", "must be longer than 0 and at most a minute");
@@ -257,10 +247,7 @@ mod tests {
         ] {
             let error = read(changed).expect_err(changed);
             assert!(error.contains(expected), "{changed}: {error}");
-            assert!(
-                !error.contains("word@") && !error.contains("whsec_x"),
-                "{error}"
-            );
+            assert!(!error.contains("word@") && !error.contains("whsec_x"), "{error}");
         }
         for changed in [
             "url = 'http://crm.example/x'\ninsecure = true",

@@ -63,10 +63,7 @@ pub(super) fn decide(
 ) -> AfterAnswer {
     let (error, retry_after) = match answer {
         ReceiverAnswer::Delivered { .. } => {
-            return AfterAnswer {
-                result: Delivered::Done,
-                off: None,
-            };
+            return AfterAnswer { result: Delivered::Done, off: None };
         }
         ReceiverAnswer::Gone => {
             let error = "410 Gone".to_owned();
@@ -86,21 +83,12 @@ pub(super) fn decide(
     }
     let index = usize::try_from(before.attempts).unwrap_or(usize::MAX);
     let Some(multiple) = WAITS.get(index) else {
-        return AfterAnswer {
-            result: Delivered::GivenUp { error },
-            off: None,
-        };
+        return AfterAnswer { result: Delivered::GivenUp { error }, off: None };
     };
     let planned = (before.first_wait * *multiple).mul_f64(0.8 + 0.2 * jitter.clamp(0.0, 1.0));
     let longest = before.first_wait * LONGEST_WAIT;
     let wait = planned.max(retry_after.unwrap_or_default().min(longest));
-    AfterAnswer {
-        result: Delivered::Again {
-            at: now.plus(wait),
-            error,
-        },
-        off: None,
-    }
+    AfterAnswer { result: Delivered::Again { at: now.plus(wait), error }, off: None }
 }
 
 /// How long nothing is delivered after this number of failures in a row, so that a receiver that is down gets one event
@@ -118,15 +106,9 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
     fn failed(attempts: u32, retry_after: Option<Duration>) -> AfterAnswer {
-        let answer = ReceiverAnswer::Failed {
-            error: "500".to_owned(),
-            retry_after,
-        };
-        let before = Before {
-            attempts,
-            first_wait: MINUTE,
-            failing_since: Some(NOW.minus(MINUTE)),
-        };
+        let answer = ReceiverAnswer::Failed { error: "500".to_owned(), retry_after };
+        let before =
+            Before { attempts, first_wait: MINUTE, failing_since: Some(NOW.minus(MINUTE)) };
         decide(answer, before, NOW, 1.0)
     }
 
@@ -139,9 +121,7 @@ mod tests {
 
     #[test]
     fn waits_grow_to_24_hours_together() {
-        let waits: Vec<Duration> = (0..20)
-            .filter_map(|tried| wait(&failed(tried, None)))
-            .collect();
+        let waits: Vec<Duration> = (0..20).filter_map(|tried| wait(&failed(tried, None))).collect();
         assert_eq!(waits[..4], [1, 5, 15, 60].map(|count| MINUTE * count));
         let sum: Duration = waits.iter().sum();
         assert!(sum <= Duration::from_secs(24 * 3_600), "{sum:?}");
@@ -166,18 +146,12 @@ mod tests {
             first_wait: MINUTE,
             failing_since: Some(NOW.minus(MINUTE * 1_440)),
         };
-        let answer = ReceiverAnswer::Failed {
-            error: "timeout".to_owned(),
-            retry_after: None,
-        };
+        let answer = ReceiverAnswer::Failed { error: "timeout".to_owned(), retry_after: None };
         for answer in [answer, ReceiverAnswer::Gone] {
             let verdict = decide(answer, before, NOW, 0.0);
             assert!(verdict.off.is_some(), "{verdict:?}");
             // It waits until the hook is on again.
-            assert!(
-                matches!(verdict.result, Delivered::Again { .. }),
-                "{verdict:?}"
-            );
+            assert!(matches!(verdict.result, Delivered::Again { .. }), "{verdict:?}");
         }
         let summary = "204".to_owned();
         let verdict = decide(ReceiverAnswer::Delivered { summary }, before, NOW, 0.0);

@@ -65,10 +65,7 @@ struct FailureStreak {
 
 impl Default for FailureStreak {
     fn default() -> Self {
-        Self {
-            count: 0,
-            until: Instant::now(),
-        }
+        Self { count: 0, until: Instant::now() }
     }
 }
 
@@ -104,10 +101,7 @@ struct OutboxClock {
 
 impl OutboxClock {
     async fn read(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self {
-            read: store.now().await?,
-            at: Instant::now(),
-        })
+        Ok(Self { read: store.now().await?, at: Instant::now() })
     }
 
     fn now(self) -> Timestamp {
@@ -117,12 +111,7 @@ impl OutboxClock {
 
 impl HookRunner {
     pub fn new(store: Store, hooks: Vec<Hook>, stuck_after: Duration) -> Self {
-        Self {
-            store,
-            hooks,
-            stuck_after,
-            holder: rand::random(),
-        }
+        Self { store, hooks, stuck_after, holder: rand::random() }
     }
 
     /// Delivers events until it is stopped, and ends the requests that run then.
@@ -131,11 +120,7 @@ impl HookRunner {
         if self.hooks.is_empty() {
             return;
         }
-        let hooks = join_all(
-            self.hooks
-                .iter()
-                .map(|hook| self.run_hook(hook, end.clone())),
-        );
+        let hooks = join_all(self.hooks.iter().map(|hook| self.run_hook(hook, end.clone())));
         tokio::join!(hooks, self.run_looks(end.clone()), self.run_tidying(end));
     }
 
@@ -171,17 +156,9 @@ impl HookRunner {
     /// Delivers what is due for at most this time.
     pub async fn drain(&self, limit: Duration) -> Result<Drained, StoreError> {
         let (_stop, stopped) = watch::channel(false);
-        let end = End {
-            stop: stopped,
-            at: Some(Instant::now() + limit),
-        };
+        let end = End { stop: stopped, at: Some(Instant::now() + limit) };
         self.look().await?;
-        for done in join_all(
-            self.hooks
-                .iter()
-                .map(|hook| self.drain_hook(hook, end.clone())),
-        )
-        .await
+        for done in join_all(self.hooks.iter().map(|hook| self.drain_hook(hook, end.clone()))).await
         {
             done?;
         }
@@ -298,10 +275,7 @@ impl HookRunner {
     ) -> Result<(), StoreError> {
         if !session.results.is_empty() {
             let results = std::mem::take(&mut session.results);
-            self.store
-                .hooks()
-                .finish(hook.name(), &results, session.off.as_deref(), now)
-                .await?;
+            self.store.hooks().finish(hook.name(), &results, session.off.as_deref(), now).await?;
         }
         session.stored = Instant::now();
         Ok(())
@@ -311,9 +285,7 @@ impl HookRunner {
     async fn tidy(&self) -> Result<(), StoreError> {
         let (hooks, now) = (self.store.hooks(), self.store.now().await?);
         for name in hooks.names().await? {
-            hooks
-                .purge(&name, now.minus(KEPT), now.minus(KEPT_WAITING))
-                .await?;
+            hooks.purge(&name, now.minus(KEPT), now.minus(KEPT_WAITING)).await?;
         }
         for subscription in self.store.subscriptions().all() {
             let name = &subscription.hook;
@@ -337,9 +309,7 @@ impl HookRunner {
         }
         let accepted = self.accepted(now).await?;
         for known in &watched {
-            let queued = queued
-                .iter()
-                .find(|queued| queued.campaign.id == known.campaign_id);
+            let queued = queued.iter().find(|queued| queued.campaign.id == known.campaign_id);
             match queued.filter(|queued| queued.is_unfinished()) {
                 Some(queued) => {
                     let accepted_at = accepted.get(&known.campaign_id).copied();
@@ -374,8 +344,7 @@ impl HookRunner {
                     _ => "done",
                 };
                 let kind = EventKind::CampaignDone;
-                self.campaign_events(kind, (campaign, state), None, now)
-                    .await?
+                self.campaign_events(kind, (campaign, state), None, now).await?
             }
             // It was removed.
             None => Vec::new(),
@@ -414,10 +383,7 @@ impl HookRunner {
             let kind = EventKind::CampaignStuck;
             events = self.campaign_events(kind, campaign, since, now).await?;
         }
-        self.store
-            .hooks()
-            .change_watch(known, &found, &events, now)
-            .await?;
+        self.store.hooks().change_watch(known, &found, &events, now).await?;
         Ok(())
     }
 
@@ -451,18 +417,12 @@ impl HookRunner {
             phone: None,
         };
         let wanted = self.store.subscriptions().of(kind);
-        Ok(wanted
-            .map(|subscription| event(&subscription.hook))
-            .collect())
+        Ok(wanted.map(|subscription| event(&subscription.hook)).collect())
     }
 }
 
 async fn deliver(hook: &Hook, event: Outgoing, at: Timestamp) -> (Outgoing, ReceiverAnswer) {
-    let attempt = DeliveryAttempt {
-        id: &event.event_id,
-        body: &event.body,
-        at,
-    };
+    let attempt = DeliveryAttempt { id: &event.event_id, body: &event.body, at };
     let answer = hook.deliver(&attempt).await;
     (event, answer)
 }

@@ -17,13 +17,8 @@ pub(super) struct SigningKey(SecretSlice<u8>);
 impl SigningKey {
     /// Reads `whsec_` and 24 to 64 bytes in base64. The error does not have the secret.
     pub(super) fn parse(secret: &str) -> Result<Self, &'static str> {
-        let encoded = secret
-            .trim()
-            .strip_prefix(PREFIX)
-            .ok_or("must begin with `whsec_`")?;
-        let key = STANDARD
-            .decode(encoded)
-            .map_err(|_| "is not base64 after `whsec_`")?;
+        let encoded = secret.trim().strip_prefix(PREFIX).ok_or("must begin with `whsec_`")?;
+        let key = STANDARD.decode(encoded).map_err(|_| "is not base64 after `whsec_`")?;
         if LENGTHS.contains(&key.len()) {
             Ok(Self(key.into()))
         } else {

@@ -34,12 +34,7 @@ pub(super) fn look(
     queued: &QueuedCampaign,
     seen: Seen,
 ) -> WatchedCampaign {
-    let Seen {
-        accepted_at,
-        is_paused_by_worker,
-        stuck_after,
-        now,
-    } = seen;
+    let Seen { accepted_at, is_paused_by_worker, stuck_after, now } = seen;
     let campaign = &queued.campaign;
     let may_send = match campaign.state {
         CampaignStatus::Stopped => true,
@@ -68,11 +63,7 @@ pub(super) fn look(
     {
         stuck_at = Some(now);
     }
-    WatchedCampaign {
-        due_since,
-        stuck_at,
-        ..known.clone()
-    }
+    WatchedCampaign { due_since, stuck_at, ..known.clone() }
 }
 
 #[cfg(test)]
@@ -112,12 +103,7 @@ mod tests {
     }
 
     fn watched(due_since: Option<Timestamp>, stuck_at: Option<Timestamp>) -> WatchedCampaign {
-        WatchedCampaign {
-            campaign_id: 2,
-            opened_at: before(60),
-            due_since,
-            stuck_at,
-        }
+        WatchedCampaign { campaign_id: 2, opened_at: before(60), due_since, stuck_at }
     }
 
     fn after(
@@ -183,11 +169,7 @@ mod tests {
         ] {
             let mut due = queued(CampaignStatus::Active, Some(before(30)));
             due.campaign.settings.window = Some(window.parse().expect("a window"));
-            assert_eq!(
-                after(&known, &due, None).stuck_at.is_some(),
-                is_stuck,
-                "{window}"
-            );
+            assert_eq!(after(&known, &due, None).stuck_at.is_some(), is_stuck, "{window}");
         }
     }
 

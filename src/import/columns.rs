@@ -40,10 +40,7 @@ impl ListColumns {
         let names: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
         if let Some(name) = names.iter().find(|name| name.contains('\0')) {
             return Err(ImportError::hinted(
-                format!(
-                    "invalid column {} in `{list}`: it has a NUL character",
-                    listed([&**name])
-                ),
+                format!("invalid column {} in `{list}`: it has a NUL character", listed([&**name])),
                 "rename the column",
             ));
         }
@@ -185,10 +182,7 @@ impl ListColumns {
 
     fn missing(&self, column: &str, flag: &str) -> ImportError {
         ImportError::with_hint(
-            format!(
-                "missing column `{column}` in `{}`, which `{flag}` names",
-                self.list
-            ),
+            format!("missing column `{column}` in `{}`, which `{flag}` names", self.list),
             did_you_mean(column, self.names.iter().map(String::as_str)).as_deref(),
         )
     }
@@ -200,12 +194,7 @@ impl ListColumns {
     ) -> Result<BTreeMap<String, usize>, ImportError> {
         let placeholders = template.placeholders().iter();
         placeholders
-            .map(|name| {
-                Ok((
-                    name.to_string(),
-                    self.of_placeholder(template.name(), name)?,
-                ))
-            })
+            .map(|name| Ok((name.to_string(), self.of_placeholder(template.name(), name)?)))
             .collect()
     }
 
@@ -250,10 +239,7 @@ pub fn identifier(name: &str) -> String {
 /// The first line may have personal data, so only its start is shown.
 pub(super) fn missing_header(list: &str, first_line: &str) -> ImportError {
     let start: String = printable_line(first_line).chars().take(8).collect();
-    ImportError::NoHeader {
-        list: list.to_owned(),
-        first: format!("{start}…"),
-    }
+    ImportError::NoHeader { list: list.to_owned(), first: format!("{start}…") }
 }
 
 pub(super) fn several_phones(list: &str, columns: &[&str]) -> ImportError {
@@ -331,11 +317,7 @@ fn bare(column: &str) -> String {
             && !character.is_ascii_punctuation()
             && !"（）：．・".contains(*character)
     };
-    column
-        .chars()
-        .filter(kept)
-        .flat_map(char::to_lowercase)
-        .collect()
+    column.chars().filter(kept).flat_map(char::to_lowercase).collect()
 }
 
 #[cfg(test)]
@@ -343,10 +325,8 @@ mod tests {
     use super::*;
 
     fn find(header: &[&str], roles: &[(&str, &str)]) -> Result<ListColumns, ImportError> {
-        let roles: Vec<(String, String)> = roles
-            .iter()
-            .map(|(role, column)| ((*role).to_owned(), (*column).to_owned()))
-            .collect();
+        let roles: Vec<(String, String)> =
+            roles.iter().map(|(role, column)| ((*role).to_owned(), (*column).to_owned())).collect();
         ListColumns::find("list.csv", header, &roles)
     }
 
@@ -373,18 +353,8 @@ mod tests {
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(columns.phones, [1], "{name}");
         }
-        assert_eq!(
-            find(&["name", "Number"], &[])
-                .expect("a weak name alone")
-                .phones,
-            [1]
-        );
-        assert_eq!(
-            find(&["number", "phone"], &[])
-                .expect("a strong name wins")
-                .phones,
-            [1]
-        );
+        assert_eq!(find(&["name", "Number"], &[]).expect("a weak name alone").phones, [1]);
+        assert_eq!(find(&["number", "phone"], &[]).expect("a strong name wins").phones, [1]);
     }
 
     #[test]
@@ -403,10 +373,7 @@ mod tests {
                 "name one: `--column phone=mobile`".into()
             )
         );
-        assert_eq!(
-            message(find(&["a", "a"], &[])).0,
-            "duplicate column `a` in `list.csv`"
-        );
+        assert_eq!(message(find(&["a", "a"], &[])).0, "duplicate column `a` in `list.csv`");
         assert_eq!(
             message(find(&["phone", "a\0b"], &[])).0,
             "invalid column `a b` in `list.csv`: it has a NUL character"
@@ -419,32 +386,22 @@ mod tests {
             message(find(&["who", "number to call"], &[("phone", "number to cal")])),
             ("missing column `number to cal` in `list.csv`, which `--column phone=number to cal` names".into(), "did you mean `number to call`?".into())
         );
-        assert_eq!(
-            find(&["mobile", "tel"], &[("phone", "tel")])
-                .expect("named")
-                .phones,
-            [1]
-        );
+        assert_eq!(find(&["mobile", "tel"], &[("phone", "tel")]).expect("named").phones, [1]);
     }
 
     #[test]
     fn columns_of_a_failures_file_are_known() {
         let header = ["phone", "content", "mobile", "", "smsq_id", "smsq_state"];
         let columns = find(&header, &[]).expect("a failures file");
-        assert_eq!(
-            (columns.phones[0], columns.content, columns.id),
-            (0, Some(1), Some(4))
-        );
+        assert_eq!((columns.phones[0], columns.content, columns.id), (0, Some(1), Some(4)));
         assert_eq!(columns.stored().collect::<Vec<_>>(), [2]);
     }
 
     #[test]
     fn placeholders_find_columns_or_the_closest_name() {
-        let columns = find(
-            &["phone", "First name", "2nd", "城市", "a b", "a-b"],
-            &[("who", "First name")],
-        )
-        .expect("columns");
+        let columns =
+            find(&["phone", "First name", "2nd", "城市", "a b", "a-b"], &[("who", "First name")])
+                .expect("columns");
         let of = |text: &str| {
             let template = Template::parse("t.txt", text).expect("a text");
             columns.of_placeholders(&template)
@@ -472,15 +429,9 @@ mod tests {
 
     #[test]
     fn other_columns_are_not_phones() {
-        for word in [
-            "name",
-            "email",
-            "city",
-            "invoice number",
-            "phone model",
-            "content",
-            "smsq_line",
-        ] {
+        for word in
+            ["name", "email", "city", "invoice number", "phone model", "content", "smsq_line"]
+        {
             assert!(!is_phone(word) && !may_be_phone(word), "{word}");
         }
     }

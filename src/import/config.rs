@@ -69,10 +69,7 @@ impl fmt::Display for RejectLimit {
 }
 
 impl RejectLimit {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "exact up to far more rows than a list has"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "exact up to far more rows than a list has")]
     /// Whether `rejected` out of `rows` is within the limit.
     pub fn allows(self, rejected: u64, rows: u64) -> bool {
         match self {

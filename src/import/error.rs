@@ -15,10 +15,7 @@ use crate::text::printable_line;
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("{message}")]
-    Invalid {
-        message: String,
-        hint: Option<String>,
-    },
+    Invalid { message: String, hint: Option<String> },
     #[error("missing header in `{list}`: its first line is `{first}`")]
     NoHeader { list: String, first: String },
     #[error("missing phone column in `{list}`: it has only {columns}")]
@@ -89,11 +86,9 @@ impl ImportError {
             Self::NoHeader { .. } => Some(
                 "add a first line with the names of the columns, such as `phone,name`".to_owned(),
             ),
-            Self::NoPhone {
-                likely: None,
-                sheet: Some(sheet),
-                ..
-            } => Some(format!("name it: `--column phone=COLUMN`; this is {sheet}")),
+            Self::NoPhone { likely: None, sheet: Some(sheet), .. } => {
+                Some(format!("name it: `--column phone=COLUMN`; this is {sheet}"))
+            }
             Self::NoPhone { likely, .. } => Some(format!(
                 "name it: `--column phone={}`",
                 printable_line(likely.as_deref().unwrap_or("COLUMN"))
@@ -148,10 +143,7 @@ pub struct Rejection {
 
 impl Rejection {
     pub(super) fn new(kind: &'static str, reason: impl Into<String>) -> Self {
-        Self {
-            kind,
-            reason: reason.into(),
-        }
+        Self { kind, reason: reason.into() }
     }
 
     /// The row of a number that does not exist, and who said so.

@@ -46,9 +46,7 @@ impl Estimate {
     pub fn with_one_sender(&self) -> Option<Duration> {
         let pool = self.route.iter().filter(|route| !route.is_shared());
         let senders = pool.flat_map(|route| route.senders());
-        let rates: Option<Vec<f64>> = senders
-            .map(|(_, sender)| sender.rate.per_second())
-            .collect();
+        let rates: Option<Vec<f64>> = senders.map(|(_, sender)| sender.rate.per_second()).collect();
         let fastest = rates?.into_iter().reduce(f64::max)?;
         longest([as_f64(self.messages) / fastest])
     }
@@ -99,9 +97,7 @@ impl Estimate {
             shown.push((Some("longest"), longest));
         }
         if let Some(sample) = &stats.most_expensive
-            && shown
-                .iter()
-                .all(|(_, first)| first.segments.count < sample.segments.count)
+            && shown.iter().all(|(_, first)| first.segments.count < sample.segments.count)
         {
             shown.push((Some("most expensive"), sample));
         }
@@ -156,10 +152,7 @@ pub struct MessageStats {
 impl MessageStats {
     /// Keeps the first `max_samples` messages as samples.
     pub fn new(max_samples: usize) -> Self {
-        Self {
-            max_samples,
-            ..Self::default()
-        }
+        Self { max_samples, ..Self::default() }
     }
 
     /// Counts the messages of each sender of a route.
@@ -167,11 +160,7 @@ impl MessageStats {
     pub fn with_route(self, route: Option<Arc<Route>>) -> Self {
         let members = route.iter().flat_map(|route| route.members());
         let counts = members.map(|member| vec![0; member.pool.senders().len()]);
-        Self {
-            by_sender: counts.collect(),
-            route,
-            ..self
-        }
+        Self { by_sender: counts.collect(), route, ..self }
     }
 
     /// Adds a message, where `price` is that of a segment.
@@ -222,10 +211,8 @@ impl MessageStats {
 pub(super) fn most_frequent_first<'c, K: Ord + Clone + 'c>(
     counts: impl IntoIterator<Item = (&'c K, &'c u64)>,
 ) -> Vec<(K, u64)> {
-    let mut sorted: Vec<(K, u64)> = counts
-        .into_iter()
-        .map(|(key, count)| (key.clone(), *count))
-        .collect();
+    let mut sorted: Vec<(K, u64)> =
+        counts.into_iter().map(|(key, count)| (key.clone(), *count)).collect();
     sorted.sort_by(|(left, fewer), (right, more)| (more, left).cmp(&(fewer, right)));
     sorted
 }

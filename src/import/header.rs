@@ -51,11 +51,7 @@ impl Header {
     ) -> Result<Self, ImportError> {
         let rows = sample(list)?;
         let has_keys = list.layout.delimiter.is_none();
-        let place = if has_keys {
-            0
-        } else {
-            find_header(&rows, roles)
-        };
+        let place = if has_keys { 0 } else { find_header(&rows, roles) };
         let header = &rows[place].cells;
         if !has_keys && !has_phone(header) && header.iter().any(|cell| looks_like_a_value(cell)) {
             return Self::without_header(list.name(), &rows, roles, dialling);
@@ -121,9 +117,7 @@ impl Header {
     /// The names of the phone columns.
     pub(super) fn phones(&self) -> Vec<String> {
         let columns = self.columns.phones.iter();
-        columns
-            .map(|&column| self.columns.names[column].clone())
-            .collect()
+        columns.map(|&column| self.columns.names[column].clone()).collect()
     }
 
     /// The names of the columns and the first rows of a list, also if no header was found that can be used.
@@ -200,15 +194,8 @@ impl Header {
                 break;
             }
         }
-        let numbers = if survey.is_national() {
-            Numbers::National
-        } else {
-            Numbers::Detect
-        };
-        Ok(Dialling {
-            numbers,
-            ..dialling
-        })
+        let numbers = if survey.is_national() { Numbers::National } else { Numbers::Detect };
+        Ok(Dialling { numbers, ..dialling })
     }
 
     /// Opens the rows after the header.
@@ -271,17 +258,10 @@ fn find_header(rows: &[Row], roles: &[(String, String)]) -> usize {
         .collect();
     let is_header = |row: &Row| {
         let has = |name: &&str| row.cells.iter().any(|cell| cell.trim() == *name);
-        if columns.is_empty() {
-            has_phone(&row.cells)
-        } else {
-            columns.iter().all(has)
-        }
+        if columns.is_empty() { has_phone(&row.cells) } else { columns.iter().all(has) }
     };
     let has_value = |row: &&Row| row.cells.iter().any(|cell| looks_like_a_value(cell));
-    let mut title = rows
-        .iter()
-        .take(TITLE_ROWS)
-        .take_while(|row| !has_value(row));
+    let mut title = rows.iter().take(TITLE_ROWS).take_while(|row| !has_value(row));
     title.position(is_header).unwrap_or(0)
 }
 

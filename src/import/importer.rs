@@ -51,10 +51,7 @@ pub async fn run(
     let interrupted = match target.posted_by {
         Some(token) => {
             let (store, campaign) = (target.store, target.campaign);
-            store
-                .imports()
-                .interrupted_uploads(campaign.id, plan.hash(), token)
-                .await?
+            store.imports().interrupted_uploads(campaign.id, plan.hash(), token).await?
         }
         None => Vec::new(),
     };
@@ -67,10 +64,7 @@ pub async fn run(
     importer.seen = SeenKeys::new(MAX_SEEN);
     let template = plan.template();
     importer.needs_sample = template.is_none();
-    let note = ImportTexts {
-        template,
-        ..ImportTexts::default()
-    };
+    let note = ImportTexts { template, ..ImportTexts::default() };
     importer.note(note).await?;
     let mut dead = BTreeMap::new();
     let mut rejects = pipeline::stream::<_, ImportError>(task, async |parsed| {
@@ -93,11 +87,7 @@ pub async fn run(
         importer.summary.rejects_file = rejects.finish()?;
     }
     for (id, ..) in interrupted {
-        target
-            .store
-            .imports()
-            .finish(id, target.store.now().await?)
-            .await?;
+        target.store.imports().finish(id, target.store.now().await?).await?;
     }
     importer.finish().await
 }
@@ -125,10 +115,7 @@ impl<'a> Importer<'a> {
     ) -> Result<Self, ImportError> {
         let now = target.store.now().await?;
         let begun =
-            target
-                .store
-                .imports()
-                .begin(target.campaign.id, name, hash, target.posted_by, now);
+            target.store.imports().begin(target.campaign.id, name, hash, target.posted_by, now);
         Ok(Self {
             target,
             id: begun.await?,
@@ -147,9 +134,7 @@ impl<'a> Importer<'a> {
         &mut self,
         mut parsed: ParsedBatch<MappedRow>,
     ) -> Result<Vec<(u64, String)>, ImportError> {
-        let Target {
-            store, campaign, ..
-        } = self.target;
+        let Target { store, campaign, .. } = self.target;
         let now = store.now().await?;
         let schedule = (self.target.schedule)(now);
         let rows = parsed.rows.iter_mut();

@@ -87,11 +87,7 @@ impl Options {
 
     /// Replaces typographic characters if that was asked for.
     pub(super) fn simplified(&self, text: String) -> String {
-        if self.smart {
-            smart::cheaper(&text).into_owned()
-        } else {
-            text
-        }
+        if self.smart { smart::cheaper(&text).into_owned() } else { text }
     }
 }
 
@@ -126,10 +122,7 @@ fn read_text(path: &Path, limit: usize) -> Result<Option<String>, ImportError> {
         let bytes = error.as_bytes();
         let line = bytes[..at].split(|&byte| byte == b'\n').count();
         ImportError::hinted(
-            format!(
-                "`{name}` is not UTF-8: 0x{:02x} at byte {at}, line {line}",
-                bytes[at]
-            ),
+            format!("`{name}` is not UTF-8: 0x{:02x} at byte {at}, line {line}", bytes[at]),
             "save it as UTF-8 and import it again",
         )
     })

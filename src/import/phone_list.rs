@@ -29,10 +29,11 @@ impl PhoneList {
         let find = |roles: &[(String, String)]| Header::find(&list, roles, options.dialling);
         let find_column = |column: &str| find(&[("phone".to_owned(), column.to_owned())]);
         let header = match find(&options.columns) {
-            Err(ImportError::NoPhone {
-                likely: Some(column),
-                ..
-            }) if options.columns.is_empty() => find_column(&column),
+            Err(ImportError::NoPhone { likely: Some(column), .. })
+                if options.columns.is_empty() =>
+            {
+                find_column(&column)
+            }
             Err(ImportError::NoHeader { .. }) if options.columns.is_empty() => find_column("1"),
             found => found,
         }?;
@@ -97,9 +98,7 @@ mod tests {
         let asked = columns.iter();
         let list = PhoneList::open(&Options {
             file,
-            columns: asked
-                .map(|(role, column)| (role.to_string(), column.to_string()))
-                .collect(),
+            columns: asked.map(|(role, column)| (role.to_string(), column.to_string())).collect(),
             rejects: Some(folder.path().join("rejects.csv")),
             ..Options::default()
         })?;
@@ -144,11 +143,7 @@ mod tests {
         let gb18030: crate::import::Encoding = "gb18030".parse().expect("an encoding");
         let utf16: crate::import::Encoding = "utf-16".parse().expect("an encoding");
         let wide = [utf16.mark(), &utf16.encode(list.as_bytes())].concat();
-        for bytes in [
-            gb18030.encode(list.as_bytes()),
-            wide,
-            list.as_bytes().to_vec(),
-        ] {
+        for bytes in [gb18030.encode(list.as_bytes()), wide, list.as_bytes().to_vec()] {
             let (phones, _, _) = read(&bytes, &[]).await.expect("a list");
             assert_eq!(phones, ["+8613800138000"]);
         }

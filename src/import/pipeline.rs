@@ -30,12 +30,7 @@ pub struct ParsedBatch<R> {
 
 impl<R> Default for ParsedBatch<R> {
     fn default() -> Self {
-        Self {
-            rows: Vec::new(),
-            rejected: Vec::new(),
-            last_line: 0,
-            bytes: 0,
-        }
+        Self { rows: Vec::new(), rejected: Vec::new(), last_line: 0, bytes: 0 }
     }
 }
 

@@ -36,11 +36,7 @@ pub struct Plan {
 
 /// Messages, rejected rows with their numbers, and the path of the rejects file.
 #[cfg(feature = "fuzz")]
-type FuzzedRows = (
-    Vec<crate::sms::NewSms>,
-    Vec<(u64, super::Rejection)>,
-    Option<PathBuf>,
-);
+type FuzzedRows = (Vec<crate::sms::NewSms>, Vec<(u64, super::Rejection)>, Option<PathBuf>);
 
 impl Plan {
     /// Reads the whole file, understands its header and parses the text.
@@ -57,18 +53,13 @@ impl Plan {
             (Some(template), ..) => {
                 let source = template.source().to_owned();
                 let placeholders = columns.of_placeholders(&template)?;
-                let text = Text::Template {
-                    template,
-                    placeholders,
-                };
+                let text = Text::Template { template, placeholders };
                 (text, Some(source))
             }
             (None, Some(column), _) => (Text::Column(column), None),
             (None, None, Some(template)) => (Text::Provider, Some(template.clone())),
             (None, None, None) => {
-                return Err(ImportError::NoText {
-                    list: list.text.name,
-                });
+                return Err(ImportError::NoText { list: list.text.name });
             }
         };
         let plan = Self {
@@ -211,13 +202,9 @@ impl Plan {
                 format!("name it: `--column {name}={column}`"),
             ));
         }
-        let template = requirements
-            .as_ref()
-            .and_then(|needed| needed.template.as_ref());
+        let template = requirements.as_ref().and_then(|needed| needed.template.as_ref());
         if matches!(self.text, Text::Provider) && template.is_none() {
-            return Err(ImportError::NoText {
-                list: list.to_owned(),
-            });
+            return Err(ImportError::NoText { list: list.to_owned() });
         }
         self.requirements = requirements;
         Ok(())
@@ -322,13 +309,7 @@ impl Plan {
         unique: &Unique,
         keep_rejects: bool,
     ) -> Result<Task<MappedRow>, ImportError> {
-        let Self {
-            list,
-            header,
-            text,
-            options,
-            ..
-        } = self;
+        let Self { list, header, text, options, .. } = self;
         let columns = header.columns.clone();
         let keys = self.keys(unique)?;
         let mut mapper = RowMapper::new(columns, text.clone(), keys, options.clone());

@@ -22,10 +22,7 @@ impl Scratch {
     fn fault(&self, options: Options) -> (String, String) {
         let error = Plan::prepare(options).err().expect("a fault of the whole");
         let folder = format!("{}/", self.0.path().display());
-        (
-            error.to_string().replace(&folder, ""),
-            error.hint().unwrap_or_default(),
-        )
+        (error.to_string().replace(&folder, ""), error.hint().unwrap_or_default())
     }
 }
 
@@ -37,11 +34,7 @@ fn text(text: &str) -> TextSource {
 fn faults_of_the_text_are_found_first() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone,name,city\n");
-    let with = |text: TextSource| Options {
-        file: file.clone(),
-        text,
-        ..Options::default()
-    };
+    let with = |text: TextSource| Options { file: file.clone(), text, ..Options::default() };
     for (source, error, hint) in [
         (
             TextSource::Column,
@@ -59,11 +52,7 @@ fn faults_of_the_text_are_found_first() {
             "its columns are `phone`, `name`, `city`",
         ),
         (text("Hi {{ name "), "", ""),
-        (
-            TextSource::Template(scratch.0.path().join("none.txt")),
-            "`none.txt` does not exist",
-            "",
-        ),
+        (TextSource::Template(scratch.0.path().join("none.txt")), "`none.txt` does not exist", ""),
         (
             TextSource::Template(scratch.file("latin.txt", b"Hi\n\xe4")),
             "`latin.txt` is not UTF-8: 0xe4 at byte 3, line 2",
@@ -83,15 +72,8 @@ fn faults_of_the_text_are_found_first() {
 fn header_must_be_a_row() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone,\"name\n13800138000,Ann\n");
-    let options = Options {
-        file,
-        text: text("Hi"),
-        ..Options::default()
-    };
-    assert_eq!(
-        scratch.fault(options).0,
-        "`list.csv`: line 1: a quote is opened and never closed"
-    );
+    let options = Options { file, text: text("Hi"), ..Options::default() };
+    assert_eq!(scratch.fault(options).0, "`list.csv`: line 1: a quote is opened and never closed");
 }
 
 #[test]
@@ -99,17 +81,9 @@ fn column_of_unique_must_exist() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone,invoice\n");
     let Ok(unique) = "invoce".parse();
-    let options = Options {
-        file,
-        text: text("Hi"),
-        unique: Some(unique),
-        ..Options::default()
-    };
+    let options = Options { file, text: text("Hi"), unique: Some(unique), ..Options::default() };
     let (error, hint) = scratch.fault(options);
-    assert_eq!(
-        error,
-        "missing column `invoce` in `list.csv`, which `--unique invoce` names"
-    );
+    assert_eq!(error, "missing column `invoce` in `list.csv`, which `--unique invoce` names");
     assert_eq!(hint, "did you mean `invoice`?");
 }
 
@@ -118,12 +92,7 @@ fn folder_of_rejects_must_exist() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"phone\n");
     let rejects = Some(scratch.0.path().join("none/r.csv"));
-    let options = Options {
-        file,
-        text: text("Hi"),
-        rejects,
-        ..Options::default()
-    };
+    let options = Options { file, text: text("Hi"), rejects, ..Options::default() };
     assert_eq!(
         scratch.fault(options).0,
         "cannot write rejected rows to `none/r.csv`: No such file or directory (os error 2)"
@@ -134,20 +103,10 @@ fn folder_of_rejects_must_exist() {
 fn phone_column_is_not_guessed_beyond_a_short_title() {
     let scratch = Scratch::new();
     let row = "a|b|c|+447400123456";
-    let file = scratch.file(
-        "list.csv",
-        format!("sep=|\nTitle\n{row}\n{row}\n").as_bytes(),
-    );
-    let options = Options {
-        file,
-        text: text("Hi"),
-        ..Options::default()
-    };
+    let file = scratch.file("list.csv", format!("sep=|\nTitle\n{row}\n{row}\n").as_bytes());
+    let options = Options { file, text: text("Hi"), ..Options::default() };
     let (error, hint) = scratch.fault(options);
-    assert_eq!(
-        error,
-        "missing phone column in `list.csv`: it has only `Title`"
-    );
+    assert_eq!(error, "missing phone column in `list.csv`: it has only `Title`");
     assert_eq!(hint, "name it: `--column phone=COLUMN`");
 }
 
@@ -155,11 +114,7 @@ fn phone_column_is_not_guessed_beyond_a_short_title() {
 fn hint_about_the_phone_column_is_printable() {
     let scratch = Scratch::new();
     let file = scratch.file("list.csv", b"a,b\x1b[2J\nx,+447400123456\n");
-    let options = Options {
-        file,
-        text: text("Hi"),
-        ..Options::default()
-    };
+    let options = Options { file, text: text("Hi"), ..Options::default() };
     let (_, hint) = scratch.fault(options);
     assert_eq!(hint, "name it: `--column phone=b [2J`");
 }

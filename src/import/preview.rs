@@ -12,10 +12,7 @@ use crate::store::{Campaign, Decision, Store};
 const MAX_SEEN: usize = 1_000_000;
 
 /// The decision for a row without a database.
-const NEW: Decision = Decision::New {
-    with_key: true,
-    replaces: None,
-};
+const NEW: Decision = Decision::New { with_key: true, replaces: None };
 
 /// What an import would do.
 #[derive(Default)]
@@ -68,12 +65,7 @@ impl Plan {
                 }
                 None => vec![NEW; parsed.rows.len()],
             };
-            let Preview {
-                summary,
-                stats,
-                rejects,
-                saved,
-            } = &mut preview;
+            let Preview { summary, stats, rejects, saved } = &mut preview;
             summary.rows += parsed.row_count();
             summary.add_rejected(&parsed.rejected);
             let room = max_samples.saturating_sub(rejects.len());

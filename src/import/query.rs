@@ -43,9 +43,7 @@ impl QueryRows {
             Ok(())
         };
         let columns: Vec<String> = source.read(query, &mut write).await?;
-        let file = output
-            .into_inner()
-            .map_err(|error| failed(error.into_error()))?;
+        let file = output.into_inner().map_err(|error| failed(error.into_error()))?;
         let asked = format!("{}\n{}", source.name(), query.text);
         Ok(Self {
             file,

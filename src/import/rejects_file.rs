@@ -140,10 +140,7 @@ impl RejectsFile {
 fn cannot_write(path: &Path) -> impl Fn(io::Error) -> ImportError + Copy + '_ {
     move |error| {
         ImportError::hinted(
-            format!(
-                "cannot write rejected rows to `{}`: {error}",
-                path.display()
-            ),
+            format!("cannot write rejected rows to `{}`: {error}", path.display()),
             "name a file that can be written: `--rejects FILE`",
         )
     }
@@ -174,10 +171,7 @@ pub(super) fn check_is_file(path: &Path) -> Result<(), ImportError> {
     if ends_with_separator || path.is_dir() {
         return Err(ImportError::hinted(
             format!("`--rejects` names a folder, `{}`", path.display()),
-            format!(
-                "name a file in it: `--rejects {}`",
-                path.join("rejects.csv").display()
-            ),
+            format!("name a file in it: `--rejects {}`", path.join("rejects.csv").display()),
         ));
     }
     Ok(())
@@ -242,14 +236,9 @@ fn guarded_line(row: &[&[u8]], delimiter: u8) -> io::Result<Vec<u8>> {
 
 fn csv_line(row: &[impl AsRef<[u8]>], delimiter: u8) -> io::Result<Vec<u8>> {
     let mut builder = csv::WriterBuilder::new();
-    let mut writer = builder
-        .delimiter(delimiter)
-        .flexible(true)
-        .from_writer(Vec::new());
+    let mut writer = builder.delimiter(delimiter).flexible(true).from_writer(Vec::new());
     writer.write_record(row)?;
-    writer
-        .into_inner()
-        .map_err(|error| io::Error::other(error.to_string()))
+    writer.into_inner().map_err(|error| io::Error::other(error.to_string()))
 }
 
 /// Cuts the text of a row at the end of a character.
@@ -274,11 +263,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("list");
         std::fs::write(&file, header).expect("writes");
-        let list = ListFile::open(&Options {
-            file,
-            encoding,
-            ..Options::default()
-        });
+        let list = ListFile::open(&Options { file, encoding, ..Options::default() });
         let list = list.expect("a list");
         let header = Header::find(&list, &[], Dialling::default()).expect("a header");
         RejectsFile::new(path.to_owned(), &list, &header)
@@ -332,12 +317,9 @@ mod tests {
     #[test]
     fn rows_are_written_in_the_encoding_of_the_list() {
         let folder = tempfile::tempdir().expect("a folder");
-        for (label, has_mark) in [
-            ("gb18030", false),
-            ("utf-16", true),
-            ("shift_jis", false),
-            ("utf-8", true),
-        ] {
+        for (label, has_mark) in
+            [("gb18030", false), ("utf-16", true), ("shift_jis", false), ("utf-8", true)]
+        {
             let path = folder.path().join(label);
             let encoding: Encoding = label.parse().expect("an encoding");
             let mark = if has_mark { encoding.mark() } else { b"" };
@@ -390,9 +372,6 @@ mod tests {
         add_malformed(&mut rejects, "too long", &"é".repeat(40_000));
         let path = rejects.finish().expect("finishes").expect("a file");
         let text = std::fs::read_to_string(path).expect("the file");
-        assert!(
-            text.len() < 5_000 && text.contains("é…,2,too long\n"),
-            "{text}"
-        );
+        assert!(text.len() < 5_000 && text.contains("é…,2,too long\n"), "{text}");
     }
 }

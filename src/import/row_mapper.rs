@@ -148,9 +148,7 @@ impl RowMapper {
             return Err(Rejection::new("other encoding", reason));
         };
         let bare = |cell: &str| self.is_guarded && spreadsheet::is_guarded(cell.as_bytes());
-        let cells: Vec<&str> = fields
-            .map(|cell| &cell[usize::from(bare(cell))..])
-            .collect();
+        let cells: Vec<&str> = fields.map(|cell| &cell[usize::from(bare(cell))..]).collect();
         self.check_width(&cells)?;
         self.check_characters(&cells)?;
         self.check_nested(record)?;
@@ -301,10 +299,7 @@ impl RowMapper {
             // The provider's template is rendered by the check of the requirements.
             Text::Provider => return Ok(String::new()),
             Text::Column(column) => cells[*column].trim().to_owned(),
-            Text::Template {
-                template,
-                placeholders,
-            } => {
+            Text::Template { template, placeholders } => {
                 let rendered = template.render(|name| value(cells, *placeholders.get(name)?));
                 rendered.map_err(|error| match error {
                     RenderError::MissingValue => missing_value(cells, placeholders),
@@ -357,9 +352,7 @@ fn value<'c>(cells: &[&'c str], column: usize) -> Option<&'c str> {
 }
 
 fn missing_value(cells: &[&str], placeholders: &BTreeMap<String, usize>) -> Rejection {
-    let empty = placeholders
-        .iter()
-        .filter(|(_, column)| value(cells, **column).is_none());
+    let empty = placeholders.iter().filter(|(_, column)| value(cells, **column).is_none());
     let reason = match listed(empty.map(|(name, _)| name.as_str())) {
         names if names.is_empty() => "the text needs a value that is missing".to_owned(),
         names => format!("no value for {names}, and the text needs it"),
@@ -374,10 +367,7 @@ fn json_key(name: &str) -> String {
 
 /// Most cells need no escapes; serialising all would take a third of the time of an import.
 fn push_json(json: &mut String, text: &str) {
-    if text
-        .bytes()
-        .any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
-    {
+    if text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
         json.push_str(&serde_json::Value::from(text).to_string());
     } else {
         json.push('"');

@@ -25,31 +25,22 @@ fn mapper(header: &[&str], text: Option<&str>, unique: &Unique) -> RowMapper {
         }
         None => Text::Column(1),
     };
-    let options = Options {
-        dialling: Dialling::from("CN".parse().ok()),
-        ..Options::default()
-    };
+    let options = Options { dialling: Dialling::from("CN".parse().ok()), ..Options::default() };
     RowMapper::new(columns, text, keys, options)
 }
 
 fn mapped(mapper: &RowMapper, line: &str) -> Result<NewSms, String> {
     let mut record = Record::default();
     record.line = 2;
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .from_reader(line.as_bytes());
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(line.as_bytes());
     let fields = reader.byte_records().next().expect("a row").expect("CSV");
     fields.iter().for_each(|field| record.push(field));
     let row = mapper.map(&record);
-    row.map(|row| row.message)
-        .map_err(|rejection| rejection.reason)
+    row.map(|row| row.message).map_err(|rejection| rejection.reason)
 }
 
 fn message(line: &str) -> Result<NewSms, String> {
-    mapped(
-        &mapper(&HEADER, Some("Hi {{ name }}"), &Unique::Phone),
-        line,
-    )
+    mapped(&mapper(&HEADER, Some("Hi {{ name }}"), &Unique::Phone), line)
 }
 
 #[test]
@@ -67,20 +58,11 @@ fn row_becomes_a_message() {
 fn bad_row_is_rejected_with_a_reason() {
     for (line, expected) in [
         ("13800138000,Ann", "too few fields: 2, but the header has 4"),
-        (
-            "13800138000,Ann,Rome,,x",
-            "too many fields: 5, but the header has 4",
-        ),
+        ("13800138000,Ann,Rome,,x", "too many fields: 5, but the header has 4"),
         ("13800138000,A\0nn,Rome,", "`name` has a NUL character"),
-        (
-            "13800138000, ,Rome,",
-            "no value for `name`, and the text needs it",
-        ),
+        ("13800138000, ,Rome,", "no value for `name`, and the text needs it"),
         (",Ann,Rome,", "the phone is empty"),
-        (
-            "13800138000,Ann,Rome,x1",
-            "invalid `smsq_id`: `x1` is not a number",
-        ),
+        ("13800138000,Ann,Rome,x1", "invalid `smsq_id`: `x1` is not a number"),
     ] {
         assert_eq!(message(line).err().as_deref(), Some(expected), "{line}");
     }
@@ -111,24 +93,15 @@ fn reason_shows_names_and_values_short_and_printable() {
 
 #[test]
 fn row_of_a_failures_file_names_the_failed_message() {
-    assert_eq!(
-        message("13800138000,Ann,Rome,17").map(|message| message.replaces),
-        Ok(Some(17))
-    );
+    assert_eq!(message("13800138000,Ann,Rome,17").map(|message| message.replaces), Ok(Some(17)));
 }
 
 #[test]
 fn content_column_is_sent_unchanged() {
     let mapper = mapper(&["phone", "content"], None, &Unique::Phone);
     let content = |line: &str| mapped(&mapper, line).map(|message| message.content);
-    assert_eq!(
-        content("13800138000,Hi {{ name }}"),
-        Ok("Hi {{ name }}".to_owned())
-    );
-    assert_eq!(
-        content("13800138000,\" \"").err().as_deref(),
-        Some("the text is empty")
-    );
+    assert_eq!(content("13800138000,Hi {{ name }}"), Ok("Hi {{ name }}".to_owned()));
+    assert_eq!(content("13800138000,\" \"").err().as_deref(), Some("the text is empty"));
 }
 
 #[test]
@@ -138,10 +111,7 @@ fn keys_depend_on_unique() {
         let Ok(unique) = unique.parse();
         mapped(&mapper(&header, Some("Hi"), &unique), line).map(|message| message.dedupe_key)
     };
-    assert_eq!(
-        key("none", "13800138000,Ann,7"),
-        Ok("0123456789abcdef:2".to_owned())
-    );
+    assert_eq!(key("none", "13800138000,Ann,7"), Ok("0123456789abcdef:2".to_owned()));
     let by_invoice = key("invoice", "13800138000,Ann,7").expect("a good row");
     assert_eq!(by_invoice.len(), 64);
     assert_eq!(key("invoice", "+86 138 0013 8001,Bob, 7 "), Ok(by_invoice));

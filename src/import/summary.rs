@@ -97,12 +97,7 @@ pub struct SeenKeys {
 impl SeenKeys {
     /// Remembers at most `max` keys, so that memory is bounded.
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            rows: HashMap::new(),
-            max,
-            file: 0,
-            hasher: RandomState::new(),
-        }
+        Self { rows: HashMap::new(), max, file: 0, hasher: RandomState::new() }
     }
 
     /// The rows that follow are of another file.

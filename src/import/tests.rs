@@ -27,12 +27,7 @@ impl Fixture {
             },
         };
         let campaign = store.open_campaign(&new, now).await.expect("a campaign");
-        Self {
-            folder,
-            approval: ImportApproval::OneByOne(String::new()),
-            store,
-            campaign,
-        }
+        Self { folder, approval: ImportApproval::OneByOne(String::new()), store, campaign }
     }
 
     fn options(&self, name: &str, content: &str) -> Options {
@@ -76,20 +71,10 @@ async fn list_is_imported_and_bad_rows_are_written() {
     let fixture = Fixture::new().await;
     let summary = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(
-        (
-            summary.rows,
-            summary.accepted,
-            summary.duplicates,
-            summary.rejected
-        ),
+        (summary.rows, summary.accepted, summary.duplicates, summary.rejected),
         (5, 2, 1, 2)
     );
-    let expected = SegmentTotals {
-        messages: 2,
-        total: 2,
-        gsm7: 1,
-        ucs2: 1,
-    };
+    let expected = SegmentTotals { messages: 2, total: 2, gsm7: 1, ucs2: 1 };
     assert_eq!(summary.segments, expected);
     let rejects =
         std::fs::read_to_string(summary.rejects_file.expect("a rejects file")).expect("reads");
@@ -105,10 +90,7 @@ async fn second_import_adds_only_fixed_rows() {
     let fixture = Fixture::new().await;
     let first = fixture.import(fixture.options("list.csv", LIST)).await;
     let again = fixture.import(fixture.options("list.csv", LIST)).await;
-    assert_eq!(
-        (again.accepted, again.duplicates, again.rejected),
-        (0, 3, 2)
-    );
+    assert_eq!((again.accepted, again.duplicates, again.rejected), (0, 3, 2));
     assert_eq!(again.rejects_file, first.rejects_file);
     let rejects = first.rejects_file.expect("a rejects file");
     let unfixed = fixture.import(fixture.options_for(&rejects)).await;
@@ -125,13 +107,7 @@ async fn preview_matches_the_import_and_writes_nothing() {
     let plan = Plan::prepare(fixture.options("list.csv", LIST)).expect("a plan");
     let known = Some((&fixture.store, Some(&fixture.campaign)));
     let preview = plan
-        .preview(
-            &mut SeenKeys::default(),
-            (1, false),
-            known,
-            &|_| None,
-            |_| {},
-        )
+        .preview(&mut SeenKeys::default(), (1, false), known, &|_| None, |_| {})
         .await
         .expect("previews");
     assert_eq!(
@@ -151,13 +127,7 @@ async fn preview_matches_the_import_and_writes_nothing() {
     let summary = fixture.import(fixture.options("list.csv", LIST)).await;
     assert_eq!(summary.segments, preview.stats.segments);
     let after = plan
-        .preview(
-            &mut SeenKeys::default(),
-            (1, false),
-            known,
-            &|_| None,
-            |_| {},
-        )
+        .preview(&mut SeenKeys::default(), (1, false), known, &|_| None, |_| {})
         .await
         .expect("previews");
     assert_eq!((after.summary.accepted, after.summary.duplicates), (0, 3));
@@ -166,24 +136,16 @@ async fn preview_matches_the_import_and_writes_nothing() {
 #[tokio::test]
 async fn campaign_keeps_its_unique() {
     let fixture = Fixture::new().await;
-    let options = Options {
-        unique: Some(Unique::None),
-        ..fixture.options("list.csv", LIST)
-    };
+    let options = Options { unique: Some(Unique::None), ..fixture.options("list.csv", LIST) };
     let plan = Plan::prepare(options).expect("a plan");
     let error = plan.unique_in(&fixture.campaign).expect_err("another key");
-    assert_eq!(
-        error.to_string(),
-        "campaign `test` has `--unique phone`, not `--unique none`"
-    );
+    assert_eq!(error.to_string(), "campaign `test` has `--unique phone`, not `--unique none`");
 }
 
 #[tokio::test]
 async fn long_list_is_imported_in_batches_with_progress() {
     let fixture = Fixture::new().await;
-    let rows: Vec<String> = (0..20_500)
-        .map(|number| format!("139000{number:05},Ann\n"))
-        .collect();
+    let rows: Vec<String> = (0..20_500).map(|number| format!("139000{number:05},Ann\n")).collect();
     let list = format!("phone,name\n{}", rows.concat());
     let plan = Plan::prepare(fixture.options("long.csv", &list)).expect("a plan");
     let mut seen = Vec::new();
@@ -208,27 +170,15 @@ async fn file_that_grows_during_import_is_reported() {
     std::fs::write(&file, grown).expect("grows");
     let ran = run(&plan, fixture.target(), &|_| None, |_, _| {}).await;
     let error = ran.expect_err("it was changed");
-    assert!(
-        error
-            .to_string()
-            .ends_with("was changed while it was imported"),
-        "{error}"
-    );
-    let totals = fixture
-        .store
-        .report()
-        .totals(Some(fixture.campaign.id))
-        .await
-        .expect("counts");
+    assert!(error.to_string().ends_with("was changed while it was imported"), "{error}");
+    let totals = fixture.store.report().totals(Some(fixture.campaign.id)).await.expect("counts");
     assert_eq!(totals.queued, 2);
 }
 
 #[tokio::test]
 async fn long_texts_make_smaller_batches() {
     let fixture = Fixture::new().await;
-    let rows: Vec<String> = (0..3_000)
-        .map(|number| format!("139000{number:05},Ann\n"))
-        .collect();
+    let rows: Vec<String> = (0..3_000).map(|number| format!("139000{number:05},Ann\n")).collect();
     let options = Options {
         text: TextSource::Text("x".repeat(crate::text::content::LONGEST)),
         ..fixture.options("long.csv", &format!("phone,name\n{}", rows.concat()))
@@ -236,15 +186,9 @@ async fn long_texts_make_smaller_batches() {
     let plan = Plan::prepare(options).expect("a plan");
     let mut batches = 0;
     let preview = plan
-        .preview(
-            &mut SeenKeys::default(),
-            (1, false),
-            None,
-            &|_| None,
-            |_| {
-                batches += 1;
-            },
-        )
+        .preview(&mut SeenKeys::default(), (1, false), None, &|_| None, |_| {
+            batches += 1;
+        })
         .await;
     assert_eq!(preview.expect("previews").summary.accepted, 3_000);
     assert_eq!(batches, 2);
@@ -259,10 +203,7 @@ async fn sample_list_has_bad_rows_and_duplicates() {
         ..fixture.options_for(Path::new("tests/fixtures/recipients.csv"))
     };
     let summary = fixture.import(options).await;
-    assert_eq!(
-        (summary.rows, summary.rejected, summary.duplicates),
-        (500, 6, 4)
-    );
+    assert_eq!((summary.rows, summary.rejected, summary.duplicates), (500, 6, 4));
     assert_eq!(summary.accepted, 490);
 }
 
@@ -277,10 +218,7 @@ async fn unusual_files_are_read_or_refused() {
         ("quotes.csv", Ok((6, 3, 3))),
         ("header-only.csv", Ok((0, 0, 0))),
         ("gbk.csv", Ok((1, 1, 0))),
-        (
-            "two-phones.csv",
-            Err("several phone columns in `two-phones.csv`: `mobile`, `tel`"),
-        ),
+        ("two-phones.csv", Err("several phone columns in `two-phones.csv`: `mobile`, `tel`")),
         (
             "no-header.csv",
             Err("unknown column `name` in `--text`: `no-header.csv` does not have it"),
@@ -291,20 +229,10 @@ async fn unusual_files_are_read_or_refused() {
         let found = match plan {
             Ok(plan) => {
                 let preview = plan
-                    .preview(
-                        &mut SeenKeys::default(),
-                        (9, false),
-                        None,
-                        &|_| None,
-                        |_| {},
-                    )
+                    .preview(&mut SeenKeys::default(), (9, false), None, &|_| None, |_| {})
                     .await
                     .expect("previews");
-                Ok((
-                    preview.summary.rows,
-                    preview.summary.accepted,
-                    preview.summary.rejected,
-                ))
+                Ok((preview.summary.rows, preview.summary.accepted, preview.summary.rejected))
             }
             Err(error) => Err(error.to_string().replace(folder, "")),
         };

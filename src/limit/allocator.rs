@@ -66,9 +66,7 @@ impl PermitAllocator {
     /// The most that one request may cost.
     pub fn max_request_cost(&self, own: &[ClaimLimit]) -> i32 {
         let account = self.account.limit.max_request_cost();
-        own.iter()
-            .map(|own| own.limit.max_request_cost())
-            .fold(account, i32::min)
+        own.iter().map(|own| own.limit.max_request_cost()).fold(account, i32::min)
     }
 
     /// Estimates how many of `wanted` messages get a permit before the end of the claim.
@@ -118,8 +116,7 @@ impl PermitAllocator {
     /// that is exhausted. What one limit allows at an instant, it allows later, too.
     fn earliest(&mut self, own: &mut [ClaimLimit], cost: i32, until: DbMicros) -> Option<DbMicros> {
         let from = self.terms.from;
-        self.all(own)
-            .try_fold(from, |at, limit| limit.earliest(cost, at, until))
+        self.all(own).try_fold(from, |at, limit| limit.earliest(cost, at, until))
     }
 
     /// Estimates the cost and the number of messages of the next request.
@@ -155,11 +152,7 @@ impl PermitAllocator {
     }
 
     fn cost(&self, cost: PermitCost) -> i32 {
-        let cost = if self.terms.by_segments {
-            cost.segments
-        } else {
-            cost.messages
-        };
+        let cost = if self.terms.by_segments { cost.segments } else { cost.messages };
         cost.max(1)
     }
 }
@@ -193,11 +186,7 @@ mod tests {
 
     fn allocator(account: ClaimLimit, until: i64, by_segments: bool) -> PermitAllocator {
         PermitAllocator {
-            terms: ClaimTerms {
-                from: at(0),
-                until: at(until),
-                by_segments,
-            },
+            terms: ClaimTerms { from: at(0), until: at(until), by_segments },
             account,
         }
     }
@@ -217,21 +206,13 @@ mod tests {
     fn request_without_a_limit_starts_at_once() {
         let mut own = [limit("")];
         let mut allocator = allocator(limit(""), 1, false);
-        assert_eq!(
-            allocator.allocate(&mut own, cost(1, 1), at(1)),
-            Some(Permit::AT_ONCE)
-        );
+        assert_eq!(allocator.allocate(&mut own, cost(1, 1), at(1)), Some(Permit::AT_ONCE));
         assert!(!own[0].is_changed && !allocator.account.is_changed);
     }
 
     #[test]
     fn permits_are_spaced_by_any_of_their_limits() {
-        for (account, own) in [
-            ("10/s", ""),
-            ("", "10/s"),
-            ("10/s", "20/s"),
-            ("20/s", "10/s"),
-        ] {
+        for (account, own) in [("10/s", ""), ("", "10/s"), ("10/s", "20/s"), ("20/s", "10/s")] {
             let mut own = [limit(own)];
             let mut allocator = allocator(limit(account), 2 * SPACE, false);
             let expected = [Some(at(0)), Some(at(SPACE))];
@@ -291,10 +272,7 @@ mod tests {
         allocator.account.is_changed = false;
         allocator.give_back(&mut own, cost(1, 1), at(0));
         assert!(own[0].is_changed && allocator.account.is_changed);
-        for (limit, before) in [
-            (&allocator.account.limit, before.0),
-            (&own[0].limit, before.1),
-        ] {
+        for (limit, before) in [(&allocator.account.limit, before.0), (&own[0].limit, before.1)] {
             assert_eq!(limit.earliest(1, at(0)), before.earliest(1, at(0)));
         }
     }
@@ -355,9 +333,6 @@ mod tests {
         assert_eq!(batches.usual(&own, 9), (2, 2));
         batches.account = limit("");
         assert_eq!(batches.usual(&own, 9), (9, 9));
-        assert_eq!(
-            batches.usual(&own, u32::MAX),
-            (i32::MAX, i32::MAX.unsigned_abs())
-        );
+        assert_eq!(batches.usual(&own, u32::MAX), (i32::MAX, i32::MAX.unsigned_abs()));
     }
 }

@@ -70,9 +70,7 @@ impl DeclaredLimits {
     /// Declares the routes of this worker by their names, as [`Route::fingerprint`](crate::route::Route::fingerprint) has
     /// them; returns the new value of its column.
     pub fn declare_routes(&mut self, routes: &BTreeMap<String, String>) -> Option<String> {
-        let of_routes = routes
-            .iter()
-            .map(|(name, table)| (route_key(name), table.clone()));
+        let of_routes = routes.iter().map(|(name, table)| (route_key(name), table.clone()));
         self.own.extend(of_routes);
         serde_json::to_string(&self.own).ok()
     }
@@ -99,24 +97,15 @@ impl DeclaredLimits {
         };
         limits.iter().copied().for_each(&mut include);
         for (worker_id, by_provider) in &self.others {
-            let unreadable = |problem: String| UnreadableLimits {
-                worker_id: *worker_id,
-                problem,
-            };
-            let declared = by_provider
-                .as_ref()
-                .map_err(|error| unreadable(error.to_string()))?;
+            let unreadable = |problem: String| UnreadableLimits { worker_id: *worker_id, problem };
+            let declared = by_provider.as_ref().map_err(|error| unreadable(error.to_string()))?;
             if let Some(limits) = declared.get(provider) {
-                let rates: Rates = limits
-                    .parse()
-                    .map_err(|error: RateError| unreadable(error.to_string()))?;
+                let rates: Rates =
+                    limits.parse().map_err(|error: RateError| unreadable(error.to_string()))?;
                 rates.0.into_iter().for_each(&mut include);
             }
         }
-        Ok(smallest
-            .into_iter()
-            .map(|(window, limit)| Rate { limit, window })
-            .collect())
+        Ok(smallest.into_iter().map(|(window, limit)| Rate { limit, window }).collect())
     }
 }
 
@@ -170,10 +159,7 @@ mod tests {
         let row = declared.declare_routes(&routes("x")).expect("a row");
         assert_eq!(row, r#"{"cellar":"10/s","route/main":"x"}"#);
         // Its limits are those that it had.
-        assert_eq!(
-            declared.declare([("cellar", rates("10/s").as_slice())]),
-            None
-        );
+        assert_eq!(declared.declare([("cellar", rates("10/s").as_slice())]), None);
     }
 
     #[test]

@@ -82,11 +82,7 @@ struct Pace {
 
 impl Pace {
     fn new(now: DbMicros) -> Self {
-        Self {
-            since: now,
-            count: 0,
-            per_second: f64::INFINITY,
-        }
+        Self { since: now, count: 0, per_second: f64::INFINITY }
     }
 
     fn record(&mut self, cost: PermitCost, now: DbMicros) {
@@ -136,12 +132,9 @@ impl LocalLimiter {
 
     /// Moves all instants when the clock is set.
     pub fn shift(&mut self, by: SignedDuration) {
-        for at in [
-            &mut self.shown,
-            &mut self.stepped_at,
-            &mut self.started.since,
-            &mut self.pace.since,
-        ] {
+        for at in
+            [&mut self.shown, &mut self.stepped_at, &mut self.started.since, &mut self.pace.since]
+        {
             *at = at.shifted(by);
         }
     }
@@ -183,11 +176,7 @@ impl LocalLimiter {
         self.pace.record(cost, now);
         let messages = cost.messages.unsigned_abs();
         if now.since(self.started.since) >= Duration::from_secs(1) {
-            self.started = Started {
-                since: now,
-                count: 0,
-                last_rate: self.started.rate(now),
-            };
+            self.started = Started { since: now, count: 0, last_rate: self.started.rate(now) };
         }
         self.started.count = self.started.count.saturating_add(messages);
     }
@@ -306,9 +295,7 @@ mod tests {
 
     /// What is granted in this many seconds, asked every millisecond.
     fn granted(limiter: &mut LocalLimiter, from_us: i64, seconds: i64) -> u32 {
-        (0..seconds * 1_000)
-            .map(|millis| limiter.grant(64, 1, at(from_us + millis * 1_000)))
-            .sum()
+        (0..seconds * 1_000).map(|millis| limiter.grant(64, 1, at(from_us + millis * 1_000))).sum()
     }
 
     #[test]
@@ -361,10 +348,7 @@ mod tests {
     fn measured_rate_is_halved_without_a_limit() {
         let mut limiter = limiter("");
         for tick in 0..200 {
-            let cost = PermitCost {
-                messages: 10,
-                segments: 10,
-            };
+            let cost = PermitCost { messages: 10, segments: 10 };
             limiter.record_started(cost, at(tick * 10_000));
         }
         limiter.slow_down(at(2_000_000));
@@ -375,29 +359,20 @@ mod tests {
     }
 
     fn messages(count: i32) -> PermitCost {
-        PermitCost {
-            messages: count,
-            segments: count,
-        }
+        PermitCost { messages: count, segments: count }
     }
 
     #[track_caller]
     fn assert_rate(limiter: &LocalLimiter, expected: f64) {
         let rate = limiter.rate();
-        assert!(
-            (rate - expected).abs() < 1e-9,
-            "{rate} instead of {expected}"
-        );
+        assert!((rate - expected).abs() < 1e-9, "{rate} instead of {expected}");
     }
 
     #[test]
     fn strictest_short_window_is_the_rate() {
-        for (limits, expected) in [
-            ("100/s", 102.0),
-            ("100/s,600/min", 10.2),
-            ("100/s,1/hour", 102.0),
-            ("1/59min", 0.001),
-        ] {
+        for (limits, expected) in
+            [("100/s", 102.0), ("100/s,600/min", 10.2), ("100/s,1/hour", 102.0), ("1/59min", 0.001)]
+        {
             assert_rate(&limiter(limits), expected);
         }
         assert_eq!(limiter("1/hour").next_at(1, at(0)), None);
@@ -509,10 +484,7 @@ mod tests {
         let mut limiter = limiter("10/s");
         assert_eq!(limiter.has_slack(None), None);
         assert_eq!(limiter.has_slack(Some(1e9)), Some(false));
-        let segments = PermitCost {
-            messages: 1,
-            segments: 19,
-        };
+        let segments = PermitCost { messages: 1, segments: 19 };
         limiter.record_started(segments, at(0));
         limiter.record_started(messages(1), at(100_000));
         assert_eq!(limiter.has_slack(Some(1e9)), Some(false));

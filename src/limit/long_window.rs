@@ -47,8 +47,7 @@ impl Buckets {
             let passed = usize::try_from(bucket - self.newest).unwrap_or(usize::MAX);
             let empty = passed.min(usize::try_from(OVERLAPPED).unwrap_or(0));
             self.counts.splice(0..0, std::iter::repeat_n(0, empty));
-            self.counts
-                .truncate(usize::try_from(OVERLAPPED).unwrap_or(0));
+            self.counts.truncate(usize::try_from(OVERLAPPED).unwrap_or(0));
             self.newest = bucket;
         }
         if self.counts.is_empty() {
@@ -106,10 +105,7 @@ mod tests {
     #[test]
     fn counts_are_kept_by_their_age() {
         let mut buckets = used(&[5, 7, 7]);
-        assert_eq!(
-            (buckets.newest, buckets.counts.clone()),
-            (7, vec![2, 0, 1, 0, 0, 0, 0])
-        );
+        assert_eq!((buckets.newest, buckets.counts.clone()), (7, vec![2, 0, 1, 0, 0, 0, 0]));
         buckets.subtract(rate(), 1, 5 * MINUTE);
         buckets.subtract(rate(), 1, 7 * MINUTE);
         assert_eq!(buckets.counts[..3], [1, 0, 0]);
@@ -119,10 +115,7 @@ mod tests {
         buckets.subtract(rate(), 9, 7 * MINUTE);
         assert_eq!(buckets.counts, vec![0; 7]);
         buckets.add(rate(), 2, 1_000 * MINUTE);
-        assert_eq!(
-            (buckets.newest, buckets.counts.len(), buckets.counts[0]),
-            (1_000, 62, 2)
-        );
+        assert_eq!((buckets.newest, buckets.counts.len(), buckets.counts[0]), (1_000, 62, 2));
     }
 
     #[test]
@@ -133,10 +126,7 @@ mod tests {
         assert_eq!(earliest(&[100, 100], 2, 100 * MINUTE + 9), 162 * MINUTE);
         assert_eq!(earliest(&[100, 101, 101], 1, 102 * MINUTE), 162 * MINUTE);
         assert_eq!(earliest(&[100, 101, 101], 2, 102 * MINUTE), 163 * MINUTE);
-        assert_eq!(
-            earliest(&[100, 101, 101], 1, 162 * MINUTE + 9),
-            162 * MINUTE + 9
-        );
+        assert_eq!(earliest(&[100, 101, 101], 1, 162 * MINUTE + 9), 162 * MINUTE + 9);
         // A message that costs more than the limit starts in an empty window.
         assert_eq!(earliest(&[100], 9, 100 * MINUTE), 162 * MINUTE);
         // What starts later counts, too.

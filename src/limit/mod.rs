@@ -46,10 +46,7 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    pub const MIN: Self = Self {
-        total: MIN_TOLERANCE,
-        spread: MIN_TOLERANCE,
-    };
+    pub const MIN: Self = Self { total: MIN_TOLERANCE, spread: MIN_TOLERANCE };
 }
 
 /// Permission to start one request.
@@ -63,9 +60,7 @@ impl Permit {
     pub const AT_ONCE: Self = Self { start_at: None };
 
     pub const fn at(start_at: DbMicros) -> Self {
-        Self {
-            start_at: Some(start_at),
-        }
+        Self { start_at: Some(start_at) }
     }
 }
 
@@ -78,10 +73,7 @@ pub struct PermitCost {
 
 impl PermitCost {
     pub fn of_message(segments: i32) -> Self {
-        Self {
-            messages: 1,
-            segments: segments.max(1),
-        }
+        Self { messages: 1, segments: segments.max(1) }
     }
 
     #[must_use]
@@ -146,10 +138,7 @@ impl Account {
         let sender = scope.strip_prefix("sender/");
         match sender.and_then(|scope| scope.split_once('/')) {
             Some((account, sender)) => (Self::new(account), Some(sender)),
-            None => (
-                Self::new(scope.strip_prefix("provider/").unwrap_or(scope)),
-                None,
-            ),
+            None => (Self::new(scope.strip_prefix("provider/").unwrap_or(scope)), None),
         }
     }
 }

@@ -68,9 +68,7 @@ impl SharedLimit {
             paused_until,
             pause_reason,
             state: serde_json::from_str(&state).unwrap_or_default(),
-            unreadable: serde_json::from_str::<LimitState>(&state)
-                .is_err()
-                .then_some(state),
+            unreadable: serde_json::from_str::<LimitState>(&state).is_err().then_some(state),
             ..Self::default()
         }
     }
@@ -84,13 +82,7 @@ impl SharedLimit {
         let state = || serde_json::to_string(&self.state).unwrap_or_else(|_| "{}".to_owned());
         let state = self.unreadable.clone().unwrap_or_else(state);
         let reason = self.pause_reason.clone();
-        (
-            self.next_us,
-            self.max_cost,
-            state,
-            self.paused_until,
-            reason,
-        )
+        (self.next_us, self.max_cost, state, self.paused_until, reason)
     }
 
     /// Applies the limits that all workers agreed on. A request of this worker starts within
@@ -142,21 +134,14 @@ impl SharedLimit {
         let alone_after = self.longest_window().saturating_add(widest_us);
         let is_alone =
             same.is_some_and(|usage| usage.since_us.saturating_add(alone_after) < now_us);
-        self.tolerance_us = if is_alone {
-            micros(tolerance.spread.max(MIN_TOLERANCE))
-        } else {
-            widest_us
-        };
+        self.tolerance_us =
+            if is_alone { micros(tolerance.spread.max(MIN_TOLERANCE)) } else { widest_us };
         self.handover_us = match (last, same) {
             // The permits of the other worker were spaced for that worker alone.
             (Some(usage), None) if usage.is_alone => widest_us - micros(MIN_TOLERANCE),
             _ => 0,
         };
-        self.user = User {
-            worker_id,
-            tolerance_us,
-            is_alone,
-        };
+        self.user = User { worker_id, tolerance_us, is_alone };
     }
 
     /// Whether any limit applies; otherwise every message may start at once.
@@ -184,9 +169,7 @@ impl SharedLimit {
 
     /// The first instant, at or after `from`, at which a message of `cost` may start.
     pub fn earliest(&self, cost: i32, from: DbMicros) -> DbMicros {
-        let mut start_us = from
-            .as_micros()
-            .max(self.paused_until.saturating_mul(1_000));
+        let mut start_us = from.as_micros().max(self.paused_until.saturating_mul(1_000));
         if self.spacing_us > 0 {
             let extra = i64::from((cost - self.max_cost).max(0));
             let spacing = self.spacing_for(cost.max(self.max_cost));
@@ -251,9 +234,7 @@ impl SharedLimit {
         if let Some(stale_next_us) = self.stale_next_us {
             self.state.full_until_us = stale_next_us.saturating_add(longest);
         }
-        self.next_us = now_us
-            .saturating_add(longest)
-            .saturating_add(self.tolerance_us);
+        self.next_us = now_us.saturating_add(longest).saturating_add(self.tolerance_us);
         self.state.last = None;
         let windows: Vec<Rate> = self.long_windows().copied().collect();
         for rate in windows {
@@ -273,11 +254,7 @@ impl SharedLimit {
         if longest == 0 {
             return;
         }
-        let User {
-            worker_id,
-            tolerance_us,
-            is_alone,
-        } = self.user;
+        let User { worker_id, tolerance_us, is_alone } = self.user;
         // Until then it may be in the same window as a later permit.
         let until_us = start_us.saturating_add(longest + 2 * tolerance_us);
         self.state.keep_tolerance(tolerance_us, until_us);
@@ -295,9 +272,7 @@ impl SharedLimit {
     /// The longest window that is kept by spacing, with room for a clock that is being corrected.
     fn longest_window(&self) -> i64 {
         let windows = self.short_windows().map(|rate| micros(rate.window));
-        windows
-            .max()
-            .map_or(0, |longest| longest + longest / SLEW_DIVISOR)
+        windows.max().map_or(0, |longest| longest + longest / SLEW_DIVISOR)
     }
 
     fn short_windows(&self) -> impl Iterator<Item = &Rate> {
@@ -316,8 +291,7 @@ impl SharedLimit {
     }
 
     fn spacing_for(&self, max_cost: i32) -> i64 {
-        self.spacing_us
-            .max(self.spacing(max_cost, self.tolerance_us))
+        self.spacing_us.max(self.spacing(max_cost, self.tolerance_us))
     }
 }
 

@@ -82,12 +82,7 @@ mod tests {
 
     #[test]
     fn usage_is_of_one_worker_with_one_tolerance() {
-        let usage = Usage {
-            worker_id: 1,
-            tolerance_us: 10,
-            since_us: 0,
-            is_alone: false,
-        };
+        let usage = Usage { worker_id: 1, tolerance_us: 10, since_us: 0, is_alone: false };
         let is_of = [(1, 10), (2, 10), (1, 20)].map(|(worker, us)| usage.is_of(worker, us));
         assert_eq!(is_of, [true, false, false]);
     }

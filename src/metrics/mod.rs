@@ -40,9 +40,7 @@ const OUTCOMES: [&str; 8] = [
     "batch_rejected",
 ];
 const REQUEST_SECONDS: [f64; 9] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-const DELAY_SECONDS: [f64; 10] = [
-    0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0,
-];
+const DELAY_SECONDS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3_600.0, 21_600.0];
 const COMMIT_SECONDS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0];
 
 /// Section `[metrics]`.
@@ -362,8 +360,7 @@ impl ProviderMetrics {
 
     pub fn set_state(&self, is_breaker_open: bool, throttled_until: Option<Timestamp>) {
         self.breaker_open.set(i64::from(is_breaker_open));
-        self.throttled_until
-            .set(throttled_until.map_or(0.0, seconds));
+        self.throttled_until.set(throttled_until.map_or(0.0, seconds));
     }
 }
 
@@ -429,10 +426,7 @@ mod tests {
     fn last_success_is_read_from_an_earlier_text() {
         let metrics = Metrics::default();
         assert_eq!(RunState::read(&metrics.text(None)), RunState::default());
-        let run = RunState {
-            last_success_at: Some(at(1_763_715_600)),
-            exit_code: Some(3),
-        };
+        let run = RunState { last_success_at: Some(at(1_763_715_600)), exit_code: Some(3) };
         metrics.set_run(run);
         let text = metrics.text(None);
         assert!(text.contains("\nsmsq_run_exit_code 3\n"), "{text}");

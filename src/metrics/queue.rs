@@ -94,11 +94,7 @@ impl QueueState {
             let counter: Counter = delivered.get_or_create_owned(&labels);
             counter.inc_by(hook.delivered);
         }
-        registry.register(
-            "hook_waiting_events",
-            "Events that wait for a hook",
-            waiting,
-        );
+        registry.register("hook_waiting_events", "Events that wait for a hook", waiting);
         let help = "Events that were delivered to a hook";
         registry.register("hook_delivered_events", help, delivered);
     }
@@ -186,10 +182,7 @@ fn limited(
     default_provider: Option<&str>,
 ) -> Vec<CampaignCounts> {
     let others = campaigns.len().saturating_sub(max_campaigns as usize);
-    let mut others: Vec<Totals> = campaigns
-        .drain(..others)
-        .map(|(_, totals)| totals)
-        .collect();
+    let mut others: Vec<Totals> = campaigns.drain(..others).map(|(_, totals)| totals).collect();
     if removed.imported > 0 {
         others.push(removed);
     }

@@ -30,10 +30,7 @@ impl ListGate {
         identity: &str,
         who: &str,
     ) -> Result<Self, StoreError> {
-        let list = ListApproval {
-            hash: identity.to_owned(),
-            who: who.to_owned(),
-        };
+        let list = ListApproval { hash: identity.to_owned(), who: who.to_owned() };
         Self::of_list(store, rules, list).await
     }
 
@@ -64,10 +61,7 @@ impl ListGate {
 
     /// Of messages that `who` adds one by one: they wait only in a guarded campaign.
     pub fn one_by_one(who: &str) -> Self {
-        Self {
-            rules: ApprovalRules::default(),
-            approval: ImportApproval::OneByOne(who.to_owned()),
-        }
+        Self { rules: ApprovalRules::default(), approval: ImportApproval::OneByOne(who.to_owned()) }
     }
 
     /// Decides whether the list, which is whole, has to be approved. Returns why, if it has.
@@ -79,9 +73,7 @@ impl ListGate {
     ) -> Result<Option<String>, StoreError> {
         let of_list = match &self.approval {
             ImportApproval::OfList(list) => {
-                store
-                    .decide_list(campaign_id, list, &self.rules, facts)
-                    .await?
+                store.decide_list(campaign_id, list, &self.rules, facts).await?
             }
             ImportApproval::OneByOne(_) => None,
         };
@@ -162,10 +154,8 @@ pub(super) async fn dearer(
     if rules.from_cost.is_empty() {
         return Ok(None);
     }
-    let changed = Campaign {
-        settings: campaign.settings.clone().with(change.clone()),
-        ..campaign.clone()
-    };
+    let changed =
+        Campaign { settings: campaign.settings.clone().with(change.clone()), ..campaign.clone() };
     let prices = ListPrices::of_campaign(settings, &changed);
     let mut facts = ListFacts::default();
     let mut queue = store.report().queue(campaign.id, None).await?;
@@ -184,10 +174,7 @@ pub(super) async fn dearer(
         return Ok(None);
     }
     let least = rules.least_total(&facts).unwrap_or(0);
-    let rules = ApprovalRules {
-        from_messages: 0,
-        ..rules
-    };
+    let rules = ApprovalRules { from_messages: 0, ..rules };
     let total = store.total(campaign.id, least).await?;
     Ok(rules.reason(total, &facts))
 }
@@ -255,10 +242,7 @@ fn check(result: &ApprovalResult, campaign: &Campaign, actor: &Actor) -> Result<
     match result {
         ApprovalResult::Done => Ok(()),
         ApprovalResult::NotWaiting => Err(Refused::NotWaiting { campaign }),
-        ApprovalResult::Own => Err(Refused::OwnMessages {
-            campaign,
-            who: actor.who.clone(),
-        }),
+        ApprovalResult::Own => Err(Refused::OwnMessages { campaign, who: actor.who.clone() }),
         ApprovalResult::Changed => Err(Refused::ChangedMeanwhile { campaign }),
     }
 }

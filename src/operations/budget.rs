@@ -24,9 +24,7 @@ pub fn budget(text: &str) -> Result<BudgetChange, String> {
         return Ok(BudgetChange::Lift);
     }
     let budget: Result<Budget, _> = text.parse();
-    budget
-        .map(BudgetChange::Set)
-        .map_err(|error| error.to_string())
+    budget.map(BudgetChange::Set).map_err(|error| error.to_string())
 }
 
 /// Fails if a budget would refuse all messages that a provider sends, or one of a route: it has no prices in the currency

@@ -139,10 +139,7 @@ impl CampaignAction {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("campaign `{campaign}` is cancelled: {reason}")]
-    Cancelled {
-        campaign: String,
-        reason: &'static str,
-    },
+    Cancelled { campaign: String, reason: &'static str },
     #[error("campaign `{campaign}` is not paused: its messages wait for approval")]
     Unapproved { campaign: String },
     #[error("campaign `{campaign}` does not wait for approval")]
@@ -156,39 +153,24 @@ pub enum Refused {
     )]
     ChangedMeanwhile { campaign: String },
     #[error("campaign `{campaign}` is {state}, and its state cannot be changed{reason}")]
-    Unchangeable {
-        campaign: String,
-        state: &'static str,
-        reason: String,
-    },
+    Unchangeable { campaign: String, state: &'static str, reason: String },
     #[error(
         "the name `{campaign}` belongs to schedule `{schedule}`, which alone adds messages to its campaigns"
     )]
     OfSchedule { campaign: String, schedule: String },
     #[error("campaign `{campaign}` has spent {spent}, which is more than a budget of {budget}")]
-    Spent {
-        campaign: String,
-        budget: String,
-        spent: String,
-    },
+    Spent { campaign: String, budget: String, spent: String },
     #[error(
         "nothing would be sent: the window {window} opens at {opens_at}, after all messages of campaign `{campaign}` \
          have expired"
     )]
-    OpensTooLate {
-        campaign: String,
-        window: String,
-        opens_at: String,
-    },
+    OpensTooLate { campaign: String, window: String, opens_at: String },
 }
 
 impl Refused {
     /// New messages of a cancelled campaign.
     pub fn takes_no_messages(campaign: &str) -> Self {
-        Self::Cancelled {
-            campaign: campaign.to_owned(),
-            reason: "it takes no messages",
-        }
+        Self::Cancelled { campaign: campaign.to_owned(), reason: "it takes no messages" }
     }
 
     /// What to do about it.
@@ -197,15 +179,15 @@ impl Refused {
             Self::Cancelled { campaign, .. } => Some(format!(
                 "`smsq resume --campaign {campaign}` makes it active again; its cancelled messages stay cancelled"
             )),
-            Self::Spent { campaign, .. } => Some(format!(
-                "set a higher one, or `smsq pause --campaign {campaign}`"
-            )),
+            Self::Spent { campaign, .. } => {
+                Some(format!("set a higher one, or `smsq pause --campaign {campaign}`"))
+            }
             Self::Unapproved { campaign } => Some(format!(
                 "another person looks at them with `smsq approve --campaign {campaign}`"
             )),
-            Self::OfSchedule { schedule, .. } => Some(format!(
-                "choose a name that does not begin with `{schedule}/`"
-            )),
+            Self::OfSchedule { schedule, .. } => {
+                Some(format!("choose a name that does not begin with `{schedule}/`"))
+            }
             Self::OwnMessages { .. } => Some("another person has to approve it".to_owned()),
             Self::ChangedMeanwhile { .. } => Some("look at it again".to_owned()),
             Self::NotWaiting { .. } | Self::Unchangeable { .. } | Self::OpensTooLate { .. } => None,
@@ -235,10 +217,7 @@ pub async fn change_state(
         let detail = format!("{done} campaign `{name}`");
         let entry = actor.entry(store, verb, Some(name), detail).await?;
         let (from, reason) = (action.states(), reason.as_deref());
-        if store
-            .change_campaign_state(id, &from, target, reason, Some(&entry))
-            .await?
-        {
+        if store.change_campaign_state(id, &from, target, reason, Some(&entry)).await? {
             return Ok(true);
         }
         if let Some(present) = store.campaign(name).await? {
@@ -297,13 +276,7 @@ pub async fn change_settings(
     let entry = actor.entry(store, verb, Some(name), detail).await?;
     let needed = approval::dearer(store, settings, campaign, change).await?;
     if store
-        .change_campaign_in(
-            campaign.id,
-            &action.states(),
-            change,
-            needed.as_deref(),
-            &entry,
-        )
+        .change_campaign_in(campaign.id, &action.states(), change, needed.as_deref(), &entry)
         .await?
     {
         return Ok(());
@@ -342,9 +315,7 @@ fn describe(change: &CampaignChange) -> String {
         [] => "no limit of its own".to_owned(),
         _ => format!("at most {rate}"),
     });
-    let priority = change
-        .priority
-        .map(|priority| format!("priority {priority}"));
+    let priority = change.priority.map(|priority| format!("priority {priority}"));
     let provider = match &change.provider {
         SettingChange::Keep => None,
         SettingChange::Lift => Some("sent by the default provider".to_owned()),
@@ -366,11 +337,7 @@ fn describe(change: &CampaignChange) -> String {
         BudgetChange::Set(budget) => Some(format!("budget {budget}")),
     };
     let settings = [rate, priority, provider, sender, window, budget];
-    settings
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(", ")
+    settings.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Fails if all queued messages expire before the window opens.

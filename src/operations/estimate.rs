@@ -190,21 +190,13 @@ pub async fn estimate_queue(
     (rate, region): (Option<&Rates>, Option<Region>),
     mut progress: impl FnMut(u64, u64),
 ) -> Result<QueueEstimate, OperationError> {
-    let provider = campaign
-        .provider
-        .as_ref()
-        .or(settings.default_provider.as_ref());
-    let requirements = provider
-        .map(|name| (settings.requirements)(name, campaign.sender.clone()))
-        .transpose()?;
+    let provider = campaign.provider.as_ref().or(settings.default_provider.as_ref());
+    let requirements =
+        provider.map(|name| (settings.requirements)(name, campaign.sender.clone())).transpose()?;
     let needed = requirements.as_ref();
     let check = needed.and_then(|needed| needed.check.as_ref());
     let route = needed.and_then(|needed| needed.route.clone());
-    let prices = ListPrices::new(
-        &settings.prices,
-        provider.map(String::as_str),
-        route.clone(),
-    );
+    let prices = ListPrices::new(&settings.prices, provider.map(String::as_str), route.clone());
     let to_read = count.min(most);
     let mut stats = MessageStats::new(SAMPLES).with_route(route.clone());
     let mut queue = store.report().queue(campaign.id, lanes).await?;
@@ -218,10 +210,7 @@ pub async fn estimate_queue(
         read += queued.len() as u64;
         let queued = queued.into_iter();
         let messages: Vec<NewSms> = queued.map(|queued| message(queued, region)).collect();
-        let phones: Vec<&str> = messages
-            .iter()
-            .map(|message| message.phone.as_str())
-            .collect();
+        let phones: Vec<&str> = messages.iter().map(|message| message.phone.as_str()).collect();
         let suppressed_phones = store.suppression().among(&phones).await?;
         for message in messages {
             if suppressed_phones.contains(&message.phone) {
@@ -286,12 +275,7 @@ fn message(queued: Queued, region: Option<Region>) -> NewSms {
         Ok(phone) if !queued.phone.starts_with('+') => phone.into_string(),
         _ => queued.phone,
     };
-    NewSms {
-        phone,
-        content: queued.content,
-        params: queued.params,
-        ..NewSms::default()
-    }
+    NewSms { phone, content: queued.content, params: queued.params, ..NewSms::default() }
 }
 
 /// The limits of the provider and of the campaign.
@@ -341,10 +325,7 @@ impl EstimateRows {
     }
 
     pub fn add_schedule(&mut self, schedule: Schedule) {
-        for (name, at) in [
-            ("starts", schedule.due_at),
-            ("expires", schedule.expires_at),
-        ] {
+        for (name, at) in [("starts", schedule.due_at), ("expires", schedule.expires_at)] {
             if let Some(at) = at {
                 self.add(name, local_and_utc(at));
             }
@@ -418,9 +399,7 @@ impl EstimateRows {
 /// `3 no phone`, the most frequent first.
 pub fn reasons(summary: &Summary) -> Vec<String> {
     let reasons = summary.frequent_reasons().into_iter();
-    reasons
-        .map(|(kind, count)| format!("{} {kind}", HumanCount(count)))
-        .collect()
+    reasons.map(|(kind, count)| format!("{} {kind}", HumanCount(count))).collect()
 }
 
 /// `12.34 EUR`, and how many messages have no price; `None` without a currency.
@@ -437,9 +416,8 @@ fn amount(cost: EstimatedCost, currency: Option<&str>) -> Option<String> {
 /// How long sending takes, and until when.
 fn sending(estimate: &Estimate) -> String {
     let window = estimate.window.as_ref().map_or_else(String::new, |window| {
-        let until = estimate
-            .ends_at()
-            .map(|at| format!(": until about {}", window.format_local(at)));
+        let until =
+            estimate.ends_at().map(|at| format!(": until about {}", window.format_local(at)));
         format!(", {}{}", window.describe(), until.unwrap_or_default())
     });
     let Some(span) = estimate.duration() else {
@@ -447,13 +425,9 @@ fn sending(estimate: &Estimate) -> String {
     };
     let mut limits: Vec<String> = estimate.limits.iter().map(Rate::to_string).collect();
     limits.extend(estimate.route.iter().map(|route| describe(route)));
-    let alone = estimate
-        .with_one_sender()
-        .map(|alone| format!("; with one sender {}", duration(alone)));
-    let (span, limits) = (
-        duration(span),
-        limits.join(", ") + &alone.unwrap_or_default(),
-    );
+    let alone =
+        estimate.with_one_sender().map(|alone| format!("; with one sender {}", duration(alone)));
+    let (span, limits) = (duration(span), limits.join(", ") + &alone.unwrap_or_default());
     let late = estimate.too_late().map_or_else(String::new, |late| {
         let late = messages(late);
         format!("; about {late} would expire before they are sent")
@@ -476,15 +450,10 @@ fn describe(route: &Route) -> String {
         let members = route.members().iter().filter(sends).map(limited);
         return members.collect::<Vec<_>>().join(" and ");
     }
-    let rates: BTreeSet<String> = route
-        .senders()
-        .map(|(_, sender)| sender.rate.to_string())
-        .collect();
+    let rates: BTreeSet<String> =
+        route.senders().map(|(_, sender)| sender.rate.to_string()).collect();
     let count = counted(route.senders().count() as u64, "sender");
-    match rates
-        .first()
-        .filter(|rate| rates.len() == 1 && !rate.is_empty())
-    {
+    match rates.first().filter(|rate| rates.len() == 1 && !rate.is_empty()) {
         Some(rate) => format!("{count} at {rate}"),
         None => count,
     }

@@ -63,11 +63,7 @@ pub struct ListSettings {
 impl ListSettings {
     /// A query with its time limit; `until` ends it, too.
     pub fn query<'a>(&self, text: &'a str, until: &'a Until) -> SourceQuery<'a> {
-        SourceQuery {
-            text,
-            limit: self.query_timeout,
-            until,
-        }
+        SourceQuery { text, limit: self.query_timeout, until }
     }
 
     /// The database of another program that `from` names: a URL, or the name of a section `[sources.NAME]`.
@@ -87,10 +83,7 @@ impl ListSettings {
             "describe it as `[sources.NAME]` in smsq.toml, or use a URL such as `postgres://user@host/database`"
                 .to_owned()
         });
-        Err(ImportError::Invalid {
-            message: format!("unknown source `{from}`"),
-            hint: Some(hint),
-        })
+        Err(ImportError::Invalid { message: format!("unknown source `{from}`"), hint: Some(hint) })
     }
 }
 
@@ -178,11 +171,7 @@ impl<'a> ListPrices<'a> {
         provider: Option<&str>,
         route: Option<Arc<Route>>,
     ) -> Self {
-        Self {
-            all,
-            provider: provider.map(str::to_owned),
-            route,
-        }
+        Self { all, provider: provider.map(str::to_owned), route }
     }
 
     /// The prices of messages that are added to a campaign one by one.
@@ -214,9 +203,7 @@ impl<'a> ListPrices<'a> {
         let prices = names.into_iter().filter_map(|name| self.all.get(name));
         let mut currencies = prices.map(|prices| &prices.currency);
         let first = currencies.next()?;
-        currencies
-            .all(|currency| currency == first)
-            .then(|| first.clone())
+        currencies.all(|currency| currency == first).then(|| first.clone())
     }
 }
 
@@ -261,9 +248,7 @@ impl ListOptions {
         for file in files {
             let options = Options {
                 file: file.clone(),
-                template: requirements
-                    .as_ref()
-                    .and_then(|needed| needed.template.clone()),
+                template: requirements.as_ref().and_then(|needed| needed.template.clone()),
                 ..self.list.clone()
             };
             let mut plan =
@@ -318,8 +303,7 @@ impl ListOptions {
                 plan.resolve_campaign(store).await?;
             }
             let name = self.campaign_of(plan);
-            self.check_name(store, name, plan.names_failed_messages())
-                .await?;
+            self.check_name(store, name, plan.names_failed_messages()).await?;
             campaign = store.campaign(name).await?;
         }
         if let Some(campaign) = &campaign {
@@ -365,11 +349,7 @@ impl ListOptions {
         let kept = self.kept(campaign);
         let of_campaign = kept.and_then(|campaign| campaign.provider.as_ref());
         let default = self.settings.default_provider.as_ref();
-        self.provider
-            .as_ref()
-            .or(of_campaign)
-            .or(default)
-            .map(String::as_str)
+        self.provider.as_ref().or(of_campaign).or(default).map(String::as_str)
     }
 
     fn sender_in(&self, campaign: Option<&Campaign>) -> Option<String> {
@@ -477,10 +457,7 @@ impl ListOptions {
     pub fn unchecked_schedule(&self, now: Timestamp) -> Schedule {
         let due_at = self.at.map(|time| time.after(now));
         let start = due_at.unwrap_or(now);
-        Schedule {
-            due_at,
-            expires_at: self.expires.map(|time| time.after(start)),
-        }
+        Schedule { due_at, expires_at: self.expires.map(|time| time.after(start)) }
     }
 
     /// Fails if rejected rows could not be written, or if there would be more of them than allowed. `progress` gets the
@@ -528,10 +505,8 @@ impl ListOptions {
     ) -> Result<(), OperationError> {
         for plan in plans {
             let (name, now) = (self.campaign_of(plan), store.now().await?);
-            let other = store
-                .imports()
-                .imported_elsewhere(plan.hash(), name, now.minus(DAY))
-                .await?;
+            let other =
+                store.imports().imported_elsewhere(plan.hash(), name, now.minus(DAY)).await?;
             let Some((campaign, at)) = other else {
                 continue;
             };
@@ -578,23 +553,16 @@ impl ListOptions {
                     change_state(store, &campaign, CampaignAction::Resume, actor).await?;
                 }
             }
-            tell(&format!(
-                "campaign `{name}` was cancelled: it is active again"
-            ));
+            tell(&format!("campaign `{name}` was cancelled: it is active again"));
             campaign.state = CampaignStatus::Active;
         }
         if campaign.unique_by.is_none() {
-            let change = CampaignChange {
-                unique_by: Some(unique),
-                ..CampaignChange::default()
-            };
+            let change = CampaignChange { unique_by: Some(unique), ..CampaignChange::default() };
             store.change_campaign(campaign.id, &change).await?;
         }
         let change = self.change_of(&campaign)?;
         if let SettingChange::Set(provider) = &change.provider {
-            tell(&format!(
-                "campaign `{name}` is sent by `{provider}` from now on"
-            ));
+            tell(&format!("campaign `{name}` is sent by `{provider}` from now on"));
         }
         change_settings(store, &self.settings, &campaign, &change, actor).await?;
         if let SettingChange::Set(budget) = &change.budget
@@ -643,8 +611,7 @@ impl ListOptions {
         progress: impl FnMut(u64, Option<u64>),
     ) -> Result<(Imported, Campaign), OperationError> {
         let (name, unique) = (self.campaign_of(plan), plan.unique().to_string());
-        self.check_name(store, name, plan.names_failed_messages())
-            .await?;
+        self.check_name(store, name, plan.names_failed_messages()).await?;
         let campaign = self.open_campaign(store, name, unique, actor, tell).await?;
         let rules = &self.settings.approval;
         let gate = ListGate::of(store, rules, plan.identity(), &actor.who).await?;
@@ -690,11 +657,7 @@ impl ListOptions {
 /// Fails if the name of a campaign belongs to a schedule, which alone adds messages to it.
 pub async fn check_name(store: &Store, name: &str) -> Result<(), OperationError> {
     match store.schedules().owner_of(name).await? {
-        Some(schedule) => Err(Refused::OfSchedule {
-            campaign: name.to_owned(),
-            schedule,
-        }
-        .into()),
+        Some(schedule) => Err(Refused::OfSchedule { campaign: name.to_owned(), schedule }.into()),
         None => Ok(()),
     }
 }
@@ -717,10 +680,7 @@ pub async fn informed(route: Arc<Route>, store: &Store) -> Result<Arc<Route>, St
         return Ok(route);
     }
     let since = store.now().await?.minus(COMPARED);
-    let counts = store
-        .report()
-        .delivered(since, route.longest_prefix())
-        .await?;
+    let counts = store.report().delivered(since, route.longest_prefix()).await?;
     Ok(Arc::new(route.with_delivered(&counts)))
 }
 

@@ -70,13 +70,7 @@ async fn checked(
         return Err(Hinted::plain("invalid expiry: it is in the past").into());
     }
     let campaign_id = campaign.map(|campaign| campaign.id);
-    Ok((
-        RetryFilter {
-            campaign_id,
-            ..filter
-        },
-        now,
-    ))
+    Ok((RetryFilter { campaign_id, ..filter }, now))
 }
 
 /// Settles the unknown messages of a campaign, or those to one phone (E.164 with `+`); returns how many.
@@ -93,7 +87,5 @@ pub async fn settle(
     let audited = actor.audited(action.as_str(), Some(campaign), move |count| {
         format!("settled {} as {}", messages(count), settled.as_str())
     });
-    Ok(store
-        .settle_unknown(campaign.id, as_sent, phone, now, audited)
-        .await?)
+    Ok(store.settle_unknown(campaign.id, as_sent, phone, now, audited).await?)
 }

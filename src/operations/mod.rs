@@ -54,10 +54,7 @@ pub struct Actor {
 impl Actor {
     /// The owner of a token.
     pub fn of_token(name: &str) -> Self {
-        Self {
-            who: name.to_owned(),
-            by: name.to_owned(),
-        }
+        Self { who: name.to_owned(), by: name.to_owned() }
     }
 
     /// The entry in the audit log for a change that this actor makes now. `what`: a verb; `detail`: without phones and
@@ -94,9 +91,7 @@ impl Actor {
         describe: impl Fn(u64) -> String + Send + Sync + 'static,
     ) -> Audited {
         let campaign = campaign.map(|campaign| campaign.name.as_str());
-        Audited::new(&self.who, what, campaign, move |&count| {
-            (count > 0).then(|| describe(count))
-        })
+        Audited::new(&self.who, what, campaign, move |&count| (count > 0).then(|| describe(count)))
     }
 }
 
@@ -117,10 +112,7 @@ impl From<ImportError> for OperationError {
     fn from(error: ImportError) -> Self {
         match error {
             ImportError::Store(error) => Self::Store(error),
-            error => Self::Invalid(Hinted {
-                message: error.to_string(),
-                hint: error.hint(),
-            }),
+            error => Self::Invalid(Hinted { message: error.to_string(), hint: error.hint() }),
         }
     }
 }

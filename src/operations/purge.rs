@@ -17,10 +17,7 @@ pub async fn purge(
 ) -> Result<Purged, OperationError> {
     let mut audited = audited(actor);
     while !is_stopped(audited.done())
-        && store
-            .next_purge(&mut purge, store.now().await?, &mut audited)
-            .await?
-            .is_some()
+        && store.next_purge(&mut purge, store.now().await?, &mut audited).await?.is_some()
     {}
     Ok(*audited.done())
 }
@@ -36,16 +33,12 @@ pub async fn purge_person(
 }
 
 fn audited(actor: &Actor) -> Audited<Purged> {
-    Audited::new(&actor.who, "purge", None, |done: &Purged| {
-        match (done.total(), done.campaigns) {
-            (0, 0) => None,
-            (0, campaigns) => Some(format!("purged {}", counted(campaigns, "empty campaign"))),
-            (total, 0) => Some(format!("purged {}", messages(total))),
-            (total, campaigns) => Some(format!(
-                "purged {} and {}",
-                messages(total),
-                counted(campaigns, "empty campaign")
-            )),
+    Audited::new(&actor.who, "purge", None, |done: &Purged| match (done.total(), done.campaigns) {
+        (0, 0) => None,
+        (0, campaigns) => Some(format!("purged {}", counted(campaigns, "empty campaign"))),
+        (total, 0) => Some(format!("purged {}", messages(total))),
+        (total, campaigns) => {
+            Some(format!("purged {} and {}", messages(total), counted(campaigns, "empty campaign")))
         }
     })
 }

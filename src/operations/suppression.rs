@@ -33,10 +33,7 @@ impl<'a> Suppressing<'a> {
             .map(|phone| (phone.into_string(), self.reason.map(str::to_owned)))
             .collect();
         let now = self.store.now().await?;
-        self.store
-            .suppression()
-            .add(rows, now, &mut self.audited)
-            .await?;
+        self.store.suppression().add(rows, now, &mut self.audited).await?;
         Ok(())
     }
 
@@ -58,11 +55,7 @@ pub async fn suppress(
     let detail = format!("added {} to the suppression list", mask(phone.as_str()));
     let mut audited = actor.audited("suppress", None, move |_| detail.clone());
     let now = store.now().await?;
-    Ok(store
-        .suppression()
-        .add(vec![row], now, &mut audited)
-        .await?
-        > 0)
+    Ok(store.suppression().add(vec![row], now, &mut audited).await? > 0)
 }
 
 /// Removes phones; returns how many were on the list.
@@ -76,8 +69,5 @@ pub async fn unsuppress(
         let numbers = counted(removed, "number");
         format!("removed {numbers} from the suppression list")
     });
-    Ok(store
-        .suppression()
-        .remove(phones, store.now().await?, audited)
-        .await?)
+    Ok(store.suppression().remove(phones, store.now().await?, audited).await?)
 }

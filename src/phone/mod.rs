@@ -59,9 +59,8 @@ pub fn may_be_written_as(phone: &str, written: &str) -> bool {
     let kept: String = written.chars().filter(|c| !is_separator(*c)).collect();
     // What is after the last digit that is hidden.
     let hidden = kept.rfind(|c: char| !c.is_ascii_digit());
-    let visible = hidden.map_or(kept.as_str(), |at| {
-        kept[at..].trim_start_matches(|c: char| !c.is_ascii_digit())
-    });
+    let visible = hidden
+        .map_or(kept.as_str(), |at| kept[at..].trim_start_matches(|c: char| !c.is_ascii_digit()));
     let visible = visible.trim_start_matches('0');
     let common = visible.len().checked_sub(COMMON_DIGITS);
     phone.ends_with(visible) || common.is_some_and(|from| phone.ends_with(&visible[from..]))
@@ -119,11 +118,7 @@ impl Dialling {
 /// A single number, as in a command or a posted message, is national.
 impl From<Option<Region>> for Dialling {
     fn from(region: Option<Region>) -> Self {
-        Self {
-            region,
-            numbers: Numbers::National,
-            countries: Countries::default(),
-        }
+        Self { region, numbers: Numbers::National, countries: Countries::default() }
     }
 }
 
@@ -215,9 +210,7 @@ impl fmt::Display for Region {
 
 impl<'de> Deserialize<'de> for Region {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -311,12 +304,7 @@ mod tests {
         ] {
             assert!(may_be_written_as(phone, written), "{phone} {written}");
         }
-        for written in [
-            "+447400123457",
-            "7400123457",
-            "4474******57",
-            "+33612345678",
-        ] {
+        for written in ["+447400123457", "7400123457", "4474******57", "+33612345678"] {
             assert!(!may_be_written_as("+447400123456", written), "{written}");
         }
     }
@@ -352,10 +340,7 @@ mod tests {
 
     #[test]
     fn region_is_a_two_letter_country_code() {
-        assert_eq!(
-            "cn".parse::<Region>().map(|region| region.to_string()),
-            Ok("CN".to_owned())
-        );
+        assert_eq!("cn".parse::<Region>().map(|region| region.to_string()), Ok("CN".to_owned()));
         assert!("GB".parse::<Region>().is_ok());
         for wrong in ["UK", "China", "86", "", "001"] {
             assert!(wrong.parse::<Region>().is_err(), "{wrong}");
@@ -365,10 +350,7 @@ mod tests {
     #[test]
     fn phone_is_printed_masked() {
         let phone = Phone::parse("+8613812345678", None).expect("a canonical number");
-        assert_eq!(
-            format!("{phone} {phone:?}"),
-            "+86138****5678 +86138****5678"
-        );
+        assert_eq!(format!("{phone} {phone:?}"), "+86138****5678 +86138****5678");
         assert_eq!(phone.digits(), "8613812345678");
     }
 }

@@ -32,9 +32,7 @@ impl ValidNumber {
     }
 
     fn read(written: &str, region: Option<Region>) -> Option<Self> {
-        let number = PHONE_NUMBER_UTIL
-            .parse(written, region.map(|region| region.0))
-            .ok()?;
+        let number = PHONE_NUMBER_UTIL.parse(written, region.map(|region| region.0)).ok()?;
         if !number.is_valid() {
             return None;
         }
@@ -92,9 +90,8 @@ pub fn country(phone: &str) -> Option<String> {
 
 fn country_of(number: &PhoneNumber) -> Option<String> {
     let code = number.country_code;
-    let region = number
-        .get_region_code()
-        .or_else(|| PHONE_NUMBER_UTIL.get_region_for_country_code(code))?;
+    let region =
+        number.get_region_code().or_else(|| PHONE_NUMBER_UTIL.get_region_for_country_code(code))?;
     Some(format!("{region} +{code}"))
 }
 

@@ -56,16 +56,12 @@ fn read_without_plus(
         Readings::None => Err(PhoneError::Unassigned(shown(raw), region.to_string())),
         Readings::Certain(number) => Ok(number),
         Readings::Mobiles { national, .. } if dialling.numbers == Numbers::National => Ok(national),
-        Readings::Mobiles { other, .. } => Err(PhoneError::AmbiguousMobile(
-            shown(raw),
-            region.to_string(),
-            other.country(),
-        )),
-        Readings::Uncertain { other } => Err(PhoneError::Ambiguous(
-            shown(raw),
-            region.to_string(),
-            other.country(),
-        )),
+        Readings::Mobiles { other, .. } => {
+            Err(PhoneError::AmbiguousMobile(shown(raw), region.to_string(), other.country()))
+        }
+        Readings::Uncertain { other } => {
+            Err(PhoneError::Ambiguous(shown(raw), region.to_string(), other.country()))
+        }
         Readings::Abroad(other) => Err(PhoneError::OtherCountry(shown(raw), other.country())),
     }
 }
@@ -243,9 +239,7 @@ fn dialled(raw: &str) -> Result<String, PhoneError> {
     if digits.is_empty() {
         return Err(PhoneError::NotANumber(shown(raw)));
     }
-    let international = digits
-        .strip_prefix("00")
-        .or(plus.then_some(digits.as_str()));
+    let international = digits.strip_prefix("00").or(plus.then_some(digits.as_str()));
     Ok(international.map_or(digits.clone(), |digits| format!("+{digits}")))
 }
 
@@ -253,25 +247,14 @@ fn dialled(raw: &str) -> Result<String, PhoneError> {
 fn strip_decoration(raw: &str) -> &str {
     let text = raw.trim_matches(|c: char| c.is_whitespace() || is_invisible(c));
     let text = text.strip_prefix(['\'', '\u{2019}', '`']).unwrap_or(text);
-    let scheme = text
-        .get(..4)
-        .is_some_and(|start| start.eq_ignore_ascii_case("tel:"));
+    let scheme = text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("tel:"));
     let text = if scheme { &text[4..] } else { text };
     text.trim_matches(|c: char| c.is_whitespace() || is_invisible(c))
 }
 
 /// Words before an extension, in lower case.
-const EXTENSION: [&str; 9] = [
-    "extension",
-    "extn",
-    "ext",
-    "durchwahl",
-    "x",
-    "доб",
-    "分机",
-    "分機",
-    "转",
-];
+const EXTENSION: [&str; 9] =
+    ["extension", "extn", "ext", "durchwahl", "x", "доб", "分机", "分機", "转"];
 
 /// Strips an extension such as ` ext. 12`, which text messages do not use. Text that is too short to be a number
 /// without it, such as `138x1234`, is kept.
@@ -288,20 +271,12 @@ fn without_extension(text: &str) -> &str {
     let end = number.len().checked_sub(word.len());
     let before = end.and_then(|end| number.get(..end)).unwrap_or(text);
     let before = before.trim_end_matches([' ', ';', ',', '-', '(']);
-    if before.chars().filter_map(digit).count() >= SHORTEST {
-        before
-    } else {
-        text
-    }
+    if before.chars().filter_map(digit).count() >= SHORTEST { before } else { text }
 }
 
 /// The most digits before a `/` that ends an area code: `0151/…`, `+49 (0)1512/…`.
 fn longest_area(plus: bool, digits: &str) -> usize {
-    if plus || digits.starts_with("00") {
-        9
-    } else {
-        6
-    }
+    if plus || digits.starts_with("00") { 9 } else { 6 }
 }
 
 /// Strips the decimals of `13800138000.0`, a number from a column of decimals.
@@ -318,16 +293,11 @@ fn without_decimals(text: &str) -> &str {
 fn is_date(text: &str) -> bool {
     let mut parts = text.splitn(3, '-');
     let mut number = |digits: usize| -> Option<u32> {
-        let part = parts
-            .next()
-            .filter(|part| is_digits(part.get(..digits).unwrap_or_default()))?;
+        let part = parts.next().filter(|part| is_digits(part.get(..digits).unwrap_or_default()))?;
         let (number, rest) = part.split_at(digits);
         (rest.is_empty() || rest.starts_with([' ', 'T'])).then(|| number.parse().ok())?
     };
-    matches!(
-        (number(4), number(2), number(2)),
-        (Some(1900..=2099), Some(1..=12), Some(1..=31))
-    )
+    matches!((number(4), number(2), number(2)), (Some(1900..=2099), Some(1..=12), Some(1..=31)))
 }
 
 /// Whether the text is like `1.38E+10`, also with a decimal comma.

@@ -8,10 +8,7 @@ use super::*;
 fn region(code: &str) -> Dialling {
     let region = (!code.is_empty()).then(|| code.parse().expect("a region of the test"));
     let numbers = Numbers::Detect;
-    Dialling {
-        numbers,
-        ..Dialling::from(region)
-    }
+    Dialling { numbers, ..Dialling::from(region) }
 }
 
 #[test]
@@ -54,11 +51,7 @@ fn uncertain_numbers_are_rejected_with_advice() {
     for (raw, home, expected) in [
         ("", "CN", "the phone is empty"),
         ("  ", "CN", "the phone is empty"),
-        (
-            "+4479",
-            "",
-            "`+4479` is not a valid phone number: it is too short",
-        ),
+        ("+4479", "", "`+4479` is not a valid phone number: it is too short"),
         ("hello", "CN", "`hello` is not a phone number"),
         (
             "0151234567x89",
@@ -66,11 +59,7 @@ fn uncertain_numbers_are_rejected_with_advice() {
             "`01512****7x89` is not a valid phone number: neither a number of DE nor one with a country code",
         ),
         ("---", "CN", "`---` is not a phone number"),
-        (
-            "1-800-FLOWERS",
-            "US",
-            "`1-800****WERS` is not a phone number",
-        ),
+        ("1-800-FLOWERS", "US", "`1-800****WERS` is not a phone number"),
         (
             "1.38E10",
             "CN",
@@ -122,11 +111,7 @@ fn uncertain_numbers_are_rejected_with_advice() {
              numbers of the list are with `--national` or `--international`",
         ),
         ("2020-01-31", "DK", "`20****1-31` is not a phone number"),
-        (
-            "2020-01-31 10:30:00",
-            "DK",
-            "`2020-0****0:00` is not a phone number",
-        ),
+        ("2020-01-31 10:30:00", "DK", "`2020-0****0:00` is not a phone number"),
         (
             "123456789012345678901234",
             "CN",
@@ -141,22 +126,15 @@ fn uncertain_numbers_are_rejected_with_advice() {
 #[test]
 fn scientific_notation_is_recognised() {
     for raw in ["1.38E10", "1.38e+10", "1,38E+10", "8.6138E+12", "1E10"] {
-        assert!(
-            matches!(parse(raw, region("CN")), Err(PhoneError::Scientific(_))),
-            "{raw}"
-        );
+        assert!(matches!(parse(raw, region("CN")), Err(PhoneError::Scientific(_))), "{raw}");
     }
 }
 
 /// Valid and invalid numbers of the two largest numbering plans, with and without the country code.
 fn written() -> impl Strategy<Value = String> {
     let prefix = prop_oneof![Just("+86"), Just("86"), Just("+1"), Just("1"), Just("")];
-    let national = prop_oneof![
-        "1[2-9][0-9]{8,10}",
-        "[2-9][0-9]{8,10}",
-        "[0-9]{5,14}",
-        "179[0-9]{8}"
-    ];
+    let national =
+        prop_oneof!["1[2-9][0-9]{8,10}", "[2-9][0-9]{8,10}", "[0-9]{5,14}", "179[0-9]{8}"];
     (prefix, national).prop_map(|(prefix, national)| format!("{prefix}{national}"))
 }
 
@@ -203,10 +181,7 @@ fn number_of_another_country_than_those_allowed_is_excluded() {
     for code in ["GB", "IE"] {
         countries.add(code.parse().expect("a country"));
     }
-    let dialling = Dialling {
-        countries,
-        ..Dialling::from("GB".parse().ok())
-    };
+    let dialling = Dialling { countries, ..Dialling::from("GB".parse().ok()) };
     let read = |raw| parse(raw, dialling);
     assert_eq!(read("07400 123456").as_deref(), Ok("+447400123456"));
     assert_eq!(read("+353851234567").as_deref(), Ok("+353851234567"));

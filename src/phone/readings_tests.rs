@@ -36,9 +36,7 @@ fn numbers(
     let Some(length) = examples.max() else {
         return Vec::new();
     };
-    let code = PHONE_NUMBER_UTIL
-        .get_country_code_for_region(country)
-        .expect("a calling code");
+    let code = PHONE_NUMBER_UTIL.get_country_code_for_region(country).expect("a calling code");
     let mut found = Vec::new();
     for _ in 0..count * 400 {
         if found.len() == count {
@@ -87,19 +85,9 @@ struct Counts {
 fn read(list: &[(String, String)], region: Region) -> Counts {
     let mut survey = NumberSurvey::new(region);
     let _ = list.iter().all(|(_, text)| survey.add(text));
-    let numbers = if survey.is_national() {
-        Numbers::National
-    } else {
-        Numbers::Detect
-    };
+    let numbers = if survey.is_national() { Numbers::National } else { Numbers::Detect };
     let region = Some(region);
-    read_with(
-        list,
-        Dialling {
-            numbers,
-            ..Dialling::from(region)
-        },
-    )
+    read_with(list, Dialling { numbers, ..Dialling::from(region) })
 }
 
 fn read_with(list: &[(String, String)], dialling: Dialling) -> Counts {
@@ -126,30 +114,16 @@ fn foreign_mobiles_without_plus_are_never_misread() {
     let mut random = SmallRng::seed_from_u64(27);
     let by_country = mobiles_of_all_countries(&mut random);
     let all: Vec<_> = by_country.concat();
-    assert!(
-        by_country.len() > 190 && all.len() >= 3_000,
-        "{}",
-        all.len()
-    );
+    assert!(by_country.len() > 190 && all.len() >= 3_000, "{}", all.len());
     for name in DEFAULT_REGIONS {
         let region: Region = name.parse().expect("a region");
         assert_eq!(read(&all, region).wrong, 0, "all in {name}");
         for list in &by_country {
             assert_eq!(read(list, region).wrong, 0, "{} in {name}", list[0].0);
         }
-        let dialling = Dialling {
-            numbers: Numbers::International,
-            ..Dialling::from(Some(region))
-        };
-        let expected = Counts {
-            right: all.len(),
-            ..Counts::default()
-        };
-        assert_eq!(
-            read_with(&all, dialling),
-            expected,
-            "--international in {name}"
-        );
+        let dialling = Dialling { numbers: Numbers::International, ..Dialling::from(Some(region)) };
+        let expected = Counts { right: all.len(), ..Counts::default() };
+        assert_eq!(read_with(&all, dialling), expected, "--international in {name}");
     }
 }
 
@@ -166,15 +140,8 @@ fn national_mobiles_are_accepted_with_and_without_trunk_prefix() {
             assert_eq!(counts.wrong, 0, "{name} {written:?}");
             assert!(counts.right >= 900, "{name} {written:?}: {counts:?}");
             let single = Dialling::from(Some(region));
-            let expected = Counts {
-                right: 1_000,
-                ..Counts::default()
-            };
-            assert_eq!(
-                read_with(&list, single),
-                expected,
-                "{name} {written:?}, one by one"
-            );
+            let expected = Counts { right: 1_000, ..Counts::default() };
+            assert_eq!(read_with(&list, single), expected, "{name} {written:?}, one by one");
         }
     }
 }
@@ -207,10 +174,7 @@ fn most_national_landlines_are_accepted() {
             let list = numbers(country, &LANDLINE, written, 500, &mut random);
             let counts = read(&list, region);
             assert_eq!(counts.wrong, 0, "{name} {written:?}");
-            assert!(
-                counts.right * 100 >= list.len() * 80,
-                "{name} {written:?}: {counts:?}"
-            );
+            assert!(counts.right * 100 >= list.len() * 80, "{name} {written:?}: {counts:?}");
         }
     }
 }

@@ -61,12 +61,8 @@ impl<'a> Chaos<'a> {
         for _ in 0..self.most_workers {
             self.start_worker()?;
         }
-        let messages: usize = self
-            .world
-            .campaigns
-            .iter()
-            .map(|campaign| campaign.phones.len())
-            .sum();
+        let messages: usize =
+            self.world.campaigns.iter().map(|campaign| campaign.phones.len()).sum();
         #[expect(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
@@ -146,12 +142,7 @@ impl<'a> Chaos<'a> {
     /// command changes.
     async fn must_succeed(&mut self, line: &str) -> Result<(), ProveError> {
         let deadline = Instant::now() + self.world.patience;
-        while self
-            .world
-            .try_command(line, &[0], deadline)
-            .await?
-            .is_none()
-        {
+        while self.world.try_command(line, &[0], deadline).await?.is_none() {
             self.repair(false)?;
         }
         Ok(())
@@ -181,10 +172,7 @@ impl<'a> Chaos<'a> {
 
     /// Stops a worker for longer than its lease, and where others may send its messages again, until they do.
     async fn stop_beyond_lease(&mut self) -> Result<(), ProveError> {
-        let takeover = self
-            .world
-            .takeover()
-            .filter(|_| self.world.random.random_bool(0.5));
+        let takeover = self.world.takeover().filter(|_| self.world.random.random_bool(0.5));
         let span = match takeover {
             Some(takeover) => takeover + self.millis(1_000, 4_000),
             None => LEASE + self.millis(300, 1_500),
@@ -216,10 +204,7 @@ impl<'a> Chaos<'a> {
     /// A stopped worker continues when another one sends a message that it had claimed: its late results must not count.
     async fn look_for_takeovers(&mut self) {
         for worker in &mut self.workers {
-            let Some(sql) = worker
-                .taken_over
-                .as_ref()
-                .filter(|_| worker.stopped_until.is_some())
+            let Some(sql) = worker.taken_over.as_ref().filter(|_| worker.stopped_until.is_some())
             else {
                 continue;
             };
@@ -237,11 +222,7 @@ impl<'a> Chaos<'a> {
     /// Waits until stopped workers have continued; another one runs meanwhile.
     async fn wait_for_takeovers(&mut self) -> Result<(), ProveError> {
         while self.workers.iter().any(Process::awaits_takeover) {
-            if self
-                .workers
-                .iter()
-                .all(|worker| worker.stopped_until.is_some())
-            {
+            if self.workers.iter().all(|worker| worker.stopped_until.is_some()) {
                 self.start_worker()?;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -290,12 +271,7 @@ impl<'a> Chaos<'a> {
             66..71 if !self.world.doors.is_empty() => self.close_gateway(),
             71..90 if self.commands.len() < MAX_COMMANDS => {
                 let unknown = self.world.unknown().await;
-                let World {
-                    operators,
-                    random,
-                    campaigns,
-                    ..
-                } = &mut *self.world;
+                let World { operators, random, campaigns, .. } = &mut *self.world;
                 let line = operators.command(random, campaigns, &unknown);
                 self.start_command(&line)?;
             }
@@ -325,10 +301,7 @@ impl<'a> Chaos<'a> {
 
     /// Cuts the connections to a gateway, and refuses new ones for a while: the other one gets its messages.
     fn close_gateway(&mut self) {
-        let (span, index) = (
-            self.millis(300, 3_000),
-            self.world.random.random_range(0..2),
-        );
+        let (span, index) = (self.millis(300, 3_000), self.world.random.random_range(0..2));
         let Some(door) = self.world.doors.get(index) else {
             return;
         };
@@ -432,8 +405,7 @@ impl<'a> Chaos<'a> {
             return;
         }
         let span = self.millis(100, 2_000);
-        self.world
-            .record(&format!("the file is locked for {span:?}"));
+        self.world.record(&format!("the file is locked for {span:?}"));
         self.world.tally.outages += 1;
         let store = self.world.store.clone();
         // In a task: the round continues meanwhile.

@@ -131,11 +131,7 @@ impl Process {
         let text = |path: &Path| -> io::Result<String> {
             Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
         };
-        Ok(Ending {
-            code: status.code(),
-            stdout: text(&self.stdout)?,
-            stderr: text(&self.stderr)?,
-        })
+        Ok(Ending { code: status.code(), stdout: text(&self.stdout)?, stderr: text(&self.stderr)? })
     }
 
     /// Waits until it ends; `None` if it takes longer than `patience`.

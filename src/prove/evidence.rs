@@ -35,21 +35,9 @@ pub(super) struct GatewayEvent {
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum LoggedEvent {
-    Arrived {
-        at: u64,
-        to: String,
-        reference: Option<String>,
-        from: Option<String>,
-    },
-    Accepted {
-        at: u64,
-        to: String,
-        reference: Option<String>,
-    },
-    Stalled {
-        at: u64,
-        micros: u64,
-    },
+    Arrived { at: u64, to: String, reference: Option<String>, from: Option<String> },
+    Accepted { at: u64, to: String, reference: Option<String> },
+    Stalled { at: u64, micros: u64 },
 }
 
 impl GatewayLog {
@@ -75,12 +63,7 @@ impl GatewayLog {
             gateway,
         };
         match serde_json::from_str(line)? {
-            LoggedEvent::Arrived {
-                at,
-                to,
-                reference,
-                from,
-            } => {
+            LoggedEvent::Arrived { at, to, reference, from } => {
                 self.arrivals.push(entry(at, to, reference, from));
             }
             LoggedEvent::Accepted { at, to, reference } => {
@@ -112,14 +95,7 @@ impl LogFile {
         phones: Option<BTreeSet<String>>,
     ) -> Self {
         let read_to = path.metadata().map_or(0, |metadata| metadata.len());
-        Self {
-            gateway,
-            path,
-            read_to,
-            rest: Vec::new(),
-            phones,
-            log: GatewayLog::default(),
-        }
+        Self { gateway, path, read_to, rest: Vec::new(), phones, log: GatewayLog::default() }
     }
 
     /// Reads what is new.
@@ -171,10 +147,7 @@ pub fn fuzz_gateway_log(parts: [&[u8]; 2]) -> io::Result<[Vec<(u64, String)>; 2]
         file.add_lines()?;
     }
     let events = |events: Vec<GatewayEvent>| {
-        events
-            .into_iter()
-            .map(|event| (event.at, event.phone))
-            .collect()
+        events.into_iter().map(|event| (event.at, event.phone)).collect()
     };
     Ok([file.log.arrivals, file.log.accepted].map(events))
 }
@@ -224,10 +197,7 @@ impl Tables {
         let names = names.join(", ");
         let mut tables = Self::default();
         for (table, columns) in [
-            (
-                "sms",
-                "m.state, CASE WHEN m.in_doubt THEN 1 ELSE 0 END, m.last_reason",
-            ),
+            ("sms", "m.state, CASE WHEN m.in_doubt THEN 1 ELSE 0 END, m.last_reason"),
             ("sms_sent", "m.accepted, '', ''"),
             ("sms_failed", "m.class, '', m.reason"),
         ] {
@@ -244,9 +214,7 @@ impl Tables {
         );
         for line in store.query(&states).await? {
             if let Some((state, name)) = line.split_once('|') {
-                tables
-                    .campaigns
-                    .insert(name.to_owned(), state.parse().unwrap_or(-1));
+                tables.campaigns.insert(name.to_owned(), state.parse().unwrap_or(-1));
             }
         }
         let sum = async |sql: &str| -> Result<i64, StoreError> {
@@ -283,13 +251,7 @@ fn row(table: &str, line: &str) -> Option<StoredRow> {
         MessagePlace::Sent => first.parse().unwrap_or(0),
         _ => 0,
     };
-    Some(StoredRow {
-        campaign,
-        phone,
-        place,
-        accepted,
-        reason,
-    })
+    Some(StoredRow { campaign, phone, place, accepted, reason })
 }
 
 #[cfg(test)]

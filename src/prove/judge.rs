@@ -225,46 +225,28 @@ impl JudgedMessage<'_> {
         let is_cancelled = self.is_in(|place| place == MessagePlace::Cancelled);
         let is_queued = self.is_in(|place| matches!(place, MessagePlace::Queued { .. }));
         if self.accepted == 0 && is_sent && !has(&asked.settled_sent) {
-            find(
-                Promise::NothingLost,
-                "is reported as sent, and was never accepted",
-            );
+            find(Promise::NothingLost, "is reported as sent, and was never accepted");
         }
         if self.rows.is_empty() && !has(&asked.suppressed) {
             find(Promise::NothingLost, "is in no table");
         }
         let is_active = self.evidence.tables.campaigns.get(self.campaign) == Some(&0);
         if is_active && is_queued {
-            find(
-                Promise::NothingLost,
-                "is still queued, and the run has ended",
-            );
+            find(Promise::NothingLost, "is still queued, and the run has ended");
         }
         let is_elsewhere = is_sent || is_unknown || is_queued;
         if self.accepted > 0 && is_failed && !is_sent && !has(&asked.settled_failed) {
-            find(
-                Promise::TruthfulReport,
-                "is reported as failed, and was accepted",
-            );
+            find(Promise::TruthfulReport, "is reported as failed, and was accepted");
         }
         if self.accepted > 0 && is_cancelled && !is_elsewhere && !may_repeat {
-            find(
-                Promise::TruthfulReport,
-                "is reported as cancelled, and was accepted",
-            );
+            find(Promise::TruthfulReport, "is reported as cancelled, and was accepted");
         }
         let is_certain = self.is_in(|place| place == MessagePlace::Queued { in_doubt: false });
         if self.accepted > 0 && is_certain && !may_repeat {
-            find(
-                Promise::TruthfulReport,
-                "is queued as never accepted, and was accepted",
-            );
+            find(Promise::TruthfulReport, "is queued as never accepted, and was accepted");
         }
         // A message that was cancelled and imported again has two rows.
-        let live = self
-            .rows
-            .iter()
-            .filter(|row| row.place != MessagePlace::Cancelled);
+        let live = self.rows.iter().filter(|row| row.place != MessagePlace::Cancelled);
         if live.count() > 1 && !may_repeat {
             find(Promise::TruthfulReport, "is in two places");
         }
@@ -292,10 +274,7 @@ impl JudgedMessage<'_> {
         if is_unknown {
             let is_listed = self.evidence.listed.contains(self.phone);
             if !is_listed {
-                find(
-                    Promise::TruthfulReport,
-                    "is unknown, and the report does not list it",
-                );
+                find(Promise::TruthfulReport, "is unknown, and the report does not list it");
             }
             verdict.unknown += 1;
             verdict.unknown_listed += u64::from(is_listed);
@@ -331,13 +310,9 @@ fn judge_limits(evidence: &Evidence, verdict: &mut Verdict) {
     for entry in &arrivals {
         grouped.entry(entry.gateway).or_default().push(entry);
     }
-    let by_gateway: Vec<(usize, Vec<u64>)> = grouped
-        .into_iter()
-        .map(|(gateway, own)| (gateway, instants(&own)))
-        .collect();
-    let seconds = by_gateway
-        .iter()
-        .flat_map(|(_, own)| windows(own, |_| SECOND));
+    let by_gateway: Vec<(usize, Vec<u64>)> =
+        grouped.into_iter().map(|(gateway, own)| (gateway, instants(&own))).collect();
+    let seconds = by_gateway.iter().flat_map(|(_, own)| windows(own, |_| SECOND));
     verdict.most_in_a_second = seconds.map(|(count, _)| count).max().unwrap_or(0);
     let mut check = |name: &str, arrivals: &[u64], limit: u64| {
         // Requests of a window that is shorter by all delays started within one second.
@@ -404,10 +379,7 @@ impl Evidence {
     fn delay_before(&self, last: u64) -> u64 {
         let window = last.saturating_sub(2 * SECOND)..=last + 2 * ON_THE_WAY;
         let stalls = self.log.stalls.iter();
-        let longest = stalls
-            .filter(|(at, _)| window.contains(at))
-            .map(|(_, micros)| *micros)
-            .max();
+        let longest = stalls.filter(|(at, _)| window.contains(at)).map(|(_, micros)| *micros).max();
         (longest.unwrap_or(0) + ON_THE_WAY).min(SECOND)
     }
 

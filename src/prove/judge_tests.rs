@@ -13,13 +13,7 @@ const UNHEARD: &str = "+447400000003";
 const LIMIT: u64 = 10;
 
 fn entry(at: u64, phone: &str) -> GatewayEvent {
-    GatewayEvent {
-        at,
-        phone: phone.to_owned(),
-        from: None,
-        reference: None,
-        gateway: 0,
-    }
+    GatewayEvent { at, phone: phone.to_owned(), from: None, reference: None, gateway: 0 }
 }
 
 fn row(phone: &str, place: MessagePlace) -> StoredRow {
@@ -38,9 +32,7 @@ fn good() -> Evidence {
     let arrivals = (1..).zip(&phones);
     Evidence {
         log: GatewayLog {
-            arrivals: arrivals
-                .map(|(second, phone)| entry(second * SECOND, phone))
-                .collect(),
+            arrivals: arrivals.map(|(second, phone)| entry(second * SECOND, phone)).collect(),
             accepted: vec![entry(SECOND, SENT), entry(3 * SECOND, UNKNOWN)],
             stalls: Vec::new(),
         },
@@ -123,11 +115,7 @@ const BAD: [BadHistory; 21] = [
         |evidence| row_of(evidence, FAILED).place = MessagePlace::Queued { in_doubt: false },
         Promise::NothingLost,
     ),
-    (
-        "a row was deleted",
-        |evidence| evidence.tables.stored = 3,
-        Promise::NothingLost,
-    ),
+    ("a row was deleted", |evidence| evidence.tables.stored = 3, Promise::NothingLost),
     (
         "a message is accepted twice",
         |evidence| evidence.log.accepted.push(entry(4 * SECOND, SENT)),
@@ -295,10 +283,7 @@ fn arrivals_exactly_a_second_apart_are_within_the_limit() {
         }
     }
     let verdict = judge(&evidence);
-    assert_eq!(
-        (verdict.findings, verdict.most_in_a_second),
-        (vec![], LIMIT)
-    );
+    assert_eq!((verdict.findings, verdict.most_in_a_second), (vec![], LIMIT));
 }
 
 #[test]

@@ -82,10 +82,7 @@ pub struct RoundReport {
 impl RoundReport {
     /// Before the first round.
     pub fn first(seed: u64) -> Self {
-        Self {
-            seed,
-            ..Self::default()
-        }
+        Self { seed, ..Self::default() }
     }
 
     /// Whether a promise was broken.
@@ -143,14 +140,8 @@ impl RoundReport {
                 "unknown",
                 format!("{unknown} ({unknown_listed} listed, {unknown_accepted} accepted)"),
             ),
-            (
-                "most in any second",
-                format!("{most_in_a_second} at {}/s", round::LIMIT),
-            ),
-            (
-                "worst recovery",
-                format!("{:.1} s", tally.recovery.as_secs_f64()),
-            ),
+            ("most in any second", format!("{most_in_a_second} at {}/s", round::LIMIT)),
+            ("worst recovery", format!("{:.1} s", tally.recovery.as_secs_f64())),
         ]
     }
 
@@ -262,12 +253,8 @@ impl ProveConfig {
             folder: self.folder.join(format!("round-{seed}")),
         };
         let (played, world) = World::new(self, &plan).await?.play().await?;
-        let mut problems: Vec<String> = played
-            .verdict
-            .findings
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let mut problems: Vec<String> =
+            played.verdict.findings.iter().map(ToString::to_string).collect();
         problems.extend(world.errors.iter().cloned());
         let offers = world.offers();
         drop(world);
@@ -298,10 +285,8 @@ fn single_server(url: &str) -> Option<(String, Url)> {
         "mysql" | "mariadb" => 3306,
         _ => return None,
     };
-    let is_set = |name: &str, value: &str| {
-        url.query_pairs()
-            .any(|pair| pair == (name.into(), value.into()))
-    };
+    let is_set =
+        |name: &str, value: &str| url.query_pairs().any(|pair| pair == (name.into(), value.into()));
     let host = url.host_str()?;
     let is_loopback = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
     let is_plain = is_set("tls", "off") || is_loopback && !is_set("tls", "required");

@@ -36,11 +36,7 @@ pub(super) fn import(campaigns: &[JudgedCampaign], campaign: usize, list: usize)
 
 impl Operators {
     pub(super) fn new(campaigns: usize, has_pool: bool) -> Self {
-        Self {
-            asked: Asked::default(),
-            cancelled: vec![false; campaigns],
-            has_pool,
-        }
+        Self { asked: Asked::default(), cancelled: vec![false; campaigns], has_pool }
     }
 
     /// A random command. `unknown` are phones whose messages are unknown, with their campaigns.
@@ -51,18 +47,11 @@ impl Operators {
         unknown: &[(String, String)],
     ) -> String {
         let index = random.random_range(0..campaigns.len());
-        let JudgedCampaign {
-            name,
-            phones,
-            limit,
-        } = &campaigns[index];
-        let any = phones
-            .choose(random)
-            .map_or_else(String::new, String::clone);
+        let JudgedCampaign { name, phones, limit } = &campaigns[index];
+        let any = phones.choose(random).map_or_else(String::new, String::clone);
         // Where nothing is unknown it finds no message.
-        let (owner, doubtful) = unknown
-            .choose(random)
-            .map_or((name, &any), |(owner, phone)| (owner, phone));
+        let (owner, doubtful) =
+            unknown.choose(random).map_or((name, &any), |(owner, phone)| (owner, phone));
         let pick: u32 = random.random_range(0..3);
         let asked = &mut self.asked;
         let switches = if self.has_pool { 4 } else { 0 };

@@ -47,9 +47,7 @@ impl Still {
 
     /// Waits while nothing passes.
     fn pass(&self) {
-        let passed = self
-            .changed
-            .wait_while(locked(&self.is_still), |is_still| *is_still);
+        let passed = self.changed.wait_while(locked(&self.is_still), |is_still| *is_still);
         drop(passed);
     }
 }

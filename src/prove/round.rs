@@ -60,12 +60,7 @@ enum Offer {
     Nothing,
 }
 
-const OFFERS: [Offer; 4] = [
-    Offer::References,
-    Offer::References4s,
-    Offer::Lookups,
-    Offer::Nothing,
-];
+const OFFERS: [Offer; 4] = [Offer::References, Offer::References4s, Offer::Lookups, Offer::Nothing];
 
 /// What a round needs.
 pub(super) struct World {
@@ -157,10 +152,7 @@ impl World {
             Some(url) => url.clone(),
             None => format!("sqlite://{}", plan.folder.join("smsq.db").display()),
         };
-        let environment = ChildEnvironment {
-            folder: plan.folder.clone(),
-            database,
-        };
+        let environment = ChildEnvironment { folder: plan.folder.clone(), database };
         let campaigns = campaigns(config, plan);
         let (mut gateways, mut urls, mut logs, mut doors) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -230,8 +222,7 @@ impl World {
                     .collect();
                 fs::write(self.environment.folder.join(list_name(index, list)), text)?;
             }
-            self.must_end(&import(&self.campaigns, index, 0), &[0])
-                .await?;
+            self.must_end(&import(&self.campaigns, index, 0), &[0]).await?;
             let rate = format!("set {} --rate {}/s", campaign.name, campaign.limit);
             self.must_end(&rate, &[0]).await?;
         }
@@ -280,11 +271,8 @@ impl World {
 
     /// Reads the tables, as soon as the database is there.
     async fn tables(&self) -> Result<Tables, ProveError> {
-        let names: Vec<String> = self
-            .campaigns
-            .iter()
-            .map(|campaign| campaign.name.clone())
-            .collect();
+        let names: Vec<String> =
+            self.campaigns.iter().map(|campaign| campaign.name.clone()).collect();
         let read = || Tables::read(&self.store, &names);
         Ok(patiently(self.patience, read).await?)
     }
@@ -315,10 +303,7 @@ impl World {
             answers_lookups: self.offer == Offer::Lookups,
             honours_references: matches!(self.offer, Offer::References | Offer::References4s),
         };
-        let played = Played {
-            verdict: judge(&evidence),
-            tally: self.tally,
-        };
+        let played = Played { verdict: judge(&evidence), tally: self.tally };
         self.keep(&evidence)?;
         // Later rounds in this database send none of its messages, and may send to all of its phones.
         for campaign in &self.campaigns {
@@ -405,11 +390,7 @@ impl World {
         let found = self.store.query(sql).await.unwrap_or_default();
         let pairs = found.iter().filter_map(|line| line.split_once('|'));
         pairs
-            .filter(|(name, _)| {
-                self.campaigns
-                    .iter()
-                    .any(|campaign| campaign.name == **name)
-            })
+            .filter(|(name, _)| self.campaigns.iter().any(|campaign| campaign.name == **name))
             .map(|(name, phone)| (name.to_owned(), phone.to_owned()))
             .collect()
     }
@@ -442,11 +423,7 @@ impl World {
     pub(super) fn offers(&self) -> String {
         let receipts = if self.has_receipts { " + receipts" } else { "" };
         let pool = if self.has_pool { " + senders" } else { "" };
-        let route = if self.doors.is_empty() {
-            ""
-        } else {
-            " + route"
-        };
+        let route = if self.doors.is_empty() { "" } else { " + route" };
         let budget = self.budget.map_or("", |_| " + budget");
         format!("{:?}{receipts}{pool}{route}{budget}", self.offer).to_lowercase()
     }
@@ -494,11 +471,7 @@ fn campaigns(config: &ProveConfig, plan: &RoundPlan) -> Vec<JudgedCampaign> {
             limit,
         }
     };
-    CAMPAIGN_LIMITS
-        .into_iter()
-        .enumerate()
-        .map(|(index, limit)| campaign(index, limit))
-        .collect()
+    CAMPAIGN_LIMITS.into_iter().enumerate().map(|(index, limit)| campaign(index, limit)).collect()
 }
 
 /// Starts the practice gateway as a process; returns it with its URL.
@@ -544,9 +517,8 @@ async fn start_gateway(
 fn settings(urls: &[String], offer: Offer, has_receipts: bool, has_pool: bool) -> String {
     let lease = LEASE.as_secs();
     let names = PROVIDERS.iter().zip(urls);
-    let providers: String = names
-        .map(|(name, url)| provider((name, url), offer, has_receipts, has_pool))
-        .collect();
+    let providers: String =
+        names.map(|(name, url)| provider((name, url), offer, has_receipts, has_pool)).collect();
     let default = if urls.len() > 1 { "main" } else { PROVIDERS[0] };
     let [one, other] = PROVIDERS;
     let route = format!(
@@ -607,11 +579,7 @@ after = "200ms"
 absent_after = "{absent_after}ms"
 "#
     );
-    let lookup = if offer == Offer::Lookups {
-        lookup
-    } else {
-        String::new()
-    };
+    let lookup = if offer == Offer::Lookups { lookup } else { String::new() };
     let receipts = if has_receipts {
         format!("[providers.{name}.receipts]\nenabled = true\n")
     } else {
@@ -631,7 +599,5 @@ rate = "{LIMIT}/s"
 /// Microseconds since the Unix epoch.
 pub(super) fn now_micros() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since_epoch.map_or(0, |span| {
-        u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
-    })
+    since_epoch.map_or(0, |span| u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }

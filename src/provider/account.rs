@@ -21,10 +21,7 @@ pub struct SharedAccount {
 
 /// The name of the account of a section.
 pub fn account_of<'a>(name: &'a str, section: &'a Table) -> &'a str {
-    section
-        .get("account")
-        .and_then(Value::as_str)
-        .unwrap_or(name)
+    section.get("account").and_then(Value::as_str).unwrap_or(name)
 }
 
 /// Gives the sections `own` of each account the smallest of their limits; returns the accounts whose sections differed. A
@@ -42,10 +39,7 @@ pub fn share_limits(sections: &mut BTreeMap<String, Table>, own: &[String]) -> V
             continue;
         };
         let rates = smallest(&limits);
-        if limits
-            .iter()
-            .all(|limits| smallest(std::slice::from_ref(limits)) == rates)
-        {
+        if limits.iter().all(|limits| smallest(std::slice::from_ref(limits)) == rates) {
             continue;
         }
         for name in &names {
@@ -53,20 +47,13 @@ pub fn share_limits(sections: &mut BTreeMap<String, Table>, own: &[String]) -> V
                 section.insert("rate".to_owned(), rates.to_string().into());
             }
         }
-        differing.push(SharedAccount {
-            account,
-            sections: names,
-            rates,
-        });
+        differing.push(SharedAccount { account, sections: names, rates });
     }
     differing
 }
 
 fn rates_of(section: &Table) -> Option<Rates> {
-    let rate = section
-        .get("rate")
-        .cloned()
-        .map(Value::try_into::<RateSetting>);
+    let rate = section.get("rate").cloned().map(Value::try_into::<RateSetting>);
     rate.transpose().ok().map(|rate| rate.unwrap_or_default().0)
 }
 
@@ -77,9 +64,7 @@ fn smallest(limits: &[Rates]) -> Rates {
         let least = smallest.entry(rate.window).or_insert(rate.limit);
         *least = rate.limit.min(*least);
     }
-    let rates = smallest
-        .into_iter()
-        .map(|(window, limit)| Rate { limit, window });
+    let rates = smallest.into_iter().map(|(window, limit)| Rate { limit, window });
     Rates(rates.collect())
 }
 

@@ -68,23 +68,14 @@ pub struct Lookup {
     pub after: Duration,
     /// How long after the attempt "not found" proves that the message was never accepted; `None`: it never does.
     #[serde(default, deserialize_with = "units::span")]
-    #[serde(
-        rename(serialize = "absent_after_seconds"),
-        serialize_with = "units::seconds"
-    )]
+    #[serde(rename(serialize = "absent_after_seconds"), serialize_with = "units::seconds")]
     pub absent_after: Option<Duration>,
     /// How far back the vendor's answer reaches.
     #[serde(default, deserialize_with = "units::span")]
-    #[serde(
-        rename(serialize = "horizon_seconds"),
-        serialize_with = "units::seconds"
-    )]
+    #[serde(rename(serialize = "horizon_seconds"), serialize_with = "units::seconds")]
     pub horizon: Option<Duration>,
     /// The rate limit of lookups.
-    #[serde(
-        deserialize_with = "units::rates",
-        serialize_with = "units::serialize_rates"
-    )]
+    #[serde(deserialize_with = "units::rates", serialize_with = "units::serialize_rates")]
     pub rate: Rates,
 }
 
@@ -126,10 +117,7 @@ pub enum LookupResult {
     /// The message was accepted.
     Found(Acceptance),
     /// An attempt with this reference was accepted, although the vendor had answered that it was not.
-    FoundRefused {
-        reference: String,
-        acceptance: Acceptance,
-    },
+    FoundRefused { reference: String, acceptance: Acceptance },
     /// The vendor has the message and did not accept it, with this outcome.
     NotAccepted(Outcome),
     /// The vendor certainly never had the message.
@@ -146,10 +134,7 @@ impl LookupResult {
     pub(super) fn of_refused(self, reference: &str) -> Option<Self> {
         let reference = reference.to_owned();
         match self {
-            Self::Found(acceptance) => Some(Self::FoundRefused {
-                reference,
-                acceptance,
-            }),
+            Self::Found(acceptance) => Some(Self::FoundRefused { reference, acceptance }),
             _ => None,
         }
     }

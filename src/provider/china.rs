@@ -28,10 +28,7 @@ mod tests {
         ] {
             let phone = Phone::parse(phone, None).expect("a phone");
             assert_eq!(national_number(&phone), expected);
-            assert_eq!(
-                is_mainland(&phone),
-                expected.len() == 11 && expected.starts_with('1')
-            );
+            assert_eq!(is_mainland(&phone), expected.len() == 11 && expected.starts_with('1'));
         }
     }
 }

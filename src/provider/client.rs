@@ -98,10 +98,7 @@ impl Client {
         let timeout = provider.timeout();
         // A connection that could not be opened in time must be reported as that, not as a missing answer.
         let connect = (timeout * 9 / 10).min(MAX_CONNECT);
-        let failed = |reason: String| ClientError {
-            provider: provider.name().to_owned(),
-            reason,
-        };
+        let failed = |reason: String| ClientError { provider: provider.name().to_owned(), reason };
         let url = &provider.config().url;
         let base = url[..url::Position::BeforePath]
             .parse()
@@ -162,9 +159,7 @@ impl Client {
     /// How many of `calls` more requests can start without waiting for a connection. Opens the connections that this
     /// rate needs within `ahead`.
     pub fn prepare(&self, calls: u32, per_second: Option<f64>, ahead: Duration) -> u32 {
-        let (ready, missing) = self
-            .connections
-            .prepare(&self.base.host, calls, per_second, ahead);
+        let (ready, missing) = self.connections.prepare(&self.base.host, calls, per_second, ahead);
         for _ in 0..missing {
             let client = self.clone();
             tokio::spawn(async move {
@@ -260,11 +255,7 @@ impl Client {
             *written.uri_mut() = path.clone().into();
         }
         let headers = written.headers_mut();
-        let own = [
-            (HOST, &link.destination.authority),
-            (USER_AGENT, &AGENT),
-            (ACCEPT, &ANY),
-        ];
+        let own = [(HOST, &link.destination.authority), (USER_AGENT, &AGENT), (ACCEPT, &ANY)];
         for (name, value) in own {
             headers.entry(name).or_insert_with(|| value.clone());
         }
@@ -295,10 +286,9 @@ impl Client {
         };
         let why = match answer {
             Some(answer) if problem.is_empty() => return Ok(answer.map(BytesMut::freeze)),
-            Some(answer) => format!(
-                "the answer {} is incomplete: {problem}",
-                answer.status().as_u16()
-            ),
+            Some(answer) => {
+                format!("the answer {} is incomplete: {problem}", answer.status().as_u16())
+            }
             None => format!("no answer: {problem}"),
         };
         Err(Unanswered::Ended(unknown(why)))
@@ -348,9 +338,7 @@ async fn read_answer(
             None => ExchangeError::Lost(error.into_error()),
         })?
         .into_parts();
-    let read = answer
-        .insert(Response::from_parts(parts, BytesMut::new()))
-        .body_mut();
+    let read = answer.insert(Response::from_parts(parts, BytesMut::new())).body_mut();
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame?.into_data() else {
             continue;

@@ -57,17 +57,8 @@ const TABLE: [LookupResponses; 17] = [
         body: r#"{"Code":"@","Message":"no"}"#,
         classes: &[
             ("opted_out", &["isv.CUSTOMER_REFUSED"]),
-            (
-                "recipient",
-                &["isv.BLACK_KEY_CONTROL_LIMIT", "isv.SMS_TEST_NUMBER_LIMIT"],
-            ),
-            (
-                "account",
-                &[
-                    "isv.SECURITY_FROZEN_ACCOUNT",
-                    "isv.SMS_TEST_SIGN_TEMPLATE_LIMIT",
-                ],
-            ),
+            ("recipient", &["isv.BLACK_KEY_CONTROL_LIMIT", "isv.SMS_TEST_NUMBER_LIMIT"]),
+            ("account", &["isv.SECURITY_FROZEN_ACCOUNT", "isv.SMS_TEST_SIGN_TEMPLATE_LIMIT"]),
             ("cap", &["VALVE:M_MC", "VALVE:H_MC", "VALVE:D_MC"]),
             ("content", &["FILTER", "isv.NEW"]),
         ],
@@ -110,14 +101,7 @@ const TABLE: [LookupResponses; 17] = [
                 ],
             ),
             ("cap", &["LimitExceeded"]),
-            (
-                "content",
-                &[
-                    "UnsupportedOperation",
-                    "UnknownParameter",
-                    "FailedOperation",
-                ],
-            ),
+            ("content", &["UnsupportedOperation", "UnknownParameter", "FailedOperation"]),
             ("unknown", &["InternalError"]),
         ],
     },
@@ -128,14 +112,7 @@ const TABLE: [LookupResponses; 17] = [
         body: "<ErrorResponse><Error><Code>@</Code><Message>Invalid parameter: PhoneNumber Reason: no</Message></Error></ErrorResponse>",
         classes: &[
             ("recipient", &["InvalidParameter"]),
-            (
-                "account",
-                &[
-                    "IncompleteSignature",
-                    "NotAuthorized",
-                    "AccessDeniedException",
-                ],
-            ),
+            ("account", &["IncompleteSignature", "NotAuthorized", "AccessDeniedException"]),
         ],
     },
     LookupResponses {
@@ -182,10 +159,7 @@ const TABLE: [LookupResponses; 17] = [
         status: 400,
         body: r#"{"code":@,"message":"no"}"#,
         classes: &[
-            (
-                "account",
-                &["21609", "21655", "21659", "21660", "21703", "21705"],
-            ),
+            ("account", &["21609", "21655", "21659", "21660", "21703", "21705"]),
             ("recipient", &["21265", "21266", "21635"]),
         ],
     },
@@ -245,10 +219,7 @@ const TABLE: [LookupResponses; 17] = [
         settings: "",
         status: 400,
         body: r#"{"errorCode":"@","message":"no"}"#,
-        classes: &[
-            ("account", &["INVALID_SIGNATURE", "QUERY_TIME_OUT"]),
-            ("content", &["NEW"]),
-        ],
+        classes: &[("account", &["INVALID_SIGNATURE", "QUERY_TIME_OUT"]), ("content", &["NEW"])],
     },
     LookupResponses {
         kind: "yunpian",
@@ -265,14 +236,7 @@ const TABLE: [LookupResponses; 17] = [
 
 #[test]
 fn codes_have_documented_classes() {
-    for LookupResponses {
-        kind,
-        settings,
-        status,
-        body,
-        classes,
-    } in TABLE
-    {
+    for LookupResponses { kind, settings, status, body, classes } in TABLE {
         let provider = vendor(kind, settings);
         for (class, codes) in classes {
             for code in *codes {
@@ -295,10 +259,7 @@ fn aws_sms_reads_the_exception_from_the_header() {
     let [Outcome::AccountError { failure, .. }] = outcomes.as_slice() else {
         panic!("{outcomes:?}");
     };
-    assert_eq!(
-        failure.code.as_deref(),
-        Some("ServiceQuotaExceededException")
-    );
+    assert_eq!(failure.code.as_deref(), Some("ServiceQuotaExceededException"));
 }
 
 #[test]
@@ -310,10 +271,7 @@ fn vonage_messages_reads_the_code_from_the_type_only() {
             "recipient",
         ),
         (r#"{"detail":"see #1000"}"#, "content"),
-        (
-            r#"{"detail":"see #1000","type":"https://developer.vonage.com/api-errors"}"#,
-            "content",
-        ),
+        (r#"{"detail":"see #1000","type":"https://developer.vonage.com/api-errors"}"#, "content"),
     ] {
         let words = words(&provider, &[message()], 422, body);
         assert_eq!(words, [class], "{body}");

@@ -136,8 +136,7 @@ impl Codes {
 
     /// Whether the code is about the sender.
     pub(super) fn blames_sender(&self, code: &str) -> bool {
-        self.meaning(code)
-            .is_some_and(|meaning| meaning.is_of_sender)
+        self.meaning(code).is_some_and(|meaning| meaning.is_of_sender)
     }
 
     /// Whether the table has the code itself. A pattern like `isv.*` also matches codes that were never looked at.
@@ -209,11 +208,7 @@ pub(super) fn matches_glob(pattern: &str, text: &str) -> bool {
 impl Meaning {
     /// A class, `accepted` or `duplicate`.
     pub(super) fn word(&self) -> &'static str {
-        let success = if self.is_duplicate {
-            DUPLICATE
-        } else {
-            ACCEPTED
-        };
+        let success = if self.is_duplicate { DUPLICATE } else { ACCEPTED };
         self.class.map_or(success, Class::as_str)
     }
 
@@ -238,10 +233,8 @@ impl Meaning {
             reason = format!("{reason}: {advice}");
         }
         let retry_after = retry_after.or_else(|| Some(self.wait?.after(now)));
-        let failure = Failure {
-            is_dead_number: self.is_dead_number,
-            ..Failure::new(class, reason)
-        };
+        let failure =
+            Failure { is_dead_number: self.is_dead_number, ..Failure::new(class, reason) };
         outcome_of(failure, retry_after, true)
     }
 }
@@ -252,10 +245,9 @@ impl Wait {
             || settings.sender;
         match (&settings.wait, &settings.until) {
             (None, None) => Ok(None),
-            _ if !waits => Err(format!(
-                "class `{}` has neither `wait` nor `until`",
-                settings.class
-            )),
+            _ if !waits => {
+                Err(format!("class `{}` has neither `wait` nor `until`", settings.class))
+            }
             (Some(_), Some(_)) => Err("has `wait` and `until`: choose one".to_owned()),
             (Some(span), None) => Ok(Some(Self::For(*span))),
             (None, Some(text)) => Self::until(text).map(Some).ok_or_else(|| {
@@ -267,10 +259,7 @@ impl Wait {
     /// Reads `08:00+08:00`.
     fn until(text: &str) -> Option<Self> {
         let parsed = BrokenDownTime::parse("%H:%M%:z", text).ok()?;
-        Some(Self::Until {
-            time: parsed.to_time().ok()?,
-            offset: parsed.offset()?,
-        })
+        Some(Self::Until { time: parsed.to_time().ok()?, offset: parsed.offset()? })
     }
 
     fn after(self, now: Timestamp) -> Duration {
@@ -297,9 +286,7 @@ mod tests {
 
     fn read(source: &str) -> Result<Codes, String> {
         let settings: Result<Settings, toml::de::Error> = toml::from_str(source);
-        settings
-            .map(|settings| settings.codes)
-            .map_err(|error| error.to_string())
+        settings.map(|settings| settings.codes).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -329,10 +316,7 @@ mod tests {
         assert_eq!(waits("wait = '90m'", 0), Some(Duration::from_secs(5_400)));
         // The epoch is 08:00 in Shanghai.
         assert_eq!(waits("until = '08:00+08:00'", 0), hours(24));
-        assert_eq!(
-            waits("until = '08:00+08:00'", 1),
-            Some(Duration::from_millis(86_399_999))
-        );
+        assert_eq!(waits("until = '08:00+08:00'", 1), Some(Duration::from_millis(86_399_999)));
         assert_eq!(waits("until = '00:00+08:00'", 0), hours(16));
         assert_eq!(waits("until = '00:00-05:00'", 0), hours(5));
     }
@@ -403,26 +387,11 @@ mod tests {
             ("codes = { 7 = { clas = 'account' } }", "`clas`"),
             ("codes = { 7 = 'account' }", "invalid type"),
             ("codes = 7", "invalid type"),
-            (
-                "codes = { 7 = { class = 'content', dead = true } }",
-                "class `content` has no `dead`",
-            ),
-            (
-                "codes = { 7 = { class = 'account', wait = '1h' } }",
-                "has neither `wait` nor",
-            ),
-            (
-                "codes = { 7 = { class = 'cap', wait = '1h', until = '08:00+08:00' } }",
-                "choose one",
-            ),
-            (
-                "codes = { 7 = { class = 'cap', until = '8:00' } }",
-                "`8:00`",
-            ),
-            (
-                "codes = { 7 = { class = 'cap', until = '08:00+99:00' } }",
-                "`08:00+99:00`",
-            ),
+            ("codes = { 7 = { class = 'content', dead = true } }", "class `content` has no `dead`"),
+            ("codes = { 7 = { class = 'account', wait = '1h' } }", "has neither `wait` nor"),
+            ("codes = { 7 = { class = 'cap', wait = '1h', until = '08:00+08:00' } }", "choose one"),
+            ("codes = { 7 = { class = 'cap', until = '8:00' } }", "`8:00`"),
+            ("codes = { 7 = { class = 'cap', until = '08:00+99:00' } }", "`08:00+99:00`"),
         ] {
             let error = read(source).expect_err(source);
             assert!(error.contains(expected), "{error}");
@@ -472,10 +441,8 @@ mod tests {
             reason: texts.map(|(reason, _)| reason.to_owned()),
             advice: texts.map(|(_, advice)| advice.to_owned()),
         };
-        let expected = [
-            row("0", "accepted", None),
-            row("7", "account", Some(("no credit", "top up"))),
-        ];
+        let expected =
+            [row("0", "accepted", None), row("7", "account", Some(("no credit", "top up")))];
         assert_eq!(codes.listed(), expected);
     }
 
@@ -483,11 +450,7 @@ mod tests {
     fn codes_of_a_status_need_no_body() {
         for (source, needs_body, lists_success) in [
             ("codes = {}", false, false),
-            (
-                "codes = { 'http 200' = { class = 'accepted' } }",
-                false,
-                false,
-            ),
+            ("codes = { 'http 200' = { class = 'accepted' } }", false, false),
             (
                 "codes = { 'http 404' = { class = 'content' }, 7 = { class = 'content' } }",
                 true,
@@ -517,11 +480,7 @@ mod tests {
             ("a*c", "abbc", true),
             ("a*c", "abcd", false),
         ] {
-            assert_eq!(
-                matches_glob(pattern, text),
-                expected,
-                "`{pattern}` and `{text}`"
-            );
+            assert_eq!(matches_glob(pattern, text), expected, "`{pattern}` and `{text}`");
         }
     }
 

@@ -22,10 +22,7 @@ use crate::senders::{PoolSender, SenderPool};
 use crate::sms::Outcome;
 
 /// The settings that every provider has.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a setting or a fact of its own"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting or a fact of its own")]
 pub(super) struct ProviderConfig {
     pub(super) name: String,
     /// Whose limits are those of its messages.
@@ -164,8 +161,7 @@ fn pool(
         prefixes: sender.prefix,
     });
     let pool = SenderPool::new(section.provider, of_pool.collect());
-    pool.map(|pool| Some(Arc::new(pool)))
-        .map_err(|error| section.error(error.to_string()))
+    pool.map(|pool| Some(Arc::new(pool))).map_err(|error| section.error(error.to_string()))
 }
 
 /// Where a secret comes from.

@@ -306,10 +306,7 @@ impl Provider {
         let text = sends_text.then(|| CONTENT.to_owned());
         let of_template = config.template.columns().into_iter().map(str::to_owned);
         let of_request = config.needed_columns.iter().cloned();
-        text.into_iter()
-            .chain(of_template)
-            .chain(of_request)
-            .collect()
+        text.into_iter().chain(of_template).chain(of_request).collect()
     }
 
     /// The text of the vendor's template, where it is configured.
@@ -387,10 +384,7 @@ impl Provider {
             return Some(" with a body that breaks off");
         }
         if let Outcome::Accepted(acceptance) = outcome
-            && acceptance
-                .message_id
-                .as_deref()
-                .is_some_and(response::is_no_id)
+            && acceptance.message_id.as_deref().is_some_and(response::is_no_id)
         {
             return Some(" with `false`, zero or a negative number in place of an id");
         }
@@ -434,10 +428,7 @@ impl Provider {
     pub fn lookup_ids(&self, responses: &[Response<Bytes>]) -> Vec<String> {
         let redactor = self.redactor(&[]);
         let view = |response| ResponseView::new(response, &redactor, Timestamp::default());
-        responses
-            .iter()
-            .flat_map(|response| self.adapter.lookup_ids(&view(response)))
-            .collect()
+        responses.iter().flat_map(|response| self.adapter.lookup_ids(&view(response))).collect()
     }
 
     /// What the responses to [`Provider::lookup`] say about the message.
@@ -513,12 +504,10 @@ impl Provider {
     ) -> Result<ReceiptPage, Outcome> {
         let redactor = self.redactor(&[]);
         let view = ResponseView::new(response, &redactor, context.now);
-        self.listed_receipts()?
-            .parse(path, query, self.config(), &view)
-            .map_err(|mut outcome| {
-                response::remove_secrets(&mut outcome, &self.config().secrets.forms);
-                outcome
-            })
+        self.listed_receipts()?.parse(path, query, self.config(), &view).map_err(|mut outcome| {
+            response::remove_secrets(&mut outcome, &self.config().secrets.forms);
+            outcome
+        })
     }
 
     fn listed_receipts(&self) -> Result<&Receipts, Outcome> {

@@ -136,35 +136,21 @@ fn twilio(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
     let hash = request.query.iter().find(|(name, _)| name == "bodySHA256");
     if let Some((_, hash)) = hash.filter(|_| request.form.is_empty()) {
         let expected = hex::encode(sha256(posted.body));
-        check(equal(
-            hash.to_ascii_lowercase().as_bytes(),
-            expected.as_bytes(),
-        ))?;
+        check(equal(hash.to_ascii_lowercase().as_bytes(), expected.as_bytes()))?;
     } else if request.form.is_empty() && !posted.body.is_empty() {
         return Err(invalid("the body is not signed"));
     }
     let mut pairs: Vec<&(String, String)> = request.form.iter().collect();
     pairs.sort_unstable();
     pairs.dedup();
-    let form: String = pairs
-        .into_iter()
-        .flat_map(|(name, value)| [name.as_str(), value])
-        .collect();
+    let form: String = pairs.into_iter().flat_map(|(name, value)| [name.as_str(), value]).collect();
     let settings = posted.headers.get("x-twilio-webhooks-signature-settings");
     let is_sha256 = settings
         .and_then(|value| value.to_str().ok())
         .is_some_and(|settings| settings.to_ascii_uppercase().contains("HMAC_SHA256"));
-    let is_hmac = if is_sha256 {
-        is_hmac::<Hmac<Sha256>>
-    } else {
-        is_hmac::<Hmac<Sha1>>
-    };
+    let is_hmac = if is_sha256 { is_hmac::<Hmac<Sha256>> } else { is_hmac::<Hmac<Sha1>> };
     // The vendor's systems do not agree on whether the port belongs to the URL.
-    let urls = [
-        Some(posted.url.to_owned()),
-        without_port(posted.url),
-        with_port(posted.url),
-    ];
+    let urls = [Some(posted.url.to_owned()), without_port(posted.url), with_port(posted.url)];
     check(urls.iter().flatten().any(|url| {
         let parts = [url.as_bytes(), form.as_bytes()];
         is_hmac(request.secret, &parts, &signature)
@@ -181,10 +167,7 @@ fn authority(url: &str) -> Option<(&str, &str, &str)> {
 /// The place of the colon before the port.
 fn port_at(host: &str) -> Option<usize> {
     let at = host.rfind(':')?;
-    host[at + 1..]
-        .bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then_some(at)
+    host[at + 1..].bytes().all(|byte| byte.is_ascii_digit()).then_some(at)
 }
 
 fn without_port(url: &str) -> Option<String> {
@@ -196,9 +179,7 @@ fn without_port(url: &str) -> Option<String> {
 fn with_port(url: &str) -> Option<String> {
     let (scheme, host, rest) = authority(url)?;
     let port = if scheme == "https" { 443 } else { 80 };
-    port_at(host)
-        .is_none()
-        .then(|| format!("{scheme}://{host}:{port}{rest}"))
+    port_at(host).is_none().then(|| format!("{scheme}://{host}:{port}{rest}"))
 }
 
 /// The parameters are in the query, in a form, or in a JSON object. The account's settings choose between MD5 with the
@@ -258,11 +239,8 @@ fn jwt_claims(
     let [head, body, signature] = parts.as_slice() else {
         return Err(wrong());
     };
-    let bytes = |part: &str| {
-        URL_SAFE_NO_PAD
-            .decode(part.trim_end_matches('='))
-            .map_err(|_| wrong())
-    };
+    let bytes =
+        |part: &str| URL_SAFE_NO_PAD.decode(part.trim_end_matches('=')).map_err(|_| wrong());
     let json = |part: &str| -> Result<Json, WebhookError> {
         serde_json::from_slice(&bytes(part)?).map_err(|_| wrong())
     };
@@ -270,9 +248,9 @@ fn jwt_claims(
     let algorithm = header["alg"].as_str().unwrap_or_default();
     let signed: [&[u8]; 3] = [head.as_bytes(), b".", body.as_bytes()];
     match algorithm {
-        allowed if !algorithms.contains(&allowed) => Err(invalid(
-            "the signature has another algorithm than the vendor documents",
-        )),
+        allowed if !algorithms.contains(&allowed) => {
+            Err(invalid("the signature has another algorithm than the vendor documents"))
+        }
         "HS384" => request.check_hmac::<Hmac<Sha384>>(&signed, &bytes(signature)?),
         "HS512" => request.check_hmac::<Hmac<Sha512>>(&signed, &bytes(signature)?),
         _ => request.check_hmac::<Hmac<Sha256>>(&signed, &bytes(signature)?),
@@ -297,10 +275,7 @@ fn check_span(claims: &Json, now: Timestamp) -> Result<(), WebhookError> {
 
 /// Checks a claim that has the SHA-256 of something in hex.
 fn check_hash(claims: &Json, name: &str, of: &[u8]) -> Result<(), WebhookError> {
-    let claimed = claims[name]
-        .as_str()
-        .unwrap_or_default()
-        .to_ascii_lowercase();
+    let claimed = claims[name].as_str().unwrap_or_default().to_ascii_lowercase();
     if equal(claimed.as_bytes(), hex::encode(sha256(of)).as_bytes()) {
         return Ok(());
     }
@@ -347,13 +322,10 @@ fn messagebird(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
 fn telnyx(request: &SignedRequest<'_>) -> Result<(), WebhookError> {
     let signature = from_base64(request.header("telnyx-signature-ed25519")?)?;
     let time = request.header("telnyx-timestamp")?;
-    let key = STANDARD
-        .decode(request.secret.trim())
-        .ok()
-        .filter(|key| key.len() == 32)
-        .ok_or_else(|| {
-            invalid("the secret of the webhook is not a public key of 32 bytes in base64")
-        })?;
+    let key =
+        STANDARD.decode(request.secret.trim()).ok().filter(|key| key.len() == 32).ok_or_else(
+            || invalid("the secret of the webhook is not a public key of 32 bytes in base64"),
+        )?;
     let signed = [time.as_bytes(), b"|", request.posted.body].concat();
     let is_valid = UnparsedPublicKey::new(&ED25519, key).verify(&signed, &signature);
     check(is_valid.is_ok())?;
@@ -412,10 +384,8 @@ fn plivo(request: &SignedRequest<'_>, only_version_3: bool) -> Result<(), Webhoo
 fn sorted(pairs: &[(String, String)], between: &str, separator: &str) -> String {
     let mut pairs: Vec<&(String, String)> = pairs.iter().collect();
     pairs.sort_unstable();
-    let joined: Vec<String> = pairs
-        .into_iter()
-        .map(|(name, value)| format!("{name}{between}{value}"))
-        .collect();
+    let joined: Vec<String> =
+        pairs.into_iter().map(|(name, value)| format!("{name}{between}{value}")).collect();
     joined.join(separator)
 }
 

@@ -39,31 +39,16 @@ pub struct ReceiptSource {
     #[serde(rename = "pull")]
     pub shape: PullShape,
     /// The time between two drains, or between the first sweeps after a message was sent.
-    #[serde(
-        default,
-        deserialize_with = "units::span",
-        serialize_with = "units::seconds"
-    )]
+    #[serde(default, deserialize_with = "units::span", serialize_with = "units::seconds")]
     pub every: Option<Duration>,
     /// How far back the provider's answer reaches.
-    #[serde(
-        default,
-        deserialize_with = "units::span",
-        serialize_with = "units::seconds"
-    )]
+    #[serde(default, deserialize_with = "units::span", serialize_with = "units::seconds")]
     pub horizon: Option<Duration>,
     /// The longest span of time of one sweep.
-    #[serde(
-        default,
-        deserialize_with = "units::span",
-        serialize_with = "units::seconds"
-    )]
+    #[serde(default, deserialize_with = "units::span", serialize_with = "units::seconds")]
     pub span: Option<Duration>,
     /// The rate limit of these requests, which is never that of sending.
-    #[serde(
-        deserialize_with = "units::rates",
-        serialize_with = "units::serialize_rates"
-    )]
+    #[serde(deserialize_with = "units::rates", serialize_with = "units::serialize_rates")]
     pub rate: Rates,
 }
 

@@ -65,11 +65,7 @@ impl<'a> Redactor<'a> {
         contents: impl IntoIterator<Item = &'a str>,
         secrets: &'a SecretForms,
     ) -> Self {
-        Self {
-            contents: contents.into_iter().collect(),
-            secrets,
-            index: OnceCell::new(),
-        }
+        Self { contents: contents.into_iter().collect(), secrets, index: OnceCell::new() }
     }
 
     fn occurs_in(&self, text: &str) -> bool {
@@ -104,11 +100,9 @@ impl Index {
                 0 => {
                     index.bare.insert(content.trim().to_owned());
                 }
-                length => index
-                    .runs
-                    .entry(length)
-                    .or_default()
-                    .extend(letters.windows(length).map(hash)),
+                length => {
+                    index.runs.entry(length).or_default().extend(letters.windows(length).map(hash))
+                }
             }
         }
         index.is_too_large = index.bare.len() > MAX_BARE;
@@ -319,11 +313,7 @@ mod tests {
             ("error 21211 at 10:30", "error 21211 at 10:30"),
             ("%2B447911123456", "%2B************"),
         ] {
-            assert_eq!(
-                excerpt(text, &nothing()).as_deref(),
-                Some(expected),
-                "{text}"
-            );
+            assert_eq!(excerpt(text, &nothing()).as_deref(), Some(expected), "{text}");
         }
     }
 
@@ -340,10 +330,7 @@ mod tests {
         ] {
             assert_eq!(excerpt(answer, &redactor), None, "{answer}");
         }
-        assert_eq!(
-            excerpt("no credit", &redactor).as_deref(),
-            Some("no credit")
-        );
+        assert_eq!(excerpt("no credit", &redactor).as_deref(), Some("no credit"));
     }
 
     #[test]
@@ -360,10 +347,7 @@ mod tests {
     #[test]
     fn excerpt_is_empty_when_texts_are_too_long_to_index() {
         let long = "x".repeat(MAX_INDEXED + 1);
-        assert_eq!(
-            excerpt("no credit", &Redactor::new([long.as_str()], &NO_SECRETS)),
-            None
-        );
+        assert_eq!(excerpt("no credit", &Redactor::new([long.as_str()], &NO_SECRETS)), None);
         let many: Vec<String> = (0..=MAX_BARE).map(|at| "?".repeat(at + 1)).collect();
         let many = Redactor::new(many.iter().map(String::as_str), &NO_SECRETS);
         assert_eq!(excerpt("no credit", &many), None);
@@ -421,17 +405,13 @@ mod tests {
         percent_encoded,
         |text| {
             let bytes = text.bytes();
-            bytes
-                .flat_map(|byte| ["%".to_owned(), hex([byte])])
-                .collect()
+            bytes.flat_map(|byte| ["%".to_owned(), hex([byte])]).collect()
         },
         |text| form([("key", text)]),
         |text| serde_json::Value::from(text).to_string(),
         |text| {
             let units = text.encode_utf16();
-            units
-                .flat_map(|unit| ["\\u".to_owned(), hex(unit.to_be_bytes())])
-                .collect()
+            units.flat_map(|unit| ["\\u".to_owned(), hex(unit.to_be_bytes())]).collect()
         },
         |text| {
             text.replace('&', "&amp;")

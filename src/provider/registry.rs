@@ -71,15 +71,9 @@ pub(super) fn read(
     let webhook = webhook
         .map(|table| WebhookReader::read(&root, config, receipts.as_ref(), &table))
         .transpose()?;
-    let receipts = receipts
-        .map(|table| Receipts::read(&root, config, &whole, table))
-        .transpose()?;
-    Ok(ProviderParts {
-        adapter,
-        receipts,
-        webhook,
-        secret_keys: secret_keys.take(),
-    })
+    let receipts =
+        receipts.map(|table| Receipts::read(&root, config, &whole, table)).transpose()?;
+    Ok(ProviderParts { adapter, receipts, webhook, secret_keys: secret_keys.take() })
 }
 
 fn kind_problem(section: &Table) -> String {
@@ -138,10 +132,7 @@ mod tests {
         );
         assert_eq!(whole["url"].as_str(), Some("https://api.twilio.com"));
         assert_eq!(whole["from"].as_str(), Some("SHOP"));
-        assert_eq!(
-            whole["secrets"]["auth_token"].as_table().map(Table::len),
-            Some(1)
-        );
+        assert_eq!(whole["secrets"]["auth_token"].as_table().map(Table::len), Some(1));
         assert!(whole["secrets"].get("account_sid").is_some());
         assert_eq!(whole["codes"]["21211"]["class"].as_str(), Some("content"));
         assert!(whole["codes"].get("21610").is_some());
@@ -151,20 +142,11 @@ mod tests {
     fn section_with_kind_is_merged_like_one_without() {
         for (kind, more) in [
             ("plivo", "json = { src = 'X' }"),
-            (
-                "plivo",
-                "headers = { X-Trace = '1' }\nlookup = { rate = '1/s' }",
-            ),
+            ("plivo", "headers = { X-Trace = '1' }\nlookup = { rate = '1/s' }"),
             ("plivo", "lookup = { query = { limit = 5 } }"),
             ("plivo", "secrets = { auth_token = { file = '/t' } }"),
-            (
-                "clicksend",
-                "batch = { per_call = 5 }\nrate = ['1/s', '9/day']",
-            ),
-            (
-                "tencent",
-                "codes = { 'FailedOperation.MissingSignature' = { class = 'content' } }",
-            ),
+            ("clicksend", "batch = { per_call = 5 }\nrate = ['1/s', '9/day']"),
+            ("tencent", "codes = { 'FailedOperation.MissingSignature' = { class = 'content' } }"),
         ] {
             let source: Table = more.parse().expect("toml");
             let without_kind = with_overrides(builtin_section(kind).expect(kind), &source);

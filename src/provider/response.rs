@@ -104,9 +104,7 @@ impl<'a> ResponseView<'a> {
 
     fn excerpt_of(&self, words: Option<String>) -> Option<String> {
         let mut known = self.excerpts.borrow_mut();
-        let excerpt = known
-            .entry(words?)
-            .or_insert_with_key(|words| excerpt(words, self.redactor));
+        let excerpt = known.entry(words?).or_insert_with_key(|words| excerpt(words, self.redactor));
         excerpt.clone()
     }
 
@@ -133,10 +131,7 @@ impl<'a> ResponseView<'a> {
     ) -> Option<Outcome> {
         let code = short_code(code);
         let meaning = codes.meaning(&code)?;
-        let words = || {
-            self.excerpt_of(words)
-                .unwrap_or_else(|| self.reason("", None))
-        };
+        let words = || self.excerpt_of(words).unwrap_or_else(|| self.reason("", None));
         let outcome = meaning.outcome(words, self.retry_after, self.now);
         Some(with_code(outcome, &code))
     }
@@ -330,10 +325,7 @@ mod tests {
         let stored = acceptance(Some(&long), None, Some(&long));
         assert_eq!(stored.message_id.as_deref(), Some(&*"9".repeat(MAX_ID)));
         assert_eq!(stored.price.as_deref(), Some(&*"9".repeat(MAX_PRICE)));
-        assert_eq!(
-            acceptance(Some("\0"), None, Some(" \u{7}")),
-            Acceptance::default()
-        );
+        assert_eq!(acceptance(Some("\0"), None, Some(" \u{7}")), Acceptance::default());
         let stored = acceptance(None, None, Some(&long));
         assert_eq!(stored.price.map(|price| price.len()), Some(MAX_PRICE));
     }

@@ -52,10 +52,8 @@ impl Secrets {
             text = text.replace(secret, &format!("[{name}]"));
         }
         let is_hidden = |text: &str| self.forms.occur_in(text);
-        let lines: Vec<&str> = text
-            .lines()
-            .map(|line| if is_hidden(line) { HIDDEN } else { line })
-            .collect();
+        let lines: Vec<&str> =
+            text.lines().map(|line| if is_hidden(line) { HIDDEN } else { line }).collect();
         match lines.join("\n") {
             text if is_hidden(&text) => HIDDEN.to_owned(),
             text => text,
@@ -64,9 +62,7 @@ impl Secrets {
 
     /// Names and secrets in plain text, for templates.
     pub(super) fn exposed(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.by_name
-            .iter()
-            .map(|(name, secret)| (name.as_str(), secret.expose_secret()))
+        self.by_name.iter().map(|(name, secret)| (name.as_str(), secret.expose_secret()))
     }
 
     /// Warns about characters that were probably copied along with a secret, and about unexpected formats.
@@ -92,9 +88,7 @@ impl Secrets {
             (!is_valid).then(|| format!("secret `{name}` does not look like {description}"))
         };
         let copied = self.exposed().filter_map(warning);
-        copied
-            .chain(self.formats.iter().filter_map(format))
-            .collect()
+        copied.chain(self.formats.iter().filter_map(format)).collect()
     }
 }
 
@@ -107,11 +101,7 @@ mod tests {
     fn secrets(secret: &str) -> Secrets {
         let by_name = BTreeMap::from([("token".to_owned(), secret.to_owned())]);
         let format = SecretFormat {
-            patterns: vec![
-                "AC??".to_owned(),
-                "*hunter*".to_owned(),
-                "?token?".to_owned(),
-            ],
+            patterns: vec!["AC??".to_owned(), "*hunter*".to_owned(), "?token?".to_owned()],
             description: "a token".to_owned(),
         };
         Secrets::new(by_name, BTreeMap::from([("token".to_owned(), format)]))
@@ -179,10 +169,7 @@ mod tests {
         ] {
             let error = error(source, &|_| Some("t".to_owned()));
             assert!(error.contains("{ env = \"VARIABLE\" }"), "{error}");
-            assert!(
-                !error.contains("hunter2") && !error.contains("12345"),
-                "{error}"
-            );
+            assert!(!error.contains("hunter2") && !error.contains("12345"), "{error}");
         }
     }
 
@@ -200,10 +187,7 @@ mod tests {
         let hidden = "< [hidden: contains a secret]";
         for (text, expected) in [
             ("bad token hunter2/+", "bad token [token]"),
-            (
-                "< a\n< bWU6aHVudGVyMi8r\n< b",
-                "< a\n< [hidden: contains a secret]\n< b",
-            ),
+            ("< a\n< bWU6aHVudGVyMi8r\n< b", "< a\n< [hidden: contains a secret]\n< b"),
             ("< hunter2%2F%2B", hidden),
             ("< hunt\ner2%2F%2B", hidden),
         ] {

@@ -17,10 +17,8 @@ use crate::text::Hinted;
 pub(super) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Keys of earlier versions, and what to write instead.
-const REMOVED_KEYS: [(&str, &str); 1] = [(
-    "unknown_status",
-    "remove it: these statuses are unknown without it",
-)];
+const REMOVED_KEYS: [(&str, &str); 1] =
+    [("unknown_status", "remove it: these statuses are unknown without it")];
 
 /// Why a section does not describe a provider.
 #[derive(Debug, thiserror::Error)]
@@ -98,12 +96,7 @@ impl<'a> Section<'a> {
     }
 
     pub(super) fn nested(&self, key: &str, table: Table) -> Self {
-        Self {
-            prefix: format!("{}{key}.", self.prefix),
-            table,
-            known: Vec::new(),
-            ..*self
-        }
+        Self { prefix: format!("{}{key}.", self.prefix), table, known: Vec::new(), ..*self }
     }
 
     /// Takes the keys that `T` has out of the section, and reads them.
@@ -119,19 +112,13 @@ impl<'a> Section<'a> {
 
     /// The same section with other keys.
     pub(super) fn with(&self, table: Table) -> Self {
-        Self {
-            prefix: self.prefix.clone(),
-            table,
-            known: self.known.clone(),
-            ..*self
-        }
+        Self { prefix: self.prefix.clone(), table, known: self.known.clone(), ..*self }
     }
 
     pub(super) fn take_keys(&mut self, keys: &[impl AsRef<str>]) -> Table {
         let keys = keys.iter().map(AsRef::as_ref);
         self.known.extend(keys.clone().map(str::to_owned));
-        keys.filter_map(|key| self.table.remove_entry(key))
-            .collect()
+        keys.filter_map(|key| self.table.remove_entry(key)).collect()
     }
 
     /// Reads all keys that are left; any that `T` does not have is an error.
@@ -143,9 +130,7 @@ impl<'a> Section<'a> {
     fn read<T: DeserializeOwned>(&self, table: Table) -> Result<T, ProviderError> {
         let table = Value::Table(table);
         let secret = secret_keys::<T>(&table);
-        self.secret_keys
-            .borrow_mut()
-            .extend(secret.iter().map(|key| self.key(key)));
+        self.secret_keys.borrow_mut().extend(secret.iter().map(|key| self.key(key)));
         table.try_into().map_err(|error| self.read_error(&error))
     }
 
@@ -162,10 +147,7 @@ impl<'a> Section<'a> {
         };
         let message = error.message();
         if path == "secrets" || path.starts_with("secrets.") {
-            return self.invalid(
-                path,
-                "must be `{ env = \"VARIABLE\" }` or `{ file = \"PATH\" }`",
-            );
+            return self.invalid(path, "must be `{ env = \"VARIABLE\" }` or `{ file = \"PATH\" }`");
         }
         if let Some(name) = message.strip_prefix("missing field `") {
             return self.missing(&in_path(name.trim_end_matches('`')));
@@ -219,10 +201,9 @@ impl<'a> Section<'a> {
         };
         // The parser would take the first part of the path for the host.
         if rest.starts_with(['/', '\\']) {
-            return Err(self.invalid(
-                key,
-                "has no host: write it like `https://sms.example.net/send`",
-            ));
+            return Err(
+                self.invalid(key, "has no host: write it like `https://sms.example.net/send`")
+            );
         }
         if !url.username().is_empty() || url.password().is_some() {
             return Err(self.invalid(

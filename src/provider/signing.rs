@@ -10,11 +10,7 @@ use url::Url;
 use super::times::utc;
 use crate::sms::Timestamp;
 
-const RESERVED: AsciiSet = NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// How header `x-amz-date` writes an instant.
 pub(super) const AMZ_DATE: &str = "%Y%m%dT%H%M%SZ";
@@ -127,10 +123,7 @@ pub(super) fn sigv4(
     // The signature encodes the encoded path again.
     let path: Vec<String> = url.path().split('/').map(percent_encoded).collect();
     let pairs: Vec<_> = url.query_pairs().collect();
-    let pairs: Vec<_> = pairs
-        .iter()
-        .map(|(name, value)| (&**name, &**value))
-        .collect();
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
     let hash = canonical_hash(&path.join("/"), &sorted_query(&pairs), headers, body);
     let date = utc(now, "%Y%m%d");
     let scope = [date.as_str(), region, service, "aws4_request"];
@@ -146,9 +139,7 @@ fn scoped(
     (hash, names): (String, String),
 ) -> String {
     let secret = format!("{version}{}", keys.secret).into_bytes();
-    let key = scope
-        .iter()
-        .fold(secret, |key, part| hmac_sha256(&key, part.as_bytes()));
+    let key = scope.iter().fold(secret, |key, part| hmac_sha256(&key, part.as_bytes()));
     let scope = scope.join("/");
     let algorithm = format!("{version}-HMAC-SHA256");
     let to_sign = format!("{algorithm}\n{time}\n{scope}\n{hash}");
@@ -164,16 +155,10 @@ mod tests {
     /// The example of the vendor's documentation.
     #[test]
     fn acs3_matches_the_documentation() {
-        let keys = Keys {
-            id: "YourAccessKeyId",
-            secret: "YourAccessKeySecret",
-        };
+        let keys = Keys { id: "YourAccessKeyId", secret: "YourAccessKeySecret" };
         let query = sorted_query(&[
             ("RegionId", "cn-shanghai"),
-            (
-                "ImageId",
-                "win2019_1809_x64_dtc_zh-cn_40G_alibase_20230811.vhd",
-            ),
+            ("ImageId", "win2019_1809_x64_dtc_zh-cn_40G_alibase_20230811.vhd"),
         ]);
         let headers = [
             ("host", "ecs.cn-shanghai.aliyuncs.com"),
@@ -207,10 +192,7 @@ mod tests {
         let kind = ("content-type", "application/json; charset=utf-8");
         let host = ("host", "cvm.tencentcloudapi.com");
         let sign = |secret, headers: &[(&str, &str)]| {
-            let keys = Keys {
-                id: "AKIDz8krbsJ5yKBZQpn74WFkmLPx3EXAMPLE",
-                secret,
-            };
+            let keys = Keys { id: "AKIDz8krbsJ5yKBZQpn74WFkmLPx3EXAMPLE", secret };
             tc3(keys, "cvm", now, headers, body.as_bytes())
         };
         let old = sign("Gu5t9xGARNpq86cd98joQYCN3EXAMPLE", &[kind, host]);
@@ -231,10 +213,7 @@ mod tests {
     /// An example of the vendor's test suite.
     #[test]
     fn sigv4_matches_the_test_suite() {
-        let keys = Keys {
-            id: "AKIDEXAMPLE",
-            secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
-        };
+        let keys = Keys { id: "AKIDEXAMPLE", secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY" };
         let hash = "9095672bbd1f56dfc5b65f3e153adc8731a4a654192329106275f4c7b24d0b6e";
         let headers = [
             ("content-length", "13"),

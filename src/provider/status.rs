@@ -22,11 +22,7 @@ struct CertainStatus {
 }
 
 const fn certain(status: u16, class: Class, because: &'static str) -> CertainStatus {
-    CertainStatus {
-        status,
-        class,
-        because,
-    }
+    CertainStatus { status, class, because }
 }
 
 /// All statuses that are certain by their specification. Every other status leaves it open whether the message was
@@ -185,18 +181,9 @@ pub(super) fn outcome(
 pub(super) fn outcome_of(failure: Failure, retry_after: Option<Duration>, listed: bool) -> Outcome {
     match failure.class {
         Class::Account => Outcome::AccountError { failure, listed },
-        Class::Throttle => Outcome::Throttled {
-            failure,
-            retry_after,
-        },
-        Class::Cap => Outcome::Deferred {
-            failure,
-            retry_after,
-        },
-        Class::Unavailable => Outcome::Unavailable {
-            failure,
-            retry_after,
-        },
+        Class::Throttle => Outcome::Throttled { failure, retry_after },
+        Class::Cap => Outcome::Deferred { failure, retry_after },
+        Class::Unavailable => Outcome::Unavailable { failure, retry_after },
         Class::Recipient | Class::Content | Class::OptedOut => Outcome::Rejected(failure),
         _ => Outcome::Unknown(failure),
     }
@@ -290,10 +277,7 @@ mod tests {
 
     #[test]
     fn certain_statuses_name_their_specification() {
-        for CertainStatus {
-            status, because, ..
-        } in CERTAIN
-        {
+        for CertainStatus { status, because, .. } in CERTAIN {
             assert!(because.starts_with("RFC "), "{status}");
         }
     }
@@ -326,10 +310,7 @@ mod tests {
         assert_eq!(date(&headers), None);
         let value = "Sun, 06 Nov 1994 08:49:37 GMT".parse();
         headers.insert(header::DATE, value.expect("a header value"));
-        assert_eq!(
-            date(&headers),
-            Some(Timestamp::from_millis(784_111_777_000))
-        );
+        assert_eq!(date(&headers), Some(Timestamp::from_millis(784_111_777_000)));
     }
 
     proptest! {

@@ -132,9 +132,7 @@ impl TemplateParams {
         }
         let length = value.chars().count();
         if let Some(max) = self.settings.param_length.filter(|max| length > *max) {
-            return Err(format!(
-                "has {length} characters for it, where {max} are allowed"
-            ));
+            return Err(format!("has {length} characters for it, where {max} are allowed"));
         }
         let lower = value.to_ascii_lowercase();
         if self.settings.param_urls == Some(false)
@@ -228,10 +226,7 @@ mod tests {
     #[test]
     fn columns_fill_parameters_by_name_or_position() {
         let named = read("params = { code = 'order' }").expect("named");
-        assert_eq!(
-            named.fill(&message()),
-            Ok(vec![("code", "4711".to_owned())])
-        );
+        assert_eq!(named.fill(&message()), Ok(vec![("code", "4711".to_owned())]));
         let placed = read("params = ['order', 'name']").expect("placed");
         let values = ["4711".to_owned(), "Anna & \"Bob\"".to_owned()];
         assert_eq!(placed.values(&message()), Ok(values.to_vec()));
@@ -275,10 +270,7 @@ mod tests {
         ] {
             let error = read_in(source, Order::Positional).expect_err(source);
             assert!(error.contains("`params`"), "{error}");
-            assert!(
-                error.contains(r#"`params = ["COLUMN", "COLUMN"]`"#),
-                "{error}"
-            );
+            assert!(error.contains(r#"`params = ["COLUMN", "COLUMN"]`"#), "{error}");
             assert!(read(source).is_ok(), "{source}");
         }
     }

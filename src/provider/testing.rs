@@ -30,14 +30,7 @@ pub(super) struct Expected {
 
 /// The case of a plain message.
 pub(super) fn case(name: &'static str, response: Response<Bytes>, outcome: Outcome) -> Case {
-    Case {
-        name,
-        message: message(),
-        context: context(),
-        request: None,
-        response,
-        outcome,
-    }
+    Case { name, message: message(), context: context(), request: None, response, outcome }
 }
 
 pub(super) fn check(provider: &Provider, cases: Vec<Case>) {
@@ -85,10 +78,7 @@ pub(super) fn message() -> Message {
 }
 
 pub(super) fn context() -> RequestContext {
-    RequestContext {
-        now: Timestamp::from_millis(1_700_000_000_000),
-        nonce: 7,
-    }
+    RequestContext { now: Timestamp::from_millis(1_700_000_000_000), nonce: 7 }
 }
 
 pub(super) fn response(status: u16, body: impl Into<Bytes>) -> Response<Bytes> {
@@ -112,10 +102,7 @@ pub(super) fn unknown(reason: &str) -> Outcome {
 }
 
 pub(super) fn unclear_answer(reason: &str) -> Failure {
-    Failure {
-        is_answer: true,
-        ..Failure::new(Class::Unknown, reason)
-    }
+    Failure { is_answer: true, ..Failure::new(Class::Unknown, reason) }
 }
 
 /// Reads the section in `source`, with the environment variable `TOKEN`.
@@ -216,10 +203,7 @@ pub(super) fn request_text(request: &Request<Bytes>) -> String {
 /// Checks that the request for `messages` contains all `parts`.
 pub(super) fn assert_request(provider: &Provider, messages: &[Message], parts: &[&str]) {
     let request = provider.request(messages, &context());
-    assert_contains(
-        &request.unwrap_or_else(|outcome| panic!("{outcome:?}")),
-        parts,
-    );
+    assert_contains(&request.unwrap_or_else(|outcome| panic!("{outcome:?}")), parts);
 }
 
 pub(super) fn assert_contains(request: &Request<Bytes>, parts: &[&str]) {
@@ -306,11 +290,7 @@ pub(super) fn lookup_case(minutes: u64) -> LookupCase<'static> {
 
 /// An attempt that started at the time of [`context`].
 pub(super) fn attempt() -> AttemptSpan {
-    AttemptSpan {
-        started_after: context().now,
-        started_before: Some(context().now),
-        is_only: true,
-    }
+    AttemptSpan { started_after: context().now, started_before: Some(context().now), is_only: true }
 }
 
 /// The result of a lookup this long after the attempt.
@@ -350,11 +330,7 @@ pub(super) fn lookup_results(
         asked_at,
         others: &others,
         unsettled: &unsettled,
-        refused: &case
-            .refused
-            .iter()
-            .map(|reference| (*reference).to_owned())
-            .collect::<Vec<_>>(),
+        refused: &case.refused.iter().map(|reference| (*reference).to_owned()).collect::<Vec<_>>(),
     };
     let mut attempt = attempt();
     attempt.started_before = attempt.started_before.filter(|_| case.alone);

@@ -9,11 +9,8 @@ use crate::sms::Timestamp;
 /// Numbers above this are milliseconds since 1970, others seconds.
 const MIN_MILLIS: i64 = 100_000_000_000;
 /// Formats with an offset that neither RFC has.
-const WITH_OFFSET: [&str; 3] = [
-    "%Y-%m-%dT%H:%M:%S%.f%z",
-    "%Y-%m-%d %H:%M:%S%.f%z",
-    "%Y-%m-%d %H:%M:%S%.f %z",
-];
+const WITH_OFFSET: [&str; 3] =
+    ["%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f%z", "%Y-%m-%d %H:%M:%S%.f %z"];
 
 /// Reads RFC 3339, RFC 2822, `2026-11-23 09:00:00`, `20261123090000`, `2611230900` with or without seconds, or a number
 /// of seconds or milliseconds since 1970. A time without an offset is in `zone`.
@@ -25,9 +22,7 @@ pub(super) fn parse(text: &str, zone: &TimeZone) -> Option<Timestamp> {
         .or_else(|| parse_digits(text, zone))
         .or_else(|| rfc2822::DateTimeParser::new().parse_timestamp(text).ok())
         .or_else(|| {
-            WITH_OFFSET
-                .iter()
-                .find_map(|format| jiff::Timestamp::strptime(format, text).ok())
+            WITH_OFFSET.iter().find_map(|format| jiff::Timestamp::strptime(format, text).ok())
         })
         .or_else(|| in_zone(text.parse().ok()?, zone))?;
     Some(Timestamp::from_millis(instant.as_millisecond()))
@@ -97,13 +92,7 @@ mod tests {
         }
         let minute = parse("2311150613", &shanghai());
         assert_eq!(minute, Some(Timestamp::from_millis(1_699_999_980_000)));
-        for text in [
-            "",
-            "soon",
-            "-",
-            "99999999999999999999",
-            "2023-13-01 00:00:00",
-        ] {
+        for text in ["", "soon", "-", "99999999999999999999", "2023-13-01 00:00:00"] {
             assert_eq!(parse(text, &TimeZone::UTC), None, "{text}");
         }
     }

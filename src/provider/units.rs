@@ -34,9 +34,7 @@ pub(super) fn rates<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rates,
         );
         return Err(D::Error::custom(problem.joined()));
     }
-    value
-        .try_into()
-        .map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+    value.try_into().map_err(|error: toml::de::Error| D::Error::custom(error.message()))
 }
 
 /// A span, also an optional one, in seconds.

@@ -257,9 +257,6 @@ mod tests {
             to: None,
         };
         let printed = format!("{reply:?}");
-        assert!(
-            !printed.contains("4474") && !printed.contains("STOP"),
-            "{printed}"
-        );
+        assert!(!printed.contains("4474") && !printed.contains("STOP"), "{printed}");
     }
 }

@@ -68,10 +68,7 @@ impl AdmissionRules {
             return fail(Class::Content, error.to_string());
         }
         let opens_at = self.windows.get(&sms.campaign_id).and_then(|window| {
-            let recipient = Recipient {
-                phone: phone.as_str(),
-                params: &sms.params,
-            };
+            let recipient = Recipient { phone: phone.as_str(), params: &sms.params };
             opens_at(|at| window.for_one(recipient, at), now, tolerance)
         });
         match opens_at {
@@ -79,9 +76,7 @@ impl AdmissionRules {
             Some(until) => Admission::Wait { phone, until },
             None => Admission::Send {
                 phone,
-                segments: sms
-                    .segments
-                    .unwrap_or_else(|| segments::count(&sms.content).count),
+                segments: sms.segments.unwrap_or_else(|| segments::count(&sms.content).count),
             },
         }
     }
@@ -148,11 +143,7 @@ mod tests {
             (None, "hello".to_owned(), 1),
             (None, "x".repeat(161), 2),
         ] {
-            let sms = Sms {
-                content,
-                segments,
-                ..sms()
-            };
+            let sms = Sms { content, segments, ..sms() };
             let Admission::Send { phone, segments } = admit(&AdmissionRules::default(), &sms, 0)
             else {
                 panic!("not sent");
@@ -163,10 +154,7 @@ mod tests {
 
     #[test]
     fn message_fails_from_the_instant_at_which_it_expires() {
-        let sms = Sms {
-            expires_at: Some(at(1_000)),
-            ..sms()
-        };
+        let sms = Sms { expires_at: Some(at(1_000)), ..sms() };
         let rules = AdmissionRules::default();
         assert_eq!(refused(&rules, &sms, 999), None);
         assert_eq!(refused(&rules, &sms, 1_000), Some(Class::Expired));
@@ -175,11 +163,7 @@ mod tests {
 
     #[test]
     fn message_in_doubt_is_admitted_by_the_rule_of_its_provider() {
-        let sms = Sms {
-            in_doubt: true,
-            doubt_since: Some(at(0)),
-            ..sms()
-        };
+        let sms = Sms { in_doubt: true, doubt_since: Some(at(0)), ..sms() };
         let rules = |provider| {
             rules_of(
                 provider,
@@ -198,10 +182,7 @@ mod tests {
     #[test]
     fn imported_phone_is_not_parsed_again() {
         let rules = AdmissionRules::default();
-        let sms = Sms {
-            phone: "+199999".to_owned(),
-            ..sms()
-        };
+        let sms = Sms { phone: "+199999".to_owned(), ..sms() };
         assert_eq!(refused(&rules, &sms, 0), Some(Class::Recipient));
         let imported = rules.admit((&sms, "cellar"), true, at(0), TOLERANCE);
         assert!(matches!(imported, Admission::Send { .. }), "{imported:?}");
@@ -209,10 +190,7 @@ mod tests {
 
     #[test]
     fn phone_without_a_country_code_is_of_the_region() {
-        let sms = Sms {
-            phone: "07400 123456".to_owned(),
-            ..sms()
-        };
+        let sms = Sms { phone: "07400 123456".to_owned(), ..sms() };
         let rules = AdmissionRules {
             dialling: Dialling::from("GB".parse().ok()),
             ..AdmissionRules::default()
@@ -228,23 +206,11 @@ mod tests {
     #[test]
     fn invalid_text_fails_unless_the_provider_has_a_template() {
         let rules = AdmissionRules::default();
-        let by_template = rules_of(
-            "cellar",
-            ProviderRules {
-                by_template: true,
-                ..ProviderRules::default()
-            },
-        );
+        let by_template =
+            rules_of("cellar", ProviderRules { by_template: true, ..ProviderRules::default() });
         for content in ["", " ", "a\u{0}b"] {
-            let sms = Sms {
-                content: content.to_owned(),
-                ..sms()
-            };
-            assert_eq!(
-                refused(&rules, &sms, 0),
-                Some(Class::Content),
-                "{content:?}"
-            );
+            let sms = Sms { content: content.to_owned(), ..sms() };
+            assert_eq!(refused(&rules, &sms, 0), Some(Class::Content), "{content:?}");
             assert_eq!(refused(&by_template, &sms, 0), None, "{content:?}");
         }
     }
@@ -253,10 +219,8 @@ mod tests {
     fn message_waits_for_its_window_with_tolerance_at_both_edges() {
         // In UTC it is open from 1:00 to 12:00.
         let window = "09:00-20:00 daily Asia/Shanghai".parse().expect("a window");
-        let rules = AdmissionRules {
-            windows: HashMap::from([(1, window)]),
-            ..AdmissionRules::default()
-        };
+        let rules =
+            AdmissionRules { windows: HashMap::from([(1, window)]), ..AdmissionRules::default() };
         let opens = HOUR + 10;
         let closes = 12 * HOUR - 250;
         for (now, until) in [
@@ -269,23 +233,14 @@ mod tests {
             let admission = admit(&rules, &sms(), now);
             assert_eq!(waits_until(&admission), until.map(at), "{now}");
         }
-        let elsewhere = Sms {
-            campaign_id: 2,
-            ..sms()
-        };
+        let elsewhere = Sms { campaign_id: 2, ..sms() };
         assert_eq!(refused(&rules, &elsewhere, 0), None);
-        let expires = |expires_at| Sms {
-            expires_at: Some(at(expires_at)),
-            ..sms()
-        };
+        let expires = |expires_at| Sms { expires_at: Some(at(expires_at)), ..sms() };
         let later = admit(&rules, &expires(opens + 1), 0);
         assert_eq!(waits_until(&later), Some(at(opens)));
         let Admission::Fail(failure) = admit(&rules, &expires(opens), 0) else {
             panic!("it does not fail");
         };
-        assert_eq!(
-            (failure.class, failure.reason.as_str()),
-            (Class::Expired, BEFORE_WINDOW)
-        );
+        assert_eq!((failure.class, failure.reason.as_str()), (Class::Expired, BEFORE_WINDOW));
     }
 }

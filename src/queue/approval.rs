@@ -78,10 +78,7 @@ pub struct ListFacts {
 impl ListFacts {
     /// Of a list whose messages were not priced.
     pub fn of_unknown_cost(accepted: u64) -> Self {
-        Self {
-            accepted,
-            ..Self::default()
-        }
+        Self { accepted, ..Self::default() }
     }
 }
 
@@ -110,9 +107,7 @@ impl ApprovalRules {
         if self.from_messages > 0 && total >= self.from_messages {
             let limit = self.from_messages;
             let total = messages(total);
-            return Some(format!(
-                "it has {total}, and `approval.from_messages` is {limit}"
-            ));
+            return Some(format!("it has {total}, and `approval.from_messages` is {limit}"));
         }
         let limit = self.from_cost.first()?;
         let Some(currency) = &list.currency else {
@@ -205,19 +200,11 @@ mod tests {
 
     fn rules(from_messages: u64, from_cost: &[&str]) -> ApprovalRules {
         let from_cost = from_cost.iter().map(|text| text.parse().expect("a budget"));
-        ApprovalRules {
-            from_messages,
-            from_cost: from_cost.collect(),
-        }
+        ApprovalRules { from_messages, from_cost: from_cost.collect() }
     }
 
     fn list(accepted: u64, cost: u64, unpriced: u64, currency: Option<&str>) -> ListFacts {
-        ListFacts {
-            accepted,
-            cost,
-            unpriced,
-            currency: currency.map(str::to_owned),
-        }
+        ListFacts { accepted, cost, unpriced, currency: currency.map(str::to_owned) }
     }
 
     #[test]
@@ -226,11 +213,9 @@ mod tests {
         let reason = |list: &ListFacts| rules.reason(list.accepted, list);
         assert_eq!(reason(&list(9, 900_000, 0, Some("EUR"))), None);
         assert!(reason(&list(9, 1_000_000, 0, Some("EUR"))).is_some());
-        for unknown in [
-            list(9, 0, 0, None),
-            list(9, 900, 1, Some("EUR")),
-            list(9, 900, 0, Some("USD")),
-        ] {
+        for unknown in
+            [list(9, 0, 0, None), list(9, 900, 1, Some("EUR")), list(9, 900, 0, Some("USD"))]
+        {
             assert!(reason(&unknown).is_some(), "{unknown:?}");
         }
     }
@@ -251,10 +236,7 @@ mod tests {
             rules(70, &["1 EUR"]),
             rules(20, &["0.33 EUR"]),
         ] {
-            for list in [
-                list(10, 100_000, 0, Some("EUR")),
-                list(3, 100_001, 0, Some("eur")),
-            ] {
+            for list in [list(10, 100_000, 0, Some("EUR")), list(3, 100_001, 0, Some("eur"))] {
                 let least = rules.least_total(&list).expect("a number");
                 assert!(rules.reason(least, &list).is_some(), "{rules} {list:?}");
                 assert_eq!(rules.reason(least - 1, &list), None, "{rules} {list:?}");

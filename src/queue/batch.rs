@@ -63,11 +63,7 @@ impl<K> Batches<K> {
     /// doubt has a request of its own, so that it cannot make another batch fail.
     pub fn place(&mut self, item: BatchItem<K>, keys: &BatchKeys) -> Option<BatchItem<K>> {
         let goes_alone = self.max_batch == 1 || item.sms.attempts > 0 || item.sms.in_doubt;
-        let key = if goes_alone {
-            None
-        } else {
-            keys(&item.sms, &item.phone)
-        };
+        let key = if goes_alone { None } else { keys(&item.sms, &item.phone) };
         let cost = PermitCost::of_message(item.segments);
         if let Some(place) = self.open_for(key.as_ref(), &item.phone, cost) {
             let request = &mut self.requests[self.open[place]];
@@ -104,11 +100,7 @@ impl<K> Batches<K> {
         self.open.iter().position(|number| {
             let request = &self.requests[*number];
             let sum = request.cost.plus(cost);
-            let sum = if self.by_segments {
-                sum.segments
-            } else {
-                sum.messages
-            };
+            let sum = if self.by_segments { sum.segments } else { sum.messages };
             sum <= self.max_cost
                 && request.key.as_ref() == Some(key)
                 && request.items.iter().all(|item| item.phone != *phone)
@@ -142,12 +134,7 @@ impl<K> Batches<K> {
                 let mut sms = item.sms;
                 item.phone.as_str().clone_into(&mut sms.phone);
                 sms.segments = Some(item.segments);
-                claimed.push(ClaimedSms {
-                    sms,
-                    phone: item.phone,
-                    request: number,
-                    permit,
-                });
+                claimed.push(ClaimedSms { sms, phone: item.phone, request: number, permit });
             }
             number += 1;
         }
@@ -189,10 +176,7 @@ mod tests {
                 pool: None,
                 prices: Arc::default(),
             };
-            let lane = LaneClaim {
-                max_batch,
-                ..LaneClaim::undivided(1, 100)
-            };
+            let lane = LaneClaim { max_batch, ..LaneClaim::undivided(1, 100) };
             Self(Batches::new(&provider, &lane, max_requests, max_cost))
         }
 
@@ -236,10 +220,7 @@ mod tests {
     fn second_message_to_a_phone_goes_in_the_next_request() {
         let mut placed = Placed::new(5, 9, 100, false);
         for number in 1..=10 {
-            let second = Sms {
-                reference: format!("r{number}"),
-                ..sms((number + 1) / 2)
-            };
+            let second = Sms { reference: format!("r{number}"), ..sms((number + 1) / 2) };
             let expected = usize::from(number % 2 == 0);
             assert_eq!(placed.place(second, 1), Some(expected), "{number}");
         }
@@ -251,13 +232,7 @@ mod tests {
         let numbers: Vec<_> = (1..=12)
             .map(|number| {
                 let content = (number % 6).to_string();
-                placed.place(
-                    Sms {
-                        content,
-                        ..sms(number)
-                    },
-                    1,
-                )
+                placed.place(Sms { content, ..sms(number) }, 1)
             })
             .collect();
         // Only the last four requests are open: of six keys in turns they are not found again.
@@ -268,14 +243,8 @@ mod tests {
     #[test]
     fn attempted_or_doubtful_message_goes_alone() {
         let mut placed = Placed::new(5, 9, 100, false);
-        let tried = Sms {
-            attempts: 1,
-            ..sms(2)
-        };
-        let in_doubt = Sms {
-            in_doubt: true,
-            ..sms(3)
-        };
+        let tried = Sms { attempts: 1, ..sms(2) };
+        let in_doubt = Sms { in_doubt: true, ..sms(3) };
         let numbers = [sms(1), tried, in_doubt, sms(4)].map(|one| placed.place(one, 1));
         assert_eq!(numbers, [0, 1, 2, 0].map(Some));
     }
@@ -307,26 +276,15 @@ mod tests {
         let account = &mut allocator.account.limit;
         account.begin(&limits, 1, DbMicros::new(0), Tolerance::MIN);
         let mut noted = Vec::new();
-        let (claimed, left) = placed
-            .0
-            .permit(begun, &mut allocator, &mut [], |(), sms, _| {
-                noted.push(sms.id);
-            });
-        let requests: Vec<(i64, u32)> = claimed
-            .iter()
-            .map(|message| (message.sms.id, message.request))
-            .collect();
+        let (claimed, left) = placed.0.permit(begun, &mut allocator, &mut [], |(), sms, _| {
+            noted.push(sms.id);
+        });
+        let requests: Vec<(i64, u32)> =
+            claimed.iter().map(|message| (message.sms.id, message.request)).collect();
         let ids: Vec<i64> = requests.iter().map(|(id, _)| *id).collect();
         assert_eq!(noted, ids);
-        assert!(
-            claimed
-                .iter()
-                .all(|message| message.sms.segments == Some(2))
-        );
-        assert_eq!(
-            count(&claimed),
-            requests.last().map_or(0, |(_, last)| last + 1)
-        );
+        assert!(claimed.iter().all(|message| message.sms.segments == Some(2)));
+        assert_eq!(count(&claimed), requests.last().map_or(0, |(_, last)| last + 1));
         (requests, left.len())
     }
 

@@ -76,10 +76,7 @@ pub(crate) fn decide(campaign_id: i64, rows: &[&NewSms], existing: &ExistingRows
         {
             decision
         } else if is_new(&taken) {
-            Decision::New {
-                with_key: true,
-                replaces: None,
-            }
+            Decision::New { with_key: true, replaces: None }
         } else {
             Decision::Duplicate
         };
@@ -119,9 +116,7 @@ fn replacing(
     let same_phone = origin.phone == row.phone;
     let same_content = origin.content.as_ref() == Some(&row.content);
     if same_phone && same_content {
-        return Some(Decision::Unchanged {
-            was_sent: origin.is_undelivered,
-        });
+        return Some(Decision::Unchanged { was_sent: origin.is_undelivered });
     }
     let same_key =
         origin.campaign_id == campaign_id && origin.dedupe_key.as_ref() == Some(&row.dedupe_key);
@@ -131,10 +126,7 @@ fn replacing(
     }
     // The old key is kept, so that another import of the original list does not add the old row.
     if same_key || is_new {
-        Some(Decision::New {
-            with_key: !same_key,
-            replaces: Some(id),
-        })
+        Some(Decision::New { with_key: !same_key, replaces: Some(id) })
     } else {
         Some(Decision::Duplicate)
     }
@@ -187,16 +179,10 @@ mod tests {
         decide_all(&[row], existing).remove(0)
     }
 
-    const NEW: Decision = Decision::New {
-        with_key: true,
-        replaces: None,
-    };
+    const NEW: Decision = Decision::New { with_key: true, replaces: None };
 
     fn replaces(with_key: bool) -> Decision {
-        Decision::New {
-            with_key,
-            replaces: Some(7),
-        }
+        Decision::New { with_key, replaces: Some(7) }
     }
 
     #[test]
@@ -207,13 +193,7 @@ mod tests {
             ..ExistingRows::default()
         };
         let rows = ["a", "b", "c", "a", "d"].map(|phone| row(phone, "text", None));
-        let expected = [
-            NEW,
-            Decision::Duplicate,
-            Decision::Suppressed,
-            Decision::Duplicate,
-            NEW,
-        ];
+        let expected = [NEW, Decision::Duplicate, Decision::Suppressed, Decision::Duplicate, NEW];
         assert_eq!(decide_all(&rows, &existing), expected);
     }
 
@@ -222,25 +202,14 @@ mod tests {
         let existing = ExistingRows {
             keys: HashSet::from(["b".to_owned()]),
             suppressed: HashSet::from(["c".to_owned()]),
-            dead: ["a", "b", "c"]
-                .map(|phone| (phone.to_owned(), "why".to_owned()))
-                .into(),
+            dead: ["a", "b", "c"].map(|phone| (phone.to_owned(), "why".to_owned())).into(),
             ..ExistingRows::default()
         };
         let rows = ["a", "b", "c", "a", "d"].map(|phone| row(phone, "text", None));
         let dead = || Decision::Dead("why".to_owned());
-        let expected = [
-            dead(),
-            Decision::Duplicate,
-            Decision::Suppressed,
-            dead(),
-            NEW,
-        ];
+        let expected = [dead(), Decision::Duplicate, Decision::Suppressed, dead(), NEW];
         assert_eq!(decide_all(&rows, &existing), expected);
-        let existing = ExistingRows {
-            dead: existing.dead,
-            ..with_origin(origin())
-        };
+        let existing = ExistingRows { dead: existing.dead, ..with_origin(origin()) };
         let unchanged = Decision::Unchanged { was_sent: false };
         assert_eq!(decide_one(row("a", "old", Some(7)), &existing), unchanged);
         assert_eq!(decide_one(row("a", "new", Some(7)), &existing), dead());
@@ -256,23 +225,14 @@ mod tests {
         assert_eq!(decided("b", "old"), replaces(true));
         // It shares nothing, so the id is from another database.
         assert_eq!(decided("b", "new"), NEW);
-        let by_key = NewSms {
-            dedupe_key: "a".to_owned(),
-            ..row("b", "new", Some(7))
-        };
+        let by_key = NewSms { dedupe_key: "a".to_owned(), ..row("b", "new", Some(7)) };
         assert_eq!(decide_one(by_key, &existing), replaces(false));
-        assert_eq!(
-            decide_one(row("a", "old", Some(8)), &existing),
-            Decision::Duplicate
-        );
+        assert_eq!(decide_one(row("a", "old", Some(8)), &existing), Decision::Duplicate);
     }
 
     #[test]
     fn message_of_another_campaign_keeps_its_key() {
-        let elsewhere = FailedOrigin {
-            campaign_id: 2,
-            ..origin()
-        };
+        let elsewhere = FailedOrigin { campaign_id: 2, ..origin() };
         let mut existing = with_origin(elsewhere);
         let changed = row("a", "new", Some(7));
         assert_eq!(decide_one(changed.clone(), &existing), Decision::Duplicate);
@@ -282,10 +242,7 @@ mod tests {
 
     #[test]
     fn undelivered_message_is_unchanged_as_sent() {
-        let undelivered = FailedOrigin {
-            is_undelivered: true,
-            ..origin()
-        };
+        let undelivered = FailedOrigin { is_undelivered: true, ..origin() };
         let decided = decide_one(row("a", "old", Some(7)), &with_origin(undelivered));
         assert_eq!(decided, Decision::Unchanged { was_sent: true });
     }
@@ -299,19 +256,13 @@ mod tests {
 
     #[test]
     fn message_retried_meanwhile_is_not_replaced() {
-        let queued = || FailedOrigin {
-            has_failed: false,
-            ..origin()
-        };
+        let queued = || FailedOrigin { has_failed: false, ..origin() };
         let mut existing = with_origin(queued());
         existing.keys.clear();
         let decided = |row| decide_one(row, &existing);
         assert_eq!(decided(row("a", "new", Some(7))), Decision::Duplicate);
         assert_eq!(decided(row("b", "old", Some(7))), Decision::Duplicate);
-        let by_key = NewSms {
-            dedupe_key: "a".to_owned(),
-            ..row("b", "new", Some(7))
-        };
+        let by_key = NewSms { dedupe_key: "a".to_owned(), ..row("b", "new", Some(7)) };
         assert_eq!(decided(by_key), Decision::Duplicate);
         assert_eq!(decided(row("b", "new", Some(7))), NEW);
     }

@@ -20,13 +20,8 @@ pub enum DeliveryState {
 }
 
 impl DeliveryState {
-    pub const ALL: [Self; 5] = [
-        Self::Awaiting,
-        Self::Delivered,
-        Self::Undelivered,
-        Self::Expired,
-        Self::NoReport,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Awaiting, Self::Delivered, Self::Undelivered, Self::Expired, Self::NoReport];
 
     /// The word in column `sms_sent.delivery_state` and in reports.
     pub const fn as_str(self) -> &'static str {
@@ -70,10 +65,7 @@ impl Receipt {
                 .failure
                 .clone()
                 .filter(|_| state != DeliveryState::Delivered)
-                .map(|failure| Failure {
-                    is_dead_number: false,
-                    ..failure
-                }),
+                .map(|failure| Failure { is_dead_number: false, ..failure }),
             at: self.at,
             note: None,
         }
@@ -121,9 +113,7 @@ pub fn delivery<'a>(
             });
         }
     }
-    let failed = parts
-        .values()
-        .find(|part| part.state != DeliveryState::Delivered);
+    let failed = parts.values().find(|part| part.state != DeliveryState::Delivered);
     let is_complete = !parts.is_empty() && parts.len() >= usize::from(total);
     let last = parts.values().max_by_key(|part| part.at);
     let decided = match (whole, failed) {
@@ -137,9 +127,7 @@ pub fn delivery<'a>(
     }
     let mut receipts = receipts;
     let unknown = receipts.find(|receipt| receipt.state == ReceiptState::NoReport);
-    unknown.map_or_else(Delivery::default, |receipt| {
-        receipt.delivery(DeliveryState::NoReport)
-    })
+    unknown.map_or_else(Delivery::default, |receipt| receipt.delivery(DeliveryState::NoReport))
 }
 
 #[cfg(test)]
@@ -173,38 +161,14 @@ mod tests {
             (&[], DeliveryState::Awaiting, false),
             (&[R::Accepted], DeliveryState::Awaiting, false),
             (&[R::Unlisted, R::Accepted], DeliveryState::Awaiting, false),
-            (
-                &[R::Delivered, R::Accepted],
-                DeliveryState::Delivered,
-                false,
-            ),
-            (
-                &[R::Delivered, R::Delivered],
-                DeliveryState::Delivered,
-                false,
-            ),
-            (
-                &[R::Delivered, R::Undelivered],
-                DeliveryState::Delivered,
-                true,
-            ),
-            (
-                &[R::Undelivered, R::Delivered],
-                DeliveryState::Undelivered,
-                true,
-            ),
+            (&[R::Delivered, R::Accepted], DeliveryState::Delivered, false),
+            (&[R::Delivered, R::Delivered], DeliveryState::Delivered, false),
+            (&[R::Delivered, R::Undelivered], DeliveryState::Delivered, true),
+            (&[R::Undelivered, R::Delivered], DeliveryState::Undelivered, true),
             (&[R::Expired, R::Delivered], DeliveryState::Expired, true),
             (&[R::NoReport], DeliveryState::NoReport, false),
-            (
-                &[R::NoReport, R::Delivered],
-                DeliveryState::Delivered,
-                false,
-            ),
-            (
-                &[R::Delivered, R::NoReport],
-                DeliveryState::Delivered,
-                false,
-            ),
+            (&[R::NoReport, R::Delivered], DeliveryState::Delivered, false),
+            (&[R::Delivered, R::NoReport], DeliveryState::Delivered, false),
             (&[R::Rejected], DeliveryState::Undelivered, false),
         ];
         for (states, expected, has_note) in cases {
@@ -225,15 +189,9 @@ mod tests {
         let one = reported(Delivered, 5, Some((1, 2)));
         let two = reported(Delivered, 4, Some((2, 2)));
         let failed = reported(Undelivered, 4, Some((2, 2)));
-        assert_eq!(
-            delivery([&one].into_iter(), 0).state,
-            DeliveryState::Awaiting
-        );
+        assert_eq!(delivery([&one].into_iter(), 0).state, DeliveryState::Awaiting);
         let both = delivery([&one, &two].into_iter(), 0);
-        assert_eq!(
-            (both.state, both.at),
-            (DeliveryState::Delivered, Some(at(5)))
-        );
+        assert_eq!((both.state, both.at), (DeliveryState::Delivered, Some(at(5))));
         for receipts in [[one.clone(), failed.clone()], [failed.clone(), one]] {
             let decided = delivery(receipts.iter(), 0);
             assert_eq!(decided.state, DeliveryState::Undelivered);
@@ -241,10 +199,7 @@ mod tests {
             assert_eq!(decided.note, None);
         }
         let whole = reported(Delivered, 3, None);
-        assert_eq!(
-            delivery([&whole, &failed].into_iter(), 0).state,
-            DeliveryState::Undelivered
-        );
+        assert_eq!(delivery([&whole, &failed].into_iter(), 0).state, DeliveryState::Undelivered);
     }
 
     #[test]
@@ -277,22 +232,13 @@ mod tests {
             assert_eq!(state(&receipts, 2), DeliveryState::Undelivered);
         }
         // The provider's own count is better than ours.
-        assert_eq!(
-            state(&[&part(Delivered, "a", 2)], 1),
-            DeliveryState::Awaiting
-        );
+        assert_eq!(state(&[&part(Delivered, "a", 2)], 1), DeliveryState::Awaiting);
     }
 
     #[test]
     fn every_state_has_its_word() {
         let words = DeliveryState::ALL.map(DeliveryState::as_str);
-        let expected = [
-            "awaiting",
-            "delivered",
-            "undelivered",
-            "expired",
-            "no_report",
-        ];
+        let expected = ["awaiting", "delivered", "undelivered", "expired", "no_report"];
         assert_eq!(words, expected);
     }
 
@@ -314,10 +260,7 @@ mod tests {
     #[test]
     fn delivered_message_has_no_failure() {
         let failure = Some(Failure::new(Class::Recipient, "why"));
-        let with_failure = |state| Receipt {
-            failure: failure.clone(),
-            ..reported(state, 1, None)
-        };
+        let with_failure = |state| Receipt { failure: failure.clone(), ..reported(state, 1, None) };
         let delivered = with_failure(ReceiptState::Delivered);
         assert_eq!(delivery([&delivered].into_iter(), 0).failure, None);
         let unreported = with_failure(ReceiptState::NoReport);

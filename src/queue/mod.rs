@@ -92,12 +92,7 @@ pub enum Transition {
 impl Transition {
     /// Back into the queue until an instant, without an attempt.
     pub const fn wait_until(due_at: Timestamp) -> Self {
-        Self::Ready {
-            due_at,
-            failure: None,
-            counted: false,
-            in_doubt: false,
-        }
+        Self::Ready { due_at, failure: None, counted: false, in_doubt: false }
     }
 
     /// How and why the attempt ended; `None` if it was accepted, or if this is not the end of an attempt.
@@ -106,9 +101,7 @@ impl Transition {
             Self::Failed(failure) => Some((AttemptOutcome::Failed, failure)),
             Self::Unknown(failure) => Some((AttemptOutcome::Unknown, failure)),
             // Without a failure no request was started.
-            Self::Ready {
-                failure, in_doubt, ..
-            } => failure.as_ref().map(|failure| {
+            Self::Ready { failure, in_doubt, .. } => failure.as_ref().map(|failure| {
                 let outcome = match failure.class {
                     _ if *in_doubt => AttemptOutcome::Unknown,
                     Class::Throttle => AttemptOutcome::Throttled,
@@ -195,9 +188,7 @@ pub struct ProviderClaim {
 impl ProviderClaim {
     /// Whether this provider sends a campaign that has this provider or route.
     pub fn serves(&self, provider: Option<&str>) -> bool {
-        provider.map_or(self.is_default, |name| {
-            name == self.provider || self.routes.contains(name)
-        })
+        provider.map_or(self.is_default, |name| name == self.provider || self.routes.contains(name))
     }
 
     /// The claimed requests that have not started.
@@ -207,21 +198,13 @@ impl ProviderClaim {
 
     /// The lanes that it claims from, and of its requests that have not started, with their senders.
     pub fn lanes(&self) -> impl Iterator<Item = (LaneId, Option<&Arc<PoolSender>>)> {
-        let reserved = self
-            .reservations()
-            .map(|reserved| (reserved.lane, reserved.sender.as_ref()));
-        self.lanes
-            .iter()
-            .map(|lane| (lane.id, lane.sender.as_ref()))
-            .chain(reserved)
+        let reserved =
+            self.reservations().map(|reserved| (reserved.lane, reserved.sender.as_ref()));
+        self.lanes.iter().map(|lane| (lane.id, lane.sender.as_ref())).chain(reserved)
     }
 
     pub fn terms(&self) -> ClaimTerms {
-        ClaimTerms {
-            from: self.from,
-            until: self.until,
-            by_segments: self.by_segments,
-        }
+        ClaimTerms { from: self.from, until: self.until, by_segments: self.by_segments }
     }
 
     /// The unused permits and their starts, the latest first, so that each one is the last when it is given back.
@@ -293,10 +276,7 @@ mod tests {
             (Transition::Failed(other()), Some((A::Failed, "failed"))),
             (Transition::Unknown(other()), Some((A::Unknown, "unknown"))),
             (ready(Class::Account, false), Some((A::Retry, "retry"))),
-            (
-                ready(Class::Throttle, false),
-                Some((A::Throttled, "throttled")),
-            ),
+            (ready(Class::Throttle, false), Some((A::Throttled, "throttled"))),
             (ready(Class::Throttle, true), Some((A::Unknown, "unknown"))),
             (Transition::wait_until(Timestamp::default()), None),
             (Transition::Sent(Acceptance::default()), None),
@@ -355,10 +335,7 @@ mod tests {
             ..claim(false)
         };
         let unused = claim.unused();
-        let starts: Vec<i64> = unused
-            .iter()
-            .map(|(start_at, _)| start_at.as_micros())
-            .collect();
+        let starts: Vec<i64> = unused.iter().map(|(start_at, _)| start_at.as_micros()).collect();
         assert_eq!(starts, [3, 2, 1]);
     }
 }

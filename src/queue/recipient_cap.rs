@@ -104,10 +104,7 @@ mod tests {
                 now: Timestamp::from_millis(now),
                 tolerance: MIN_TOLERANCE,
             };
-            let sms = Sms {
-                expires_at: expires_at.map(Timestamp::from_millis),
-                ..sms()
-            };
+            let sms = Sms { expires_at: expires_at.map(Timestamp::from_millis), ..sms() };
             let phone = Phone::stored(&sms.phone).expect("a phone");
             cap.check(&sms, &phone, starts)
                 .map(|(admission, at)| (matches!(admission, Admission::Wait { .. }), at))
@@ -144,12 +141,7 @@ mod tests {
             (Transition::NotAdmitted(failure()), None),
             (Transition::Refunded, None),
         ] {
-            let settlement = Settlement {
-                id: 1,
-                claim: 1,
-                provider: String::new(),
-                transition,
-            };
+            let settlement = Settlement { id: 1, claim: 1, provider: String::new(), transition };
             assert_eq!(may_have_reached(&settlement), expected, "{settlement:?}");
         }
     }

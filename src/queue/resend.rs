@@ -81,10 +81,7 @@ mod tests {
 
     #[test]
     fn message_tried_elsewhere_is_resent_only_at_the_operators_risk() {
-        let elsewhere = Sms {
-            tried_elsewhere: true,
-            ..sms(Some(1_000))
-        };
+        let elsewhere = Sms { tried_elsewhere: true, ..sms(Some(1_000)) };
         let now = Timestamp::from_millis(1_000);
         assert!(!ResendRule::Within(SPAN).allows(&elsewhere, now));
         assert!(ResendRule::Always.allows(&elsewhere, now));
@@ -92,18 +89,9 @@ mod tests {
 
     #[test]
     fn certain_or_approved_message_is_always_allowed() {
-        let certain = Sms {
-            in_doubt: false,
-            ..sms(None)
-        };
-        let approved = Sms {
-            resend_approved: true,
-            ..sms(Some(0))
-        };
-        let elsewhere = Sms {
-            tried_elsewhere: true,
-            ..approved.clone()
-        };
+        let certain = Sms { in_doubt: false, ..sms(None) };
+        let approved = Sms { resend_approved: true, ..sms(Some(0)) };
+        let elsewhere = Sms { tried_elsewhere: true, ..approved.clone() };
         assert!(!ResendRule::Within(SPAN).allows(&elsewhere, Timestamp::default()));
         for sms in [certain, approved] {
             for rule in [ResendRule::Never, ResendRule::Within(SPAN)] {
@@ -124,10 +112,7 @@ mod tests {
 
     #[test]
     fn refusal_says_what_may_have_been_accepted() {
-        let elsewhere = Sms {
-            tried_elsewhere: true,
-            ..sms(Some(1_000))
-        };
+        let elsewhere = Sms { tried_elsewhere: true, ..sms(Some(1_000)) };
         let within = ResendRule::Within(SPAN);
         for (rule, sms, expected) in [
             (within, &elsewhere, "through another provider"),

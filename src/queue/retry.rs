@@ -42,10 +42,7 @@ pub struct Attempt<'a> {
 /// Decides what to do with a message after an attempt. `jitter` is uniform in `0..1`.
 ///
 /// A message in doubt stays in doubt, so it never fails.
-#[expect(
-    clippy::match_same_arms,
-    reason = "the arms are in the order of the rules"
-)]
+#[expect(clippy::match_same_arms, reason = "the arms are in the order of the rules")]
 pub fn decide(
     outcome: Outcome,
     attempt: &Attempt<'_>,
@@ -60,9 +57,7 @@ pub fn decide(
     let again = |after: Duration, failure: Failure, counted: bool| {
         let due_at = now.plus(after);
         Transition::Ready {
-            due_at: sms
-                .expires_at
-                .map_or(due_at, |expires_at| due_at.min(expires_at)),
+            due_at: sms.expires_at.map_or(due_at, |expires_at| due_at.min(expires_at)),
             failure: Some(failure),
             counted,
             in_doubt: false,
@@ -78,30 +73,22 @@ pub fn decide(
         // The provider is paused for the time that it asked for. The message is due at once, because the pause may end
         // early.
         Outcome::Throttled { failure, .. } => again(Duration::ZERO, failure, false),
-        Outcome::Deferred {
-            failure,
-            retry_after,
-        } => again(retry_after.unwrap_or(config.max_wait), failure, false),
+        Outcome::Deferred { failure, retry_after } => {
+            again(retry_after.unwrap_or(config.max_wait), failure, false)
+        }
         Outcome::Unavailable { failure, .. } if attempt.is_outage => {
             again(Duration::ZERO, failure, false)
         }
-        Outcome::Unavailable {
-            failure,
-            retry_after,
-        } if has_attempts_left => {
+        Outcome::Unavailable { failure, retry_after } if has_attempts_left => {
             let asked = retry_after.unwrap_or(Duration::ZERO);
             again(wait.max(asked.min(config.max_retry_after)), failure, true)
         }
         Outcome::Unknown(failure) => {
             let mut transition = again(wait, failure.clone(), true);
-            if let Transition::Ready {
-                due_at, in_doubt, ..
-            } = &mut transition
-            {
+            if let Transition::Ready { due_at, in_doubt, .. } = &mut transition {
                 *in_doubt = true;
-                let is_allowed = attempt
-                    .resend_before
-                    .is_some_and(|before| now.max(*due_at) < before);
+                let is_allowed =
+                    attempt.resend_before.is_some_and(|before| now.max(*due_at) < before);
                 if has_attempts_left && is_allowed {
                     return transition;
                 }
@@ -110,10 +97,7 @@ pub fn decide(
         }
         // A message with an attempt is sent alone next, so this attempt counts, but it is never the last one.
         Outcome::BatchRejected(failure) => again(Duration::ZERO, failure, true),
-        Outcome::AccountError {
-            failure,
-            listed: true,
-        } => again(Duration::ZERO, failure, false),
+        Outcome::AccountError { failure, listed: true } => again(Duration::ZERO, failure, false),
         // One response to a batch says little about each message, so none of them fails.
         Outcome::AccountError { failure, .. } if has_attempts_left || attempt.batch > 1 => {
             again(Duration::ZERO, failure, true)
@@ -142,10 +126,8 @@ fn unexplained_duplicate() -> Failure {
 /// most `max_wait`.
 pub fn backoff(attempts_before: i32, config: &Config, jitter: f64) -> Duration {
     let doublings = u32::try_from(attempts_before).unwrap_or(0).min(30);
-    let longest = config
-        .first_wait
-        .saturating_mul(2_u32.saturating_pow(doublings))
-        .min(config.max_wait);
+    let longest =
+        config.first_wait.saturating_mul(2_u32.saturating_pow(doublings)).min(config.max_wait);
     longest.mul_f64(jitter.clamp(0.0, 1.0))
 }
 
@@ -185,18 +167,9 @@ mod tests {
             match kind {
                 0 => Outcome::Accepted(Acceptance::default()),
                 1 => rejected.clone(),
-                2 => Outcome::Throttled {
-                    failure,
-                    retry_after,
-                },
-                3 => Outcome::Deferred {
-                    failure,
-                    retry_after,
-                },
-                4 => Outcome::Unavailable {
-                    failure,
-                    retry_after,
-                },
+                2 => Outcome::Throttled { failure, retry_after },
+                3 => Outcome::Deferred { failure, retry_after },
+                4 => Outcome::Unavailable { failure, retry_after },
                 5 => unknown.clone(),
                 6 => Outcome::BatchRejected(failure),
                 _ => Outcome::AccountError { failure, listed },
@@ -240,14 +213,8 @@ mod tests {
     fn unavailable_provider_is_tried_again_after_the_longer_wait() {
         // Half of the ten seconds after a second attempt.
         assert_eq!(decided(unavailable(None), 3, 1, false), again(6_000, true));
-        assert_eq!(
-            decided(unavailable(Some(4)), 3, 1, false),
-            again(6_000, true)
-        );
-        assert_eq!(
-            decided(unavailable(Some(7)), 3, 1, false),
-            again(8_000, true)
-        );
+        assert_eq!(decided(unavailable(Some(4)), 3, 1, false), again(6_000, true));
+        assert_eq!(decided(unavailable(Some(7)), 3, 1, false), again(8_000, true));
         // A provider may ask for an hour at most.
         let capped = again(3_601_000, true);
         assert_eq!(decided(unavailable(Some(9_999)), 3, 1, false), capped);
@@ -255,18 +222,13 @@ mod tests {
         assert_eq!(decided(unavailable(None), 2, 1, false), failed);
         assert_eq!(decided(unavailable(None), 2, 2, false), failed);
         assert_eq!(decided(unavailable(None), 0, 1, false), again(6_000, true));
-        assert_eq!(
-            decided(unavailable(Some(7)), 2, 1, true),
-            again(1_000, false)
-        );
+        assert_eq!(decided(unavailable(Some(7)), 2, 1, true), again(1_000, false));
     }
 
     #[test]
     fn throttled_or_deferred_message_keeps_its_attempts() {
-        let throttled = Outcome::Throttled {
-            failure: failure(),
-            retry_after: Some(Duration::from_secs(7)),
-        };
+        let throttled =
+            Outcome::Throttled { failure: failure(), retry_after: Some(Duration::from_secs(7)) };
         assert_eq!(decided(throttled, 2, 1, false), again(1_000, false));
         let deferred = |retry_after: Option<u64>| Outcome::Deferred {
             failure: failure(),
@@ -278,10 +240,7 @@ mod tests {
 
     #[test]
     fn account_error_fails_only_the_last_attempt_of_a_lone_message() {
-        let error = |listed| Outcome::AccountError {
-            failure: failure(),
-            listed,
-        };
+        let error = |listed| Outcome::AccountError { failure: failure(), listed };
         assert_eq!(decided(error(true), 2, 1, false), again(1_000, false));
         assert_eq!(decided(error(false), 3, 1, false), again(1_000, true));
         assert_eq!(decided(error(false), 2, 2, false), again(1_000, true));
@@ -304,12 +263,9 @@ mod tests {
             let now = Timestamp::from_millis(now);
             // The wait after the first attempt is 5 s, and after the second one 10 s.
             match decide(Outcome::Unknown(failure()), &attempt, &config(3), now, 1.0) {
-                Transition::Ready {
-                    due_at,
-                    counted: true,
-                    in_doubt: true,
-                    ..
-                } => Some(due_at.as_millis()),
+                Transition::Ready { due_at, counted: true, in_doubt: true, .. } => {
+                    Some(due_at.as_millis())
+                }
                 Transition::Unknown(_) => None,
                 transition => panic!("{transition:?}"),
             }
@@ -328,10 +284,7 @@ mod tests {
         assert_eq!(waits, [5, 5, 10, 20, 320, 600, 600]);
         assert_eq!(backoff(0, &config(8), 0.5), Duration::from_millis(2_500));
         assert_eq!(backoff(0, &config(8), 7.0), Duration::from_secs(5));
-        let endless = Config {
-            max_wait: Duration::MAX,
-            ..config(8)
-        };
+        let endless = Config { max_wait: Duration::MAX, ..config(8) };
         assert_eq!(backoff(31, &endless, 1.0), backoff(30, &endless, 1.0));
     }
 

@@ -80,11 +80,7 @@ pub struct CertainFailure(Failure);
 impl CertainFailure {
     /// `Err` with the failure if the message is in doubt: it may have been accepted.
     pub fn unless_in_doubt(failure: Failure, in_doubt: bool) -> Result<Self, Failure> {
-        if in_doubt {
-            Err(failure)
-        } else {
-            Ok(Self(failure))
-        }
+        if in_doubt { Err(failure) } else { Ok(Self(failure)) }
     }
 
     /// The failure of an unknown message that the provider certainly did not accept: `is_proof` of the row.
@@ -275,11 +271,7 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
                 accepted: i32::from(is_new),
                 claims: (!is_only).then(|| joined(&claims)),
             },
-            settled: if is_sending {
-                Settled::Done
-            } else {
-                Settled::Late
-            },
+            settled: if is_sending { Settled::Done } else { Settled::Late },
         };
     }
     if !is_own {
@@ -328,11 +320,7 @@ pub fn resolve(settlement: &Settlement, row: &RowState, is_cancelled: bool) -> R
     // ends the doubt if no earlier attempt may have been accepted.
     let is_rejection = matches!(
         settlement.transition,
-        Transition::Failed(_)
-            | Transition::Ready {
-                in_doubt: false,
-                ..
-            }
+        Transition::Failed(_) | Transition::Ready { in_doubt: false, .. }
     );
     let is_only_doubt = row.doubt_claim == Some(settlement.claim);
     if is_unknown && is_only_doubt && row.late_accepted == 0 && is_rejection {
@@ -362,12 +350,7 @@ fn not_accepted(
             (NewState::ended(failure, earlier(Doubt::Unchanged)), false)
         }
         Transition::Unknown(failure) => (NewState::Unknown(failure, Doubt::New), true),
-        Transition::Ready {
-            due_at,
-            failure,
-            counted,
-            in_doubt,
-        } => {
+        Transition::Ready { due_at, failure, counted, in_doubt } => {
             // Without a failure no request was started.
             let doubt = if in_doubt {
                 Some(Doubt::New)
@@ -379,11 +362,7 @@ fn not_accepted(
             let to = if is_cancelled {
                 NewState::cancelled(failure, doubt)
             } else {
-                NewState::Ready(Requeue {
-                    due_at,
-                    failure,
-                    doubt,
-                })
+                NewState::Ready(Requeue { due_at, failure, doubt })
             };
             (to, counted)
         }
@@ -392,10 +371,7 @@ fn not_accepted(
         | Transition::FoundAbsent(_)
         | Transition::Refunded => return ResolvedTransition::Stale,
     };
-    ResolvedTransition::Changed(RowChange {
-        to,
-        counted: i32::from(is_counted) - counted_before,
-    })
+    ResolvedTransition::Changed(RowChange { to, counted: i32::from(is_counted) - counted_before })
 }
 
 #[cfg(test)]
@@ -430,11 +406,7 @@ mod tests {
     }
 
     fn in_doubt() -> RowState {
-        RowState {
-            in_doubt: true,
-            doubt_claim: Some(1),
-            ..sending()
-        }
+        RowState { in_doubt: true, doubt_claim: Some(1), ..sending() }
     }
 
     /// Claim 1 was accepted while claim 2 was sending.
@@ -449,10 +421,7 @@ mod tests {
     }
 
     fn accepted() -> Acceptance {
-        Acceptance {
-            message_id: Some("m".to_owned()),
-            ..Acceptance::default()
-        }
+        Acceptance { message_id: Some("m".to_owned()), ..Acceptance::default() }
     }
 
     fn failure() -> Failure {
@@ -460,21 +429,11 @@ mod tests {
     }
 
     fn ready(failure: Option<Failure>, counted: bool, in_doubt: bool) -> Transition {
-        Transition::Ready {
-            due_at: Timestamp::from_millis(1),
-            failure,
-            counted,
-            in_doubt,
-        }
+        Transition::Ready { due_at: Timestamp::from_millis(1), failure, counted, in_doubt }
     }
 
     fn settlement(claim: i64, transition: Transition) -> Settlement {
-        Settlement {
-            id: 1,
-            claim,
-            provider: "own".to_owned(),
-            transition,
-        }
+        Settlement { id: 1, claim, provider: "own".to_owned(), transition }
     }
 
     /// What the result of claim 2 changes, and how many attempts it counts; `None` if it is stale.
@@ -495,11 +454,7 @@ mod tests {
     }
 
     fn requeued(failure: Option<Failure>, doubt: Option<Doubt>) -> NewState {
-        NewState::Ready(Requeue {
-            due_at: Timestamp::from_millis(1),
-            failure,
-            doubt,
-        })
+        NewState::Ready(Requeue { due_at: Timestamp::from_millis(1), failure, doubt })
     }
 
     #[test]
@@ -515,20 +470,11 @@ mod tests {
         );
         for row in [sending(), in_doubt()] {
             let unknown = NewState::Unknown(failure(), Doubt::New);
-            assert_eq!(
-                changed(T::Unknown(failure()), &row, false),
-                Some((unknown, 1))
-            );
+            assert_eq!(changed(T::Unknown(failure()), &row, false), Some((unknown, 1)));
             let again = requeued(why(), Some(Doubt::New));
-            assert_eq!(
-                changed(ready(why(), true, true), &row, false),
-                Some((again, 1))
-            );
-            for transition in [
-                T::FoundRejected(failure()),
-                T::FoundAbsent(failure()),
-                T::Refunded,
-            ] {
+            assert_eq!(changed(ready(why(), true, true), &row, false), Some((again, 1)));
+            for transition in [T::FoundRejected(failure()), T::FoundAbsent(failure()), T::Refunded]
+            {
                 assert_eq!(changed(transition, &row, false), None);
             }
         }
@@ -540,10 +486,7 @@ mod tests {
         ] {
             let transition = || ready(failure.clone(), counted, false);
             let count = i32::from(counted);
-            assert_eq!(
-                certain(transition()),
-                Some((requeued(failure.clone(), None), count))
-            );
+            assert_eq!(certain(transition()), Some((requeued(failure.clone(), None), count)));
             let again = requeued(failure.clone(), Some(doubt));
             assert_eq!(doubtful(transition()), Some((again, count)));
         }
@@ -555,10 +498,7 @@ mod tests {
             let failure = Failure::new(class, "why");
             changed(Transition::NotAdmitted(failure), row, false)
         };
-        assert_eq!(
-            of(Class::Recipient, &sending()),
-            Some((failed(failure()), 0))
-        );
+        assert_eq!(of(Class::Recipient, &sending()), Some((failed(failure()), 0)));
         let not_admitted = NewState::Unknown(failure().with_code(NOT_ADMITTED), Doubt::Unchanged);
         assert_eq!(of(Class::Recipient, &in_doubt()), Some((not_admitted, 0)));
         // Another worker may have a rule by which it is sent again.
@@ -593,22 +533,10 @@ mod tests {
         let requeued = requeued(Some(failure()), None);
         assert_eq!(late(uncounted, &unknown()), Some((requeued, -1)));
         for row in [
-            RowState {
-                doubt_claim: Some(1),
-                ..unknown()
-            },
-            RowState {
-                doubt_claim: None,
-                ..unknown()
-            },
-            RowState {
-                state: State::Ready.code(),
-                ..unknown()
-            },
-            RowState {
-                claim: 3,
-                ..unknown()
-            },
+            RowState { doubt_claim: Some(1), ..unknown() },
+            RowState { doubt_claim: None, ..unknown() },
+            RowState { state: State::Ready.code(), ..unknown() },
+            RowState { claim: 3, ..unknown() },
             accepted_late(&unknown()),
         ] {
             for rejection in rejections() {
@@ -633,26 +561,14 @@ mod tests {
         let end = || Some((failed(failure()), 0));
         assert_eq!(found(Transition::FoundRejected, &unknown()), end());
         assert_eq!(found(Transition::FoundAbsent, &unknown()), end());
-        let several = RowState {
-            doubt_claim: None,
-            ..unknown()
-        };
+        let several = RowState { doubt_claim: None, ..unknown() };
         assert_eq!(found(Transition::FoundRejected, &several), None);
         assert_eq!(found(Transition::FoundAbsent, &several), end());
-        let endless = RowState {
-            has_doubt_end: false,
-            ..unknown()
-        };
+        let endless = RowState { has_doubt_end: false, ..unknown() };
         assert_eq!(found(Transition::FoundRejected, &endless), end());
         assert_eq!(found(Transition::FoundAbsent, &endless), None);
-        let newer = RowState {
-            claim: 3,
-            ..unknown()
-        };
-        let ready = RowState {
-            state: State::Ready.code(),
-            ..unknown()
-        };
+        let newer = RowState { claim: 3, ..unknown() };
+        let ready = RowState { state: State::Ready.code(), ..unknown() };
         for row in [newer, ready, accepted_late(&unknown())] {
             assert_eq!(found(Transition::FoundRejected, &row), None, "{row:?}");
             assert_eq!(found(Transition::FoundAbsent, &row), None, "{row:?}");
@@ -716,18 +632,11 @@ mod tests {
             let sent = |provider: &str| ResolvedTransition::Sent {
                 provider: provider.to_owned(),
                 acceptance: accepted(),
-                counts: SentCounts {
-                    attempts,
-                    accepted: 0,
-                    claims: Some("1".to_owned()),
-                },
+                counts: SentCounts { attempts, accepted: 0, claims: Some("1".to_owned()) },
                 settled: Settled::Done,
             };
             assert_eq!(resolved(&row), sent("late"));
-            let unnamed = RowState {
-                late_provider: None,
-                ..row.clone()
-            };
+            let unnamed = RowState { late_provider: None, ..row.clone() };
             assert_eq!(resolved(&unnamed), sent("own"));
         }
     }
@@ -750,10 +659,8 @@ mod tests {
     fn only_a_provider_reports_that_a_recipient_opted_out() {
         let now = Timestamp::from_millis(86_400_000);
         let reason = |provider: &str, class| {
-            let settlement = Settlement {
-                provider: provider.to_owned(),
-                ..settlement(2, Transition::Refunded)
-            };
+            let settlement =
+                Settlement { provider: provider.to_owned(), ..settlement(2, Transition::Refunded) };
             opted_out(&settlement, &Failure::new(class, "why"), now)
         };
         assert_eq!(
@@ -783,18 +690,9 @@ mod tests {
     #[test]
     fn failure_is_certain_unless_the_message_is_in_doubt() {
         let certain = CertainFailure::unless_in_doubt(failure(), false);
-        assert_eq!(
-            certain.as_ref().map(CertainFailure::failure),
-            Ok(&failure())
-        );
-        assert_eq!(
-            CertainFailure::unless_in_doubt(failure(), true),
-            Err(failure())
-        );
-        assert_eq!(
-            CertainFailure::by_operator().failure().class,
-            Class::Settled
-        );
+        assert_eq!(certain.as_ref().map(CertainFailure::failure), Ok(&failure()));
+        assert_eq!(CertainFailure::unless_in_doubt(failure(), true), Err(failure()));
+        assert_eq!(CertainFailure::by_operator().failure().class, Class::Settled);
     }
 
     fn transitions() -> impl Strategy<Value = Transition> {

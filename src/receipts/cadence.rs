@@ -12,9 +12,7 @@ const LAST: Duration = Duration::from_secs(72 * 3_600);
 /// How old a message is each time it is asked for.
 pub(super) fn ask_ages() -> Vec<Duration> {
     let minutes = [1, 5, 30, 120, 12 * 60, 24 * 60, 72 * 60];
-    minutes
-        .map(|minutes| Duration::from_secs(minutes * 60))
-        .to_vec()
+    minutes.map(|minutes| Duration::from_secs(minutes * 60)).to_vec()
 }
 
 /// How old a message is each time it is swept: at this interval, but for an hour not more often than after a twelfth of

@@ -162,25 +162,13 @@ impl ReceiptPuller {
     }
 
     async fn awaits(&self, provider: &str, campaign: Option<i64>) -> Result<bool, StoreError> {
-        if self
-            .store
-            .receipts()
-            .is_awaiting(provider, campaign)
-            .await?
-        {
+        if self.store.receipts().is_awaiting(provider, campaign).await? {
             return Ok(true);
         }
         let now = self.store.now().await?;
         let recent = now.minus(self.no_report_after)..=now;
-        let tried = TriedAt {
-            provider,
-            is_default: self.is_default(provider),
-        };
-        let found = self
-            .store
-            .receipts()
-            .unknown_span(tried, campaign, &recent)
-            .await?;
+        let tried = TriedAt { provider, is_default: self.is_default(provider) };
+        let found = self.store.receipts().unknown_span(tried, campaign, &recent).await?;
         Ok(found.is_some())
     }
 
@@ -248,14 +236,7 @@ impl ReceiptPuller {
             let is_behind = self.fetched_elsewhere.contains(&name)
                 || self.providers.iter().any(|pulled| pulled.is_behind(&name));
             let old = Timestamp::from_millis(0)..=before;
-            if !is_behind
-                && self
-                    .store
-                    .receipts()
-                    .awaiting_span(&name, &old)
-                    .await?
-                    .is_some()
-            {
+            if !is_behind && self.store.receipts().awaiting_span(&name, &old).await?.is_some() {
                 ended += self.store.receipts().end_awaiting(&name, before).await?;
             }
         }
@@ -272,11 +253,7 @@ impl ReceiptPuller {
             if *self.stop.borrow() || due.is_none_or(|due| due > now) {
                 return Ok(all);
             }
-            let applied = self
-                .store
-                .receipts()
-                .apply(self.no_report_after, now)
-                .await?;
+            let applied = self.store.receipts().apply(self.no_report_after, now).await?;
             all += applied;
             if is_gentle {
                 tokio::time::sleep(began.elapsed()).await;

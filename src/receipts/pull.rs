@@ -87,16 +87,9 @@ struct PassPosition {
 #[serde(rename_all = "snake_case")]
 enum PassPlace {
     /// A page of a sweep of this span.
-    Page {
-        since: Timestamp,
-        until: Timestamp,
-        cursor: ReceiptCursor,
-    },
+    Page { since: Timestamp, until: Timestamp, cursor: ReceiptCursor },
     /// The message after this one, of those that were sent in these spans.
-    Message {
-        spans: Vec<SentSpan>,
-        after: (Timestamp, i64),
-    },
+    Message { spans: Vec<SentSpan>, after: (Timestamp, i64) },
 }
 
 pub(super) struct PulledProvider {
@@ -171,10 +164,7 @@ impl ReceiptPuller {
         }
         let now = self.store.now().await?;
         let until = now.plus(LEASE);
-        let lease = self
-            .store
-            .receipts()
-            .lease(name, self.holder, now, until, None);
+        let lease = self.store.receipts().lease(name, self.holder, now, until, None);
         let Some(lease) = lease.await? else {
             summary.busy.push(name.to_owned());
             return Ok(false);
@@ -202,10 +192,7 @@ impl ReceiptPuller {
         let has_progress = pass.answered > 0;
         let stopped_at = pass.position.as_ref().and_then(text_of);
         let pulled_at = done.as_ref().is_ok_and(|done| *done).then_some(now);
-        self.store
-            .receipts()
-            .release(name, self.holder, pulled_at, stopped_at.as_deref())
-            .await?;
+        self.store.receipts().release(name, self.holder, pulled_at, stopped_at.as_deref()).await?;
         let pulled = &mut self.providers[index];
         match done {
             Ok(_) => {
@@ -246,10 +233,7 @@ fn text_of(position: &PassPosition) -> Option<String> {
 
 /// Whether the same request may succeed soon.
 fn is_passing(outcome: &Outcome) -> bool {
-    matches!(
-        outcome,
-        Outcome::Unknown(_) | Outcome::Unavailable { .. } | Outcome::Throttled { .. }
-    )
+    matches!(outcome, Outcome::Unknown(_) | Outcome::Unavailable { .. } | Outcome::Throttled { .. })
 }
 
 /// How often a source is looked at.
@@ -299,15 +283,8 @@ impl Pass<'_> {
             let found = self.store.receipts().awaiting_span(name, &span).await?;
             awaited.extend(found);
             if self.source.shape != PullShape::Ask {
-                let tried = TriedAt {
-                    provider: name,
-                    is_default: self.is_default,
-                };
-                let found = self
-                    .store
-                    .receipts()
-                    .unknown_span(tried, None, &span)
-                    .await?;
+                let tried = TriedAt { provider: name, is_default: self.is_default };
+                let found = self.store.receipts().unknown_span(tried, None, &span).await?;
                 awaited.extend(found);
             }
         }
@@ -338,11 +315,7 @@ impl Pass<'_> {
         };
         self.began = stopped.began;
         let done = match stopped.place {
-            PassPlace::Page {
-                since,
-                until,
-                cursor,
-            } => self.sweep(since, until, cursor).await,
+            PassPlace::Page { since, until, cursor } => self.sweep(since, until, cursor).await,
             PassPlace::Message { spans, after } => self.ask(spans, after).await,
         };
         self.began = now;
@@ -397,16 +370,8 @@ impl Pass<'_> {
         let mut seen: HashSet<u64> = HashSet::new();
         let hasher = RandomState::new();
         for _ in 0..MAX_PAGES {
-            self.stop_at(PassPlace::Page {
-                since,
-                until: all,
-                cursor: cursor.clone(),
-            });
-            let query = ReceiptQuery::Page {
-                since,
-                until,
-                page: &cursor,
-            };
+            self.stop_at(PassPlace::Page { since, until: all, cursor: cursor.clone() });
+            let query = ReceiptQuery::Page { since, until, page: &cursor };
             let page = self.fetch(&query).await?;
             self.keep(&page.receipts).await?;
             let entries: Vec<_> = page
@@ -442,19 +407,12 @@ impl Pass<'_> {
             let span = *first..=*last;
             loop {
                 let name = self.pulled.provider.name().to_owned();
-                let messages = self
-                    .store
-                    .receipts()
-                    .awaiting(&name, &span, after, ASKED)
-                    .await?;
+                let messages = self.store.receipts().awaiting(&name, &span, after, ASKED).await?;
                 if messages.is_empty() {
                     break;
                 }
                 for message in &messages {
-                    self.stop_at(PassPlace::Message {
-                        spans: spans[index..].to_vec(),
-                        after,
-                    });
+                    self.stop_at(PassPlace::Message { spans: spans[index..].to_vec(), after });
                     self.ask_for(message).await?;
                     after = (message.sent_at, message.id);
                 }
@@ -514,10 +472,7 @@ impl Pass<'_> {
     }
 
     async fn context(&self) -> Result<RequestContext, StoreError> {
-        Ok(RequestContext {
-            now: self.store.now().await?,
-            nonce: rand::random(),
-        })
+        Ok(RequestContext { now: self.store.now().await?, nonce: rand::random() })
     }
 
     async fn send(&mut self, request: RequestResult) -> Result<Response<Bytes>, PullError> {

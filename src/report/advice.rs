@@ -72,27 +72,16 @@ pub fn steps(report: &Report) -> Vec<Step> {
     let campaign = report.campaign.as_deref();
     let flag = campaign.map_or_else(String::new, campaign_flag);
     let state = report.status().map(|status| status.state);
-    let has_class = |class: Class| {
-        report
-            .by_reason
-            .iter()
-            .any(|reason| reason.class == class.as_str())
-    };
+    let has_class =
+        |class: Class| report.by_reason.iter().any(|reason| reason.class == class.as_str());
     if state == Some("paused") {
         step(format!("smsq resume{flag}"), "resumes the campaign");
     }
     if state == Some("unapproved") {
-        step(
-            format!("smsq approve{flag}"),
-            "lets another person approve the campaign",
-        );
+        step(format!("smsq approve{flag}"), "lets another person approve the campaign");
     }
     if report.totals.queued > 0 && state != Some("cancelled") {
-        let practice = if report.summaries.mode.is_practice() {
-            " --practice"
-        } else {
-            ""
-        };
+        let practice = if report.summaries.mode.is_practice() { " --practice" } else { "" };
         let command = format!("smsq send{flag}{practice}");
         step(command, "sends the queued messages");
     }
@@ -117,22 +106,12 @@ pub fn steps(report: &Report) -> Vec<Step> {
             "writes who was sent to and not reached: fix it and import it",
         );
     }
-    if report
-        .totals
-        .delivery
-        .is_some_and(|counts| counts.awaiting > 0)
-    {
-        step(
-            format!("smsq receipts{flag} --follow"),
-            "waits for the receipts that are missing",
-        );
+    if report.totals.delivery.is_some_and(|counts| counts.awaiting > 0) {
+        step(format!("smsq receipts{flag} --follow"), "waits for the receipts that are missing");
     }
     for (class, more) in RETRIES {
         if has_class(class) {
-            step(
-                format!("smsq retry{flag} --class {class}{more}"),
-                "queues these messages again",
-            );
+            step(format!("smsq retry{flag} --class {class}{more}"), "queues these messages again");
         }
     }
     if has_class(Class::Unknown) {
@@ -147,10 +126,7 @@ pub fn steps(report: &Report) -> Vec<Step> {
         );
     }
     if campaign.is_none() && report.summaries.campaigns.len() > 1 {
-        step(
-            "smsq report --campaign NAME".to_owned(),
-            "shows one campaign in detail",
-        );
+        step("smsq report --campaign NAME".to_owned(), "shows one campaign in detail");
     }
     steps
 }
@@ -169,11 +145,7 @@ fn campaign_flag(name: &str) -> String {
 
 /// The campaign with unknown messages, if there is exactly one.
 fn campaign_with_unknown(report: &Report) -> Option<&str> {
-    let mut found = report
-        .summaries
-        .campaigns
-        .iter()
-        .filter(|summary| summary.totals.unknown > 0);
+    let mut found = report.summaries.campaigns.iter().filter(|summary| summary.totals.unknown > 0);
     match (found.next(), found.next()) {
         (Some(only), None) => Some(&only.campaign),
         _ => None,
@@ -187,10 +159,8 @@ mod tests {
 
     #[test]
     fn every_class_has_different_advice() {
-        let all: std::collections::BTreeSet<_> = Class::ALL
-            .iter()
-            .map(|class| advice(class.as_str(), None))
-            .collect();
+        let all: std::collections::BTreeSet<_> =
+            Class::ALL.iter().map(|class| advice(class.as_str(), None)).collect();
         assert_eq!(all.len(), Class::ALL.len());
         assert!(!all.contains(advice("unknown class", None)));
     }
@@ -199,9 +169,7 @@ mod tests {
     fn only_campaign_with_unknown_messages_is_named() {
         let commands = |report: &Report| {
             let commands = steps(report).into_iter().map(|step| step.command);
-            commands
-                .filter(|command| command.contains("unknown"))
-                .collect::<Vec<_>>()
+            commands.filter(|command| command.contains("unknown")).collect::<Vec<_>>()
         };
         let mut report = sample::report();
         report.campaign = None;
@@ -235,14 +203,7 @@ mod tests {
         let mut report = sample::report();
         report.by_reason.retain(Reason::is_unknown);
         let first = steps(&report).swap_remove(0);
-        assert!(
-            first
-                .command
-                .ends_with("--failed --format csv --output unknown.csv")
-        );
-        assert!(
-            first.purpose.contains("the provider's records"),
-            "{first:?}"
-        );
+        assert!(first.command.ends_with("--failed --format csv --output unknown.csv"));
+        assert!(first.purpose.contains("the provider's records"), "{first:?}");
     }
 }

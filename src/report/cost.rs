@@ -49,9 +49,7 @@ pub struct Bill {
 impl Bill {
     /// `purged` messages were sent too, but their recipients are no longer known.
     pub(super) fn new(counts: &[SentCount], purged: u64, prices: &PriceTables) -> Self {
-        let is_priced = counts
-            .iter()
-            .any(|count| prices.contains_key(&count.provider));
+        let is_priced = counts.iter().any(|count| prices.contains_key(&count.provider));
         let no_cost = is_priced.then(Cost::default);
         let mut cost = no_cost.clone();
         let mut countries = BTreeMap::new();
@@ -62,10 +60,9 @@ impl Bill {
                 cost.add(count, table);
             }
             let country = phone::country(&count.phone).unwrap_or_else(|| "elsewhere".to_owned());
-            for (parts, name) in [
-                (&mut countries, country),
-                (&mut providers, count.provider.clone()),
-            ] {
+            for (parts, name) in
+                [(&mut countries, country), (&mut providers, count.provider.clone())]
+            {
                 let part = parts.entry(name.clone()).or_insert_with(|| Part {
                     name,
                     sent: 0,
@@ -125,9 +122,8 @@ impl Cost {
             return format(0);
         }
         let amounts = self.amounts.iter();
-        let amounts: Vec<String> = amounts
-            .map(|(currency, amount)| format!("{} {currency}", format(*amount)))
-            .collect();
+        let amounts: Vec<String> =
+            amounts.map(|(currency, amount)| format!("{} {currency}", format(*amount))).collect();
         amounts.join(" + ").trim_end().to_owned()
     }
 
@@ -142,9 +138,7 @@ impl Cost {
         };
         let amounts = self.amounts.iter();
         Some(Self {
-            amounts: amounts
-                .map(|(currency, amount)| (currency.clone(), share(amount)))
-                .collect(),
+            amounts: amounts.map(|(currency, amount)| (currency.clone(), share(amount))).collect(),
             priced: waiting,
             unpriced: 0,
         })
@@ -222,10 +216,8 @@ mod tests {
     #[test]
     fn waiting_messages_cost_as_much_as_the_sent_ones() {
         let tables = PriceTables::from([("cellar".to_owned(), prices("EUR"))]);
-        let counts = [
-            count("cellar", "+447400123456", 10, 20),
-            count("cellar", "+4915123456789", 5, 5),
-        ];
+        let counts =
+            [count("cellar", "+447400123456", 10, 20), count("cellar", "+4915123456789", 5, 5)];
         let cost = Bill::new(&counts, 0, &tables).cost.expect("a cost");
         let to_come = |waiting| cost.to_come(waiting).map(|cost| cost.estimate());
         assert_eq!(to_come(100).as_deref(), Some("6.20 EUR"));
@@ -240,10 +232,8 @@ mod tests {
             ("cellar".to_owned(), prices("EUR")),
             ("attic".to_owned(), prices("USD")),
         ]);
-        let counts = [
-            count("cellar", "+447400123456", 1, 1),
-            count("attic", "+447400123456", 100, 100),
-        ];
+        let counts =
+            [count("cellar", "+447400123456", 1, 1), count("attic", "+447400123456", 100, 100)];
         let cost = Bill::new(&counts, 0, &tables).cost.expect("a cost");
         assert_eq!(cost.amount(), "0.031 EUR + 3.10 USD");
         assert_eq!(serde_json::to_string(&cost).expect("json"), "null");

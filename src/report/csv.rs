@@ -100,10 +100,7 @@ pub(super) fn write_sent(
             message.attempts.to_string(),
             message.accepted.to_string(),
             message.delivery_state.clone().unwrap_or_default(),
-            message
-                .delivery_at
-                .map(|at| at.to_string())
-                .unwrap_or_default(),
+            message.delivery_at.map(|at| at.to_string()).unwrap_or_default(),
         ];
         write_record(out, record)?;
     }
@@ -119,12 +116,7 @@ pub(super) fn write_campaigns(campaigns: &[CampaignSummary], out: impl Write) ->
         // Empty where no receipts are awaited.
         let delivery = campaign.totals.delivery.as_ref().map_or_else(
             || vec![String::new(); 6],
-            |counts| {
-                counts
-                    .by_state()
-                    .map(|(_, count)| count.to_string())
-                    .to_vec()
-            },
+            |counts| counts.by_state().map(|(_, count)| count.to_string()).to_vec(),
         );
         write_record(&mut out, names.into_iter().chain(counts).chain(delivery))?;
     }

@@ -71,11 +71,7 @@ pub(super) fn facts(report: &Report) -> Vec<Fact> {
     }
     if let Some(took) = report.delivery_time {
         let p95 = format!("95 % within {}", duration(took.p95.max(SHORTEST)));
-        fact(
-            "delivered",
-            format!("half within {}", duration(took.median.max(SHORTEST))),
-            p95,
-        );
+        fact("delivered", format!("half within {}", duration(took.median.max(SHORTEST))), p95);
     }
     if let Some(replies) = report.replies {
         let replies = HumanCount(replies);

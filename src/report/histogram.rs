@@ -48,17 +48,8 @@ impl Histogram {
         if spans < 2 {
             return Ok(None);
         }
-        let spans = store
-            .report()
-            .outcomes_over_time(campaigns, from, width, spans)
-            .await?;
-        Ok(Some(Self {
-            from,
-            width,
-            first_at,
-            last_at,
-            spans,
-        }))
+        let spans = store.report().outcomes_over_time(campaigns, from, width, spans).await?;
+        Ok(Some(Self { from, width, first_at, last_at, spans }))
     }
 
     /// The start, the width and the number of spans: the narrowest round width with which all fit.

@@ -36,18 +36,16 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> Result<(), ReportError> {
     let status = report.status();
-    let page = environment()?
-        .get_template("report.html")?
-        .render(context! {
-            style => Value::from_safe_string(STYLE.to_owned()),
-            practice => report.summaries.mode.is_practice(),
-            title => report.campaign.as_deref().unwrap_or("All campaigns"),
-            state => status.map(|status| status.state),
-            state_reason => status.and_then(|status| status.state_reason.as_deref()),
-            made_at => report.local.short(report.made_at),
-            zone => report.local.name(report.made_at),
-            ..Value::from(Serde(Sections::of(report, failures)))
-        })?;
+    let page = environment()?.get_template("report.html")?.render(context! {
+        style => Value::from_safe_string(STYLE.to_owned()),
+        practice => report.summaries.mode.is_practice(),
+        title => report.campaign.as_deref().unwrap_or("All campaigns"),
+        state => status.map(|status| status.state),
+        state_reason => status.and_then(|status| status.state_reason.as_deref()),
+        made_at => report.local.short(report.made_at),
+        zone => report.local.name(report.made_at),
+        ..Value::from(Serde(Sections::of(report, failures)))
+    })?;
     out.write_all(page.as_bytes())?;
     Ok(())
 }
@@ -81,10 +79,7 @@ impl<'a> Sections<'a> {
             facts: page_facts(report),
             text: report.text.as_deref(),
             campaigns: campaigns(report),
-            chart: report
-                .histogram
-                .as_ref()
-                .map(|histogram| Chart::of(histogram, local)),
+            chart: report.histogram.as_ref().map(|histogram| Chart::of(histogram, local)),
             more_countries: report.bill.countries.len().saturating_sub(countries.len()),
             countries,
             has_cost: report.bill.cost.is_some(),
@@ -226,16 +221,12 @@ pub fn environment() -> Result<Environment<'static>, minijinja::Error> {
         _ => escape_formatter(out, state, value),
     });
     environment.add_filter("number", |count: u64| HumanCount(count).to_string());
-    environment.add_filter("plain_reason", |reason: &str| {
-        plain_reason(reason).into_owned()
-    });
+    environment.add_filter("plain_reason", |reason: &str| plain_reason(reason).into_owned());
     environment.add_filter("code", |text: &str| with_code(text));
-    environment.add_filter("short", |at: i64| {
-        LocalTime::system().short(Timestamp::from_millis(at))
-    });
-    environment.add_filter("seconds", |at: i64| {
-        LocalTime::system().seconds(Timestamp::from_millis(at))
-    });
+    environment
+        .add_filter("short", |at: i64| LocalTime::system().short(Timestamp::from_millis(at)));
+    environment
+        .add_filter("seconds", |at: i64| LocalTime::system().seconds(Timestamp::from_millis(at)));
     environment.add_template("report.html", TEMPLATE)?;
     environment.add_template("sections.html", SECTIONS)?;
     environment.add_template("macros.html", MACROS)?;
@@ -276,12 +267,7 @@ pub fn states(totals: &Totals) -> Vec<StateShare> {
     states
         .into_iter()
         .zip(percentages(&counts))
-        .map(|((state, label, count), share)| StateShare {
-            state,
-            label,
-            count,
-            share,
-        })
+        .map(|((state, label, count), share)| StateShare { state, label, count, share })
         .collect()
 }
 
@@ -290,9 +276,7 @@ fn page_facts(report: &Report) -> Vec<Fact> {
     if let (Some(first), Some(last), Some(took)) =
         (report.first_sent_at, report.last_sent_at, report.took)
     {
-        let pace = report
-            .rate
-            .map(|per_second| format!(" · {} on average", rate(per_second)));
+        let pace = report.rate.map(|per_second| format!(" · {} on average", rate(per_second)));
         let time = Fact {
             label: "time",
             value: duration(took) + &pace.unwrap_or_default(),
@@ -356,9 +340,7 @@ fn blocks<'a>(report: &'a Report, failures: &'a [FailureRecord]) -> Vec<ReasonBl
             kind => {
                 let is_unknown = kind == FailureState::Unknown;
                 let reasons = report.by_reason.iter();
-                reasons
-                    .filter(|reason| reason.is_unknown() == is_unknown)
-                    .collect()
+                reasons.filter(|reason| reason.is_unknown() == is_unknown).collect()
             }
         };
         let count: u64 = reasons.iter().map(|reason| reason.count).sum();
@@ -366,10 +348,7 @@ fn blocks<'a>(report: &'a Report, failures: &'a [FailureRecord]) -> Vec<ReasonBl
         let rows: Vec<ReasonRow> = reasons
             .into_iter()
             .take(room)
-            .map(|reason| ReasonRow {
-                length: bar_length(reason.count, most),
-                reason,
-            })
+            .map(|reason| ReasonRow { length: bar_length(reason.count, most), reason })
             .collect();
         room -= rows.len();
         let kind_of = |state| match state {
@@ -384,34 +363,19 @@ fn blocks<'a>(report: &'a Report, failures: &'a [FailureRecord]) -> Vec<ReasonBl
         let (state, why, who) = match (kind, count) {
             (FailureState::Unknown, 1) => ("unknown", "is unknown", "Who may have been reached"),
             (FailureState::Unknown, _) => ("unknown", "are unknown", "Who may have been reached"),
-            (FailureState::Undelivered, 1) => (
-                "failed",
-                "was sent and not delivered",
-                "Whose phone was not reached",
-            ),
-            (FailureState::Undelivered, _) => (
-                "failed",
-                "were sent and not delivered",
-                "Whose phone was not reached",
-            ),
+            (FailureState::Undelivered, 1) => {
+                ("failed", "was sent and not delivered", "Whose phone was not reached")
+            }
+            (FailureState::Undelivered, _) => {
+                ("failed", "were sent and not delivered", "Whose phone was not reached")
+            }
             _ => ("failed", "did not arrive", "Who was not reached"),
         };
         let has_reasons = !rows.is_empty();
         let why = format!("Why {} {why}", HumanCount(count));
-        has_reasons.then_some(ReasonBlock {
-            state,
-            why,
-            who,
-            count,
-            reasons: rows,
-            failures,
-        })
+        has_reasons.then_some(ReasonBlock { state, why, who, count, reasons: rows, failures })
     };
-    let kinds = [
-        FailureState::Failed,
-        FailureState::Unknown,
-        FailureState::Undelivered,
-    ];
+    let kinds = [FailureState::Failed, FailureState::Unknown, FailureState::Undelivered];
     kinds.into_iter().filter_map(&mut block).collect()
 }
 
@@ -438,9 +402,7 @@ pub fn delivery(totals: &Totals) -> Vec<DeliveryShare> {
 
 fn failure<'a>(report: &'a Report, record: &'a FailureRecord) -> ShownFailure<'a> {
     let names_campaign = report.campaign.is_none();
-    let campaign = report
-        .campaign_name(record.campaign_id)
-        .filter(|_| names_campaign);
+    let campaign = report.campaign_name(record.campaign_id).filter(|_| names_campaign);
     ShownFailure {
         campaign,
         last_attempt: record.last_attempt_at.map(|at| report.local.short(at)),
@@ -488,10 +450,7 @@ impl Chart {
             .map(|(_, (state, label))| LegendEntry { state, label })
             .collect();
         let levels = (0..=top / step)
-            .map(|level| ChartLevel {
-                count: level * step,
-                height: level * step * 100 / top,
-            })
+            .map(|level| ChartLevel { count: level * step, height: level * step * 100 / top })
             .collect();
         let ticks = TICKS.min(columns);
         let ticks: Vec<String> = (0..ticks)
@@ -516,11 +475,8 @@ impl Chart {
     }
 }
 
-const CHART_STATES: [(&str, &str); 3] = [
-    ("sent", "sent"),
-    ("failed", "failed"),
-    ("unknown", "unknown"),
-];
+const CHART_STATES: [(&str, &str); 3] =
+    [("sent", "sent"), ("failed", "failed"), ("unknown", "unknown")];
 
 /// The distance between the at most five levels of a chart: 1, 2 or 5 times a power of ten.
 fn level_step(peak: u64) -> u64 {
@@ -566,11 +522,7 @@ mod tests {
             let part = |at: usize| {
                 let value = u8::from_str_radix(&colour[at..at + 2], 16).expect("a colour");
                 let value = f64::from(value) / 255.0;
-                if value <= 0.04045 {
-                    value / 12.92
-                } else {
-                    ((value + 0.055) / 1.055).powf(2.4)
-                }
+                if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
             };
             0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
         };
@@ -645,14 +597,7 @@ mod tests {
     #[test]
     fn page_names_no_commands() {
         let page = written(&sample::report(), &sample::failures());
-        for words in [
-            "smsq report",
-            "smsq retry",
-            "smsq settle",
-            "smsq send",
-            "--",
-            "type next",
-        ] {
+        for words in ["smsq report", "smsq retry", "smsq settle", "smsq send", "--", "type next"] {
             let (_, shown) = page.split_once("</style>").expect("a style");
             assert!(!shown.contains(words), "{words}");
         }
@@ -666,15 +611,7 @@ mod tests {
         }
         assert!(page.contains(r#"<div class="ticks"><span>09:00:00</span>"#));
         assert!(page.contains("<span>09:04:05</span></div>"));
-        for (peak, expected) in [
-            (0, 1),
-            (1, 1),
-            (4, 1),
-            (5, 2),
-            (9, 5),
-            (400, 100),
-            (401, 200),
-        ] {
+        for (peak, expected) in [(0, 1), (1, 1), (4, 1), (5, 2), (9, 5), (400, 100), (401, 200)] {
             assert_eq!(level_step(peak), expected, "{peak}");
         }
     }

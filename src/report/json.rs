@@ -23,11 +23,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let open = head.strip_suffix('}').unwrap_or(&head);
         out.write_all(printable_json(open).as_bytes())?;
         write!(out, ",\"{list}\":[")?;
-        Ok(Self {
-            report,
-            out,
-            separator: "\n",
-        })
+        Ok(Self { report, out, separator: "\n" })
     }
 
     pub(super) fn failures(&mut self, page: &[FailureRecord]) -> io::Result<()> {
@@ -75,8 +71,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     pub(super) fn finish(mut self) -> io::Result<()> {
         let is_empty = self.separator == "\n";
-        self.out
-            .write_all(if is_empty { b"]}\n" } else { b"\n]}\n" })?;
+        self.out.write_all(if is_empty { b"]}\n" } else { b"\n]}\n" })?;
         self.out.flush()
     }
 }
@@ -94,10 +89,7 @@ fn head(report: &Report) -> serde_json::Result<Map<String, Value>> {
     if report.campaign.is_none() {
         head.insert("campaigns".to_owned(), json!(report.summaries.campaigns));
         if report.summaries.removed.imported > 0 {
-            head.insert(
-                "removed_campaigns".to_owned(),
-                json!(report.summaries.removed),
-            );
+            head.insert("removed_campaigns".to_owned(), json!(report.summaries.removed));
         }
     }
     Ok(head)
@@ -186,10 +178,7 @@ mod tests {
             value["delivery"],
             json!({ "delivered": 11_000, "undelivered": 700, "expired": 0, "no_report": 32, "awaiting": 300 })
         );
-        assert_eq!(
-            value["delivery_ms"],
-            json!({ "median": 4_200, "p95": 95_000 })
-        );
+        assert_eq!(value["delivery_ms"], json!({ "median": 4_200, "p95": 95_000 }));
         assert_eq!(value["undelivered_by_reason"][0]["code"], "30005");
     }
 

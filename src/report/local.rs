@@ -29,10 +29,7 @@ impl LocalTime {
 
     fn format(&self, at: Timestamp, pattern: &str) -> String {
         match jiff::Timestamp::from_millisecond(at.as_millis()) {
-            Ok(instant) => instant
-                .to_zoned(self.0.clone())
-                .strftime(pattern)
-                .to_string(),
+            Ok(instant) => instant.to_zoned(self.0.clone()).strftime(pattern).to_string(),
             Err(_) => at.to_string(),
         }
     }
@@ -109,15 +106,9 @@ mod tests {
         assert_eq!(local.name(at), "Europe/Berlin (CET, UTC+01:00)");
         assert_eq!(local.offset(at), Duration::from_secs(3_600));
         let later = at.plus(Duration::from_secs(65));
-        assert_eq!(
-            local.span(at, later),
-            "21 Nov 2025, 10:00:00 to 10:01:05 CET"
-        );
+        assert_eq!(local.span(at, later), "21 Nov 2025, 10:00:00 to 10:01:05 CET");
         let next_day = at.plus(Duration::from_secs(86_400));
-        assert_eq!(
-            local.span(at, next_day),
-            "21 Nov 2025, 10:00 CET to 22 Nov 2025, 10:00 CET"
-        );
+        assert_eq!(local.span(at, next_day), "21 Nov 2025, 10:00 CET to 22 Nov 2025, 10:00 CET");
         assert_eq!(LocalTime::default().name(at), "UTC");
     }
 }

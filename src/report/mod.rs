@@ -142,10 +142,7 @@ impl DeliveryTime {
             });
             found.map(|(took, _)| Duration::from_millis(*took))
         };
-        Some(Self {
-            median: percentile(50)?,
-            p95: percentile(95)?,
-        })
+        Some(Self { median: percentile(50)?, p95: percentile(95)? })
     }
 }
 
@@ -300,10 +297,7 @@ impl Report {
     ) -> Result<Self, StoreError> {
         let filter = CampaignFilter::from(campaign.map(|campaign| campaign.id));
         let (summaries, known) = match campaign {
-            Some(campaign) => (
-                Summaries::of(store, campaign).await?,
-                vec![campaign.clone()],
-            ),
+            Some(campaign) => (Summaries::of(store, campaign).await?, vec![campaign.clone()]),
             None => (Summaries::all(store).await?, store.campaigns().await?),
         };
         let totals = summaries.totals();
@@ -313,21 +307,13 @@ impl Report {
             _ => None,
         };
 
-        let digits = options
-            .prices
-            .values()
-            .map(super::prices::Prices::longest_prefix);
-        let sent = store
-            .report()
-            .sent(filter, digits.max().unwrap_or(0))
-            .await?;
+        let digits = options.prices.values().map(super::prices::Prices::longest_prefix);
+        let sent = store.report().sent(filter, digits.max().unwrap_or(0)).await?;
         let kept: u64 = sent.counts.iter().map(|count| count.messages).sum();
         let purged = totals.sent.saturating_sub(kept);
 
         let classes = store.report().failed_by_class(filter).await?;
-        let opted_out = classes
-            .iter()
-            .filter(|count| count.class == Class::OptedOut.as_str());
+        let opted_out = classes.iter().filter(|count| count.class == Class::OptedOut.as_str());
         let made_at = store.now().await?;
         let ends = settled_between(&sent.facts, &classes);
         // A time without messages shows in the chart of a campaign that should be sending.
@@ -381,10 +367,7 @@ impl Report {
             local: options.local.clone(),
             is_masked: options.mask,
             filter,
-            names: known
-                .into_iter()
-                .map(|campaign| (campaign.id, campaign.name))
-                .collect(),
+            names: known.into_iter().map(|campaign| (campaign.id, campaign.name)).collect(),
         })
     }
 
@@ -410,8 +393,7 @@ impl Report {
             }
             (Format::Text, Listing::Sent) => {
                 text::write_notice(self, out)?;
-                self.each_sent(store, |page| text::write_sent(self, page, out))
-                    .await?;
+                self.each_sent(store, |page| text::write_sent(self, page, out)).await?;
             }
             (Format::Csv, Listing::Figures) => {
                 csv::write_campaigns(&self.summaries.campaigns, &mut *out)?;
@@ -422,8 +404,7 @@ impl Report {
                     columns.collect(page);
                     Ok(())
                 };
-                self.each_failure(store, listing, usize::MAX, collect)
-                    .await?;
+                self.each_failure(store, listing, usize::MAX, collect).await?;
                 let mut writer = columns.begin(&mut *out)?;
                 let write = |page: &[_]| columns.write(page, &mut writer);
                 self.each_failure(store, listing, usize::MAX, write).await?;
@@ -431,8 +412,7 @@ impl Report {
             }
             (Format::Csv, Listing::Sent) => {
                 let mut writer = csv::begin_sent(&mut *out)?;
-                self.each_sent(store, |page| csv::write_sent(self, page, &mut writer))
-                    .await?;
+                self.each_sent(store, |page| csv::write_sent(self, page, &mut writer)).await?;
                 writer.flush()?;
             }
             (Format::Json, Listing::Figures | Listing::Failed | Listing::Undelivered) => {
@@ -441,8 +421,7 @@ impl Report {
                     _ => "failures",
                 };
                 let mut writer = json::Writer::begin(self, list, &mut *out)?;
-                self.each_failure(store, listing, usize::MAX, |page| writer.failures(page))
-                    .await?;
+                self.each_failure(store, listing, usize::MAX, |page| writer.failures(page)).await?;
                 writer.finish()?;
             }
             (Format::Json, Listing::Sent) => {
@@ -467,10 +446,7 @@ impl Report {
         listing: Listing,
         path: &Path,
     ) -> Result<(), ReportError> {
-        let failed = |source| ReportError::File {
-            path: path.display().to_string(),
-            source,
-        };
+        let failed = |source| ReportError::File { path: path.display().to_string(), source };
         let mut file = AtomicFile::create(path).map_err(failed)?;
         match self.write(store, format, listing, &mut file).await {
             Err(ReportError::Write(source)) => return Err(failed(source)),
@@ -482,11 +458,7 @@ impl Report {
     /// The same report without phones and texts.
     #[must_use]
     pub fn masked(&self) -> Self {
-        Self {
-            text: None,
-            is_masked: true,
-            ..self.clone()
-        }
+        Self { text: None, is_masked: true, ..self.clone() }
     }
 
     /// The first `most` messages that failed, and as many that were not delivered.
@@ -525,10 +497,7 @@ impl Report {
             let size = PAGE.min(left);
             let mut page = match listing {
                 Listing::Undelivered => {
-                    store
-                        .report()
-                        .next_undelivered(&mut undelivered, size)
-                        .await?
+                    store.report().next_undelivered(&mut undelivered, size).await?
                 }
                 _ => store.report().next_failures(&mut failures, size).await?,
             };
@@ -574,15 +543,10 @@ fn columns_of(failure: &FailureRecord) -> serde_json::Map<String, serde_json::Va
 
 /// When the first and the last message was settled, cancelled messages excluded.
 fn settled_between(facts: &SentFacts, classes: &[ClassCount]) -> Option<(Timestamp, Timestamp)> {
-    let failed = classes
-        .iter()
-        .filter(|count| count.class != Class::Cancelled.as_str());
+    let failed = classes.iter().filter(|count| count.class != Class::Cancelled.as_str());
     let first = failed.clone().map(|count| count.first_at);
     let last = failed.map(|count| count.last_at);
-    Some((
-        first.chain(facts.first_at).min()?,
-        last.chain(facts.last_at).max()?,
-    ))
+    Some((first.chain(facts.first_at).min()?, last.chain(facts.last_at).max()?))
 }
 
 /// The reasons of messages that were sent and not delivered, with advice.

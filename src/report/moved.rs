@@ -100,10 +100,7 @@ mod tests {
         };
         let moved = MovedMessages::of(vec![json]);
         let (text, _) = moved[0].describe(&LocalTime::default());
-        assert_eq!(
-            text,
-            "1 message by `b`, because `a` was unavailable: 401: wrong key"
-        );
+        assert_eq!(text, "1 message by `b`, because `a` was unavailable: 401: wrong key");
     }
 
     #[test]
@@ -114,13 +111,9 @@ mod tests {
             failover("a", 1_000, 4_000, 7),
             failover("a", 700_000, 800_000, 2),
         ]);
-        let shown = moved.iter().map(|moved| {
-            (
-                moved.provider.as_str(),
-                moved.messages,
-                moved.last_at.as_millis(),
-            )
-        });
+        let shown = moved
+            .iter()
+            .map(|moved| (moved.provider.as_str(), moved.messages, moved.last_at.as_millis()));
         assert_eq!(
             shown.collect::<Vec<_>>(),
             [("a", 12, 9_000), ("a", 2, 800_000), ("c", 1, 3_000)]

@@ -37,14 +37,9 @@ pub(crate) fn plain_reason(text: &str) -> Cow<'_, str> {
     };
     let longest = || {
         let values = strings.iter().filter(|string| !string.is_key);
-        values
-            .map(|string| string.text.as_str())
-            .max_by_key(|text| text.len())
+        values.map(|string| string.text.as_str()).max_by_key(|text| text.len())
     };
-    let message = MESSAGE_KEYS
-        .iter()
-        .find_map(|name| under(name))
-        .or_else(longest);
+    let message = MESSAGE_KEYS.iter().find_map(|name| under(name)).or_else(longest);
     let before = before.trim_end_matches([' ', ':']);
     match message.filter(|message| !message.trim().is_empty()) {
         Some(message) if before.is_empty() => Cow::Owned(message.to_owned()),
@@ -59,11 +54,7 @@ pub(super) fn merged(reasons: Vec<Reason>) -> Vec<Reason> {
     let mut places = HashMap::new();
     let mut merged: Vec<Reason> = Vec::new();
     for reason in reasons {
-        let key = (
-            reason.class.clone(),
-            reason.code.clone(),
-            without_ids(&reason.reason),
-        );
+        let key = (reason.class.clone(), reason.code.clone(), without_ids(&reason.reason));
         let place = *places.entry(key).or_insert(merged.len());
         match merged.get_mut(place) {
             Some(example) => example.count += reason.count,
@@ -145,19 +136,15 @@ mod tests {
                 id.len()
             )
         };
-        let mut all: Vec<Reason> = (0..23)
-            .map(|id| reason(&answered(503, id), None, 1))
-            .collect();
+        let mut all: Vec<Reason> = (0..23).map(|id| reason(&answered(503, id), None, 1)).collect();
         all.extend([
             reason(&answered(500, 1), None, 1),
             reason(&answered(503, 1), Some("7"), 30),
             reason("no answer: not within 10 s", None, 2),
         ]);
         let merged = merged(all);
-        let counts: Vec<(u64, &str)> = merged
-            .iter()
-            .map(|reason| (reason.count, reason.reason.as_str()))
-            .collect();
+        let counts: Vec<(u64, &str)> =
+            merged.iter().map(|reason| (reason.count, reason.reason.as_str())).collect();
         assert_eq!(
             counts,
             [
@@ -180,10 +167,7 @@ mod tests {
                 r#"the gateway answered 500 Internal Server Error: {"detail":"it is brok"#,
                 "the gateway answered 500 Internal Server Error: it is brok",
             ),
-            (
-                r#"{"status":"3","error-text":"Invalid number"}"#,
-                "Invalid number",
-            ),
+            (r#"{"status":"3","error-text":"Invalid number"}"#, "Invalid number"),
             (r#"answered 400: [{"code":7}]"#, "answered 400"),
             ("no answer within 10 s", "no answer within 10 s"),
             ("a {strange} reason", "a {strange} reason"),

@@ -82,10 +82,7 @@ pub(super) fn report() -> Report {
             suppressed: 10,
             rejected: 5,
         },
-        alphabets: Alphabets {
-            gsm7: 12_300,
-            ucs2: 45,
-        },
+        alphabets: Alphabets { gsm7: 12_300, ucs2: 45 },
         text: Some("Dear {{ name }}, \"20 %\" off, today only".to_owned()),
         opted_out: 6,
         replies: None,
@@ -134,20 +131,13 @@ pub(super) fn with_receipts() -> Report {
         advice: undelivered_advice("recipient", Some("30005")),
         count: 700,
     }];
-    report.delivery_time = Some(DeliveryTime {
-        median: Duration::from_millis(4_200),
-        p95: Duration::from_secs(95),
-    });
+    report.delivery_time =
+        Some(DeliveryTime { median: Duration::from_millis(4_200), p95: Duration::from_secs(95) });
     report
 }
 
 fn part(name: &str, sent: u64, segments: u64) -> Part {
-    Part {
-        name: name.to_owned(),
-        sent,
-        segments,
-        cost: None,
-    }
+    Part { name: name.to_owned(), sent, segments, cost: None }
 }
 
 pub(super) fn failures() -> Vec<FailureRecord> {

@@ -116,9 +116,7 @@ impl CampaignSummary {
             state_reason: campaign.state_reason.clone(),
             window: window.map(|window| WindowStatus::at(window, now)),
             budget,
-            next: first
-                .map(|first| NextDue::at(first, now))
-                .unwrap_or_default(),
+            next: first.map(|first| NextDue::at(first, now)).unwrap_or_default(),
             totals,
         })
     }
@@ -150,19 +148,12 @@ pub struct Summaries {
 
 impl Summaries {
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
-        Ok(Self::new(
-            store.mode(),
-            vec![CampaignSummary::of(store, campaign).await?],
-        ))
+        Ok(Self::new(store.mode(), vec![CampaignSummary::of(store, campaign).await?]))
     }
 
     /// Campaigns of a database, of which none was removed.
     pub fn new(mode: Mode, campaigns: Vec<CampaignSummary>) -> Self {
-        Self {
-            mode,
-            campaigns,
-            removed: Totals::default(),
-        }
+        Self { mode, campaigns, removed: Totals::default() }
     }
 
     /// All campaigns, without an unused default campaign.
@@ -176,11 +167,7 @@ impl Summaries {
                 campaigns.push(summary.await?);
             }
         }
-        Ok(Self {
-            mode: store.mode(),
-            campaigns,
-            removed: counted.removed,
-        })
+        Ok(Self { mode: store.mode(), campaigns, removed: counted.removed })
     }
 
     /// The totals and all campaigns; with `is_one` the only campaign.
@@ -198,10 +185,7 @@ impl Summaries {
 
     /// The counts of all campaigns.
     pub(super) fn sums(&self) -> Sums {
-        Sums {
-            mode: self.mode,
-            totals: self.totals(),
-        }
+        Sums { mode: self.mode, totals: self.totals() }
     }
 
     pub fn totals(&self) -> Totals {
@@ -243,9 +227,8 @@ impl NextDue {
     /// known.
     pub fn describe(&self) -> Option<String> {
         let parts = [("starts", self.due_at), ("expires", self.expires_at)].into_iter();
-        let parts: Vec<String> = parts
-            .filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?))))
-            .collect();
+        let parts: Vec<String> =
+            parts.filter_map(|(verb, at)| Some(format!("{verb} {}", local_and_utc(at?)))).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 }

@@ -11,16 +11,10 @@ async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) 
     let url = format!("sqlite://{}", folder.path().join("smsq.db").display());
     let store = Store::open(&url, Access::Create).await.expect("a database");
     let now = store.now().await.expect("the clock");
-    let new = NewCampaign {
-        name: "spring".to_owned(),
-        ..NewCampaign::default()
-    };
+    let new = NewCampaign { name: "spring".to_owned(), ..NewCampaign::default() };
     let campaign = store.open_campaign(&new, now).await.expect("a campaign");
-    let import_id = store
-        .imports()
-        .begin(campaign.id, "list.csv", "hash", None, now)
-        .await
-        .expect("begun");
+    let import_id =
+        store.imports().begin(campaign.id, "list.csv", "hash", None, now).await.expect("begun");
     let rows = (0..count)
         .map(|line| NewSms {
             line: line + 2,
@@ -68,14 +62,10 @@ async fn written(
     format: Format,
     listing: Listing,
 ) -> String {
-    let report = Report::gather(store, campaign, &ReportOptions::default())
-        .await
-        .expect("a report");
+    let report =
+        Report::gather(store, campaign, &ReportOptions::default()).await.expect("a report");
     let mut bytes = Vec::new();
-    report
-        .write(store, format, listing, &mut bytes)
-        .await
-        .expect("written");
+    report.write(store, format, listing, &mut bytes).await.expect("written");
     String::from_utf8(bytes).expect("all of it is text")
 }
 
@@ -135,10 +125,7 @@ fn delivery_time_is_a_percentile_of_all_messages() {
     assert_eq!(DeliveryTime::of(&[]), None);
     let times = [(100, 40), (200, 20), (5_000, 35), (90_000, 5)];
     let took = DeliveryTime::of(&times).expect("a time");
-    assert_eq!(
-        (took.median.as_millis(), took.p95.as_millis()),
-        (200, 5_000)
-    );
+    assert_eq!((took.median.as_millis(), took.p95.as_millis()), (200, 5_000));
 }
 
 #[tokio::test]
@@ -154,9 +141,8 @@ async fn broken_pipe_ends_the_report() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let (store, campaign) = cancelled(&folder, 3).await;
-    let report = Report::gather(&store, Some(&campaign), &ReportOptions::default())
-        .await
-        .expect("a report");
+    let report =
+        Report::gather(&store, Some(&campaign), &ReportOptions::default()).await.expect("a report");
     for format in [Format::Text, Format::Csv, Format::Json, Format::Html] {
         let error = report
             .write(&store, format, Listing::Failed, &mut Closed)

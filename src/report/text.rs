@@ -19,11 +19,7 @@ const WIDTH: u16 = 80;
 
 /// One campaign in detail, or a table of several; in practice below a line that says so.
 pub fn summaries_text(summaries: &Summaries) -> String {
-    let Summaries {
-        mode,
-        campaigns,
-        removed,
-    } = summaries;
+    let Summaries { mode, campaigns, removed } = summaries;
     let text = match campaigns.as_slice() {
         [] if removed.imported == 0 => "no campaigns yet\n".to_owned(),
         [campaign] if removed.imported == 0 => campaign_text(campaign),
@@ -145,9 +141,7 @@ fn campaign_text(campaign: &CampaignSummary) -> String {
         let line = delivery_line(delivery);
         // Below the line of the sent messages.
         let sent = text.find("\n   sent ").map_or(text.len(), |at| at + 1);
-        let end = text[sent..]
-            .find('\n')
-            .map_or(text.len(), |at| sent + at + 1);
+        let end = text[sent..].find('\n').map_or(text.len(), |at| sent + at + 1);
         text.insert_str(end, &line);
     }
     text
@@ -170,10 +164,7 @@ fn delivery_line(delivery: &DeliveryCounts) -> String {
 
 /// A line per campaign, one for those that were removed, and one for the sum.
 fn overview(campaigns: &[CampaignSummary], removed: &Totals) -> String {
-    let all = campaigns
-        .iter()
-        .map(|campaign| campaign.totals)
-        .chain([*removed]);
+    let all = campaigns.iter().map(|campaign| campaign.totals).chain([*removed]);
     let sum: Totals = all.sum();
     let used: Vec<&str> = used_counts(&sum).iter().map(|(label, _)| *label).collect();
     let mut table = plain_table();
@@ -188,11 +179,7 @@ fn overview(campaigns: &[CampaignSummary], removed: &Totals) -> String {
         table.add_row(cells);
     };
     for campaign in campaigns {
-        row(
-            &printable_line(&campaign.campaign),
-            campaign.state,
-            &campaign.totals,
-        );
+        row(&printable_line(&campaign.campaign), campaign.state, &campaign.totals);
     }
     if removed.imported > 0 {
         row("removed campaigns", "", removed);
@@ -258,10 +245,8 @@ fn push_facts(report: &Report, text: &mut String) {
 
 /// The reasons of the failed messages, then those of the unknown ones.
 fn push_reasons(report: &Report, text: &mut String) {
-    let (unknown, failed): (Vec<&Reason>, Vec<&Reason>) = report
-        .by_reason
-        .iter()
-        .partition(|reason| reason.is_unknown());
+    let (unknown, failed): (Vec<&Reason>, Vec<&Reason>) =
+        report.by_reason.iter().partition(|reason| reason.is_unknown());
     let undelivered: Vec<&Reason> = report.undelivered_by_reason.iter().collect();
     let mut shown = 0;
     for (title, reasons) in [
@@ -274,9 +259,7 @@ fn push_reasons(report: &Report, text: &mut String) {
         }
         let _ = write!(text, "\n{title}\n\n");
         let mut table = plain_table();
-        table
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(WIDTH);
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
         for row in reasons.into_iter().take(MAX_REASONS) {
             shown += 1;
             let class = class_and_code(&row.class, row.code.as_deref());
@@ -427,12 +410,7 @@ mod tests {
             window: None,
             budget: None,
             next: NextDue::default(),
-            totals: Totals {
-                imported: 80,
-                queued: 30,
-                failed: 50,
-                ..Totals::default()
-            },
+            totals: Totals { imported: 80, queued: 30, failed: 50, ..Totals::default() },
         });
         insta::assert_snapshot!(summaries_text(&report.summaries), @r"
         campaign     state   imported  queued    sent  failed  unknown

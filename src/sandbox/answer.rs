@@ -148,10 +148,7 @@ fn decide_all(
         let answer = decide(state, counters, message, number, now);
         all.wait = all.wait.max(answer.wait);
         all.mode = all.mode.max(answer.mode);
-        let reference = message
-            .as_ref()
-            .ok()
-            .and_then(|message| message.reference.as_deref());
+        let reference = message.as_ref().ok().and_then(|message| message.reference.as_deref());
         let mut result = json!({ "status": answer.status, "reference": reference });
         if let Some(wait) = answer.retry_after {
             result["retry_after"] = wait.as_secs().into();
@@ -207,10 +204,7 @@ fn decide(
         Err(invalid) => return invalid.clone(),
     };
     let faults = &state.config.faults;
-    let reference = message
-        .reference
-        .as_deref()
-        .filter(|reference| !reference.is_empty());
+    let reference = message.reference.as_deref().filter(|reference| !reference.is_empty());
     let fault = match reserved(message.digits()) {
         ReservedNumber::None => faults.fault_for(number),
         ReservedNumber::Always(answer) => return answer,
@@ -294,20 +288,11 @@ fn reserved(digits: &str) -> ReservedNumber {
 }
 
 pub(super) fn answer(status: u16, body: Value) -> Answer {
-    Answer {
-        status,
-        body,
-        retry_after: None,
-        wait: Duration::ZERO,
-        mode: ResponseMode::Whole,
-    }
+    Answer { status, body, retry_after: None, wait: Duration::ZERO, mode: ResponseMode::Whole }
 }
 
 pub(super) fn error(status: u16, code: &str, message: &str) -> Answer {
-    answer(
-        status,
-        json!({ "error": { "code": code, "message": message } }),
-    )
+    answer(status, json!({ "error": { "code": code, "message": message } }))
 }
 
 fn overloaded() -> Answer {
@@ -319,10 +304,7 @@ fn suspended() -> Answer {
 }
 
 fn throttled(retry_after: Duration) -> Answer {
-    Answer {
-        retry_after: Some(retry_after),
-        ..error(429, "rate_limited", "too many requests")
-    }
+    Answer { retry_after: Some(retry_after), ..error(429, "rate_limited", "too many requests") }
 }
 
 /// Counts segments as a simple gateway does: ASCII is GSM-7, everything else is UCS-2.
@@ -332,9 +314,5 @@ fn segments(text: &str) -> usize {
     } else {
         (text.encode_utf16().count(), 70, 67)
     };
-    if units <= single {
-        1
-    } else {
-        units.div_ceil(part)
-    }
+    if units <= single { 1 } else { units.div_ceil(part) }
 }

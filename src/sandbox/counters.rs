@@ -167,10 +167,7 @@ impl Counters {
         let in_second = self.arrivals.count(now) + count;
         self.arrivals.add(count, now);
         self.stats.max_in_any_second = self.stats.max_in_any_second.max(in_second as u64);
-        let limit = self
-            .config
-            .limit
-            .map_or(usize::MAX, |limit| limit.get() as usize);
+        let limit = self.config.limit.map_or(usize::MAX, |limit| limit.get() as usize);
         let over_limit = self.admitted.count(now) + count > limit;
         if self.config.limit.is_some() && !over_limit {
             self.admitted.add(count, now);
@@ -282,11 +279,7 @@ impl Counters {
     ) -> Vec<SandboxReceipt> {
         let (now, seed) = (self.since_start(now), self.config.faults.seed);
         let faults = self.config.faults.receipts.clone();
-        let queues = if is_posting {
-            &mut self.posted
-        } else {
-            &mut self.drained
-        };
+        let queues = if is_posting { &mut self.posted } else { &mut self.drained };
         let mut queues = std::mem::take(queues);
         let planned = |is_rejected: bool, index: usize| {
             if is_rejected {
@@ -297,11 +290,7 @@ impl Counters {
         };
         let mut receipts = Vec::new();
         for (queue, is_rejected) in queues.iter_mut().zip([false, true]) {
-            let entries = if is_rejected {
-                &self.rejected
-            } else {
-                &self.entries
-            };
+            let entries = if is_rejected { &self.rejected } else { &self.entries };
             for (index, entry) in entries.iter().enumerate().skip(queue.added) {
                 queue.add(entry.at_ms, &planned(is_rejected, index));
             }
@@ -364,10 +353,7 @@ impl Counters {
             let at = i128::from(entry.at_ms);
             since.is_none_or(|since| at >= since)
                 && until.is_none_or(|until| at <= until)
-                && page
-                    .id
-                    .as_ref()
-                    .is_none_or(|id| *id == id_at(index, is_rejected))
+                && page.id.as_ref().is_none_or(|id| *id == id_at(index, is_rejected))
         };
         let mut wanted = all
             .filter(|(index, entry, is_rejected)| is_wanted(*index, entry, *is_rejected))
@@ -386,14 +372,10 @@ impl Counters {
         let (faults, seed) = (&self.config.faults.receipts, self.config.faults.seed);
         let (final_state, after) = match number {
             None => (Some(faults.rejection().final_state), faults.delay),
-            Some(number) => (
-                faults.final_state(seed, number),
-                faults.known_after(seed, number),
-            ),
+            Some(number) => (faults.final_state(seed, number), faults.known_after(seed, number)),
         };
-        let known = entry
-            .at_ms
-            .saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        let known =
+            entry.at_ms.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         let final_state = final_state.filter(|_| known <= now);
         json!({
             "id": id_at(index, is_rejected),
@@ -466,11 +448,7 @@ impl Counters {
 /// The id of the accepted or rejected message with this index.
 fn id_at(index: usize, is_rejected: bool) -> String {
     let number = index as u64 + 1;
-    if is_rejected {
-        format!("RJ{number:06}")
-    } else {
-        id(number)
-    }
+    if is_rejected { format!("RJ{number:06}") } else { id(number) }
 }
 
 /// The id of the accepted message with this number.
@@ -523,40 +501,26 @@ mod tests {
         counters.accept("+1", "another text", Some("t"), now);
         let stats = counters.stats();
         assert_eq!((stats.accepted, stats.repeated), (4, 2));
-        assert_eq!(
-            (stats.distinct_references, stats.distinct_recipients),
-            (3, 1)
-        );
+        assert_eq!((stats.distinct_references, stats.distinct_recipients), (3, 1));
     }
 
     #[test]
     fn ignored_reference_is_accepted_again() {
-        let (mut counters, now) = counters(&SandboxConfig {
-            ignore_references: true,
-            ..SandboxConfig::default()
-        });
+        let (mut counters, now) =
+            counters(&SandboxConfig { ignore_references: true, ..SandboxConfig::default() });
         counters.accept("+1", "a", Some("r"), now);
         counters.accept("+1", "a", Some("r"), now);
         let stats = counters.stats();
-        assert_eq!(
-            (stats.accepted, stats.distinct_references, stats.repeated),
-            (2, 1, 0)
-        );
+        assert_eq!((stats.accepted, stats.distinct_references, stats.repeated), (2, 1, 0));
     }
 
     #[test]
     fn limit_applies_to_any_second() {
-        let (mut counters, start) = counters(&SandboxConfig {
-            limit: NonZeroU32::new(2),
-            ..SandboxConfig::default()
-        });
+        let (mut counters, start) =
+            counters(&SandboxConfig { limit: NonZeroU32::new(2), ..SandboxConfig::default() });
         let over: Vec<bool> = [0, 400, 999, 1_000, 1_399, 1_400]
             .into_iter()
-            .map(|at| {
-                counters
-                    .arrive(1, start + Duration::from_millis(at))
-                    .over_limit
-            })
+            .map(|at| counters.arrive(1, start + Duration::from_millis(at)).over_limit)
             .collect();
         assert_eq!(over, [false, false, true, false, true, false]);
     }

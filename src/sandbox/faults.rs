@@ -258,15 +258,9 @@ mod tests {
         )
         .expect("faults");
         assert_eq!(faults.unavailable, FaultRate::Part(0.05));
-        assert_eq!(
-            faults.throttle,
-            FaultRate::Every(NonZeroU64::new(20).expect("not 0"))
-        );
+        assert_eq!(faults.throttle, FaultRate::Every(NonZeroU64::new(20).expect("not 0")));
         assert_eq!(faults.slow_for, Some(Duration::from_secs(2)));
-        let refuse = Outage {
-            after: 1_000,
-            lasts: Duration::from_millis(500),
-        };
+        let refuse = Outage { after: 1_000, lasts: Duration::from_millis(500) };
         assert_eq!(faults.refuse, Some(refuse));
         assert_eq!(faults.account_from, Some(9));
     }
@@ -274,22 +268,13 @@ mod tests {
     #[test]
     fn invalid_faults_are_named_with_their_line() {
         for (text, expected) in [
-            (
-                "unavailable = '5'",
-                "f:1: `unavailable`: invalid fault rate `5`",
-            ),
+            ("unavailable = '5'", "f:1: `unavailable`: invalid fault rate `5`"),
             ("\nslow = '101%'", "f:2: `slow`: invalid fault rate `101%`"),
-            (
-                "seed = 1\nbroken = 'every 0'\n",
-                "f:2: `broken`: invalid fault rate `every 0`",
-            ),
+            ("seed = 1\nbroken = 'every 0'\n", "f:2: `broken`: invalid fault rate `every 0`"),
             ("refuse = 'soon'", "f:1: `refuse`: invalid outage `soon`"),
             ("slow_for = 'soon'", "f:1: `slow_for`: "),
             ("seed = 'x'", "f:1: `seed`: "),
-            (
-                "# no\nunavailabel = '5%'",
-                "f:2: unknown field `unavailabel`",
-            ),
+            ("# no\nunavailabel = '5%'", "f:2: unknown field `unavailabel`"),
             ("seed = \n", "f:1: `seed`: "),
         ] {
             let error = Faults::from_toml("f", text).expect_err(text).to_string();
@@ -305,11 +290,8 @@ mod tests {
             broken: FaultRate::Part(0.02),
             ..Faults::default()
         };
-        let applies_to = |fault| {
-            (1..=100_000)
-                .filter(|number| faults.fault_for(*number) == Some(fault))
-                .count()
-        };
+        let applies_to =
+            |fault| (1..=100_000).filter(|number| faults.fault_for(*number) == Some(fault)).count();
         assert!((4_700..5_300).contains(&applies_to(Fault::Unavailable)));
         assert!((1_700..2_100).contains(&applies_to(Fault::Broken)));
         assert_eq!(faults.fault_for(77), faults.clone().fault_for(77));
@@ -321,9 +303,7 @@ mod tests {
             slow: FaultRate::Every(NonZeroU64::new(20).expect("not 0")),
             ..Faults::default()
         };
-        let hit: Vec<u64> = (1..=60)
-            .filter(|number| faults.fault_for(*number).is_some())
-            .collect();
+        let hit: Vec<u64> = (1..=60).filter(|number| faults.fault_for(*number).is_some()).collect();
         assert_eq!(hit, [20, 40, 60]);
     }
 }

@@ -29,11 +29,7 @@ pub(super) enum LogEvent<'a> {
         from: Option<&'a str>,
     },
     /// A real gateway would text the phone now.
-    Accepted {
-        to: &'a str,
-        reference: Option<&'a str>,
-        id: &'a str,
-    },
+    Accepted { to: &'a str, reference: Option<&'a str>, id: &'a str },
     /// The gateway did not run for this long, so what arrived meanwhile is logged too late.
     Stalled { micros: u64 },
 }
@@ -47,10 +43,7 @@ struct EventLine<'a> {
 
 impl EventLog {
     pub(super) fn new(file: Arc<File>) -> Self {
-        Self {
-            file: Mutex::new(file),
-            began: (Instant::now(), SystemTime::now()),
-        }
+        Self { file: Mutex::new(file), began: (Instant::now(), SystemTime::now()) }
     }
 
     /// Appends a line with one call, so that it is in the file before the gateway responds.

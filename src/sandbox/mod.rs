@@ -121,12 +121,7 @@ impl Sandbox {
                 watching.abort();
             }
         });
-        Ok(Self {
-            address,
-            state,
-            stop,
-            server,
-        })
+        Ok(Self { address, state, stop, server })
     }
 
     /// The address it listens on, with its port.

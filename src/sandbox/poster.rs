@@ -60,15 +60,11 @@ async fn post_until_accepted(url: &Url, body: Bytes) {
 async fn post(url: &Url, body: Bytes) -> io::Result<bool> {
     let address = url.socket_addrs(|| None)?;
     let stream = TcpStream::connect(&address[..]).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let connection = tokio::spawn(connection);
     let request = Request::post(&url[Position::BeforePath..])
-        .header(
-            header::HOST,
-            &url[Position::BeforeHost..Position::AfterPort],
-        )
+        .header(header::HOST, &url[Position::BeforeHost..Position::AfterPort])
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .map_err(io::Error::other)?;

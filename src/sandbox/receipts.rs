@@ -92,14 +92,8 @@ impl ReceiptFaults {
     pub(super) fn final_state(&self, seed: u64, number: u64) -> Option<FinalState> {
         let choices = [
             (self.missing, None),
-            (
-                self.opted_out,
-                Some(FinalState::new("undelivered", Some("opted_out"))),
-            ),
-            (
-                self.expired,
-                Some(FinalState::new("expired", Some("too_late"))),
-            ),
+            (self.opted_out, Some(FinalState::new("undelivered", Some("opted_out")))),
+            (self.expired, Some(FinalState::new("expired", Some("too_late")))),
             (self.undelivered, Some(FinalState::UNDELIVERED)),
             (self.failed_part, Some(FinalState::UNDELIVERED)),
         ];
@@ -112,23 +106,15 @@ impl ReceiptFaults {
 
     /// When it is known what became of a message.
     pub(super) fn known_after(&self, seed: u64, number: u64) -> Duration {
-        if self.is_early(seed, number) {
-            Duration::ZERO
-        } else {
-            self.delay
-        }
+        if self.is_early(seed, number) { Duration::ZERO } else { self.delay }
     }
 
     /// All receipts of the accepted message with this number.
     pub(super) fn receipts(&self, seed: u64, number: u64) -> Vec<Planned> {
         let applies = |rate, salt| applies(rate, salt, seed, number);
         let known = self.known_after(seed, number);
-        let planned = |after, final_state, part| Planned {
-            after,
-            final_state,
-            part,
-            is_foreign: false,
-        };
+        let planned =
+            |after, final_state, part| Planned { after, final_state, part, is_foreign: false };
         let mut receipts = Vec::new();
         if applies(self.intermediate, 10) {
             receipts.push(planned(known / 2, FinalState::ACCEPTED, None));
@@ -137,10 +123,8 @@ impl ReceiptFaults {
             receipts.push(planned(known / 2, FinalState::new("limbo", None), None));
         }
         if applies(self.foreign, 12) {
-            receipts.push(Planned {
-                is_foreign: true,
-                ..planned(known, FinalState::DELIVERED, None)
-            });
+            receipts
+                .push(Planned { is_foreign: true, ..planned(known, FinalState::DELIVERED, None) });
         }
         let Some(final_state) = self.final_state(seed, number) else {
             return receipts;
@@ -150,11 +134,7 @@ impl ReceiptFaults {
             // The failed part comes first or last.
             let failed = 1 + u8::from(number.is_multiple_of(2));
             for part in [1, 2] {
-                let final_state = if part == failed {
-                    final_state
-                } else {
-                    FinalState::DELIVERED
-                };
+                let final_state = if part == failed { final_state } else { FinalState::DELIVERED };
                 receipts.push(planned(known, final_state, Some(part)));
             }
             return receipts;
@@ -252,117 +232,53 @@ mod tests {
         let none = ReceiptFaults::default;
         for (faults, final_state, expected) in [
             (none(), "delivered", &["delivered"][..]),
+            (ReceiptFaults { undelivered: always, ..none() }, "undelivered", &["undelivered"]),
+            (ReceiptFaults { expired: always, ..none() }, "expired", &["expired"]),
+            (ReceiptFaults { missing: always, ..none() }, "no report", &[]),
+            (ReceiptFaults { opted_out: always, ..none() }, "undelivered", &["undelivered"]),
             (
-                ReceiptFaults {
-                    undelivered: always,
-                    ..none()
-                },
-                "undelivered",
-                &["undelivered"],
-            ),
-            (
-                ReceiptFaults {
-                    expired: always,
-                    ..none()
-                },
-                "expired",
-                &["expired"],
-            ),
-            (
-                ReceiptFaults {
-                    missing: always,
-                    ..none()
-                },
-                "no report",
-                &[],
-            ),
-            (
-                ReceiptFaults {
-                    opted_out: always,
-                    ..none()
-                },
-                "undelivered",
-                &["undelivered"],
-            ),
-            (
-                ReceiptFaults {
-                    intermediate: always,
-                    ..none()
-                },
+                ReceiptFaults { intermediate: always, ..none() },
                 "delivered",
                 &["accepted", "delivered"],
             ),
             (
-                ReceiptFaults {
-                    out_of_order: always,
-                    ..none()
-                },
+                ReceiptFaults { out_of_order: always, ..none() },
                 "delivered",
                 &["delivered", "accepted"],
             ),
+            (ReceiptFaults { doubled: always, ..none() }, "delivered", &["delivered", "delivered"]),
             (
-                ReceiptFaults {
-                    doubled: always,
-                    ..none()
-                },
-                "delivered",
-                &["delivered", "delivered"],
-            ),
-            (
-                ReceiptFaults {
-                    per_part: always,
-                    ..none()
-                },
+                ReceiptFaults { per_part: always, ..none() },
                 "delivered",
                 &["delivered 1", "delivered 2"],
             ),
             (
-                ReceiptFaults {
-                    failed_part: always,
-                    ..none()
-                },
+                ReceiptFaults { failed_part: always, ..none() },
                 "undelivered",
                 &["undelivered 1", "delivered 2"],
             ),
             (
-                ReceiptFaults {
-                    contradicting: always,
-                    ..none()
-                },
+                ReceiptFaults { contradicting: always, ..none() },
                 "delivered",
                 &["delivered", "undelivered"],
             ),
             (
-                ReceiptFaults {
-                    foreign: always,
-                    ..none()
-                },
+                ReceiptFaults { foreign: always, ..none() },
                 "delivered",
                 &["foreign delivered", "delivered"],
             ),
-            (
-                ReceiptFaults {
-                    unlisted: always,
-                    ..none()
-                },
-                "delivered",
-                &["limbo", "delivered"],
-            ),
+            (ReceiptFaults { unlisted: always, ..none() }, "delivered", &["limbo", "delivered"]),
         ] {
             assert_eq!(states(&faults), expected, "{faults:?}");
-            let state = faults
-                .final_state(0, 1)
-                .map_or("no report", |final_state| final_state.state);
+            let state =
+                faults.final_state(0, 1).map_or("no report", |final_state| final_state.state);
             assert_eq!(state, final_state, "{faults:?}");
         }
     }
 
     #[test]
     fn receipts_are_returned_once_in_the_order_in_which_they_are_due() {
-        let slow = ReceiptFaults {
-            delay: Duration::from_millis(50),
-            ..ReceiptFaults::default()
-        };
+        let slow = ReceiptFaults { delay: Duration::from_millis(50), ..ReceiptFaults::default() };
         let mut queue = ReceiptQueue::default();
         queue.add(10, &slow.receipts(0, 1));
         queue.add(20, &ReceiptFaults::default().receipts(0, 2));

@@ -127,9 +127,7 @@ async fn respond(
             let limit = query(&request, "limit").and_then(|limit| limit.parse().ok());
             let limit: usize = limit.unwrap_or(MAX_RECEIPTS);
             let receipts =
-                state
-                    .counters()
-                    .receipts(false, limit.clamp(1, MAX_RECEIPTS), Instant::now());
+                state.counters().receipts(false, limit.clamp(1, MAX_RECEIPTS), Instant::now());
             answer::answer(200, json!({ "receipts": receipts }))
         }
         (&Method::GET, "/outcomes") => answer::answer(200, json!(state.counters().outcomes())),
@@ -139,9 +137,7 @@ async fn respond(
         (&Method::GET, path) if path.starts_with("/messages/") => state_of(path, state),
         (&Method::GET, "/messages") => {
             let reference = query(&request, "reference");
-            let messages = state
-                .counters()
-                .messages(reference.as_deref(), MAX_MESSAGES);
+            let messages = state.counters().messages(reference.as_deref(), MAX_MESSAGES);
             answer::answer(200, json!(messages))
         }
         (_, "/stats" | "/messages" | "/receipts" | "/outcomes") => {
@@ -192,9 +188,7 @@ fn states(request: &Request<Incoming>, state: &Shared) -> Answer {
         since: instant("since"),
         until: instant("until"),
         page: number("page").unwrap_or(1).max(1),
-        limit: number("limit")
-            .unwrap_or(MAX_RECEIPTS)
-            .clamp(1, MAX_RECEIPTS),
+        limit: number("limit").unwrap_or(MAX_RECEIPTS).clamp(1, MAX_RECEIPTS),
     };
     if page.since.is_none() {
         return answer::error(400, "bad_request", "`since` must be an instant");

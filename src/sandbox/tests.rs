@@ -38,14 +38,8 @@ impl Client {
             from: None,
             params: serde_json::Map::new(),
         }];
-        let context = RequestContext {
-            now: Timestamp::from_millis(0),
-            nonce: 0,
-        };
-        let request = self
-            .provider
-            .request(&message, &context)
-            .expect("a request");
+        let context = RequestContext { now: Timestamp::from_millis(0), nonce: 0 };
+        let request = self.provider.request(&message, &context).expect("a request");
         match self.gateway.send(request).await {
             Ok(answer) => {
                 let mut outcomes = self.provider.parse(&message, &answer, &context);
@@ -64,10 +58,7 @@ impl Client {
 }
 
 fn start(faults: Faults) -> (Sandbox, Client) {
-    let config = SandboxConfig {
-        faults,
-        ..SandboxConfig::default()
-    };
+    let config = SandboxConfig { faults, ..SandboxConfig::default() };
     let sandbox = Sandbox::start(ANY, config).expect("a free port");
     let client = Client::of(&sandbox);
     (sandbox, client)
@@ -103,10 +94,7 @@ async fn reserved_numbers_trigger_their_faults() {
         ("9", "account error true", "account error true"),
     ] {
         let to = format!("+1500555{digits}000");
-        let outcomes = [
-            client.send(&to, digits).await,
-            client.send(&to, digits).await,
-        ];
+        let outcomes = [client.send(&to, digits).await, client.send(&to, digits).await];
         assert_eq!(outcomes.each_ref().map(word), [first, second], "{digits}");
     }
     let seen = sandbox.stats();
@@ -127,13 +115,8 @@ async fn reserved_numbers_trigger_their_faults() {
 #[tokio::test]
 async fn numbers_that_only_end_like_reserved_ones_are_accepted() {
     let (sandbox, client) = start(Faults::default());
-    for to in [
-        "+447400120009",
-        "+447405551000",
-        "+12025559000",
-        "+8613800000001",
-        "+8615005559000",
-    ] {
+    for to in ["+447400120009", "+447405551000", "+12025559000", "+8613800000001", "+8615005559000"]
+    {
         assert_eq!(word(&client.send(to, to).await), "accepted 1", "{to}");
     }
     sandbox.stop().await;
@@ -148,10 +131,8 @@ async fn stats_and_messages_are_returned() {
     let stats = client.look(&sandbox, "/stats").await;
     let keys: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(stats.body()).expect("JSON");
-    let keys: Vec<(&str, u64)> = keys
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_u64().expect("a count")))
-        .collect();
+    let keys: Vec<(&str, u64)> =
+        keys.iter().map(|(key, value)| (key.as_str(), value.as_u64().expect("a count"))).collect();
     assert_eq!(
         keys,
         [
@@ -192,13 +173,7 @@ async fn port_in_use_is_an_error() {
 #[tokio::test]
 async fn invalid_messages_are_rejected_and_counted() {
     let (sandbox, client) = start(Faults::default());
-    for body in [
-        "",
-        "{",
-        "[]",
-        r#"{"to":"+8613800001234"}"#,
-        r#"{"to":"x","text":"a"}"#,
-    ] {
+    for body in ["", "{", "[]", r#"{"to":"+8613800001234"}"#, r#"{"to":"x","text":"a"}"#] {
         let mut request = Request::new(Bytes::from_static(body.as_bytes()));
         *request.method_mut() = http::Method::POST;
         let uri = format!("{}/messages", sandbox.url());
@@ -216,59 +191,14 @@ async fn faults_by_rate_apply_to_messages() {
     let always = || FaultRate::Part(1.0);
     let none = Faults::default;
     for (faults, expected, accepted) in [
+        (Faults { unavailable: always(), ..none() }, "unavailable", 0),
+        (Faults { throttle: always(), ..none() }, "throttled Some(1s)", 0),
+        (Faults { no_answer: always(), ..none() }, "unknown", 1),
+        (Faults { slow: always(), ..none() }, "unknown", 1),
+        (Faults { broken: always(), ..none() }, "unknown", 1),
+        (Faults { account_from: Some(1), ..none() }, "account error true", 0),
         (
-            Faults {
-                unavailable: always(),
-                ..none()
-            },
-            "unavailable",
-            0,
-        ),
-        (
-            Faults {
-                throttle: always(),
-                ..none()
-            },
-            "throttled Some(1s)",
-            0,
-        ),
-        (
-            Faults {
-                no_answer: always(),
-                ..none()
-            },
-            "unknown",
-            1,
-        ),
-        (
-            Faults {
-                slow: always(),
-                ..none()
-            },
-            "unknown",
-            1,
-        ),
-        (
-            Faults {
-                broken: always(),
-                ..none()
-            },
-            "unknown",
-            1,
-        ),
-        (
-            Faults {
-                account_from: Some(1),
-                ..none()
-            },
-            "account error true",
-            0,
-        ),
-        (
-            Faults {
-                outage: Outage::try_from("1 for 1min".to_owned()).ok(),
-                ..none()
-            },
+            Faults { outage: Outage::try_from("1 for 1min".to_owned()).ok(), ..none() },
             "unavailable",
             0,
         ),
@@ -288,10 +218,7 @@ async fn gateway_reopens_its_port_after_refusing() {
         ..Faults::default()
     });
     let started_at = Instant::now();
-    assert_eq!(
-        word(&client.send("+8613800001234", "a").await),
-        "accepted 1"
-    );
+    assert_eq!(word(&client.send("+8613800001234", "a").await), "accepted 1");
     let mut refused = 0_u32;
     loop {
         match word(&client.send("+8613800001234", "b").await).as_str() {
@@ -336,10 +263,7 @@ async fn stop_does_not_wait_for_slow_responses() {
     let address = sandbox.address();
     client.send("+8613800001234", "a").await;
     sandbox.stop().await;
-    assert_eq!(
-        word(&client.send("+8613800001234", "b").await),
-        "unavailable"
-    );
+    assert_eq!(word(&client.send("+8613800001234", "b").await), "unavailable");
     assert!(tokio::net::TcpListener::bind(address).await.is_ok());
 }
 
@@ -356,14 +280,8 @@ async fn receipts_and_states_are_returned() {
     };
     let states = |list: &serde_json::Value| -> Vec<String> {
         let all = list.as_array().expect("a list").iter();
-        all.map(|one| {
-            format!(
-                "{} {}",
-                one["reference"].as_str().unwrap_or("-"),
-                one["state"]
-            )
-        })
-        .collect()
+        all.map(|one| format!("{} {}", one["reference"].as_str().unwrap_or("-"), one["state"]))
+            .collect()
     };
     let expected = [r#"a "delivered""#, r#"b "undelivered""#, r#"c "delivered""#];
     // In two pages, and each receipt once.
@@ -384,10 +302,7 @@ async fn receipts_and_states_are_returned() {
     assert_eq!(none["messages"], serde_json::json!([]));
     assert_eq!(json("/messages/SB000002").await["state"], "undelivered");
     assert_eq!(client.look(&sandbox, "/messages/SB9").await.status(), 404);
-    assert_eq!(
-        client.look(&sandbox, "/messages?since=x").await.status(),
-        400
-    );
+    assert_eq!(client.look(&sandbox, "/messages?since=x").await.status(), 400);
     assert_eq!(states(&json("/outcomes").await), expected);
     sandbox.stop().await;
 }

@@ -29,9 +29,8 @@ pub enum Unlisted {
 impl Unlisted {
     pub fn text(text: &str) -> Self {
         let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | ':');
-        let words = text
-            .split(|c| !is_word(c))
-            .filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+        let words =
+            text.split(|c| !is_word(c)).filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
         Self::Text(words.collect::<Vec<_>>().join(" "))
     }
 }
@@ -48,12 +47,7 @@ pub struct AutoPause {
 
 impl AutoPause {
     pub fn new(config: Config) -> Self {
-        Self {
-            config,
-            recent: VecDeque::new(),
-            rejected: 0,
-            unlisted: None,
-        }
+        Self { config, recent: VecDeque::new(), rejected: 0, unlisted: None }
     }
 
     /// Records an acceptance.
@@ -102,11 +96,7 @@ impl AutoPause {
 mod tests {
     use super::*;
 
-    const CONFIG: Config = Config {
-        window: 100,
-        rejected: 50,
-        unlisted: 3,
-    };
+    const CONFIG: Config = Config { window: 100, rejected: 50, unlisted: 3 };
 
     #[test]
     fn pauses_when_half_of_the_recent_messages_are_rejected() {
@@ -121,22 +111,13 @@ mod tests {
     #[test]
     fn stops_at_the_same_unlisted_code_in_a_row() {
         let mut auto_pause = AutoPause::new(CONFIG);
-        assert_eq!(
-            ["a", "a", "b", "b"].map(|word| auto_pause.unlisted(code(word))),
-            [None; 4]
-        );
+        assert_eq!(["a", "a", "b", "b"].map(|word| auto_pause.unlisted(code(word))), [None; 4]);
         auto_pause.accepted();
-        assert_eq!(
-            ["b", "b"].map(|word| auto_pause.unlisted(code(word))),
-            [None; 2]
-        );
+        assert_eq!(["b", "b"].map(|word| auto_pause.unlisted(code(word))), [None; 2]);
         auto_pause.rejected();
         assert_eq!(auto_pause.unlisted(code("b")), Some(3));
         assert_eq!(auto_pause.unlisted(code("b")), None, "it starts again");
-        let mut off = AutoPause::new(Config {
-            unlisted: 0,
-            ..CONFIG
-        });
+        let mut off = AutoPause::new(Config { unlisted: 0, ..CONFIG });
         assert!((0..100).all(|_| off.unlisted(code("b")).is_none()));
     }
 

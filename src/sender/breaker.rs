@@ -146,11 +146,7 @@ impl CircuitBreaker {
     /// Whether a probe has been due for this long, and none was started: there was no message for it.
     pub fn lacks_probe(&self, now: Timestamp, patience: Duration) -> bool {
         match self.state {
-            BreakerState::Open {
-                probe_at,
-                probing: false,
-                ..
-            } => now >= probe_at.plus(patience),
+            BreakerState::Open { probe_at, probing: false, .. } => now >= probe_at.plus(patience),
             BreakerState::Open { probing: true, .. } | BreakerState::Closed(_) => false,
         }
     }
@@ -165,10 +161,7 @@ impl CircuitBreaker {
 
     /// Follows a clock that was set.
     pub fn shift(&mut self, by: SignedDuration) {
-        if let BreakerState::Open {
-            since, probe_at, ..
-        } = &mut self.state
-        {
+        if let BreakerState::Open { since, probe_at, .. } = &mut self.state {
             for at in [since, probe_at] {
                 *at = at.shifted(by);
             }
@@ -212,14 +205,10 @@ impl CircuitBreaker {
         jitter: f64,
     ) -> AttemptCharge {
         let wait = self.wait(0, jitter);
-        if let Some(message) = attempt
-            .message
-            .filter(|_| self.failing.len() < MOST_FAILING)
-        {
-            self.failing.entry(message).or_insert(Failing {
-                started_at: attempt.started_at,
-                failed_at,
-            });
+        if let Some(message) = attempt.message.filter(|_| self.failing.len() < MOST_FAILING) {
+            self.failing
+                .entry(message)
+                .or_insert(Failing { started_at: attempt.started_at, failed_at });
         }
         let is_at_fault = attempt.may_be_repeated || self.is_proven(attempt.message);
         let charge = if attempt.may_be_repeated {
@@ -237,13 +226,8 @@ impl CircuitBreaker {
                     run.drain(..surplus);
                     return AttemptCharge::Counted;
                 }
-                let since_steady = run
-                    .first()
-                    .map_or(attempt.started_at, |first| first.started_at);
-                let refunds = run
-                    .drain(..)
-                    .flat_map(|earlier| earlier.refundable)
-                    .collect();
+                let since_steady = run.first().map_or(attempt.started_at, |first| first.started_at);
+                let refunds = run.drain(..).flat_map(|earlier| earlier.refundable).collect();
                 self.state = BreakerState::Open {
                     since_steady,
                     since: now.minus(failed_at.since(since_steady)),
@@ -257,13 +241,7 @@ impl CircuitBreaker {
             BreakerState::Open { waits, .. } => {
                 let next = waits.saturating_add(1);
                 let wait = self.wait(next, jitter);
-                if let BreakerState::Open {
-                    waits,
-                    probe_at,
-                    probing,
-                    ..
-                } = &mut self.state
-                {
+                if let BreakerState::Open { waits, probe_at, probing, .. } = &mut self.state {
                     (*waits, *probe_at, *probing) = (next, now.plus(wait), false);
                 }
                 charge
@@ -304,12 +282,7 @@ impl CircuitBreaker {
                 others += 1;
             }
         }
-        suspects.len() + others
-            >= if others == 0 {
-                failures.max(2)
-            } else {
-                failures
-            }
+        suspects.len() + others >= if others == 0 { failures.max(2) } else { failures }
     }
 
     /// Half to all of a wait that doubles, so that workers do not probe at the same time.
@@ -383,23 +356,11 @@ mod tests {
     #[test]
     fn consecutive_failures_open_it_and_are_refunded() {
         let mut breaker = breaker();
-        assert_eq!(
-            fail(&mut breaker, attempt(1), at(0)),
-            AttemptCharge::Counted
-        );
-        let unsure = FailedRequest {
-            refundable: Vec::new(),
-            ..attempt(2)
-        };
+        assert_eq!(fail(&mut breaker, attempt(1), at(0)), AttemptCharge::Counted);
+        let unsure = FailedRequest { refundable: Vec::new(), ..attempt(2) };
         assert_eq!(fail(&mut breaker, unsure, at(0)), AttemptCharge::Counted);
-        assert_eq!(
-            fail(&mut breaker, attempt(3), at(0)),
-            AttemptCharge::Free(vec![(1, 1)])
-        );
-        assert_eq!(
-            fail(&mut breaker, attempt(4), at(0)),
-            AttemptCharge::Free(vec![])
-        );
+        assert_eq!(fail(&mut breaker, attempt(3), at(0)), AttemptCharge::Free(vec![(1, 1)]));
+        assert_eq!(fail(&mut breaker, attempt(4), at(0)), AttemptCharge::Free(vec![]));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
     }
 
@@ -415,24 +376,15 @@ mod tests {
         assert_eq!(fail(&mut breaker, call(0), at(0)), AttemptCharge::Counted);
         assert_eq!(fail(&mut breaker, call(100), at(0)), AttemptCharge::Counted);
         let refunds = (0..200).map(|id| (id, 1)).collect();
-        assert_eq!(
-            fail(&mut breaker, call(200), at(0)),
-            AttemptCharge::Free(refunds)
-        );
+        assert_eq!(fail(&mut breaker, call(200), at(0)), AttemptCharge::Free(refunds));
     }
 
     #[test]
     fn success_ends_a_series_of_failures() {
         let mut breaker = breaker();
         for id in 0..10 {
-            assert_eq!(
-                fail(&mut breaker, attempt(id), at(0)),
-                AttemptCharge::Counted
-            );
-            assert_eq!(
-                fail(&mut breaker, attempt(id), at(0)),
-                AttemptCharge::Counted
-            );
+            assert_eq!(fail(&mut breaker, attempt(id), at(0)), AttemptCharge::Counted);
+            assert_eq!(fail(&mut breaker, attempt(id), at(0)), AttemptCharge::Counted);
             assert!(!breaker.answered(instant(id)));
         }
     }
@@ -444,10 +396,7 @@ mod tests {
         fail(&mut breaker, attempt(11), at(0));
         assert!(!breaker.answered(instant(9)));
         let refunds = vec![(10, 1), (11, 1)];
-        assert_eq!(
-            fail(&mut breaker, attempt(12), at(0)),
-            AttemptCharge::Free(refunds)
-        );
+        assert_eq!(fail(&mut breaker, attempt(12), at(0)), AttemptCharge::Free(refunds));
         assert!(!breaker.answered(instant(9)));
         assert_eq!(breaker.allowed(at(0)), Allowed::None(Some(at(1))));
         assert!(breaker.answered(instant(13)));
@@ -464,10 +413,7 @@ mod tests {
             assert_eq!(breaker.allowed(now), Allowed::One);
             breaker.probe();
             assert_eq!(breaker.allowed(now), Allowed::None(None));
-            assert_eq!(
-                fail(&mut breaker, attempt(9), now),
-                AttemptCharge::Free(vec![])
-            );
+            assert_eq!(fail(&mut breaker, attempt(9), now), AttemptCharge::Free(vec![]));
             let next = breaker.probe_at().expect("it is open");
             assert!(next.since(now) <= Duration::from_secs(30));
             now = next;
@@ -499,10 +445,7 @@ mod tests {
     #[test]
     fn answer_that_may_be_repeated_opens_nothing_and_counts() {
         let mut breaker = breaker();
-        let repeated = |id| FailedRequest {
-            may_be_repeated: true,
-            ..attempt(id)
-        };
+        let repeated = |id| FailedRequest { may_be_repeated: true, ..attempt(id) };
         for id in 0..9 {
             let charge = fail(&mut breaker, repeated(id), at(0));
             assert_eq!(charge, AttemptCharge::Counted);
@@ -558,9 +501,7 @@ mod tests {
                 charges.push(breaker.failed(attempt, started_at, at(0), 1.0));
                 started_at = started_at.plus(SHORTLY * 10);
             }
-            let are_counted = charges
-                .iter()
-                .all(|charge| *charge == AttemptCharge::Counted);
+            let are_counted = charges.iter().all(|charge| *charge == AttemptCharge::Counted);
             assert_eq!(are_counted, is_charged, "{later:?}");
         }
     }
@@ -582,14 +523,8 @@ mod tests {
         for id in 100..102 {
             assert_eq!(again(&mut breaker, id, id), AttemptCharge::Counted);
         }
-        assert!(matches!(
-            again(&mut breaker, 102, 102),
-            AttemptCharge::Free(_)
-        ));
-        assert!(matches!(
-            again(&mut breaker, 1, 103),
-            AttemptCharge::Free(_)
-        ));
+        assert!(matches!(again(&mut breaker, 102, 102), AttemptCharge::Free(_)));
+        assert!(matches!(again(&mut breaker, 1, 103), AttemptCharge::Free(_)));
     }
 
     #[test]
@@ -647,9 +582,8 @@ mod tests {
             TestStep::Read,
         ];
         for number in 0..5_usize.pow(7) {
-            let history: Vec<TestStep> = (0..7)
-                .map(|at| STEPS[number / 5_usize.pow(at) % 5])
-                .collect();
+            let history: Vec<TestStep> =
+                (0..7).map(|at| STEPS[number / 5_usize.pow(at) % 5]).collect();
             let mut breaker = breaker();
             let mut first = HashMap::new();
             let mut last_read = None;

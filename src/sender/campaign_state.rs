@@ -137,14 +137,8 @@ impl Served {
                 }),
                 Some(owner) if owner.outage.is_none() => None,
                 _ if is_away => None,
-                Some(_) => Some(LaneState {
-                    moves: Some(Moves::AsOthersAreSent),
-                    ..state
-                }),
-                None => Some(LaneState {
-                    moves: Some(Moves::AtOnce),
-                    ..state
-                }),
+                Some(_) => Some(LaneState { moves: Some(Moves::AsOthersAreSent), ..state }),
+                None => Some(LaneState { moves: Some(Moves::AtOnce), ..state }),
             }
         };
         undivided.filter_map(lane).collect()
@@ -214,10 +208,7 @@ impl CampaignState {
     }
 
     pub(super) fn lane_id(&self, lane: &LaneState) -> LaneId {
-        LaneId {
-            campaign_id: self.campaign.id,
-            lane: lane.number,
-        }
+        LaneId { campaign_id: self.campaign.id, lane: lane.number }
     }
 
     /// The lanes with something to send now, from the one after the last turn.
@@ -257,18 +248,11 @@ impl CampaignState {
 
     /// How many messages a second its own limit and those of its senders allow; `None`: any number.
     pub(super) fn per_second(&self) -> Option<f64> {
-        let sending = self
-            .lanes
-            .iter()
-            .filter(|lane| lane.due_at.is_some() && lane.moves.is_none());
-        let by_senders = sending
-            .map(LaneState::per_second)
-            .reduce(|sum, rate| Some(sum? + rate?))
-            .flatten();
-        per_second(&self.campaign.rate.0)
-            .into_iter()
-            .chain(by_senders)
-            .reduce(f64::min)
+        let sending =
+            self.lanes.iter().filter(|lane| lane.due_at.is_some() && lane.moves.is_none());
+        let by_senders =
+            sending.map(LaneState::per_second).reduce(|sum, rate| Some(sum? + rate?)).flatten();
+        per_second(&self.campaign.rate.0).into_iter().chain(by_senders).reduce(f64::min)
     }
 
     /// A request is claimed, or got another permit.
@@ -288,11 +272,7 @@ impl CampaignState {
 
     /// How many more requests it may have.
     pub(super) fn room(&self) -> u32 {
-        if self.is_proven {
-            u32::MAX
-        } else {
-            UNPROVEN.saturating_sub(self.claimed)
-        }
+        if self.is_proven { u32::MAX } else { UNPROVEN.saturating_sub(self.claimed) }
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -344,11 +324,7 @@ impl CampaignState {
     /// Stops or pauses it here, and in the next commit.
     pub(super) fn stop(&mut self, state: CampaignStatus, reason: String) -> CampaignStop {
         self.halt(state, Some(reason.clone()));
-        CampaignStop {
-            campaign_id: self.campaign.id,
-            state,
-            reason,
-        }
+        CampaignStop { campaign_id: self.campaign.id, state, reason }
     }
 
     fn halt(&mut self, state: CampaignStatus, reason: Option<String>) {
@@ -418,11 +394,7 @@ impl CampaignState {
 
     /// Sets the size of its next request by its largest one in a claim.
     pub(super) fn set_size(&mut self, largest: u32, max: u32) {
-        let next = if self.is_proven {
-            largest.saturating_mul(2)
-        } else {
-            1
-        };
+        let next = if self.is_proven { largest.saturating_mul(2) } else { 1 };
         self.max_batch = next.min(max).max(1);
     }
 

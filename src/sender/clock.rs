@@ -169,11 +169,7 @@ impl TimeSource {
             #[cfg(test)]
             Self::Simulated(clock) => clock.now().await,
         };
-        Ok(ClockSample {
-            asked_us,
-            answered_us: self.steady_us(),
-            shown,
-        })
+        Ok(ClockSample { asked_us, answered_us: self.steady_us(), shown })
     }
 }
 
@@ -181,10 +177,7 @@ impl ClockSample {
     /// The bounds of the difference: the clock was read between the question and the answer.
     fn bounds(self) -> (i64, i64) {
         let shown_us = self.shown.as_millis().saturating_mul(1_000);
-        (
-            shown_us + ROUNDED_US.0 - self.answered_us,
-            shown_us + ROUNDED_US.1 - self.asked_us,
-        )
+        (shown_us + ROUNDED_US.0 - self.answered_us, shown_us + ROUNDED_US.1 - self.asked_us)
     }
 }
 
@@ -230,11 +223,8 @@ impl OffsetEstimate {
         let (seen_least, seen_most) = sample.bounds();
         let least = seen_least.max(self.least_us - drifted_us);
         let most = seen_most.min(self.most_us + drifted_us);
-        (self.least_us, self.most_us) = if least <= most {
-            (least, most)
-        } else {
-            (seen_least, seen_most)
-        };
+        (self.least_us, self.most_us) =
+            if least <= most { (least, most) } else { (seen_least, seen_most) };
         self.at_us = now_us;
         self.used_us = used_us;
         let jumped = (self.middle() - used_us).abs() > TOLERANCE_US;

@@ -193,8 +193,7 @@ impl Committer {
         };
         work.part_began = Instant::now();
         let lease = Arc::clone(&self.context.lease);
-        self.transaction
-            .spawn(async move { lease.commit(part).await });
+        self.transaction.spawn(async move { lease.commit(part).await });
     }
 
     /// Waits until the batch is committed. While that fails nothing new is claimed, and only the
@@ -204,10 +203,8 @@ impl Committer {
             if let Some(at) = work.again_at {
                 tokio::time::sleep_until(at).await;
                 work.again_at = None;
-            } else if let Some(ended) = self
-                .context
-                .while_patient(work.part_began, self.transaction.join_next())
-                .await?
+            } else if let Some(ended) =
+                self.context.while_patient(work.part_began, self.transaction.join_next()).await?
             {
                 self.take_part(ended.unwrap_or_else(|error| resume_unwind(error.into_panic())))?;
             } else {
@@ -303,8 +300,7 @@ impl Committer {
                 return Ok(());
             }
             let all = work.suspects.drain(..).map(|(settlement, _)| settlement);
-            work.parts
-                .push_front(Arc::new(settling(&part, all.collect())));
+            work.parts.push_front(Arc::new(settling(&part, all.collect())));
         } else {
             work.parts.push_front(Arc::new(part));
         }
@@ -313,11 +309,8 @@ impl Committer {
 
     /// Tries the first part again later.
     fn wait_for_database(&self, work: &mut Work, error: StoreError) -> Result<(), StoreError> {
-        let patience = if self.context.is_stopping() {
-            STOPPING_PATIENCE
-        } else {
-            DATABASE_PATIENCE
-        };
+        let patience =
+            if self.context.is_stopping() { STOPPING_PATIENCE } else { DATABASE_PATIENCE };
         if work.began.elapsed() >= patience {
             return Err(error);
         }
@@ -346,12 +339,7 @@ impl Committer {
         });
         tracing::warn!(error = %fault.error(), "nothing could be claimed");
         self.claim_at = Some(now + wait);
-        self.claims_fail = Some(FailingClaims {
-            since,
-            last: now,
-            wait,
-            fault,
-        });
+        self.claims_fail = Some(FailingClaims { since, last: now, wait, fault });
     }
 
     /// Records that claims were committed, `took` after their plan. Their requests start `within` after it, or go back
@@ -366,11 +354,7 @@ impl Committer {
 
     /// Why results wait in memory, or nothing is claimed.
     pub(super) fn note(&self) -> Option<String> {
-        if let Some(error) = self
-            .work
-            .as_ref()
-            .and_then(|work| work.unavailable.as_ref())
-        {
+        if let Some(error) = self.work.as_ref().and_then(|work| work.unavailable.as_ref()) {
             return Some(format!("{error}; results wait in memory"));
         }
         let failing = self.claims_fail.as_ref()?;
@@ -391,12 +375,7 @@ impl Committer {
     fn keep_unstored(&mut self, settlement: Settlement, error: &StoreError) {
         tracing::warn!(id = settlement.id, %error, "a result could not be stored");
         let now = Instant::now();
-        self.unstored.push(Unstored {
-            settlement,
-            since: now,
-            again_at: now,
-            wait: FIRST_WAIT,
-        });
+        self.unstored.push(Unstored { settlement, since: now, again_at: now, wait: FIRST_WAIT });
     }
 
     /// The claim is settled.
@@ -429,11 +408,7 @@ impl Committer {
             let (since, settlement) = (one.since, one.settlement.clone());
             let batch = self.settling(vec![settlement.clone()]);
             let committing = self.context.lease.commit(Arc::new(batch));
-            let Err(error) = self
-                .context
-                .while_patient(Instant::now(), committing)
-                .await?
-            else {
+            let Err(error) = self.context.while_patient(Instant::now(), committing).await? else {
                 self.stored_at = Some(Instant::now());
                 self.forget(&settlement);
                 self.unstored.remove(index);
@@ -477,10 +452,7 @@ impl Committer {
             return;
         }
         let (results, worker_id) = (known.len(), self.context.lease.worker_id());
-        match self
-            .journal
-            .write(worker_id, self.context.clock.now(), known)
-        {
+        match self.journal.write(worker_id, self.context.clock.now(), known) {
             Ok(path) => tracing::error!(
                 results,
                 path = %path.display(),
@@ -561,10 +533,7 @@ fn is_refused(error: &StoreError) -> bool {
 
 /// Splits a batch into commits of at most `max` settlements each; the last one does everything else.
 fn split(batch: &CommitBatch, max: usize) -> VecDeque<Arc<CommitBatch>> {
-    let rest = CommitBatch {
-        settlements: Vec::new(),
-        ..batch.clone()
-    };
+    let rest = CommitBatch { settlements: Vec::new(), ..batch.clone() };
     let has_rest = has_stops(&rest) || !rest.claims.is_empty() || rest.orphans.is_some();
     batch
         .settlements
@@ -583,9 +552,7 @@ fn has_stops(batch: &CommitBatch) -> bool {
 /// not start before their claim is committed. A single stall does not put the next permits as far
 /// ahead: their messages would be claimed for all that time.
 fn expected(before: Duration, took: Duration) -> Duration {
-    took.min(STALL.max(before * 2))
-        .max(before.mul_f64(0.9))
-        .min(LONGEST_COMMIT)
+    took.min(STALL.max(before * 2)).max(before.mul_f64(0.9)).min(LONGEST_COMMIT)
 }
 
 /// A batch that only settles these.
@@ -598,12 +565,7 @@ fn settling(batch: &CommitBatch, settlements: Vec<Settlement>) -> CommitBatch {
 }
 
 fn without_claims(batch: &CommitBatch, now: Timestamp) -> CommitBatch {
-    CommitBatch {
-        now,
-        claims: Vec::new(),
-        orphans: None,
-        ..batch.clone()
-    }
+    CommitBatch { now, claims: Vec::new(), orphans: None, ..batch.clone() }
 }
 
 #[cfg(test)]

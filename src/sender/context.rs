@@ -81,10 +81,7 @@ pub(super) struct StopSignal {
 
 impl StopSignal {
     pub(super) fn new() -> Self {
-        Self {
-            sender: watch::Sender::new(None),
-            failed: OnceLock::new(),
-        }
+        Self { sender: watch::Sender::new(None), failed: OnceLock::new() }
     }
 
     /// Waits until the worker must stop.
@@ -96,9 +93,7 @@ impl StopSignal {
     async fn since(&self) -> Instant {
         let mut stop = self.sender.subscribe();
         let stopped = stop.wait_for(Option::is_some).await;
-        stopped
-            .expect("the sender is not dropped before this")
-            .expect("it waited for an instant")
+        stopped.expect("the sender is not dropped before this").expect("it waited for an instant")
     }
 
     fn begin(&self) {

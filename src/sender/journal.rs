@@ -99,11 +99,7 @@ fn write_to(path: &Path, head: &Head, settlements: &[Settlement]) -> io::Result<
 
 pub(super) fn read(path: &Path) -> io::Result<JournalFile> {
     let (head, settlements) = parse(BufReader::new(File::open(path)?))?;
-    Ok(JournalFile {
-        path: path.to_owned(),
-        written_at: head.written_at,
-        settlements,
-    })
+    Ok(JournalFile { path: path.to_owned(), written_at: head.written_at, settlements })
 }
 
 fn parse(file: impl BufRead) -> io::Result<(Head, Vec<Settlement>)> {
@@ -187,10 +183,7 @@ mod tests {
     }
 
     fn journal_at(folder: PathBuf, created_at: i64, place: &str) -> Journal {
-        let database = DatabaseIdentity {
-            created_at,
-            place: place.to_owned(),
-        };
+        let database = DatabaseIdentity { created_at, place: place.to_owned() };
         Journal::new(LocalFiles::new(&[folder], "smsq.db", &database))
     }
 
@@ -250,12 +243,8 @@ mod tests {
         let journal = journal(folder.path().join("missing/folder"), 1);
         let failure =
             Failure::new(Class::Recipient, "+447400123456 is not code 21211").with_code("9");
-        let settlement = |id, transition| Settlement {
-            id,
-            claim: 3,
-            provider: "cellar".to_owned(),
-            transition,
-        };
+        let settlement =
+            |id, transition| Settlement { id, claim: 3, provider: "cellar".to_owned(), transition };
         let ready = Transition::Ready {
             due_at: Timestamp::from_millis(5),
             failure: Some(Failure::new(Class::Unavailable, "busy")),
@@ -273,14 +262,8 @@ mod tests {
             settlement(2, ready),
             settlement(3, Transition::Refunded),
             settlement(4, Transition::Failed(failure.clone())),
-            settlement(
-                5,
-                Transition::Unknown(Failure::new(Class::Unknown, "timed out")),
-            ),
-            settlement(
-                6,
-                Transition::NotAdmitted(Failure::new(Class::Expired, "late")),
-            ),
+            settlement(5, Transition::Unknown(Failure::new(Class::Unknown, "timed out"))),
+            settlement(6, Transition::NotAdmitted(Failure::new(Class::Expired, "late"))),
         ];
         let written = journal.write(8, Timestamp::from_millis(77), settlements.clone());
         let path = written.expect("written");

@@ -286,10 +286,8 @@ impl Lease {
         let now = self.clock.now();
         // Before the workers: each is registered before it has a file.
         let files = self.marks.list().await;
-        let mut files: HashMap<String, PathBuf> = files
-            .into_iter()
-            .map(|LocalFile { token, path, .. }| (token, path))
-            .collect();
+        let mut files: HashMap<String, PathBuf> =
+            files.into_iter().map(|LocalFile { token, path, .. }| (token, path)).collect();
         let store = self.database.reach().await?;
         let workers = store.workers().all().await?;
         store.workers().check_count(&count, &workers).await?;
@@ -307,18 +305,8 @@ impl Lease {
             let Some(reason) = self.is_dead(&worker, is_gone, now) else {
                 continue;
             };
-            tracing::warn!(
-                worker_id = worker.id,
-                pid = worker.pid,
-                reason,
-                "a worker is dead"
-            );
-            let mut dead = DeadWorker {
-                worker,
-                reason,
-                file,
-                marks: None,
-            };
+            tracing::warn!(worker_id = worker.id, pid = worker.pid, reason, "a worker is dead");
+            let mut dead = DeadWorker { worker, reason, file, marks: None };
             found.lost.extend(dead.read_marks(&process, is_gone).await);
             found.dead.push(dead);
         }
@@ -373,11 +361,7 @@ impl Lease {
         };
         Some(LostMarks {
             who: file.who(),
-            file: Some(LostFile {
-                path,
-                changed_at,
-                is_over: is_abandoned || file.has_ended(),
-            }),
+            file: Some(LostFile { path, changed_at, is_over: is_abandoned || file.has_ended() }),
             rounds: file.into_rounds(),
         })
     }
@@ -405,9 +389,7 @@ impl Lease {
         for DeadWorker { worker, marks, .. } in dead.iter().filter(|dead| dead.marks.is_some()) {
             let store = self.database.reach().await?;
             let rows = store.workers().sending(worker.id).await?;
-            let known = rows
-                .iter()
-                .filter_map(|row| marks::result_of(row, marks.as_ref()));
+            let known = rows.iter().filter_map(|row| marks::result_of(row, marks.as_ref()));
             results.extend(known);
         }
         Ok(results)
@@ -429,10 +411,7 @@ impl Lease {
     }
 
     fn is_dead(&self, worker: &Worker, is_gone: bool, now: Timestamp) -> Option<String> {
-        let who = format!(
-            "worker {} (pid {} on {})",
-            worker.id, worker.pid, worker.host
-        );
+        let who = format!("worker {} (pid {} on {})", worker.id, worker.pid, worker.host);
         if is_gone {
             return Some(format!("{who} died while sending"));
         }
@@ -456,8 +435,7 @@ impl Lease {
     fn trust_from(&self, asked_at: SteadyMicros) {
         let trusted = self.length.mul_f64(1.0 - MARGIN);
         let until = asked_at.plus(trusted);
-        self.trusted_until_us
-            .store(until.as_micros(), Ordering::Release);
+        self.trusted_until_us.store(until.as_micros(), Ordering::Release);
         self.progress.heartbeats.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -469,11 +447,7 @@ impl DeadWorker {
         let read = MarksFile::read(path).await;
         let unusable = match read {
             Ok(file) if file.is_ahead_of(&self.worker) => {
-                return Some(LostMarks {
-                    who: file.who(),
-                    rounds: file.into_rounds(),
-                    file: None,
-                });
+                return Some(LostMarks { who: file.who(), rounds: file.into_rounds(), file: None });
             }
             Ok(_) if !is_gone => return None,
             Ok(file) => match file.of_ended(&self.worker, process) {

@@ -96,9 +96,7 @@ async fn own_files(store: &Store, state_folder: Option<&Path>) -> Result<Vec<Pat
     let list = move || {
         let journals = files.list(journal::WHOLE).into_iter();
         let own = journals.chain(files.list(marks::ENDING));
-        own.filter(|file| file.is_own)
-            .map(|file| file.path)
-            .collect()
+        own.filter(|file| file.is_own).map(|file| file.path).collect()
     };
     // A panic has been logged.
     Ok(tokio::task::spawn_blocking(list).await.unwrap_or_default())
@@ -128,10 +126,8 @@ pub async fn settle_file(
     if !store_results(store, path, &mut audited).await? {
         return Err(LeftError::OtherDatabase { path: path_text() });
     }
-    local_files::remove(path).map_err(|error| LeftError::Unreadable {
-        path: path_text(),
-        error,
-    })?;
+    local_files::remove(path)
+        .map_err(|error| LeftError::Unreadable { path: path_text(), error })?;
     Ok(*audited.done())
 }
 
@@ -142,10 +138,7 @@ async fn store_results(
     audited: &mut Audited,
 ) -> Result<bool, LeftError> {
     let shown = path.display().to_string();
-    let unreadable = |error| LeftError::Unreadable {
-        path: shown.clone(),
-        error,
-    };
+    let unreadable = |error| LeftError::Unreadable { path: shown.clone(), error };
     let (mut is_empty, mut is_known) = (true, false);
     match path.extension().and_then(|ending| ending.to_str()) {
         Some(journal::WHOLE) => {

@@ -68,10 +68,8 @@ impl LocalFiles {
         if file.is_none() {
             parents.push(PathBuf::from("."));
         }
-        let database = DatabaseIdentity {
-            created_at: store.created_at().await?,
-            place: store.place().await?,
-        };
+        let database =
+            DatabaseIdentity { created_at: store.created_at().await?, place: store.place().await? };
         Ok(Self::new(&parents, &name, &database))
     }
 
@@ -128,11 +126,7 @@ impl LocalFiles {
             _ => return None,
         };
         let token = token.to_owned();
-        Some(LocalFile {
-            path,
-            token,
-            is_own,
-        })
+        Some(LocalFile { path, token, is_own })
     }
 }
 

@@ -48,12 +48,7 @@ struct OwnUnknown {
 
 impl OwnUnknown {
     fn new(max: usize) -> Self {
-        Self {
-            max,
-            since: HashMap::new(),
-            beyond: 0,
-            full_since: Timestamp::default(),
-        }
+        Self { max, since: HashMap::new(), beyond: 0, full_since: Timestamp::default() }
     }
 
     fn add(&mut self, id: i64, now: Timestamp) {
@@ -106,11 +101,7 @@ pub(super) enum LookupEvent {
     /// For the next commit.
     Settle(Settlement),
     /// The provider, by its index, lists an attempt as not accepted: its campaign may have to halt.
-    NotAccepted {
-        index: usize,
-        campaign_id: i64,
-        outcome: Outcome,
-    },
+    NotAccepted { index: usize, campaign_id: i64, outcome: Outcome },
     /// A message needs no further lookup in this run.
     Concluded,
     /// The series of this provider is over; the next one may begin then.
@@ -135,11 +126,7 @@ impl LookupCampaign {
         is_wanted.then(|| Self {
             id: campaign.id,
             sender: campaign.sender.clone(),
-            senders: queued
-                .lanes
-                .iter()
-                .map(|lane| (lane.number, lane.sender.clone()))
-                .collect(),
+            senders: queued.lanes.iter().map(|lane| (lane.number, lane.sender.clone())).collect(),
         })
     }
 
@@ -487,10 +474,7 @@ impl Series {
     /// The requests that ask for the message; none if it cannot be asked for.
     fn requests(&self, due: &DueLookup, asked_at: Timestamp) -> Vec<Request<Bytes>> {
         // The answer is judged by this instant: the provider may not know what happened since.
-        let context = RequestContext {
-            now: asked_at,
-            nonce: rand::random(),
-        };
+        let context = RequestContext { now: asked_at, nonce: rand::random() };
         let message = due.message.as_ref();
         let requests =
             message.and_then(|message| self.provider.lookup(message, due.attempt, &context));
@@ -540,10 +524,7 @@ impl Series {
                 self.settle_as_sent(&due.unknown, due.unknown.claim, acceptance);
                 return Ok(NextLookup::Settled);
             }
-            LookupResult::FoundRefused {
-                reference,
-                acceptance,
-            } => {
+            LookupResult::FoundRefused { reference, acceptance } => {
                 let claim = refused.get(&reference).copied();
                 let claim = claim.unwrap_or(due.unknown.claim);
                 warn_contradiction(self.provider.name(), due.unknown.id, &reference);
@@ -573,9 +554,7 @@ impl Series {
         }
         if is_last
             && may_resend
-            && self
-                .requeue(&due.unknown, ResendReason::MayBeSentTwice, now)
-                .await?
+            && self.requeue(&due.unknown, ResendReason::MayBeSentTwice, now).await?
         {
             return Ok(NextLookup::Settled);
         }
@@ -608,10 +587,7 @@ impl Series {
         self.forget(unknown);
         let progress = &self.context.progress;
         progress.sent.fetch_add(1, Ordering::Relaxed);
-        let accepted = Unknown {
-            claim,
-            ..unknown.clone()
-        };
+        let accepted = Unknown { claim, ..unknown.clone() };
         self.settle(&accepted, Transition::Sent(acceptance));
     }
 
@@ -628,9 +604,7 @@ impl Series {
                 && attempt.reference.as_ref() != Some(&message.reference)
         };
         let refused = attempts.into_iter().filter(is_other);
-        Ok(refused
-            .filter_map(|attempt| Some((attempt.reference?, attempt.claim)))
-            .collect())
+        Ok(refused.filter_map(|attempt| Some((attempt.reference?, attempt.claim))).collect())
     }
 
     fn settle_as_failed(&self, unknown: &Unknown, failed: Transition) {
@@ -729,9 +703,7 @@ impl Series {
         let max_attempts = self.context.settings.retry.max_attempts;
         let claim = (unknown.id, unknown.claim);
         let store = self.context.database.reach().await?;
-        let is_queued = store
-            .requeue_message(claim, reason, max_attempts, due_at)
-            .await?;
+        let is_queued = store.requeue_message(claim, reason, max_attempts, due_at).await?;
         if is_queued {
             self.forget(unknown);
             let progress = &self.context.progress;
@@ -765,9 +737,7 @@ fn confirm_absence(result: LookupResult, due: &DueLookup, lookup: &Lookup) -> Lo
     let (LookupResult::Absent, Some(waited)) = (&result, due.waited) else {
         return result;
     };
-    let left = lookup
-        .absent_after
-        .and_then(|span| span.checked_sub(waited));
+    let left = lookup.absent_after.and_then(|span| span.checked_sub(waited));
     match left {
         Some(left) if !left.is_zero() => LookupResult::TooSoon(left),
         _ => result,

@@ -134,10 +134,7 @@ impl Maintenance {
             let failed = self.round(&events).await.err();
             let was_failing = std::mem::replace(&mut self.is_failing, failed.is_some());
             if let Some(error) = failed {
-                if matches!(
-                    error.kind(),
-                    StoreErrorKind::Newer | StoreErrorKind::LostCommits
-                ) {
+                if matches!(error.kind(), StoreErrorKind::Newer | StoreErrorKind::LostCommits) {
                     self.context.lease.give_up();
                     self.context.stop.stop_for(error.clone());
                 }
@@ -182,9 +179,7 @@ impl Maintenance {
         let store = context.database.reach().await?;
         let uncounted = store.uncounted_budgets().await?;
         if uncounted.is_empty()
-            || timeout(COMMIT_PATIENCE, context.database.commits_ended())
-                .await
-                .is_err()
+            || timeout(COMMIT_PATIENCE, context.database.commits_ended()).await.is_err()
         {
             return Ok(());
         }
@@ -237,10 +232,7 @@ impl Maintenance {
     /// messages.
     pub(super) async fn read(&mut self, requeues: bool) -> Result<DatabaseSnapshot, StoreError> {
         let context = Arc::clone(&self.context);
-        let reclaimed = context
-            .lease
-            .reclaim(std::mem::take(&mut self.dead))
-            .await?;
+        let reclaimed = context.lease.reclaim(std::mem::take(&mut self.dead)).await?;
         let mut read_at = Instant::now();
         let mut queued = self.queued().await?;
         if (requeues || reclaimed > 0) && self.requeue_unknown(&queued).await? > 0 {
@@ -251,13 +243,7 @@ impl Maintenance {
         let pauses = store.provider_pauses(context.clock.now()).await?;
         let senders_off = store.senders_off().await?;
         let is_expiring = self.expire(&queued).await?;
-        Ok(DatabaseSnapshot {
-            read_at,
-            queued,
-            pauses,
-            senders_off,
-            is_expiring,
-        })
+        Ok(DatabaseSnapshot { read_at, queued, pauses, senders_off, is_expiring })
     }
 
     /// The campaigns with messages that this run is to send. Campaigns whose messages are divided among senders have
@@ -266,15 +252,9 @@ impl Maintenance {
         let store = self.context.database.reach().await?;
         let mut queued = store.queued_campaigns().await?;
         // Before any of their messages is claimed.
-        store
-            .hooks()
-            .watch(&queued, self.context.clock.now())
-            .await?;
+        store.hooks().watch(&queued, self.context.clock.now()).await?;
         let mut are_opened = false;
-        for QueuedCampaign {
-            campaign, lanes, ..
-        } in &queued
-        {
+        for QueuedCampaign { campaign, lanes, .. } in &queued {
             if let Some(route) = self.context.settings.route_of(campaign) {
                 let is_open = |(provider, sender): (&str, &Arc<PoolSender>)| {
                     let mut opened = lanes.iter();
@@ -346,10 +326,7 @@ impl Maintenance {
         self.tidy_at = Instant::now() + lease.length();
         let store = context.database.reach().await?;
         if lease.holds() {
-            store
-                .workers()
-                .reclaim_without_worker(context.clock.now())
-                .await?;
+            store.workers().reclaim_without_worker(context.clock.now()).await?;
         }
         store.decide_abandoned_batches(context.clock.now()).await?;
         store.prune_approvals().await?;
@@ -369,17 +346,10 @@ impl Maintenance {
             let orphans = Orphans {
                 known: context.claimed.all(),
                 claimed_before: now.minus(lease.length()),
-                campaigns: self
-                    .queued()
-                    .await?
-                    .iter()
-                    .map(|queued| queued.campaign.id)
-                    .collect(),
+                campaigns: self.queued().await?.iter().map(|queued| queued.campaign.id).collect(),
             };
-            let batch = CommitBatch {
-                orphans: Some(orphans),
-                ..CommitBatch::new(lease.worker_id(), now)
-            };
+            let batch =
+                CommitBatch { orphans: Some(orphans), ..CommitBatch::new(lease.worker_id(), now) };
             context.database.reach().await?.commit(&batch).await?;
         }
         Ok(true)
@@ -412,9 +382,7 @@ impl Maintenance {
                 };
                 let max_attempts = context.settings.retry.max_attempts;
                 let store = context.database.reach().await?;
-                requeued += store
-                    .requeue_unknown(campaign.id, honoured, max_attempts, now)
-                    .await?;
+                requeued += store.requeue_unknown(campaign.id, honoured, max_attempts, now).await?;
             }
         }
         Ok(requeued)

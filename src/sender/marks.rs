@@ -122,20 +122,16 @@ struct OwnFile {
 
 impl Marks {
     pub(super) fn new(files: LocalFiles) -> Self {
-        Self {
-            files,
-            own: Mutex::new(None),
-            settled: Mutex::default(),
-        }
+        Self { files, own: Mutex::new(None), settled: Mutex::default() }
     }
 
     /// Begins the file of a worker that was just registered. Without one all its messages are unknown if it is killed.
     pub(super) fn begin(&self, count: &CommitCount) {
         let process = ProcessIdentity::current();
         let (id, token) = (count.worker_id, &count.token);
-        let created = self.files.write_first(id, token, ENDING, |path| {
-            OwnFile::create(path, count, process.clone())
-        });
+        let created = self
+            .files
+            .write_first(id, token, ENDING, |path| OwnFile::create(path, count, process.clone()));
         if let Err(error) = &created {
             warn_unmarked(error);
         }
@@ -146,10 +142,7 @@ impl Marks {
     pub(super) fn start(&self, worker_id: i64, claims: impl Iterator<Item = StartedClaim>) -> bool {
         let mut own = self.lock();
         // Under an earlier id nothing may start, and no one will read its marks.
-        let Some(file) = own
-            .as_mut()
-            .filter(|file| file.header.worker_id == worker_id)
-        else {
+        let Some(file) = own.as_mut().filter(|file| file.header.worker_id == worker_id) else {
             return true;
         };
         let mut claims = claims;
@@ -191,10 +184,7 @@ impl Marks {
     /// Marks how the request of a message ended. A result that does not fit, or cannot be written, stays unknown.
     pub(super) fn answer(&self, claim: StartedClaim, mut result: Transition) {
         remove_phones(&mut result);
-        let mark = Mark {
-            claim,
-            result: Some(result),
-        };
+        let mark = Mark { claim, result: Some(result) };
         self.rewrite(mark.key(), || encode(&mark));
     }
 
@@ -350,10 +340,7 @@ impl OwnFile {
     }
 
     fn start(&mut self, claim: StartedClaim) -> io::Result<()> {
-        let mark = Mark {
-            claim,
-            result: None,
-        };
+        let mark = Mark { claim, result: None };
         let block = encode(&mark).ok_or(io::ErrorKind::InvalidData)?;
         if let Some(slot) = self.used.get(&mark.key()) {
             return self.write(*slot, &block);
@@ -497,13 +484,8 @@ impl MarksFile {
 
     /// Its worker, as people know it.
     pub(super) fn who(&self) -> String {
-        let MarksHeader {
-            worker_id, process, ..
-        } = &self.header;
-        format!(
-            "worker {worker_id} (pid {} on {})",
-            process.pid, process.host
-        )
+        let MarksHeader { worker_id, process, .. } = &self.header;
+        format!("worker {worker_id} (pid {} on {})", process.pid, process.host)
     }
 
     /// The marks of a worker of which it is certain that it has ended.
@@ -538,11 +520,7 @@ impl MarksFile {
         let mut rounds: Vec<Vec<Mark>> = Vec::new();
         let (mut last, mut round) = (None, 0);
         for mark in self.marks {
-            round = if last == Some(mark.claim.id) {
-                round + 1
-            } else {
-                0
-            };
+            round = if last == Some(mark.claim.id) { round + 1 } else { 0 };
             last = Some(mark.claim.id);
             if rounds.len() <= round {
                 rounds.push(Vec::new());
@@ -627,18 +605,12 @@ mod tests {
     }
 
     fn marks_in(parent: &Path) -> Marks {
-        let database = DatabaseIdentity {
-            created_at: 1,
-            place: "file 1".to_owned(),
-        };
+        let database = DatabaseIdentity { created_at: 1, place: "file 1".to_owned() };
         Marks::new(LocalFiles::new(&[parent.to_owned()], "smsq.db", &database))
     }
 
     fn count(worker_id: i64, confirmed: i64) -> CommitCount {
-        CommitCount {
-            confirmed,
-            ..CommitCount::new(worker_id, format!("token{worker_id}"))
-        }
+        CommitCount { confirmed, ..CommitCount::new(worker_id, format!("token{worker_id}")) }
     }
 
     /// The row of the worker.
@@ -782,11 +754,7 @@ mod tests {
         assert_eq!(transition(&read, 2), Some(sent("SM2")));
         let failure = Failure::new(Class::Recipient, "+… is not a phone");
         assert_eq!(transition(&read, 3), Some(Transition::Failed(failure)));
-        assert_eq!(
-            transition(&read, 4),
-            Some(released(4)),
-            "it was not started"
-        );
+        assert_eq!(transition(&read, 4), Some(released(4)), "it was not started");
         assert_eq!(transition(&read, 5), Some(released(5)), "it has no mark");
         let newer = result_of(&row(1, 2), Some(&read)).expect("another claim");
         assert_eq!(newer.transition, released(1));
@@ -871,15 +839,7 @@ mod tests {
     fn file_of_another_size_is_unusable() {
         let whole = offset(FIRST_SLOTS + 1);
         let block = BLOCK as u64;
-        for size in [
-            0,
-            100,
-            block,
-            2 * block,
-            whole - block,
-            whole - 1,
-            whole + block,
-        ] {
+        for size in [0, 100, block, 2 * block, whole - block, whole - 1, whole + block] {
             let (folder, marks) = marks();
             assert!(start(&marks, [1]));
             assert!(read(&folder).is_ok());
@@ -896,45 +856,24 @@ mod tests {
         assert!(start(&marks, [1]));
         let own = ProcessIdentity::current();
         let others = [
-            ProcessIdentity {
-                boot_id: "another".to_owned(),
-                ..own.clone()
-            },
-            ProcessIdentity {
-                pid_namespace: "another".to_owned(),
-                ..own.clone()
-            },
-            ProcessIdentity {
-                pid: own.pid + 1,
-                ..own.clone()
-            },
-            ProcessIdentity {
-                started: own.started + 1,
-                ..own.clone()
-            },
+            ProcessIdentity { boot_id: "another".to_owned(), ..own.clone() },
+            ProcessIdentity { pid_namespace: "another".to_owned(), ..own.clone() },
+            ProcessIdentity { pid: own.pid + 1, ..own.clone() },
+            ProcessIdentity { started: own.started + 1, ..own.clone() },
         ];
         for other in &others {
             let read = read_as(&path_of(&folder), &worker(), other);
             assert!(read.is_err(), "{other:?}");
         }
         let other_rows = [
-            Worker {
-                id: WORKER + 1,
-                ..worker()
-            },
-            Worker {
-                token: "another".to_owned(),
-                ..worker()
-            },
+            Worker { id: WORKER + 1, ..worker() },
+            Worker { token: "another".to_owned(), ..worker() },
         ];
         for other in &other_rows {
             assert!(read_as(&path_of(&folder), other, &own).is_err());
         }
         assert!(read(&folder).is_ok());
-        let header = MarksHeader {
-            version: VERSION + 1,
-            ..header()
-        };
+        let header = MarksHeader { version: VERSION + 1, ..header() };
         damage(&folder, 0, &encode(&header).expect("it fits"));
         assert!(read(&folder).is_err());
         damage(&folder, 0, &[0; SIZE]);
@@ -1049,24 +988,13 @@ mod tests {
     #[test]
     fn marks_are_read_in_rounds_with_each_message_once() {
         let (folder, marks) = marks();
-        let claims = [
-            claim(2, 2),
-            claim(1, 1),
-            claim(2, 1),
-            claim(3, 4),
-            claim(2, 5),
-        ];
+        let claims = [claim(2, 2), claim(1, 1), claim(2, 1), claim(3, 4), claim(2, 5)];
         assert!(marks.start(WORKER, claims.into_iter()));
         let file = MarksFile::read_now(&path_of(&folder)).expect("marks");
         let rounds = file.into_rounds();
-        let keys: Vec<Vec<(i64, i64)>> = rounds
-            .iter()
-            .map(|round| round.iter().map(Mark::key).collect())
-            .collect();
-        assert_eq!(
-            keys,
-            [vec![(1, 1), (2, 1), (3, 4)], vec![(2, 2)], vec![(2, 5)]]
-        );
+        let keys: Vec<Vec<(i64, i64)>> =
+            rounds.iter().map(|round| round.iter().map(Mark::key).collect()).collect();
+        assert_eq!(keys, [vec![(1, 1), (2, 1), (3, 4)], vec![(2, 2)], vec![(2, 5)]]);
     }
 
     #[test]
@@ -1076,12 +1004,7 @@ mod tests {
         damage(&folder, BLOCK as u64 + 20, b"?");
         assert!(read(&folder).is_err());
         let file = MarksFile::read_now(&path_of(&folder)).expect("marks");
-        let ids: Vec<i64> = file
-            .into_rounds()
-            .concat()
-            .iter()
-            .map(|mark| mark.claim.id)
-            .collect();
+        let ids: Vec<i64> = file.into_rounds().concat().iter().map(|mark| mark.claim.id).collect();
         assert_eq!(ids, [2]);
     }
 

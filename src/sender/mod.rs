@@ -160,10 +160,7 @@ pub struct RunSummary {
 impl RunSummary {
     /// Of a run that was stopped before it began.
     fn stopped() -> Self {
-        Self {
-            ended: Ended::Stopped,
-            ..Self::default()
-        }
+        Self { ended: Ended::Stopped, ..Self::default() }
     }
 }
 
@@ -236,12 +233,7 @@ impl Sender {
                 settings.routes.insert(name.clone(), route);
             }
         }
-        Self {
-            store,
-            providers,
-            settings,
-            metrics: Arc::default(),
-        }
+        Self { store, providers, settings, metrics: Arc::default() }
     }
 
     /// What its messages are for.
@@ -284,15 +276,8 @@ impl Sender {
         if puller.can_pull() {
             pulling.spawn(puller.run());
         }
-        let summary = self
-            .run_with(
-                providers,
-                (database, Arc::new(clock)),
-                stop,
-                progress,
-                events,
-            )
-            .await;
+        let summary =
+            self.run_with(providers, (database, Arc::new(clock)), stop, progress, events).await;
         stop_pulling.send_replace(true);
         // A panic in it has been logged. What it has read is stored; the rest is read again.
         let ended = async { while pulling.join_next().await.is_some() {} };
@@ -367,9 +352,7 @@ impl Sender {
         for campaign in self.campaigns().await? {
             if campaign.state == CampaignStatus::Stopped {
                 let (from, to) = ([CampaignStatus::Stopped], CampaignStatus::Active);
-                self.store
-                    .change_campaign_state(campaign.id, &from, to, None, None)
-                    .await?;
+                self.store.change_campaign_state(campaign.id, &from, to, None, None).await?;
             }
         }
         Ok(())
@@ -415,10 +398,7 @@ impl Sender {
 impl Settings {
     /// The name of the provider or route of a campaign.
     fn provider_of<'a>(&'a self, campaign: &'a Campaign) -> Option<&'a str> {
-        campaign
-            .provider
-            .as_deref()
-            .or(self.default_provider.as_deref())
+        campaign.provider.as_deref().or(self.default_provider.as_deref())
     }
 
     /// The names of the providers that send a campaign: its own, or those of its route.

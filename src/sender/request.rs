@@ -176,10 +176,7 @@ impl InFlight {
     /// What it has reserved of the limits, while it has not started.
     pub(super) fn reservation(&self) -> Reservation {
         Reservation {
-            lane: LaneId {
-                campaign_id: self.campaign_id,
-                lane: self.lane,
-            },
+            lane: LaneId { campaign_id: self.campaign_id, lane: self.lane },
             sender: self.sender.clone(),
             cost: self.cost(),
             unused: self.permit.start_at,
@@ -197,10 +194,7 @@ impl InFlight {
             return true;
         };
         self.messages.iter().zip(&self.rows).all(|(message, sms)| {
-            let recipient = Recipient {
-                phone: message.phone.as_str(),
-                params: &sms.params,
-            };
+            let recipient = Recipient { phone: message.phone.as_str(), params: &sms.params };
             window::is_open(window, recipient, clock)
         })
     }
@@ -212,17 +206,14 @@ impl InFlight {
 
     /// The claims with what identifies their messages, for the marks.
     fn started_claims(&self) -> impl Iterator<Item = StartedClaim> {
-        self.rows
-            .iter()
-            .zip(&self.messages)
-            .map(|(sms, message)| StartedClaim {
-                id: sms.id,
-                claim: sms.claim,
-                provider: self.provider.name().to_owned(),
-                reference: message.reference.clone(),
-                created_at: sms.stored.created_at,
-                claimed_at: self.claimed_at,
-            })
+        self.rows.iter().zip(&self.messages).map(|(sms, message)| StartedClaim {
+            id: sms.id,
+            claim: sms.claim,
+            provider: self.provider.name().to_owned(),
+            reference: message.reference.clone(),
+            created_at: sms.stored.created_at,
+            claimed_at: self.claimed_at,
+        })
     }
 
     pub(super) fn settlement(&self, sms: &Sms, transition: Transition) -> Settlement {
@@ -383,10 +374,7 @@ async fn attempt(
             }
         };
         count_attempt(in_flight, context);
-        let read = RequestContext {
-            now: context.clock.now(),
-            ..made
-        };
+        let read = RequestContext { now: context.clock.now(), ..made };
         let outcomes = parse(response.body().len(), || {
             let messages = &in_flight.messages;
             in_flight.provider.parse(messages, &response, &read)
@@ -439,10 +427,7 @@ fn build(
     in_flight: &InFlight,
     context: &WorkerContext,
 ) -> Result<(RequestContext, Request<Bytes>), Outcome> {
-    let made = RequestContext {
-        now: context.clock.now(),
-        nonce: rand::random(),
-    };
+    let made = RequestContext { now: context.clock.now(), nonce: rand::random() };
     let request = in_flight.provider.request(&in_flight.messages, &made)?;
     Ok((made, request))
 }
@@ -473,10 +458,7 @@ fn check_start(
 
 fn count_attempt(in_flight: &InFlight, context: &WorkerContext) {
     let count = u64::from(in_flight.count());
-    context
-        .progress
-        .attempts
-        .fetch_add(count, Ordering::Relaxed);
+    context.progress.attempts.fetch_add(count, Ordering::Relaxed);
 }
 
 /// Parses a response of this size. A large one takes long, so the other tasks of this thread move to

@@ -97,11 +97,7 @@ mod tests {
     fn window_is_checked_again_when_its_state_ends() {
         let window: SendWindow = "09:00-20:00 daily UTC".parse().expect("a window");
         let mut window_state = WindowState::default();
-        let mut look = |now: &str| {
-            window_state
-                .check(Some(&window), at(now), TOLERANCE)
-                .is_some()
-        };
+        let mut look = |now: &str| window_state.check(Some(&window), at(now), TOLERANCE).is_some();
         assert!(!look("2026-11-21T12:00:00Z"));
         assert!(!look("2026-11-21T19:59:59.7Z"));
         assert!(look("2026-11-21T19:59:59.75Z"));

@@ -98,10 +98,7 @@ impl AccessControl {
             .take_if(|(known, expires_at)| {
                 bool::from(known.ct_eq(&hash(token))) && now < *expires_at
             })
-            .map(|_| Identity {
-                name: LOCAL.to_owned(),
-                role: Role::Admin,
-            })
+            .map(|_| Identity { name: LOCAL.to_owned(), role: Role::Admin })
     }
 
     /// Logs a browser in; returns its owner and its cookie.
@@ -130,10 +127,7 @@ impl AccessControl {
             let oldest = *oldest;
             sessions.remove(&oldest);
         }
-        let session = Session {
-            identity: identity.clone(),
-            expires_at: now + SESSION,
-        };
+        let session = Session { identity: identity.clone(), expires_at: now + SESSION };
         sessions.insert(hash(&id), session);
         Ok((identity, self.cookie(id)))
     }
@@ -196,9 +190,7 @@ impl AccessControl {
     }
 
     fn is_trusted(&self, address: IpAddr) -> bool {
-        self.trusted_proxies
-            .iter()
-            .any(|network| network.contains(&address))
+        self.trusted_proxies.iter().any(|network| network.contains(&address))
     }
 
     /// The address of the client: behind proxies, the one that the first of them has seen.
@@ -325,13 +317,8 @@ mod tests {
     #[test]
     fn cookie_of_a_token_is_valid_until_it_expires() {
         let (access, texts) = access(None);
-        let (owner, cookie) = access
-            .log_in(&texts[1], ADDRESS, Instant::now())
-            .expect("a token");
-        assert_eq!(
-            (owner.name.as_str(), owner.role),
-            ("operate", Role::Operate)
-        );
+        let (owner, cookie) = access.log_in(&texts[1], ADDRESS, Instant::now()).expect("a token");
+        assert_eq!((owner.name.as_str(), owner.role), ("operate", Role::Operate));
         assert_eq!(cookie.http_only(), Some(true));
         assert_eq!(cookie.same_site(), Some(SameSite::Strict));
         let cookies = sent(&cookie);
@@ -383,16 +370,10 @@ mod tests {
     fn cookies_of_two_ports_of_a_host_have_two_names() {
         for (url, name, secure) in [
             (None, "smsq-8026", Some(false)),
-            (
-                Some("https://sms.example.net/"),
-                "__Host-smsq-443",
-                Some(true),
-            ),
+            (Some("https://sms.example.net/"), "__Host-smsq-443", Some(true)),
         ] {
             let (access, texts) = access(url);
-            let (_, cookie) = access
-                .log_in(&texts[0], ADDRESS, Instant::now())
-                .expect("a token");
+            let (_, cookie) = access.log_in(&texts[0], ADDRESS, Instant::now()).expect("a token");
             assert_eq!((cookie.name(), cookie.secure()), (name, secure));
         }
     }
@@ -449,13 +430,7 @@ mod tests {
     #[test]
     fn names_of_other_hosts_are_refused() {
         let (access, _) = access(Some("https://sms.example.net/"));
-        for good in [
-            "127.0.0.1:8026",
-            "localhost:1",
-            "[::1]:8026",
-            "10.1.2.3",
-            "sms.example.net",
-        ] {
+        for good in ["127.0.0.1:8026", "localhost:1", "[::1]:8026", "10.1.2.3", "sms.example.net"] {
             assert_eq!(access.check_host(Some(good)), Ok(()), "{good}");
         }
         for bad in ["evil.example", "sms.example.net.evil.example", "a b", ""] {
@@ -496,19 +471,13 @@ mod tests {
         let (behind, _) = access(Some("https://sms.example.net/"));
         let headers = with("x-forwarded-for", "1.1.1.1, 203.0.113.7");
         assert_eq!(direct.client(&headers, ADDRESS), ADDRESS);
-        assert_eq!(
-            behind.client(&headers, ADDRESS),
-            IpAddr::from([203, 0, 113, 7])
-        );
+        assert_eq!(behind.client(&headers, ADDRESS), IpAddr::from([203, 0, 113, 7]));
         let elsewhere = IpAddr::from([10, 0, 0, 9]);
         assert_eq!(behind.client(&headers, elsewhere), elsewhere);
         // Of two trusted proxies the first one has seen the client.
         let proxy = IpAddr::from([192, 0, 2, 1]);
         let headers = with("x-forwarded-for", "1.1.1.1, 203.0.113.7, 192.0.2.2");
-        assert_eq!(
-            direct.client(&headers, proxy),
-            IpAddr::from([203, 0, 113, 7])
-        );
+        assert_eq!(direct.client(&headers, proxy), IpAddr::from([203, 0, 113, 7]));
         assert_eq!(direct.client(&HeaderMap::new(), proxy), proxy);
         assert!(direct.is_shared(proxy) && direct.is_shared(ADDRESS));
         assert!(!direct.is_shared(elsewhere));

@@ -77,10 +77,9 @@ impl StreamedBody {
             Ok(None) => Ok(None),
             Ok(Some(Ok(part))) => Ok(Some(part)),
             Ok(Some(Err(_))) => Err(Problem::invalid("the body ended early")),
-            Err(_) => Err(Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "the body did not arrive in time",
-            )),
+            Err(_) => {
+                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
+            }
         }
     }
 
@@ -99,12 +98,7 @@ impl StreamedBody {
 
     /// Its lines. Of a longer one than `most` bytes, one byte more is kept.
     pub(super) fn lines(self, most: usize) -> Lines {
-        Lines {
-            body: self,
-            part: Bytes::new(),
-            line: Vec::new(),
-            most,
-        }
+        Lines { body: self, part: Bytes::new(), line: Vec::new(), most }
     }
 }
 
@@ -154,9 +148,7 @@ impl Allowance {
     fn take(&self, bytes: usize) -> bool {
         let taken = self
             .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(bytes)
-            });
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         if taken.is_err() {
             self.0.store(0, Ordering::Relaxed);
         }
@@ -237,12 +229,10 @@ async fn in_time<T>(
     part: impl Future<Output = Result<T, MultipartError>>,
     allowance: &Allowance,
 ) -> Result<T, Problem> {
-    let part = tokio::time::timeout(PART_TIMEOUT, part)
-        .await
-        .map_err(|_| {
-            let detail = "the file did not arrive in time";
-            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
-        })?;
+    let part = tokio::time::timeout(PART_TIMEOUT, part).await.map_err(|_| {
+        let detail = "the file did not arrive in time";
+        Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+    })?;
     part.map_err(|error| {
         if allowance.is_used_up() {
             let detail = "the fields of the form are larger than 1 MiB together";
@@ -256,10 +246,7 @@ impl FileForm {
     /// The next field or file; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<FormPart<'_>>, Problem> {
         let field = in_time(self.form.next_field(), &self.allowance).await?;
-        Ok(field.map(|field| FormPart {
-            field,
-            allowance: self.allowance.clone(),
-        }))
+        Ok(field.map(|field| FormPart { field, allowance: self.allowance.clone() }))
     }
 }
 
@@ -290,8 +277,7 @@ impl FormPart<'_> {
     /// The next bytes of a file, which the caller does not keep in memory; `None` at its end.
     pub(super) async fn next_of_file(&mut self) -> Result<Option<Bytes>, Problem> {
         let part = in_time(self.field.chunk(), &self.allowance).await?;
-        self.allowance
-            .give_back(part.as_ref().map_or(0, Bytes::len));
+        self.allowance.give_back(part.as_ref().map_or(0, Bytes::len));
         Ok(part)
     }
 }
@@ -304,10 +290,7 @@ pub(super) async fn discard_body(request: Request<Body>, next: Next) -> Response
     let body = SharedBody(Arc::new(Mutex::new(body)));
     let rest = body.clone();
     let response = next.run(Request::from_parts(parts, Body::new(body))).await;
-    let is_small = rest
-        .size_hint()
-        .upper()
-        .is_none_or(|size| size <= MAX_DISCARDED);
+    let is_small = rest.size_hint().upper().is_none_or(|size| size <= MAX_DISCARDED);
     if !waits && is_small && !rest.is_end_stream() {
         let discarding = rest.discard();
         // What takes longer is cut off.

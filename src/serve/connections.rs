@@ -112,11 +112,7 @@ pub(super) async fn serve(listener: Listener, router: Router, stop: &Stop, reser
         let is_shared = listener.access.is_shared(peer.ip());
         // Without a place it is closed: its client may try again.
         if let Some(place) = places.take(peer.ip(), is_shared) {
-            let connection = ClientConnection {
-                peer,
-                place,
-                router: router.clone(),
-            };
+            let connection = ClientConnection { peer, place, router: router.clone() };
             connections.spawn(connection.serve(stream, stop.clone()));
         }
     }
@@ -181,28 +177,19 @@ impl Places {
             return None;
         }
         let is_over = before >= MAX_OF_ADDRESS;
-        let regular = (!is_over)
-            .then(|| Arc::clone(&self.regular).try_acquire_owned().ok())
-            .flatten();
+        let regular =
+            (!is_over).then(|| Arc::clone(&self.regular).try_acquire_owned().ok()).flatten();
         let is_extra = regular.is_none();
         let permit = regular.or_else(|| Arc::clone(&self.extra).try_acquire_owned().ok())?;
         if let Some(address) = address {
             *self.lock().entry(address).or_default() += 1;
         }
         let places = Arc::clone(self);
-        Some(Slot {
-            places,
-            address,
-            is_over,
-            is_extra,
-            permit,
-        })
+        Some(Slot { places, address, is_over, is_extra, permit })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.of_address
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.of_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn count(&self, address: IpAddr) -> usize {
@@ -255,11 +242,7 @@ impl ClientConnection {
     async fn serve(self, stream: TcpStream, stop: Stop) {
         // Without it responses are only slower.
         let _ = stream.set_nodelay(true);
-        let Self {
-            peer,
-            place,
-            router,
-        } = self;
+        let Self { peer, place, router } = self;
         let is_extra = place.is_extra;
         // HTTP/1 has one request at a time.
         let place = tokio::sync::Mutex::new(place);
@@ -282,11 +265,7 @@ impl ClientConnection {
                 Ok::<_, Infallible>(response)
             }
         });
-        let head_timeout = if is_extra {
-            EXTRA_HEAD_TIMEOUT
-        } else {
-            HEAD_TIMEOUT
-        };
+        let head_timeout = if is_extra { EXTRA_HEAD_TIMEOUT } else { HEAD_TIMEOUT };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(head_timeout)
@@ -319,10 +298,7 @@ struct LimitedWrites {
 
 impl LimitedWrites {
     fn new(stream: TcpStream) -> Self {
-        Self {
-            stream,
-            limit: None,
-        }
+        Self { stream, limit: None }
     }
 
     fn limited<T>(
@@ -334,9 +310,7 @@ impl LimitedWrites {
             self.limit = None;
             return written;
         }
-        let limit = self
-            .limit
-            .get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
+        let limit = self.limit.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
         let over = limit.as_mut().poll(context);
         over.map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
@@ -397,28 +371,21 @@ mod tests {
     #[test]
     fn one_address_leaves_places_to_others() {
         let places = Arc::new(Places::default());
-        let taken: Vec<Slot> = (0..1_000)
-            .map_while(|_| places.take(address(1), false))
-            .collect();
+        let taken: Vec<Slot> = (0..1_000).map_while(|_| places.take(address(1), false)).collect();
         assert_eq!(taken.len(), MAX_OF_ADDRESS + MAX_EXTRA_OF_ADDRESS);
         let regular = taken.iter().filter(|place| !place.is_extra).count();
         assert_eq!(regular, MAX_OF_ADDRESS);
         let other = places.take(address(2), false).expect("a place");
         assert!(!other.is_extra);
         drop(taken);
-        assert!(
-            places
-                .take(address(1), false)
-                .is_some_and(|place| !place.is_extra)
-        );
+        assert!(places.take(address(1), false).is_some_and(|place| !place.is_extra));
     }
 
     #[test]
     fn proxy_has_all_places_and_leaves_some_to_probes() {
         let places = Arc::new(Places::default());
-        let taken: Vec<Slot> = (0..MAX_CONNECTIONS)
-            .map_while(|_| places.take(HERE, true))
-            .collect();
+        let taken: Vec<Slot> =
+            (0..MAX_CONNECTIONS).map_while(|_| places.take(HERE, true)).collect();
         assert!(taken.iter().all(|place| !place.is_extra));
         assert_eq!(taken.len(), MAX_CONNECTIONS);
         let extra = places.take(HERE, true).expect("an extra place");
@@ -428,9 +395,8 @@ mod tests {
     #[tokio::test]
     async fn request_waits_until_a_connection_ends() {
         let places = Arc::new(Places::default());
-        let mut taken: Vec<Slot> = (0..MAX_CONNECTIONS)
-            .map_while(|_| places.take(HERE, true))
-            .collect();
+        let mut taken: Vec<Slot> =
+            (0..MAX_CONNECTIONS).map_while(|_| places.take(HERE, true)).collect();
         let mut extra = places.take(HERE, true).expect("an extra place");
         {
             let mut waiting = pin!(extra.become_regular());

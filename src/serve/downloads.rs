@@ -63,11 +63,7 @@ pub(super) async fn report_csv(
         }
     };
     let file = utf8_percent_encode(name, NON_ALPHANUMERIC);
-    let practice = if shared.store.mode().is_practice() {
-        "practice-"
-    } else {
-        ""
-    };
+    let practice = if shared.store.mode().is_practice() { "practice-" } else { "" };
     let attachment = format!("attachment; filename*=UTF-8''{practice}{file}-{list}.csv");
     let body = report_file(shared, who, name, Format::Csv, listing).await?;
     let headers = [(header::CONTENT_DISPOSITION, attachment)];
@@ -105,10 +101,7 @@ async fn report_file(
             prices: shared.prices.clone(),
             ..ReportOptions::default()
         };
-        let mut out = BodyWriter {
-            sender: sender.clone(),
-            buffer: Vec::new(),
-        };
+        let mut out = BodyWriter { sender: sender.clone(), buffer: Vec::new() };
         let written = async {
             let report = Report::gather(store, Some(&campaign), &options).await?;
             report.write(store, format, listing, &mut out).await
@@ -139,10 +132,7 @@ async fn record_download(
         Some(campaign) => format!("downloaded {what} of `{campaign}`"),
         None => format!("downloaded {what}"),
     };
-    shared
-        .store
-        .record(&who.name, "download", campaign, &detail)
-        .await?;
+    shared.store.record(&who.name, "download", campaign, &detail).await?;
     Ok(())
 }
 
@@ -208,9 +198,7 @@ async fn rejected_rows_in(
     of: &str,
 ) -> Result<Response, Problem> {
     let path = path.ok_or_else(no_rejects)?;
-    let file = tokio::fs::File::open(path)
-        .await
-        .map_err(|_| no_rejects())?;
+    let file = tokio::fs::File::open(path).await.map_err(|_| no_rejects())?;
     record_download(shared, who, None, &format!("the rejected rows of {of}")).await?;
     let attachment = "attachment; filename=\"rejects.csv\"";
     let headers = [(header::CONTENT_DISPOSITION, attachment)];

@@ -45,10 +45,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::REFERRER_POLICY, "no-referrer"),
     (header::CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("x-robots-tag"), "noindex"),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        "same-origin",
-    ),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
 pub(super) async fn check(
@@ -76,9 +73,7 @@ pub(super) async fn check(
 pub(super) async fn add_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        headers
-            .entry(name)
-            .or_insert(HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
 }
@@ -167,16 +162,11 @@ impl FromRequestParts<Arc<ServerState>> for Visitor {
         shared: &Arc<ServerState>,
     ) -> Result<Self, Self::Rejection> {
         let cookies = CookieJar::from_headers(&parts.headers);
-        let visitor = shared
-            .access
-            .of_browser(&cookies, Instant::now())
-            .ok_or(AccessError::Unknown)?;
+        let visitor =
+            shared.access.of_browser(&cookies, Instant::now()).ok_or(AccessError::Unknown)?;
         SameSite::from_request_parts(parts, shared).await?;
         Span::current().record("who", &visitor.name);
-        Ok(Self {
-            identity: visitor,
-            mode: shared.store.mode(),
-        })
+        Ok(Self { identity: visitor, mode: shared.store.mode() })
     }
 }
 
@@ -251,13 +241,7 @@ macro_rules! problems {
     };
 }
 
-problems!(
-    PathRejection,
-    QueryRejection,
-    FormRejection,
-    BytesRejection,
-    MultipartRejection
-);
+problems!(PathRejection, QueryRejection, FormRejection, BytesRejection, MultipartRejection);
 
 impl Problem {
     fn rejection(status: StatusCode, text: &str) -> Self {

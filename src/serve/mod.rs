@@ -112,10 +112,7 @@ impl Server {
         let intake = Intake::new(
             store.clone(),
             parts.dialling,
-            IntakeLimits {
-                max_waiting: config.max_waiting,
-                max_campaigns: config.max_campaigns,
-            },
+            IntakeLimits { max_waiting: config.max_waiting, max_campaigns: config.max_campaigns },
             Arc::clone(&metrics),
             Arc::clone(&uploads),
         );

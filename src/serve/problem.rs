@@ -69,10 +69,8 @@ impl<const STATUS: u16> IntoResponses for Fails<STATUS> {
             .content("application/problem+json", content);
         if matches!(STATUS, 429 | 503) {
             let seconds = ObjectBuilder::new().schema_type(Type::Integer);
-            response = response.header(
-                "Retry-After",
-                HeaderBuilder::new().schema(Some(seconds)).build(),
-            );
+            response =
+                response.header("Retry-After", HeaderBuilder::new().schema(Some(seconds)).build());
         }
         BTreeMap::from([(STATUS.to_string(), response.build().into())])
     }
@@ -89,11 +87,7 @@ impl Problem {
     }
 
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            detail: detail.into(),
-            retry_after: None,
-        }
+        Self { status, detail: detail.into(), retry_after: None }
     }
 
     pub(super) fn invalid(detail: impl Into<String>) -> Self {
@@ -180,19 +174,17 @@ impl From<AccessError> for Problem {
                 StatusCode::MISDIRECTED_REQUEST,
                 "unknown host: use the address of this server, or set `serve.public_url`",
             ),
-            AccessError::CrossSite => Self::new(
-                StatusCode::FORBIDDEN,
-                "the request came from a page of another site",
-            ),
+            AccessError::CrossSite => {
+                Self::new(StatusCode::FORBIDDEN, "the request came from a page of another site")
+            }
             AccessError::Unknown => Self::new(
                 StatusCode::UNAUTHORIZED,
                 "missing or unknown token: send `Authorization: Bearer TOKEN`; `smsq serve token` \
                  makes one",
             ),
-            AccessError::Forbidden => Self::new(
-                StatusCode::FORBIDDEN,
-                "the role of this token does not allow it",
-            ),
+            AccessError::Forbidden => {
+                Self::new(StatusCode::FORBIDDEN, "the role of this token does not allow it")
+            }
             AccessError::TooManyAttempts => Self::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too many attempts with unknown tokens from this address",

@@ -40,8 +40,7 @@ pub(super) fn routes() -> Router<Arc<ServerState>> {
 pub fn receipt_url(base: &Url, key: &Secret<String>, provider: &str) -> Url {
     let mut url = base.clone();
     if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty()
-            .extend(["receipts", provider, &receipt_token(key, provider)]);
+        path.pop_if_empty().extend(["receipts", provider, &receipt_token(key, provider)]);
     }
     url
 }
@@ -99,29 +98,19 @@ async fn receive(
         .map_err(|error| refused(&provider, &error))?;
     let store = &shared.store;
     if !posted.receipts.is_empty() {
-        let applied = store
-            .receipts()
-            .add(name, &posted.receipts, now)
-            .await
-            .map_err(unavailable)?;
+        let applied =
+            store.receipts().add(name, &posted.receipts, now).await.map_err(unavailable)?;
         shared.metrics.count_receipts(name, applied.new);
     }
-    let replies: Vec<NewReply> = posted
-        .replies
-        .iter()
-        .map(|reply| new_reply(reply, shared.default_region, now))
-        .collect();
+    let replies: Vec<NewReply> =
+        posted.replies.iter().map(|reply| new_reply(reply, shared.default_region, now)).collect();
     if !replies.is_empty() {
         let added = store.replies().add(name, &replies, now).await;
         added.map_err(unavailable)?;
     }
     let mut unreadable = posted.unreadable;
     let mut stops: Vec<(String, Option<String>)> = Vec::new();
-    for reply in posted
-        .replies
-        .iter()
-        .filter(|reply| asks_to_stop(&reply.text))
-    {
+    for reply in posted.replies.iter().filter(|reply| asks_to_stop(&reply.text)) {
         let phones = reply.phones(shared.default_region);
         if phones.is_empty() {
             unreadable += 1;
@@ -205,9 +194,7 @@ pub(super) async fn apply(shared: Arc<ServerState>) {
     let store = shared.patient_store.clone();
     // The caller drops this work when the server stops.
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    ReceiptPuller::applying(store, &shared.providers, shared.no_report_after, stopped)
-        .run()
-        .await;
+    ReceiptPuller::applying(store, &shared.providers, shared.no_report_after, stopped).run().await;
 }
 
 #[cfg(test)]
@@ -219,17 +206,9 @@ mod tests {
         let base: Url = "https://sms.example.net/smsq/".parse().expect("a URL");
         let key = Secret::new("a long secret".to_owned());
         let url = receipt_url(&base, &key, "twilio");
-        assert!(
-            url.as_str()
-                .starts_with("https://sms.example.net/smsq/receipts/twilio/"),
-            "{url}"
-        );
+        assert!(url.as_str().starts_with("https://sms.example.net/smsq/receipts/twilio/"), "{url}");
         assert_eq!(receipt_url(&base, &key, "twilio"), url);
-        let last = |url: &Url| {
-            url.path_segments()
-                .and_then(Iterator::last)
-                .map(str::to_owned)
-        };
+        let last = |url: &Url| url.path_segments().and_then(Iterator::last).map(str::to_owned);
         assert_ne!(last(&receipt_url(&base, &key, "plivo")), last(&url));
         let other = Secret::new("another secret".to_owned());
         assert_ne!(receipt_url(&base, &other, "twilio"), url);

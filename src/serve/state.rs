@@ -57,10 +57,7 @@ pub(super) struct Turns {
 
 impl Default for Turns {
     fn default() -> Self {
-        Self {
-            searches: Semaphore::new(1),
-            downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)),
-        }
+        Self { searches: Semaphore::new(1), downloads: Arc::new(Semaphore::new(MAX_DOWNLOADS)) }
     }
 }
 
@@ -102,15 +99,9 @@ impl ServerState {
         most: i64,
     ) -> Result<Vec<FoundSms>, Problem> {
         let Ok(_turn) = self.turns.searches.try_acquire() else {
-            return Err(Problem::busy(
-                "another search is running: try again in a moment",
-            ));
+            return Err(Problem::busy("another search is running: try again in a moment"));
         };
-        Ok(self
-            .store
-            .report()
-            .find_sms(filter, posted_by, most)
-            .await?)
+        Ok(self.store.report().find_sms(filter, posted_by, most).await?)
     }
 
     /// Held while a file is written to a client.

@@ -60,12 +60,9 @@ impl FromStr for Role {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|role| role.as_str() == word)
-            .ok_or_else(|| {
-                format!("unknown role `{word}`: use `read`, `operate`, `send` or `admin`")
-            })
+        Self::ALL.into_iter().find(|role| role.as_str() == word).ok_or_else(|| {
+            format!("unknown role `{word}`: use `read`, `operate`, `send` or `admin`")
+        })
     }
 }
 
@@ -149,10 +146,7 @@ impl AccessTokens {
         let mut found = None;
         for token in &self.0 {
             if bool::from(token.hash.ct_eq(&given)) {
-                found = Some(Identity {
-                    name: token.name.clone(),
-                    role: token.role,
-                });
+                found = Some(Identity { name: token.name.clone(), role: token.role });
             }
         }
         found
@@ -253,14 +247,7 @@ pub(super) mod tests {
         let (text, token) = AccessToken::generate("ann", Role::Operate).expect("a good name");
         assert_eq!(token.to_string().parse(), Ok(token.clone()));
         assert!(!token.to_string().contains(&text));
-        for bad in [
-            "",
-            "ann",
-            "ann:read:12",
-            "ann:root:aa",
-            "a b:read:aa",
-            "a:read:b:c",
-        ] {
+        for bad in ["", "ann", "ann:read:12", "ann:root:aa", "a b:read:aa", "a:read:b:c"] {
             assert!(bad.parse::<AccessToken>().is_err(), "{bad}");
         }
     }
@@ -286,10 +273,7 @@ pub(super) mod tests {
         let (ann, bob) = (token("ann", "a random text"), token("bob", "another"));
         assert_eq!(problem(&[ann.clone(), bob]), None);
         let twice = problem(&[ann.clone(), token("ann", "another")]);
-        assert_eq!(
-            twice.as_deref(),
-            Some("different names: two tokens are named `ann`")
-        );
+        assert_eq!(twice.as_deref(), Some("different names: two tokens are named `ann`"));
         for name in RESERVED_NAMES {
             assert!(problem(&[token(name, "a random text")]).is_some(), "{name}");
             assert!(AccessToken::generate(name, Role::Read).is_err(), "{name}");

@@ -85,10 +85,9 @@ async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> 
         activity::throttled.eq(activity::throttled + signed(counts.throttled)),
         activity::unavailable.eq(activity::unavailable + signed(counts.unavailable)),
     );
-    let updated = with_conn!(connection, |conn| Prepared(
-        update(activity::table.find(key)).set(change)
-    )
-    .execute(conn))?;
+    let updated =
+        with_conn!(connection, |conn| Prepared(update(activity::table.find(key)).set(change))
+            .execute(conn))?;
     if updated > 0 {
         return Ok(());
     }
@@ -104,10 +103,8 @@ async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> 
     )];
     if insert_new!(connection, activity::table, &new)? == 0 {
         // Another worker was faster.
-        with_conn!(connection, |conn| Prepared(
-            update(activity::table.find(key)).set(change)
-        )
-        .execute(conn))?;
+        with_conn!(connection, |conn| Prepared(update(activity::table.find(key)).set(change))
+            .execute(conn))?;
     }
     Ok(())
 }

@@ -145,16 +145,9 @@ async fn subject(
     let in_lane = |lane: i32| LaneId { campaign_id, lane };
     let lanes = match of_all {
         Some(_) => None,
-        None => Some(
-            waiting
-                .iter()
-                .map(|waiting| in_lane(lane_of(waiting.id)))
-                .collect(),
-        ),
+        None => Some(waiting.iter().map(|waiting| in_lane(lane_of(waiting.id))).collect()),
     };
-    let what = waiting
-        .iter()
-        .map(|waiting| (waiting.id, waiting.state, waiting.messages));
+    let what = waiting.iter().map(|waiting| (waiting.id, waiting.state, waiting.messages));
     let looked_at = settings.map(|settings| settings.looked_at());
     let text = format!("{:?} {looked_at:?}", what.collect::<Vec<_>>());
     Ok(ApprovalSubject {
@@ -170,10 +163,7 @@ async fn subject(
 /// How many messages wait for one of these: all of the campaign if its settings were changed.
 fn messages_of(waiting: &[WaitingApproval]) -> u64 {
     let of_all = waiting.iter().find(|waiting| !waiting.has_lane);
-    of_all.map_or_else(
-        || waiting.iter().map(|waiting| waiting.messages).sum(),
-        |all| all.messages,
-    )
+    of_all.map_or_else(|| waiting.iter().map(|waiting| waiting.messages).sum(), |all| all.messages)
 }
 
 /// How many messages wait in a lane, or in all lanes of a campaign. Few are counted; of many it is known how many were
@@ -305,8 +295,7 @@ impl Store {
         let rules = self.approval_rules().await?;
         for (campaign_id, batch) in abandoned {
             let facts = ListFacts::default();
-            self.decide_list(campaign_id, &batch, &rules, &facts)
-                .await?;
+            self.decide_list(campaign_id, &batch, &rules, &facts).await?;
         }
         Ok(())
     }
@@ -324,11 +313,7 @@ impl Store {
     /// How many messages a campaign has, with those that other programs inserted: these are counted until there are
     /// `least` of all.
     pub async fn total(&self, campaign_id: i64, least: u64) -> Result<u64, StoreError> {
-        querying!(self, Read, |connection| total(
-            connection,
-            campaign_id,
-            least
-        ))
+        querying!(self, Read, |connection| total(connection, campaign_id, least))
     }
 
     /// What waits in a campaign, and what of it `who` can approve.
@@ -337,9 +322,7 @@ impl Store {
         campaign_id: i64,
         who: &str,
     ) -> Result<ApprovalSubject, StoreError> {
-        transaction!(self, |connection| async {
-            subject(connection, campaign_id, who).await
-        })
+        transaction!(self, |connection| async { subject(connection, campaign_id, who).await })
     }
 
     /// Approves what `who` can approve of a campaign, if it still is what `fingerprint` says. The entry of the audit log
@@ -487,8 +470,7 @@ async fn write_rules(connection: &mut Connection, rules: &ApprovalRules) -> Quer
         .chain(of_cost)
         .map(|(name, value)| (approval_rule::name.eq(name), approval_rule::value.eq(value)))
         .collect();
-    with_conn!(connection, |conn| delete(approval_rule::table)
-        .execute(conn))?;
+    with_conn!(connection, |conn| delete(approval_rule::table).execute(conn))?;
     insert_all!(connection, approval_rule::table, &rows)?;
     Ok(())
 }

@@ -88,10 +88,7 @@ const DECIDED: i64 = 100;
 impl ListApproval {
     /// Of a batch, which has no identity: posted again, it continues the messages that it repeats.
     pub fn of_batch(who: &str) -> Self {
-        Self {
-            hash: format!("{BATCH}{:032x}", rand::random::<u128>()),
-            who: who.to_owned(),
-        }
+        Self { hash: format!("{BATCH}{:032x}", rand::random::<u128>()), who: who.to_owned() }
     }
 }
 
@@ -129,11 +126,7 @@ pub(super) async fn gate(
         .filter(campaign::id.eq(campaign_id))
         .select(campaign::approval)
         .load(conn))?;
-    Ok(found
-        .first()
-        .copied()
-        .map(ApprovalGate::of)
-        .unwrap_or_default())
+    Ok(found.first().copied().map(ApprovalGate::of).unwrap_or_default())
 }
 
 /// Stores in the row of a campaign, which is locked, what its approvals are.
@@ -147,10 +140,7 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
         .load(conn))?;
     // The first one explains why messages wait: what concerns most of them.
     all.sort_by_key(|(has_lane, state, _)| {
-        (
-            *has_lane,
-            ApprovalState::of(*state) == ApprovalState::Undecided,
-        )
+        (*has_lane, ApprovalState::of(*state) == ApprovalState::Undecided)
     });
     let is_undecided = |state: i32| ApprovalState::of(state) == ApprovalState::Undecided;
     let gate = match all.first() {
@@ -168,10 +158,7 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
         }
     });
     with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-        .set((
-            campaign::approval.eq(gate.code()),
-            campaign::approval_reason.eq(reason),
-        ))
+        .set((campaign::approval.eq(gate.code()), campaign::approval_reason.eq(reason),))
         .execute(conn))?;
     Ok(())
 }
@@ -258,11 +245,7 @@ async fn end(connection: &mut Connection, campaign_id: i64, id: i64) -> QueryRes
         has_lane: false,
         state: ApprovalState::Ended,
         hash: "",
-        reason: if ApprovalState::of(state) == ApprovalState::Rejected {
-            &reason
-        } else {
-            ""
-        },
+        reason: if ApprovalState::of(state) == ApprovalState::Rejected { &reason } else { "" },
     };
     ended.open(connection, &authors).await?;
     Ok(())
@@ -285,12 +268,8 @@ async fn add_authors(
     id: i64,
     authors: &BTreeSet<String>,
 ) -> QueryResult<()> {
-    let of_author = |who: &String| {
-        (
-            approval_author::approval_id.eq(id),
-            approval_author::who.eq(who.clone()),
-        )
-    };
+    let of_author =
+        |who: &String| (approval_author::approval_id.eq(id), approval_author::who.eq(who.clone()));
     let authors: Vec<_> = authors.iter().map(of_author).collect();
     insert_new!(connection, approval_author::table, &authors)?;
     Ok(())
@@ -568,11 +547,9 @@ pub(super) async fn hold(
 /// Lets messages wait in a lane.
 async fn move_to(connection: &mut Connection, lane: i32, messages: &[i64]) -> QueryResult<()> {
     for ids in messages.chunks(ROWS) {
-        with_conn!(connection, |conn| update(
-            sms::table.filter(sms::id.eq_any(ids))
-        )
-        .set(sms::lane.eq(lane))
-        .execute(conn))?;
+        with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
+            .set(sms::lane.eq(lane))
+            .execute(conn))?;
     }
     count_added(connection, lane, messages.len() as u64).await
 }
@@ -671,11 +648,7 @@ impl ApprovalChanges {
         connection: &mut Connection,
         now: Timestamp,
     ) -> QueryResult<()> {
-        for lane in self
-            .begun
-            .iter()
-            .filter(|lane| !self.lapsed.contains_key(lane))
-        {
+        for lane in self.begun.iter().filter(|lane| !self.lapsed.contains_key(lane)) {
             with_conn!(connection, |conn| update(approval::table)
                 .filter(approval::id.nullable().eq(of_lane(lane.lane)))
                 .filter(approval::state.eq(ApprovalState::Granted.code()))

@@ -103,9 +103,7 @@ pub(super) async fn retried(
     claim: i64,
 ) -> QueryResult<()> {
     with_conn!(connection, |conn| update(
-        attempt::table
-            .find((sms_id, slot(claim)))
-            .filter(attempt::claim.eq(claim))
+        attempt::table.find((sms_id, slot(claim))).filter(attempt::claim.eq(claim))
     )
     .set(attempt::outcome.eq(AttemptOutcome::Retry.as_str()))
     .execute(conn))?;
@@ -117,10 +115,8 @@ pub(super) async fn delete_of(connection: &mut Connection, ids: &[i64]) -> Query
     if ids.is_empty() {
         return Ok(());
     }
-    with_conn!(connection, |conn| delete(
-        attempt::table.filter(attempt::sms_id.eq_any(ids))
-    )
-    .execute(conn))?;
+    with_conn!(connection, |conn| delete(attempt::table.filter(attempt::sms_id.eq_any(ids)))
+        .execute(conn))?;
     Ok(())
 }
 

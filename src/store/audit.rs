@@ -126,11 +126,7 @@ impl<T: Clone + Default + AddAssign> Audited<T> {
                 Ok(Some(id))
             }
             (Some(detail), None) => {
-                let entry = AuditEntry {
-                    at: now,
-                    detail,
-                    ..self.entry.clone()
-                };
+                let entry = AuditEntry { at: now, detail, ..self.entry.clone() };
                 entry.insert(connection).await.map(Some)
             }
             (None, id) => Ok(id),

@@ -206,26 +206,19 @@ impl ReceiptStore<'_> {
                     receipt_pull::position,
                 ))
             )?;
-            let free = found
-                .into_iter()
-                .find(|(by, until, ..)| *by == holder || *until < now);
+            let free = found.into_iter().find(|(by, until, ..)| *by == holder || *until < now);
             let Some((.., pulled_at, known)) = free else {
                 return QueryResult::Ok(None);
             };
             let position = position.map(str::to_owned).or(known);
-            with_conn!(connection, |conn| update(
-                receipt_pull::table.find(provider)
-            )
-            .set((
-                receipt_pull::holder.eq(holder),
-                receipt_pull::leased_until.eq(until),
-                receipt_pull::position.eq(&position),
-            ))
-            .execute(conn))?;
-            Ok(Some(PullLease {
-                pulled_at,
-                position,
-            }))
+            with_conn!(connection, |conn| update(receipt_pull::table.find(provider))
+                .set((
+                    receipt_pull::holder.eq(holder),
+                    receipt_pull::leased_until.eq(until),
+                    receipt_pull::position.eq(&position),
+                ))
+                .execute(conn))?;
+            Ok(Some(PullLease { pulled_at, position }))
         })
     }
 
@@ -240,15 +233,9 @@ impl ReceiptStore<'_> {
     ) -> Result<(), StoreError> {
         let pulled = pulled_at.map(|at| receipt_pull::pulled_at.eq(at.as_millis()));
         let _: usize = writing!(self, |conn| update(
-            receipt_pull::table
-                .find(provider)
-                .filter(receipt_pull::holder.eq(holder))
+            receipt_pull::table.find(provider).filter(receipt_pull::holder.eq(holder))
         )
-        .set((
-            receipt_pull::leased_until.eq(0),
-            receipt_pull::position.eq(position),
-            pulled,
-        ))
+        .set((receipt_pull::leased_until.eq(0), receipt_pull::position.eq(position), pulled,))
         .execute(conn))?;
         Ok(())
     }
@@ -284,9 +271,7 @@ async fn unknown_ends(
                     .filter(claimed_at().ge(*claimed.start()))
                     .filter(claimed_at().le(*claimed.end()))
                     .filter(
-                        here.or(sms::claimed_provider
-                            .is_null()
-                            .and(sms::campaign_id.eq_any(own)))
+                        here.or(sms::claimed_provider.is_null().and(sms::campaign_id.eq_any(own)))
                             .assume_not_null(),
                     )
                     .order(claimed_at().$order())

@@ -149,11 +149,7 @@ impl Store {
             let rows: Vec<(String, Option<i64>, Option<String>)> =
                 reading!(self, |conn| rate_limit::table
                     .filter(rate_limit::scope.eq_any(&scopes))
-                    .select((
-                        rate_limit::scope,
-                        rate_limit::counted_from,
-                        rate_limit::counting,
-                    ))
+                    .select((rate_limit::scope, rate_limit::counted_from, rate_limit::counting,))
                     .load(conn))?;
             let row = |(scope, counted_from, counting)| (scope, (counted_from, counting));
             known.extend(rows.into_iter().map(row));
@@ -166,11 +162,7 @@ impl Store {
                 // An earlier program set the budget, or another one.
                 Some((None, None)) | None => self.begin_count(&scope).await?,
             };
-            uncounted.push(UncountedBudget {
-                campaign_id,
-                currency,
-                counting,
-            });
+            uncounted.push(UncountedBudget { campaign_id, currency, counting });
         }
         Ok(uncounted)
     }
@@ -207,11 +199,9 @@ impl Store {
         transaction!(self, |connection| async {
             if let Some(mut counting) = budget.lock(connection).await? {
                 counting.workers.insert(worker_id);
-                with_conn!(connection, |conn| update(
-                    rate_limit::table.find(budget.scope())
-                )
-                .set(rate_limit::counting.eq(counting.column()))
-                .execute(conn))?;
+                with_conn!(connection, |conn| update(rate_limit::table.find(budget.scope()))
+                    .set(rate_limit::counting.eq(counting.column()))
+                    .execute(conn))?;
             }
             Ok(())
         })
@@ -223,10 +213,7 @@ impl Store {
         budget: &UncountedBudget,
         prices: &BTreeMap<String, Prices>,
     ) -> Result<CountStep, StoreError> {
-        let prices = InCurrency {
-            currency: &budget.currency,
-            prices,
-        };
+        let prices = InCurrency { currency: &budget.currency, prices };
         let now = self.now().await?;
         let known: Option<Option<String>> = reading!(self, |conn| optional rate_limit::table
             .find(budget.scope())
@@ -253,9 +240,7 @@ impl Store {
                 break;
             };
             after = *last;
-            transaction!(self, |connection| take(
-                connection, budget, &ids, &prices, now
-            ))?;
+            transaction!(self, |connection| take(connection, budget, &ids, &prices, now))?;
         }
         let missing = self.missing(budget, &prices).await?;
         transaction!(self, |connection| budget.end(connection, missing))?;
@@ -343,9 +328,7 @@ struct InCurrency<'a> {
 
 impl InCurrency<'_> {
     fn tables(&self) -> impl Iterator<Item = (&String, &Prices)> {
-        self.prices
-            .iter()
-            .filter(|(_, prices)| prices.currency.eq_ignore_ascii_case(self.currency))
+        self.prices.iter().filter(|(_, prices)| prices.currency.eq_ignore_ascii_case(self.currency))
     }
 
     fn digits(&self) -> usize {
@@ -412,9 +395,7 @@ impl UncountedBudget {
             |budget: &Budget| budget.currency == self.currency && spent > budget.amount;
         if budget.is_some_and(|budget| is_exceeded(&budget)) {
             with_conn!(connection, |conn| update(
-                campaign::table
-                    .find(self.campaign_id)
-                    .filter(campaign::budget.eq(&stored))
+                campaign::table.find(self.campaign_id).filter(campaign::budget.eq(&stored))
             )
             .set(campaign::budget.eq(&before))
             .execute(conn))?;
@@ -440,9 +421,7 @@ impl UncountedBudget {
 /// Whether a message may be accepted by what was sent of it.
 fn may_be_accepted() -> SqlLiteral<Bool> {
     let (sending, unknown) = (State::Sending.code(), State::Unknown.code());
-    sql(&format!(
-        "(sms.state IN ({sending}, {unknown}) OR sms.in_doubt)"
-    ))
+    sql(&format!("(sms.state IN ({sending}, {unknown}) OR sms.in_doubt)"))
 }
 
 /// Takes what these messages cost, for those that may be accepted and have taken nothing.
@@ -487,11 +466,7 @@ async fn take(
         let is_sending = state == State::Sending.code();
         let claim = if is_sending { cost } else { 0 };
         let attempts = doubts.get(&id).copied().unwrap_or(1);
-        let earlier = if is_sending && !in_doubt {
-            0
-        } else {
-            cost.saturating_mul(attempts)
-        };
+        let earlier = if is_sending && !in_doubt { 0 } else { cost.saturating_mul(attempts) };
         if cost > 0 {
             spending.extend(Spending::of(budget.campaign_id, &month, claim + earlier));
             taken.entry([claim, earlier]).or_default().push(id);
@@ -535,12 +510,9 @@ mod tests {
     #[test]
     fn budget_is_counted_unless_one_in_its_currency_was() {
         let new: Budget = "5 EUR".parse().expect("a budget");
-        for (stored, expected) in [
-            ("", true),
-            ("7.00 USD", true),
-            ("7.00 EUR", false),
-            ("much", true),
-        ] {
+        for (stored, expected) in
+            [("", true), ("7.00 USD", true), ("7.00 EUR", false), ("much", true)]
+        {
             assert_eq!(is_needed(stored, &new), expected, "{stored}");
         }
     }

@@ -89,13 +89,11 @@ impl Budgets {
         if budgets.are_any() {
             let scopes = in_list(budgets.scopes(batch));
             let rows: Vec<(String, i64, Option<i64>)> = with_conn!(connection, |conn| Prepared(
-                rate_limit::table
-                    .filter(rate_limit::scope.eq_any(&scopes))
-                    .select((
-                        rate_limit::scope,
-                        rate_limit::spent,
-                        rate_limit::counted_from,
-                    ))
+                rate_limit::table.filter(rate_limit::scope.eq_any(&scopes)).select((
+                    rate_limit::scope,
+                    rate_limit::spent,
+                    rate_limit::counted_from,
+                ))
             )
             .load(conn))?;
             for (scope, spent, counted_from) in rows {
@@ -262,9 +260,7 @@ impl Budgets {
         let changes = std::mem::take(&mut self.changes);
         for scope in self.begun_months(&changes) {
             with_conn!(connection, |conn| update(
-                rate_limit::table
-                    .find(scope)
-                    .filter(rate_limit::counted_from.is_null())
+                rate_limit::table.find(scope).filter(rate_limit::counted_from.is_null())
             )
             .set(rate_limit::counted_from.eq(self.now.as_millis()))
             .execute(conn))?;
@@ -291,12 +287,7 @@ impl Budgets {
             let (state, reason) = match ended {
                 BudgetEnd::Uncounted => continue,
                 BudgetEnd::Unpriced(reason) => (CampaignStatus::Stopped, reason),
-                BudgetEnd::UsedUp {
-                    scope,
-                    budget,
-                    is_monthly,
-                    cost,
-                } => {
+                BudgetEnd::UsedUp { scope, budget, is_monthly, cost } => {
                     let spent = self.spent.get(&scope).copied().unwrap_or_default();
                     let of = (!is_monthly).then_some(campaign_id);
                     let sending = sending(connection, of.into()).await?;
@@ -308,12 +299,7 @@ impl Budgets {
                         .filter(in_state(State::Ready.code()))
                         .count()
                         .get_result(conn))?;
-                    let used = UsedUp {
-                        budget: &budget,
-                        spent,
-                        left: positive(left),
-                        cost,
-                    };
+                    let used = UsedUp { budget: &budget, spent, left: positive(left), cost };
                     if is_monthly {
                         (CampaignStatus::Stopped, used.in_month(self.now))
                     } else {
@@ -330,11 +316,7 @@ impl Budgets {
                     }
                 }
             };
-            stops.push(CampaignStop {
-                campaign_id,
-                state,
-                reason,
-            });
+            stops.push(CampaignStop { campaign_id, state, reason });
         }
         stop_campaigns(connection, &stops, self.now).await
     }
@@ -426,21 +408,14 @@ impl LaneBudget<'_> {
                 && more > 0
                 && spent.saturating_add(more) > budget.amount
             {
-                let end = BudgetEnd::UsedUp {
-                    scope,
-                    budget: budget.clone(),
-                    is_monthly,
-                    cost: more,
-                };
+                let end =
+                    BudgetEnd::UsedUp { scope, budget: budget.clone(), is_monthly, cost: more };
                 self.budgets.ended.insert(self.campaign_id, end);
                 return false;
             }
         }
         self.apply(&change);
-        let reserve = Reserve {
-            amount: cost,
-            month: Arc::clone(&self.month),
-        };
+        let reserve = Reserve { amount: cost, month: Arc::clone(&self.month) };
         self.taken.insert(item.sms.id, (reserve, change));
         true
     }

@@ -37,13 +37,8 @@ pub enum CampaignStatus {
 }
 
 impl CampaignStatus {
-    pub const ALL: [Self; 5] = [
-        Self::Active,
-        Self::Paused,
-        Self::Stopped,
-        Self::Cancelled,
-        Self::Unapproved,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Active, Self::Paused, Self::Stopped, Self::Cancelled, Self::Unapproved];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -267,40 +262,20 @@ impl SettingsColumns {
 
     /// What is looked at when messages are approved, as in [`CampaignChange::needs_approval`].
     pub(super) fn looked_at(&self) -> impl Debug + use<> {
-        let Self {
-            provider,
-            sender,
-            rate,
-            priority: _,
-            unique_by: _,
-            send_window,
-            budget,
-        } = self.clone();
-        [
-            provider,
-            sender,
-            Some(rate),
-            Some(send_window),
-            Some(budget),
-        ]
+        let Self { provider, sender, rate, priority: _, unique_by: _, send_window, budget } =
+            self.clone();
+        [provider, sender, Some(rate), Some(send_window), Some(budget)]
     }
 
     /// The settings, and why one of them cannot be read.
     fn read(self) -> (CampaignSettings, Option<String>) {
-        let rate = self
-            .rate
-            .parse::<Rates>()
-            .map_err(|error| error.to_string());
+        let rate = self.rate.parse::<Rates>().map_err(|error| error.to_string());
         let window = Some(self.send_window)
             .filter(|text| !text.is_empty())
             .map(|text| text.parse::<SendWindow>())
             .transpose();
         let budget = Budget::stored(&self.budget).map_err(|error| error.to_string());
-        let errors = [
-            rate.as_ref().err(),
-            window.as_ref().err(),
-            budget.as_ref().err(),
-        ];
+        let errors = [rate.as_ref().err(), window.as_ref().err(), budget.as_ref().err()];
         let error = errors.into_iter().flatten().next().cloned();
         let settings = CampaignSettings {
             provider: self.provider,
@@ -365,9 +340,7 @@ pub(super) async fn by_id(
     for ids in ids.chunks(ROWS) {
         let ids = in_list(ids.iter().copied());
         let rows: Vec<CampaignRow> = with_conn!(connection, |conn| Prepared(
-            campaign::table
-                .filter(campaign::id.eq_any(&ids))
-                .select(CampaignRow::as_select())
+            campaign::table.filter(campaign::id.eq_any(&ids)).select(CampaignRow::as_select())
         )
         .load(conn))?;
         campaigns.extend(rows.into_iter().map(|row| (row.id, Campaign::from(row))));
@@ -394,10 +367,11 @@ pub(super) async fn lock_states(
     for ids in ids.chunks(ROWS) {
         let found: Vec<(i64, CampaignStatus, i32)> = load_locked!(
             connection,
-            campaign::table
-                .filter(campaign::id.eq_any(ids))
-                .order(campaign::id)
-                .select((campaign::id, campaign::state, campaign::approval))
+            campaign::table.filter(campaign::id.eq_any(ids)).order(campaign::id).select((
+                campaign::id,
+                campaign::state,
+                campaign::approval
+            ))
         )?;
         let state = |(id, status, gate)| (id, (status, ApprovalGate::of(gate)));
         states.extend(found.into_iter().map(state));
@@ -480,11 +454,7 @@ impl Store {
             (Err(error), None) => Err(error),
             (Ok(()), None) => {
                 let reason = "the campaign was removed meanwhile: run the same command again";
-                Err(StoreError::new(
-                    self.location(),
-                    StoreErrorKind::Other,
-                    reason,
-                ))
+                Err(StoreError::new(self.location(), StoreErrorKind::Other, reason))
             }
         }
     }
@@ -536,14 +506,9 @@ impl Store {
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
             let changed = with_conn!(connection, |conn| diesel::update(
-                campaign::table
-                    .find(id)
-                    .filter(campaign::state.ne_all(others(from)))
+                campaign::table.find(id).filter(campaign::state.ne_all(others(from)))
             )
-            .set((
-                campaign::state.eq(to.code()),
-                campaign::state_reason.eq(reason),
-            ))
+            .set((campaign::state.eq(to.code()), campaign::state_reason.eq(reason),))
             .execute(conn))?;
             if let (Some(entry), true) = (entry, changed > 0) {
                 entry.insert(connection).await?;
@@ -560,15 +525,14 @@ pub(super) async fn stop_campaigns(
     now: Timestamp,
 ) -> QueryResult<()> {
     for stop in stops {
-        let stopped = with_conn!(connection, |conn| diesel::update(
-            campaign::table.find(stop.campaign_id)
-        )
-        .filter(campaign::state.eq(CampaignStatus::Active.code()))
-        .set((
-            campaign::state.eq(stop.state.code()),
-            campaign::state_reason.eq(&stop.reason),
-        ))
-        .execute(conn))?;
+        let stopped =
+            with_conn!(connection, |conn| diesel::update(campaign::table.find(stop.campaign_id))
+                .filter(campaign::state.eq(CampaignStatus::Active.code()))
+                .set((
+                    campaign::state.eq(stop.state.code()),
+                    campaign::state_reason.eq(&stop.reason),
+                ))
+                .execute(conn))?;
         if stopped > 0 {
             let name = with_conn!(connection, |conn| campaign::table
                 .find(stop.campaign_id)
@@ -620,15 +584,7 @@ async fn update(
     from: &[CampaignStatus],
     change: &CampaignChange,
 ) -> QueryResult<usize> {
-    let CampaignChange {
-        provider,
-        sender,
-        rate,
-        priority,
-        unique_by,
-        window,
-        budget,
-    } = change;
+    let CampaignChange { provider, sender, rate, priority, unique_by, window, budget } = change;
     let window = window.map(stored);
     let rate = rate.as_ref().map(ToString::to_string);
     let unchanged = open_budget(connection, id, budget).await?;
@@ -636,18 +592,14 @@ async fn update(
     if let Some(unchanged) = unchanged {
         let present: Vec<String> = load_locked!(
             connection,
-            campaign::table
-                .filter(campaign::id.eq(id))
-                .select(campaign::budget)
+            campaign::table.filter(campaign::id.eq(id)).select(campaign::budget)
         )?;
         if present.first() != Some(&unchanged) {
             return Err(conflict("the budget was changed meanwhile"));
         }
     }
     with_conn!(connection, |conn| diesel::update(
-        campaign::table
-            .find(id)
-            .filter(campaign::state.ne_all(others(from)))
+        campaign::table.find(id).filter(campaign::state.ne_all(others(from)))
     )
     .set((
         provider.map(|new| campaign::provider.eq(new)),

@@ -121,8 +121,7 @@ impl Search<'_> {
                 continue;
             }
             if lane.is_divided {
-                self.divide(connection, lane, &claim.provider, &mut found)
-                    .await?;
+                self.divide(connection, lane, &claim.provider, &mut found).await?;
                 continue;
             }
             let mut of_lane = LaneCandidates {
@@ -136,8 +135,7 @@ impl Search<'_> {
             let permits = estimate.available(lane, of_lane.wanted);
             let paid = self.budgets.available(claim, lane.id.campaign_id, permits);
             let wanted = (claim, paid);
-            self.find(connection, &mut of_lane, wanted, &mut found.refused)
-                .await?;
+            self.find(connection, &mut of_lane, wanted, &mut found.refused).await?;
             for item in &of_lane.items {
                 estimate.take(lane, item.segments);
             }
@@ -204,9 +202,7 @@ impl Search<'_> {
                 }
             } else if lane.is_some() {
                 // All its senders are switched off, or its provider is unavailable.
-                let is_away = division
-                    .owner(id.lane)
-                    .is_some_and(|owner| owner.outage.is_some());
+                let is_away = division.owner(id.lane).is_some_and(|owner| owner.outage.is_some());
                 let wait = if is_away { PROVIDER_AWAY } else { SWITCHED_OFF };
                 let until = self.batch.now.plus(wait);
                 self.not_sent(&sms, Transition::wait_until(until));
@@ -292,9 +288,7 @@ impl Search<'_> {
                     None => admitted.push(self.admit(row, &claim.provider)),
                 }
             }
-            let phones = admitted
-                .iter()
-                .filter_map(|(_, _, admission)| admission.phone());
+            let phones = admitted.iter().filter_map(|(_, _, admission)| admission.phone());
             let phones: Vec<String> = phones.map(|phone| phone.as_str().to_owned()).collect();
             let suppressed = self.suppressed(connection, &phones).await?;
             let dead = self.dead(connection, &admitted).await?;
@@ -304,12 +298,7 @@ impl Search<'_> {
                 let admission = self.budgets.check_price(claim, id.campaign_id, admission);
                 let transition = match admission {
                     Admission::Send { phone, segments } => {
-                        found.items.push(BatchItem {
-                            key,
-                            sms,
-                            phone,
-                            segments,
-                        });
+                        found.items.push(BatchItem { key, sms, phone, segments });
                         continue;
                     }
                     Admission::Wait { phone, until } => {
@@ -347,9 +336,7 @@ impl Search<'_> {
             Admission::Fail(Failure::new(Class::Content, why))
         } else {
             let CommitBatch { now, tolerance, .. } = *self.batch;
-            self.batch
-                .admission
-                .admit((&sms, provider), is_imported, now, tolerance.total)
+            self.batch.admission.admit((&sms, provider), is_imported, now, tolerance.total)
         };
         (key, sms, admission)
     }
@@ -377,9 +364,7 @@ impl Search<'_> {
         let Some(since) = self.dead_since else {
             return Ok(HashMap::new());
         };
-        let unchecked = admitted
-            .iter()
-            .filter(|(_, sms, _)| sms.stored.import_id.is_none());
+        let unchecked = admitted.iter().filter(|(_, sms, _)| sms.stored.import_id.is_none());
         let phones: Vec<&str> = unchecked
             .filter_map(|(_, _, admission)| admission.phone())
             .map(Phone::as_str)
@@ -405,9 +390,8 @@ impl Search<'_> {
         let checked = if suppressed.contains(phone.as_str()) {
             let why = "the phone is on the suppression list";
             Admission::Fail(Failure::new(Class::Suppressed, why))
-        } else if let Some(why) = dead
-            .get(phone.as_str())
-            .filter(|_| sms.stored.import_id.is_none())
+        } else if let Some(why) =
+            dead.get(phone.as_str()).filter(|_| sms.stored.import_id.is_none())
         {
             Admission::Fail(Failure::new(Class::Recipient, why))
         } else if matches!(admission, Admission::Send { .. }) {

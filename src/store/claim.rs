@@ -330,8 +330,7 @@ impl ClaimWrites {
         for (provider, mut ids) in std::mem::take(&mut self.ids) {
             ids.sort_unstable();
             for ids in ids.chunks(ROWS) {
-                self.mark(connection, ids, provider.as_deref(), batch)
-                    .await?;
+                self.mark(connection, ids, provider.as_deref(), batch).await?;
             }
         }
         for row in &self.rewritten {
@@ -357,13 +356,9 @@ impl ClaimWrites {
             failover.store(connection).await?;
         }
         self.reserved.write(connection).await?;
-        let (_, effects) = settle::settle_all(
-            connection,
-            &self.not_sent,
-            ClaimedRows::default(),
-            batch.now,
-        )
-        .await?;
+        let (_, effects) =
+            settle::settle_all(connection, &self.not_sent, ClaimedRows::default(), batch.now)
+                .await?;
         Ok(effects)
     }
 
@@ -386,11 +381,7 @@ impl ClaimWrites {
                 .otherwise(name.into_sql::<Text>());
             sms::claimed_provider.eq(name.nullable())
         });
-        let state = if Defect::LateClaim.is_on() {
-            State::Ready
-        } else {
-            State::Sending
-        };
+        let state = if Defect::LateClaim.is_on() { State::Ready } else { State::Sending };
         let marked = with_conn!(connection, |conn| Prepared(
             update(
                 sms::table

@@ -54,10 +54,7 @@ impl From<Vec<u8>> for LossyText {
 
 impl From<String> for LossyText {
     fn from(text: String) -> Self {
-        Self {
-            text,
-            is_garbled: false,
-        }
+        Self { text, is_garbled: false }
     }
 }
 

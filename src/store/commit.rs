@@ -80,12 +80,7 @@ impl Store {
         };
         let (result, reached) = transaction!(self, |connection| commit(
             connection,
-            CommitInput {
-                batch,
-                count,
-                cursors: &self.cursors,
-                skip_dead: self.skip_dead,
-            },
+            CommitInput { batch, count, cursors: &self.cursors, skip_dead: self.skip_dead },
             claimed(),
             &self.subscriptions
         ))?;
@@ -158,11 +153,10 @@ async fn commit(
         );
         result.claims.push(claimed);
     }
-    let ((), written) = independent!(
-        connection,
-        |connection| locked.store(connection),
-        |connection| found.writes.write(connection, batch),
-    )?;
+    let ((), written) =
+        independent!(connection, |connection| locked.store(connection), |connection| found
+            .writes
+            .write(connection, batch),)?;
     recipients::store_claimed(connection, batch, &result.claims).await?;
     effects.extend(written);
     outbox::record_ended(connection, subscriptions, effects.ended, batch.now).await?;
@@ -179,12 +173,7 @@ async fn settle_and_search(
     input: CommitInput<'_>,
     claimed: ClaimedRows<'_>,
 ) -> QueryResult<(CommitResult, Effects, Option<Found>)> {
-    let CommitInput {
-        batch,
-        count,
-        cursors,
-        skip_dead,
-    } = input;
+    let CommitInput { batch, count, cursors, skip_dead } = input;
     let mut result = CommitResult::default();
     let effects;
     let is_registered;
@@ -302,15 +291,7 @@ impl Found {
         let lanes = candidates.iter().flat_map(|found| &found.of_lanes);
         let items = lanes.flat_map(|lane| &lane.items);
         budgets.read_earlier(connection, items).await?;
-        Ok(Some(Self {
-            declared,
-            campaigns,
-            own,
-            candidates,
-            writes,
-            budgets,
-            approvals,
-        }))
+        Ok(Some(Self { declared, campaigns, own, candidates, writes, budgets, approvals }))
     }
 }
 
@@ -321,35 +302,24 @@ async fn declared_limits(
     batch: &CommitBatch,
 ) -> QueryResult<(Option<DeclaredLimits>, bool)> {
     let rows: Vec<(Option<i64>, Option<String>)> = with_conn!(connection, |conn| Prepared(
-        worker::table
-            .select((worker::id.nullable(), worker::limits.nullable()))
-            .union_all(suppression::table.select((
-                None::<i64>.into_sql::<Nullable<BigInt>>(),
-                min(suppression::phone)
-            )))
+        worker::table.select((worker::id.nullable(), worker::limits.nullable())).union_all(
+            suppression::table
+                .select((None::<i64>.into_sql::<Nullable<BigInt>>(), min(suppression::phone)))
+        )
     )
     .load(conn))?;
-    let has_suppressed = rows
-        .iter()
-        .any(|(id, phone)| id.is_none() && phone.is_some());
+    let has_suppressed = rows.iter().any(|(id, phone)| id.is_none() && phone.is_some());
     let workers = rows.into_iter().filter_map(|(id, limits)| id.zip(limits));
     let mut declared = DeclaredLimits::of(workers.collect(), batch.worker_id);
     let senders: Vec<_> = limits::senders_of(batch).collect();
-    let senders = senders
-        .iter()
-        .map(|(scope, sender)| (scope.as_str(), sender.rate.0.as_slice()));
-    let accounts = batch
-        .claims
-        .iter()
-        .map(|claim| (claim.account.name(), claim.limits.as_slice()));
+    let senders = senders.iter().map(|(scope, sender)| (scope.as_str(), sender.rate.0.as_slice()));
+    let accounts = batch.claims.iter().map(|claim| (claim.account.name(), claim.limits.as_slice()));
     let own = accounts.chain(senders);
     let changed = declared.as_mut().and_then(|all| all.declare(own));
     if let Some(limits) = changed {
-        with_conn!(connection, |conn| update(
-            worker::table.find(batch.worker_id)
-        )
-        .set(worker::limits.eq(&limits))
-        .execute(conn))?;
+        with_conn!(connection, |conn| update(worker::table.find(batch.worker_id))
+            .set(worker::limits.eq(&limits))
+            .execute(conn))?;
     }
     Ok((declared, has_suppressed))
 }
@@ -421,10 +391,7 @@ fn permit(
     let scope = claim.account.scope();
     let mut account = locked.accounts.remove(&scope).unwrap_or_default();
     limits::begin(&mut account, declared, claim.from, batch);
-    let mut allocator = PermitAllocator {
-        terms: claim.terms(),
-        account,
-    };
+    let mut allocator = PermitAllocator { terms: claim.terms(), account };
     reached.extend(candidates.read);
     let mut claimed = ProviderClaimed {
         exhausted: candidates.exhausted,
@@ -447,9 +414,7 @@ fn permit(
         locked.with_own(&claim.account, held.lane, held.sender.as_ref(), |own| {
             let permit = allocator.allocate(own, held.cost, claim.until);
             claimed.held.push(permit);
-            claimed
-                .limited
-                .extend(take_next(own).map(|next_at| (held.lane, next_at)));
+            claimed.limited.extend(take_next(own).map(|next_at| (held.lane, next_at)));
         });
     }
     let mut unclaimed = HashSet::new();
@@ -491,11 +456,7 @@ fn permit(
             claimed.rows.extend(rows);
             let claims = keys.len();
             // Candidates that are not claimed must be found again, so the cursor stays before them.
-            let first_left = not_claimed
-                .iter()
-                .chain(&without)
-                .map(|item| item.key)
-                .min();
+            let first_left = not_claimed.iter().chain(&without).map(|item| item.key).min();
             let before = |key: &ClaimKey| first_left.is_none_or(|first| *key < first);
             if let Some(key) = keys.into_iter().filter(before).max() {
                 reached.insert(id, key);
@@ -503,9 +464,7 @@ fn permit(
             if available < found.wanted {
                 allocator.keep_next(own, max_batch);
             }
-            claimed
-                .limited
-                .extend(take_next(own).map(|next_at| (id, next_at)));
+            claimed.limited.extend(take_next(own).map(|next_at| (id, next_at)));
             // It may be asked twice, and what is left the first time is not found again.
             if claims < candidates {
                 unclaimed.insert(id);
@@ -524,9 +483,7 @@ fn permit(
 
 /// When the first of these limits gives the next permit, if one ended the claim.
 fn take_next(own: &mut [ClaimLimit]) -> Option<DbMicros> {
-    own.iter_mut()
-        .filter_map(|limit| limit.next_at.take())
-        .min()
+    own.iter_mut().filter_map(|limit| limit.next_at.take()).min()
 }
 
 #[cfg(test)]

@@ -24,12 +24,7 @@ pub struct CommitCount {
 impl CommitCount {
     /// Of a worker that was just registered.
     pub fn new(worker_id: i64, token: String) -> Self {
-        Self {
-            worker_id,
-            token,
-            confirmed: 0,
-            is_uncertain: false,
-        }
+        Self { worker_id, token, confirmed: 0, is_uncertain: false }
     }
 
     /// How many of the certain commits are lost, by the worker's row; `None`: by its absence.
@@ -50,11 +45,7 @@ pub(super) async fn raise(
         return Ok(true);
     };
     let next = count.confirmed + 1;
-    let most = if count.is_uncertain {
-        next
-    } else {
-        count.confirmed
-    };
+    let most = if count.is_uncertain { next } else { count.confirmed };
     let raised = with_conn!(connection, |conn| Prepared(
         update(
             worker::table
@@ -100,11 +91,7 @@ impl WorkerStore<'_> {
             None if self.is_reclaimed(&count.token).await? => return Ok(()),
             _ => {}
         }
-        let CommitCount {
-            worker_id,
-            confirmed,
-            ..
-        } = count;
+        let CommitCount { worker_id, confirmed, .. } = count;
         let lost = count.lost(stored);
         let what = match stored {
             Some(_) => format!("lost the last {lost} of {confirmed} commits of worker {worker_id}"),

@@ -25,10 +25,7 @@ pub(super) type DeadNumbers = BTreeMap<String, DeadNumber>;
 
 impl DeadNumber {
     pub(super) fn new(provider: &str, failure: &Failure) -> Self {
-        Self {
-            code: failure.code.clone(),
-            provider: provider.to_owned(),
-        }
+        Self { code: failure.code.clone(), provider: provider.to_owned() }
     }
 }
 
@@ -82,10 +79,12 @@ pub(super) async fn among<'a>(
     let phones = in_list(phones);
     let found: Vec<(String, Option<String>, String, Timestamp)> =
         with_conn!(connection, |conn| Prepared(
-            dead::table
-                .filter(dead::phone.eq_any(&phones))
-                .filter(dead::at.ge(since))
-                .select((dead::phone, dead::code, dead::provider, dead::at))
+            dead::table.filter(dead::phone.eq_any(&phones)).filter(dead::at.ge(since)).select((
+                dead::phone,
+                dead::code,
+                dead::provider,
+                dead::at
+            ))
         )
         .load(conn))?;
     let reason = |(phone, code, provider, at): (String, Option<String>, String, Timestamp)| {
@@ -108,10 +107,8 @@ pub(super) async fn since(
 
 /// Whether any number is known not to exist. Without `EXISTS`, which is false on MariaDB if the query is killed.
 async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
-    let first: Vec<String> = with_conn!(connection, |conn| dead::table
-        .limit(1)
-        .select(dead::phone)
-        .load(conn))?;
+    let first: Vec<String> =
+        with_conn!(connection, |conn| dead::table.limit(1).select(dead::phone).load(conn))?;
     Ok(!first.is_empty())
 }
 
@@ -121,10 +118,8 @@ pub(super) async fn forget(connection: &mut Connection, phones: &[String]) -> Qu
         return Ok(());
     }
     for phones in phones.chunks(ROWS) {
-        with_conn!(connection, |conn| delete(
-            dead::table.filter(dead::phone.eq_any(phones))
-        )
-        .execute(conn))?;
+        with_conn!(connection, |conn| delete(dead::table.filter(dead::phone.eq_any(phones)))
+            .execute(conn))?;
     }
     Ok(())
 }
@@ -134,13 +129,9 @@ pub(super) async fn forget_of(connection: &mut Connection, messages: &[i64]) -> 
     if messages.is_empty() || !has_any(connection).await? {
         return Ok(());
     }
-    let phones = sms::table
-        .filter(sms::id.eq_any(messages))
-        .select(sms::phone);
-    with_conn!(connection, |conn| delete(
-        dead::table.filter(dead::phone.eq_any(phones))
-    )
-    .execute(conn))?;
+    let phones = sms::table.filter(sms::id.eq_any(messages)).select(sms::phone);
+    with_conn!(connection, |conn| delete(dead::table.filter(dead::phone.eq_any(phones)))
+        .execute(conn))?;
     Ok(())
 }
 

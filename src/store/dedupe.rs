@@ -32,9 +32,7 @@ impl ImportStore<'_> {
         let mut origins = HashMap::new();
         for ids in ids.chunks(ROWS) {
             let found: HashMap<i64, FailedOrigin> =
-                querying!(self, Read, |connection| read_origins(
-                    connection, ids, false
-                ))?;
+                querying!(self, Read, |connection| read_origins(connection, ids, false))?;
             origins.extend(found);
         }
         Ok(origins)
@@ -63,10 +61,7 @@ async fn read_origins(
         ($table:ident) => {
             let _: Vec<i64> = load_locked!(
                 connection,
-                $table::table
-                    .filter($table::id.eq_any(ids))
-                    .order($table::id)
-                    .select($table::id)
+                $table::table.filter($table::id.eq_any(ids)).order($table::id).select($table::id)
             )?;
         };
     }
@@ -138,9 +133,7 @@ pub(super) async fn read_existing(
         }
         if let Some(since) = dead_since {
             let phones = rows.iter().map(|row| row.phone.as_str());
-            existing
-                .dead
-                .extend(dead::among(connection, phones, since).await?);
+            existing.dead.extend(dead::among(connection, phones, since).await?);
         }
         let named: BTreeSet<i64> = rows.iter().filter_map(|row| row.replaces).collect();
         if !named.is_empty() {

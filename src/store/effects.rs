@@ -20,10 +20,7 @@ pub(super) struct Effects {
 
 impl From<Spending> for Effects {
     fn from(spending: Spending) -> Self {
-        Self {
-            spending,
-            ended: Vec::new(),
-        }
+        Self { spending, ended: Vec::new() }
     }
 }
 

@@ -77,10 +77,7 @@ impl ImportStore<'_> {
     /// Whether a server is unavailable or a replica, which may change.
     fn is_unavailable(self, error: &StoreError) -> bool {
         self.file().is_none()
-            && matches!(
-                error.kind(),
-                StoreErrorKind::Unavailable | StoreErrorKind::Replica
-            )
+            && matches!(error.kind(), StoreErrorKind::Unavailable | StoreErrorKind::Replica)
     }
 }
 
@@ -99,10 +96,7 @@ async fn enqueue_once(
     }
     let is_cancelled = |state| state == CampaignStatus::Cancelled;
     let campaign = [(0, batch.campaign_id)];
-    if !settle::lock_campaigns(connection, &campaign, is_cancelled)
-        .await?
-        .is_empty()
-    {
+    if !settle::lock_campaigns(connection, &campaign, is_cancelled).await?.is_empty() {
         return Ok(None);
     }
     let gate = approvals::gate(connection, batch.campaign_id).await?;
@@ -116,12 +110,8 @@ pub(super) async fn is_committed(
     connection: &mut Connection,
     batch: &ImportBatch,
 ) -> QueryResult<bool> {
-    let last_line: Vec<i64> = load_locked!(
-        connection,
-        import::table
-            .find(batch.import_id)
-            .select(import::last_line)
-    )?;
+    let last_line: Vec<i64> =
+        load_locked!(connection, import::table.find(batch.import_id).select(import::last_line))?;
     Ok(last_line == [signed(batch.last_line)])
 }
 
@@ -195,20 +185,14 @@ async fn replace(
     existing: &ExistingRows,
     now: Timestamp,
 ) -> QueryResult<()> {
-    let is_undelivered = |id: &i64| {
-        existing
-            .origins
-            .get(id)
-            .is_some_and(|origin| origin.is_undelivered)
-    };
+    let is_undelivered =
+        |id: &i64| existing.origins.get(id).is_some_and(|origin| origin.is_undelivered);
     let (undelivered, replaced): (Vec<i64>, Vec<i64>) =
         replaced.iter().copied().partition(is_undelivered);
     for ids in undelivered.chunks(ROWS) {
-        with_conn!(connection, |conn| update(
-            sms_sent::table.filter(sms_sent::id.eq_any(ids))
-        )
-        .set(sms_sent::resent_at.eq(now.as_millis()))
-        .execute(conn))?;
+        with_conn!(connection, |conn| update(sms_sent::table.filter(sms_sent::id.eq_any(ids)))
+            .set(sms_sent::resent_at.eq(now.as_millis()))
+            .execute(conn))?;
     }
     let mut by_import: BTreeMap<i64, i64> = BTreeMap::new();
     let origins = replaced.iter().filter_map(|id| existing.origins.get(id));
@@ -287,19 +271,17 @@ async fn count(
 ) -> QueryResult<()> {
     let known = done.duplicates.len() + done.unchanged.len();
     let rejected = batch.rejected + done.dead.len() as u64;
-    let counted = with_conn!(connection, |conn| update(
-        import::table.find(batch.import_id)
-    )
-    .filter(import::finished_at.is_null())
-    .set((
-        import::last_line.eq(signed(batch.last_line)),
-        import::row_count.eq(import::row_count + signed(batch.row_count)),
-        import::accepted.eq(import::accepted + signed(done.accepted)),
-        import::duplicates.eq(import::duplicates + signed(known as u64)),
-        import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
-        import::rejected.eq(import::rejected + signed(rejected)),
-    ))
-    .execute(conn))?;
+    let counted = with_conn!(connection, |conn| update(import::table.find(batch.import_id))
+        .filter(import::finished_at.is_null())
+        .set((
+            import::last_line.eq(signed(batch.last_line)),
+            import::row_count.eq(import::row_count + signed(batch.row_count)),
+            import::accepted.eq(import::accepted + signed(done.accepted)),
+            import::duplicates.eq(import::duplicates + signed(known as u64)),
+            import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
+            import::rejected.eq(import::rejected + signed(rejected)),
+        ))
+        .execute(conn))?;
     if counted == 0 {
         return Err(diesel::result::Error::NotFound);
     }

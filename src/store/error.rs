@@ -65,11 +65,7 @@ impl StoreError {
         kind: StoreErrorKind,
         reason: impl Into<String>,
     ) -> Self {
-        Self {
-            database: database.into(),
-            kind,
-            reason: reason.into(),
-        }
+        Self { database: database.into(), kind, reason: reason.into() }
     }
 
     pub(super) fn with_kind(mut self, kind: StoreErrorKind) -> Self {

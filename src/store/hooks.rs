@@ -36,10 +36,7 @@ pub struct HookRow {
 impl HookRow {
     /// A hook that had no event yet.
     pub fn named(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            ..Self::default()
-        }
+        Self { name: name.to_owned(), ..Self::default() }
     }
 
     /// Events that were delivered, each as often as it was.
@@ -98,10 +95,7 @@ pub struct OutboxCounts {
 impl HookStore<'_> {
     /// What is known of all hooks that had events, by name.
     pub async fn rows(self) -> Result<Vec<HookRow>, StoreError> {
-        reading!(self, |conn| hook::table
-            .order(hook::name)
-            .select(HookRow::as_select())
-            .load(conn))
+        reading!(self, |conn| hook::table.order(hook::name).select(HookRow::as_select()).load(conn))
     }
 
     /// What is known of a hook, if it had events.
@@ -157,9 +151,7 @@ impl HookStore<'_> {
                     HookRow::as_select()
                 ))
             )?;
-            let free = found
-                .into_iter()
-                .find(|(by, until, _)| *by == holder || *until < now);
+            let free = found.into_iter().find(|(by, until, _)| *by == holder || *until < now);
             let Some((.., row)) = free else {
                 return QueryResult::Ok(None);
             };
@@ -172,11 +164,10 @@ impl HookStore<'_> {
 
     /// Ends the lease of this process.
     pub async fn release(self, name: &str, holder: i64) -> Result<(), StoreError> {
-        let _: usize = writing!(self, |conn| update(
-            hook::table.find(name).filter(hook::holder.eq(holder))
-        )
-        .set(hook::leased_until.eq(0))
-        .execute(conn))?;
+        let _: usize =
+            writing!(self, |conn| update(hook::table.find(name).filter(hook::holder.eq(holder)))
+                .set(hook::leased_until.eq(0))
+                .execute(conn))?;
         Ok(())
     }
 
@@ -247,9 +238,7 @@ impl HookStore<'_> {
                     Delivered::GivenUp { error } => (GIVEN_UP, now, error),
                 };
                 with_conn!(connection, |conn| update(
-                    hook_event::table
-                        .find(*id)
-                        .filter(hook_event::state.eq(WAITING))
+                    hook_event::table.find(*id).filter(hook_event::state.eq(WAITING))
                 )
                 .set((
                     hook_event::state.eq(state),
@@ -280,10 +269,7 @@ impl HookStore<'_> {
             }
             if let Some(reason) = off {
                 with_conn!(connection, |conn| update(hook::table.find(name))
-                    .set((
-                        hook::off_at.eq(now.as_millis()),
-                        hook::off_reason.eq(reason)
-                    ))
+                    .set((hook::off_at.eq(now.as_millis()), hook::off_reason.eq(reason)))
                     .execute(conn))?;
             }
             QueryResult::Ok(())
@@ -448,11 +434,8 @@ pub(super) async fn purge_before(
         .limit(CHUNK)
         .select((hook_event::id, hook_event::created_at))
         .load(conn))?;
-    let old: Vec<i64> = first
-        .into_iter()
-        .filter(|(_, at)| *at < before)
-        .map(|(id, _)| id)
-        .collect();
+    let old: Vec<i64> =
+        first.into_iter().filter(|(_, at)| *at < before).map(|(id, _)| id).collect();
     delete_events(connection, &old).await?;
     Ok(!old.is_empty())
 }

@@ -87,10 +87,7 @@ impl ImportBatch {
 impl ImportStore<'_> {
     /// The names of all imported files.
     pub async fn imported_files(self) -> Result<Vec<String>, StoreError> {
-        reading!(self, |conn| import::table
-            .select(import::file)
-            .distinct()
-            .load(conn))
+        reading!(self, |conn| import::table.select(import::file).distinct().load(conn))
     }
 
     /// Starts an import of the file with this name and hash; returns its id. `posted_by`: the name of the token with
@@ -114,10 +111,7 @@ impl ImportStore<'_> {
             connection.prepare_import().await?;
             // Its removal waits for this transaction, and finds the import.
             let campaign = [(0, campaign_id)];
-            if settle::lock_campaigns(connection, &campaign, |_| true)
-                .await?
-                .is_empty()
-            {
+            if settle::lock_campaigns(connection, &campaign, |_| true).await?.is_empty() {
                 return diesel::QueryResult::Ok(None);
             }
             insert_all!(connection, import::table, &rows)?;
@@ -172,9 +166,7 @@ impl ImportStore<'_> {
     /// is no such import.
     pub async fn end(self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
         writing!(self, |conn| diesel::update(
-            import::table
-                .filter(import::hash.eq(hash))
-                .filter(import::finished_at.is_null())
+            import::table.filter(import::hash.eq(hash)).filter(import::finished_at.is_null())
         )
         .set(import::finished_at.eq(now))
         .execute(conn))?;

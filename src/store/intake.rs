@@ -82,11 +82,7 @@ impl KnownKey {
     /// The result of a message with this key. A fingerprint of an older smsq cannot be compared: the key decides.
     fn result(&self, fingerprint: &str) -> PostResult {
         let is_same = self.fingerprint == fingerprint || !self.fingerprint.starts_with(FINGERPRINT);
-        if is_same {
-            PostResult::Repeated(self.sms_id)
-        } else {
-            PostResult::Conflict
-        }
+        if is_same { PostResult::Repeated(self.sms_id) } else { PostResult::Conflict }
     }
 }
 
@@ -198,11 +194,7 @@ async fn post_once(
             Some((_, gate)) => {
                 let expires_at = posted.batch.expires_at;
                 let is_expired = expires_at.is_some_and(|at| at <= posted.batch.now);
-                if is_expired {
-                    Err(PostResult::Expired)
-                } else {
-                    Ok(*gate)
-                }
+                if is_expired { Err(PostResult::Expired) } else { Ok(*gate) }
             }
         };
         let results = match open {
@@ -251,18 +243,11 @@ async fn known_keys<'k>(
                 intake_key::table
                     .filter(intake_key::scope.eq(scope))
                     .filter(intake_key::request_key.eq_any(keys))
-                    .select((
-                        intake_key::request_key,
-                        intake_key::fingerprint,
-                        intake_key::sms_id
-                    ))
+                    .select((intake_key::request_key, intake_key::fingerprint, intake_key::sms_id))
             )?;
             known.extend(found.into_iter().map(|(key, fingerprint, sms_id)| {
                 let scope = scope.to_owned();
-                let known = KnownKey {
-                    fingerprint,
-                    sms_id,
-                };
+                let known = KnownKey { fingerprint, sms_id };
                 (IntakeKey { scope, key }, known)
             }));
         }
@@ -283,10 +268,7 @@ async fn post_batch(
     // The first row of this batch with each key, for rows that repeat it.
     let mut first: HashMap<&IntakeKey, usize> = HashMap::new();
     let mut repeats: Vec<(usize, usize)> = Vec::new();
-    let mut batch = ImportBatch {
-        rows: Vec::new(),
-        ..posted.batch.clone()
-    };
+    let mut batch = ImportBatch { rows: Vec::new(), ..posted.batch.clone() };
     for (index, (row, one)) in posted.batch.rows.iter().zip(&posted.keys).enumerate() {
         if let Some(known) = one.keys.iter().find_map(|key| known.get(key)) {
             results[index] = Some(known.result(&one.fingerprint));
@@ -309,10 +291,7 @@ async fn post_batch(
             results[index] = Some(PostResult::Queued(id));
             let one = &posted.keys[index];
             for key in &one.keys {
-                let value = KnownKey {
-                    fingerprint: one.fingerprint.clone(),
-                    sms_id: id,
-                };
+                let value = KnownKey { fingerprint: one.fingerprint.clone(), sms_id: id };
                 known.insert(key.clone(), value.clone());
                 added.push((key.clone(), value));
             }
@@ -348,9 +327,8 @@ async fn post_batch(
         };
     }
     let decided = results.into_iter();
-    let results: Vec<PostResult> = decided
-        .map(|result| result.expect("each row was decided"))
-        .collect();
+    let results: Vec<PostResult> =
+        decided.map(|result| result.expect("each row was decided")).collect();
     if let ImportApproval::OfList(list) = &batch.approval
         && gate.has_waiting()
     {

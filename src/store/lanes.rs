@@ -119,9 +119,7 @@ impl Store {
         campaign_id: i64,
     ) -> Result<Vec<SenderQueue>, StoreError> {
         let joined = lane::table.inner_join(
-            sms::table.on(sms::campaign_id
-                .eq(lane::campaign_id)
-                .and(sms::lane.eq(lane::number))),
+            sms::table.on(sms::campaign_id.eq(lane::campaign_id).and(sms::lane.eq(lane::number))),
         );
         let rows: Vec<(String, String, i64)> = reading!(self, |conn| joined
             .filter(lane::campaign_id.eq(campaign_id))
@@ -204,10 +202,8 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let changed: u64 = audited!(self, audited, now, |connection| async {
             let changed = if on {
-                with_conn!(connection, |conn| delete(
-                    sender_off::table.find((provider, sender))
-                )
-                .execute(conn))?
+                with_conn!(connection, |conn| delete(sender_off::table.find((provider, sender)))
+                    .execute(conn))?
             } else {
                 let row = [(
                     sender_off::provider.eq(provider.to_owned()),

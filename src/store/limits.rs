@@ -27,10 +27,8 @@ use crate::sms::{LaneId, Timestamp};
 /// In place of a worker: a request that none sends.
 const NO_WORKER: i64 = 0;
 /// How long after its permit such a request starts, at most.
-const SINGLE_TOLERANCE: Tolerance = Tolerance {
-    total: Duration::from_millis(500),
-    spread: Duration::from_millis(500),
-};
+const SINGLE_TOLERANCE: Tolerance =
+    Tolerance { total: Duration::from_millis(500), spread: Duration::from_millis(500) };
 
 /// The columns of table `rate_limit`.
 type LimitRow = (String, i64, i32, String, i64, Option<String>, i64);
@@ -45,11 +43,7 @@ impl Store {
         let rows: Vec<Row> = reading!(self, |conn| rate_limit::table
             .filter(rate_limit::stopped_until.gt(now))
             .order(rate_limit::scope)
-            .select((
-                rate_limit::scope,
-                rate_limit::stopped_until,
-                rate_limit::stop_reason,
-            ))
+            .select((rate_limit::scope, rate_limit::stopped_until, rate_limit::stop_reason,))
             .load(conn))?;
         let pause = |(scope, until, reason): Row| {
             let (account, sender) = Account::of_scope(&scope);
@@ -71,9 +65,7 @@ impl Store {
         mut audited: Audited,
     ) -> Result<bool, StoreError> {
         let pauses = self.provider_pauses(now).await?;
-        let own = pauses
-            .iter()
-            .filter(|pause| pause.account.name() == account);
+        let own = pauses.iter().filter(|pause| pause.account.name() == account);
         let scopes: Vec<String> = own.map(scope_of).collect();
         let ended: u64 = audited!(self, audited, now, |connection| async {
             let ended = with_conn!(connection, |conn| update(
@@ -81,10 +73,7 @@ impl Store {
                     .filter(rate_limit::scope.eq_any(&scopes))
                     .filter(rate_limit::stopped_until.gt(now))
             )
-            .set((
-                rate_limit::stopped_until.eq(0),
-                rate_limit::stop_reason.eq(None::<String>)
-            ))
+            .set((rate_limit::stopped_until.eq(0), rate_limit::stop_reason.eq(None::<String>)))
             .execute(conn))?;
             QueryResult::Ok(ended as u64)
         })?;
@@ -121,9 +110,7 @@ impl Store {
         patience: Duration,
     ) -> Result<Result<SinglePermit, UnreadableLimits>, StoreError> {
         let now = self.now().await?;
-        transaction!(self, |connection| take_permit(
-            connection, request, patience, now
-        ))
+        transaction!(self, |connection| take_permit(connection, request, patience, now))
     }
 }
 
@@ -155,21 +142,14 @@ async fn take_permit(
     }
     let (mut scopes, mut unlimited) = (BTreeSet::new(), BTreeSet::new());
     for (scope, agreed) in &own {
-        let of = if agreed.is_empty() {
-            &mut unlimited
-        } else {
-            &mut scopes
-        };
+        let of = if agreed.is_empty() { &mut unlimited } else { &mut scopes };
         of.insert(scope.clone());
     }
     // They have a row if they had a limit or a pause, and get none: claims would lock it.
     scopes.extend(read(connection, &unlimited, false).await?.into_keys());
     let mut locked = lock(connection, &scopes).await?;
     let from = DbMicros::from(now);
-    let batch = CommitBatch {
-        tolerance: SINGLE_TOLERANCE,
-        ..CommitBatch::new(NO_WORKER, now)
-    };
+    let batch = CommitBatch { tolerance: SINGLE_TOLERANCE, ..CommitBatch::new(NO_WORKER, now) };
     let mut limits = Vec::new();
     for (scope, agreed) in &own {
         let mut limit = locked.remove(scope).unwrap_or_default();
@@ -177,11 +157,7 @@ async fn take_permit(
         limits.push(limit);
     }
     let mut allocator = PermitAllocator {
-        terms: ClaimTerms {
-            from,
-            until: from.plus(patience),
-            by_segments: request.by_segments,
-        },
+        terms: ClaimTerms { from, until: from.plus(patience), by_segments: request.by_segments },
         account: limits.remove(0),
     };
     let cost = PermitCost::of_message(request.segments);
@@ -258,17 +234,12 @@ pub(super) async fn lock(
 
 fn limits(rows: Vec<LimitRow>) -> Limits {
     rows.into_iter()
-        .map(
-            |(scope, next_us, cost_max, buckets, until, reason, spent)| {
-                let row = (next_us, cost_max, buckets, until, reason);
-                let limit = ClaimLimit {
-                    limit: SharedLimit::from_row(row),
-                    spent,
-                    ..ClaimLimit::default()
-                };
-                (scope, limit)
-            },
-        )
+        .map(|(scope, next_us, cost_max, buckets, until, reason, spent)| {
+            let row = (next_us, cost_max, buckets, until, reason);
+            let limit =
+                ClaimLimit { limit: SharedLimit::from_row(row), spent, ..ClaimLimit::default() };
+            (scope, limit)
+        })
         .collect()
 }
 
@@ -278,15 +249,13 @@ async fn store(connection: &mut Connection, scope: &str, limit: &ClaimLimit) -> 
         return Ok(());
     }
     let (next_us, cost_max, state, until, reason) = limit.limit.to_row();
-    with_conn!(connection, |conn| Prepared(
-        update(rate_limit::table.find(scope)).set((
-            rate_limit::next_us.eq(next_us),
-            rate_limit::cost_max.eq(cost_max),
-            rate_limit::buckets.eq(&state),
-            rate_limit::stopped_until.eq(until),
-            rate_limit::stop_reason.eq(&reason),
-        ))
-    )
+    with_conn!(connection, |conn| Prepared(update(rate_limit::table.find(scope)).set((
+        rate_limit::next_us.eq(next_us),
+        rate_limit::cost_max.eq(cost_max),
+        rate_limit::buckets.eq(&state),
+        rate_limit::stopped_until.eq(until),
+        rate_limit::stop_reason.eq(&reason),
+    )))
     .execute(conn))?;
     Ok(())
 }
@@ -407,10 +376,8 @@ fn with_own<T>(
     scopes: Vec<String>,
     work: impl FnOnce(&mut [ClaimLimit]) -> T,
 ) -> T {
-    let mut own: Vec<ClaimLimit> = scopes
-        .iter()
-        .map(|scope| limits.remove(scope).unwrap_or_default())
-        .collect();
+    let mut own: Vec<ClaimLimit> =
+        scopes.iter().map(|scope| limits.remove(scope).unwrap_or_default()).collect();
     let done = work(&mut own);
     limits.extend(scopes.into_iter().zip(own));
     done
@@ -436,10 +403,7 @@ impl<'a> PermitEstimate<'a> {
         let limits = begin_own(batch, own, &mut read);
         let estimates = batch.claims.iter().map(|claim| {
             let mut estimate = Self {
-                allocator: PermitAllocator {
-                    terms: claim.terms(),
-                    account: ClaimLimit::default(),
-                },
+                allocator: PermitAllocator { terms: claim.terms(), account: ClaimLimit::default() },
                 account: &claim.account,
                 rates: own,
                 limits: limits.clone(),
@@ -536,12 +500,7 @@ impl<'a> LockedLimits<'a> {
         let spent = spent.collect();
         apply_pauses(&mut accounts, &batch.pauses);
         let own_limits = begin_own(batch, own, &mut accounts);
-        Ok(Self {
-            accounts,
-            rates: own,
-            own: own_limits,
-            spent,
-        })
+        Ok(Self { accounts, rates: own, own: own_limits, spent })
     }
 
     /// Calls `work` with the own limits of a request of this lane.

@@ -168,18 +168,15 @@ impl Store {
 async fn queued(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedMessage>> {
     load_locked!(
         connection,
-        sms::table
-            .filter(sms::id.eq_any(ids))
-            .order(sms::id)
-            .select((
-                sms::id,
-                sms::state,
-                sms::claim,
-                sms::in_doubt,
-                sms::claimed_provider,
-                sms::worker_id,
-                sms::reference,
-            ))
+        sms::table.filter(sms::id.eq_any(ids)).order(sms::id).select((
+            sms::id,
+            sms::state,
+            sms::claim,
+            sms::in_doubt,
+            sms::claimed_provider,
+            sms::worker_id,
+            sms::reference,
+        ))
     )
 }
 
@@ -203,10 +200,8 @@ async fn retried(
                 sms_failed::dedupe_key,
             ))
     )?;
-    let back: Vec<FailedMessage> = failed
-        .into_iter()
-        .filter(|failed| failed.has_lost(by_id[&failed.id]))
-        .collect();
+    let back: Vec<FailedMessage> =
+        failed.into_iter().filter(|failed| failed.has_lost(by_id[&failed.id])).collect();
     let ids: Vec<i64> = back.iter().map(|failed| failed.id).collect();
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -225,9 +220,8 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
     let ids: Vec<i64> = by_id.keys().copied().collect();
     let mut rows = queued(connection, &ids).await?;
     rows.extend(retried(connection, &by_id).await?);
-    let workers: Vec<i64> = with_conn!(connection, |conn| worker::table
-        .select(worker::id)
-        .load(conn))?;
+    let workers: Vec<i64> =
+        with_conn!(connection, |conn| worker::table.select(worker::id).load(conn))?;
     let known: Vec<KnownMessage> = with_conn!(connection, |conn| message::table
         .filter(message::id.eq_any(&ids))
         .select((message::id, message::created_at))
@@ -236,10 +230,7 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
         .into_iter()
         .filter(|known| by_id.get(&known.id).is_some_and(|claim| known.is_of(claim)))
         .map(|known| known.id);
-    let mut redone = Redone {
-        known: known.collect(),
-        ..Redone::default()
-    };
+    let mut redone = Redone { known: known.collect(), ..Redone::default() };
     let mut lost = Vec::new();
     for row in rows.iter().filter(|row| redone.known.contains(&row.id)) {
         let claim = by_id[&row.id];

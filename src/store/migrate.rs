@@ -108,11 +108,7 @@ impl Store {
             .select(history::version)
             .load(conn))?;
         match newer(&applied) {
-            Some(reason) => Err(StoreError::new(
-                self.location(),
-                StoreErrorKind::Newer,
-                reason,
-            )),
+            Some(reason) => Err(StoreError::new(self.location(), StoreErrorKind::Newer, reason)),
             None => Ok(()),
         }
     }
@@ -141,10 +137,7 @@ impl Store {
             Ok(Migrated::Refused(kind, reason)) => {
                 Err((StoreError::new(self.location(), kind, reason), false))
             }
-            Err(error) => Err((
-                pooled.store_error(&error),
-                may_be_concurrent(&pooled, &error),
-            )),
+            Err(error) => Err((pooled.store_error(&error), may_be_concurrent(&pooled, &error))),
         }
     }
 }
@@ -211,9 +204,8 @@ async fn step(
     if let Some(reason) = newer(&applied) {
         return refused(StoreErrorKind::Newer, &reason);
     }
-    let missing = migrations
-        .iter()
-        .filter(|(version, _)| !applied.iter().any(|done| done == version));
+    let missing =
+        migrations.iter().filter(|(version, _)| !applied.iter().any(|done| done == version));
     for (version, sql) in missing {
         if access == Access::Read {
             return refused(StoreErrorKind::Older, "has tables of an older smsq");

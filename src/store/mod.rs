@@ -290,10 +290,7 @@ impl Store {
     /// its waits for a connection and for locks, and repetitions after a conflict.
     #[must_use]
     pub fn limited(&self, limit: Duration) -> Self {
-        Self {
-            limit: Some(limit),
-            ..self.clone()
-        }
+        Self { limit: Some(limit), ..self.clone() }
     }
 
     /// Stores events for these hooks.

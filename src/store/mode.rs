@@ -30,11 +30,7 @@ impl Mode {
 
 impl From<bool> for Mode {
     fn from(is_practice: bool) -> Self {
-        if is_practice {
-            Self::Practice
-        } else {
-            Self::Real
-        }
+        if is_practice { Self::Practice } else { Self::Real }
     }
 }
 

@@ -82,10 +82,7 @@ impl Store {
             .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
             .select((count_star(), max(sms_failed::failed_at)))
             .first(conn))?;
-        Ok(NamedMessages {
-            count: positive(count),
-            newest: failed_at.unwrap_or(0),
-        })
+        Ok(NamedMessages { count: positive(count), newest: failed_at.unwrap_or(0) })
     }
 
     /// Puts failed messages back into the queue with a new reference and all attempts, except those of cancelled
@@ -115,26 +112,19 @@ impl Store {
                 }
             }
             transitions::back_to_queue(connection, &back, now).await?;
-            let back_of: Vec<(i64, i64)> = messages
-                .into_iter()
-                .filter(|(id, _)| back.contains(id))
-                .collect();
+            let back_of: Vec<(i64, i64)> =
+                messages.into_iter().filter(|(id, _)| back.contains(id)).collect();
             approvals::hold(connection, &back_of, CameBy::PutBack(audited.who())).await?;
             dead::forget_of(connection, &back).await?;
-            with_conn!(connection, |conn| update(
-                sms::table.filter(sms::id.eq_any(&back))
-            )
-            .set((
-                sms::attempts.eq(0),
-                sms::resend_approved.eq(sms::in_doubt),
-                sms::reference.eq(case_when(sms::in_doubt.eq(true), sms::reference)),
-                filter.expires_at.map(|at| sms::expires_at.eq(at)),
-            ))
-            .execute(conn))?;
-            QueryResult::Ok(Chunk {
-                examined,
-                moved: back.len() as u64,
-            })
+            with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(&back)))
+                .set((
+                    sms::attempts.eq(0),
+                    sms::resend_approved.eq(sms::in_doubt),
+                    sms::reference.eq(case_when(sms::in_doubt.eq(true), sms::reference)),
+                    filter.expires_at.map(|at| sms::expires_at.eq(at)),
+                ))
+                .execute(conn))?;
+            QueryResult::Ok(Chunk { examined, moved: back.len() as u64 })
         })
     }
 
@@ -162,10 +152,8 @@ impl Store {
             };
             let spending = transitions::unknown_to_ready(connection, &ids, resend, now).await?;
             spending.store(connection).await?;
-            let back_of: Vec<(i64, i64)> = rows
-                .into_iter()
-                .filter(|(id, _)| ids.contains(id))
-                .collect();
+            let back_of: Vec<(i64, i64)> =
+                rows.into_iter().filter(|(id, _)| ids.contains(id)).collect();
             approvals::hold(connection, &back_of, CameBy::PutBack(audited.who())).await?;
             dead::forget_of(connection, &ids).await?;
             QueryResult::Ok(Chunk::all(ids.len()))
@@ -194,13 +182,7 @@ impl Store {
                 let rows = transitions::rows(connection, &ids).await?;
                 let sent = rows.iter().map(|row| {
                     let counts = SentCounts::default();
-                    row.sent(
-                        OPERATOR,
-                        Acceptance::default(),
-                        counts,
-                        TakenNow::Unchanged,
-                        now,
-                    )
+                    row.sent(OPERATOR, Acceptance::default(), counts, TakenNow::Unchanged, now)
                 });
                 Effects::from(transitions::to_sent(connection, sent.collect()).await?)
             } else {
@@ -278,10 +260,7 @@ impl Store {
                 let next = lanes.into_iter().find(|next| next.lane > lane);
                 next.map(|next| (next.lane, i64::MIN, i64::MIN))
             };
-            Ok(Expired {
-                rows: ended,
-                reached,
-            })
+            Ok(Expired { rows: ended, reached })
         })
     }
 }
@@ -347,11 +326,7 @@ async fn lock_failed(
             // A cancelled message of an import has no key if it was imported again.
             Some(Class::Cancelled) => query
                 .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
-                .filter(
-                    sms_failed::dedupe_key
-                        .is_not_null()
-                        .or(sms_failed::import_id.is_null()),
-                ),
+                .filter(sms_failed::dedupe_key.is_not_null().or(sms_failed::import_id.is_null())),
             Some(class) => query.filter(sms_failed::class.eq(class.as_str())),
             None => query.filter(sms_failed::class.ne(Class::Cancelled.as_str())),
         };
@@ -370,14 +345,11 @@ async fn lock_failed(
     })?;
     load_locked!(
         connection,
-        sms_failed::table
-            .filter(sms_failed::id.eq_any(&ids))
-            .order(sms_failed::id)
-            .select((
-                sms_failed::id,
-                sms_failed::campaign_id,
-                sms_failed::class,
-                sms_failed::dedupe_key,
-            ))
+        sms_failed::table.filter(sms_failed::id.eq_any(&ids)).order(sms_failed::id).select((
+            sms_failed::id,
+            sms_failed::campaign_id,
+            sms_failed::class,
+            sms_failed::dedupe_key,
+        ))
     )
 }

@@ -70,8 +70,7 @@ impl Collected {
                 *self.skipped.entry(subscription.hook.clone()).or_default() += 1;
                 continue;
             }
-            self.events
-                .push(event(subscription, kind, (facts, phone), now));
+            self.events.push(event(subscription, kind, (facts, phone), now));
         }
     }
 
@@ -154,12 +153,7 @@ pub(super) async fn record_ended(
             )
             .load(conn))?;
             for row in &rows {
-                add_ended(
-                    &mut collected,
-                    subscriptions,
-                    (EventKind::MessageFailed, row),
-                    now,
-                );
+                add_ended(&mut collected, subscriptions, (EventKind::MessageFailed, row), now);
             }
         }
         if subscriptions.want_any(&[EventKind::MessageUnknown]) {
@@ -182,12 +176,7 @@ pub(super) async fn record_ended(
             )
             .load(conn))?;
             for row in &rows {
-                add_ended(
-                    &mut collected,
-                    subscriptions,
-                    (EventKind::MessageUnknown, row),
-                    now,
-                );
+                add_ended(&mut collected, subscriptions, (EventKind::MessageUnknown, row), now);
             }
         }
     }
@@ -222,14 +211,7 @@ pub(super) async fn record_deliveries(
     deliveries: &[(i64, Delivery)],
     now: Timestamp,
 ) -> QueryResult<()> {
-    type Row = (
-        i64,
-        String,
-        LossyText,
-        Option<String>,
-        String,
-        Option<String>,
-    );
+    type Row = (i64, String, LossyText, Option<String>, String, Option<String>);
     let wanted: BTreeMap<i64, (EventKind, &Delivery)> = deliveries
         .iter()
         .filter_map(|(id, delivery)| Some((*id, (kind_of(delivery.state)?, delivery))))

@@ -77,9 +77,7 @@ impl FromStr for Age {
         let (age, now) = (Self(span), jiff::Timestamp::now().as_millisecond());
         let now = Timestamp::from_millis(now);
         if now.since(age.before(now)) < Duration::from_secs(24 * 60 * 60) {
-            return Err(format!(
-                "invalid age `{text}`: messages are kept for at least a day"
-            ));
+            return Err(format!("invalid age `{text}`: messages are kept for at least a day"));
         }
         Ok(age)
     }
@@ -311,10 +309,7 @@ struct Person {
 
 impl Person {
     fn counts(&self) -> Purged {
-        let mut counts = Purged {
-            sent: self.sent.len() as u64,
-            ..Purged::default()
-        };
+        let mut counts = Purged { sent: self.sent.len() as u64, ..Purged::default() };
         for (_, class) in &self.failed {
             counts.add_failed(class, 1);
         }
@@ -393,9 +388,7 @@ impl Store {
                     .distinct()
                     .load(conn))?;
                 let sent = sent.into_iter().map(|id| PurgeScope::Sent(id, before));
-                let unknown = unknown
-                    .into_iter()
-                    .map(|id| PurgeScope::Unknown(id, before));
+                let unknown = unknown.into_iter().map(|id| PurgeScope::Unknown(id, before));
                 purge.scopes.extend(sent.chain(unknown));
                 purge.next = Stage::Keys;
             }
@@ -462,10 +455,7 @@ impl Store {
             self.delete_traces(&found).await?;
             transaction!(self, |connection| dead::forget(connection, phones))?;
             if most == 0 {
-                return Ok(Purged {
-                    sending: counts.sending,
-                    ..*audited.done()
-                });
+                return Ok(Purged { sending: counts.sending, ..*audited.done() });
             }
         }
     }
@@ -496,23 +486,20 @@ impl Store {
             .select((recipient_start::sms_id, recipient_start::claim))
             .load(conn))?;
         // Providers may write it without `+`.
-        let digits = phones
-            .iter()
-            .map(|phone| phone.trim_start_matches('+').to_owned());
+        let digits = phones.iter().map(|phone| phone.trim_start_matches('+').to_owned());
         let spellings: Vec<String> = digits.chain(phones.iter().cloned()).collect();
         person.receipts = rows_of_phones!(self, receipt, &spellings, receipt::id, i64);
         person.events = rows_of_phones!(self, hook_event, &spellings, hook_event::id, i64);
         person.replies = rows_of_phones!(self, reply, &spellings, reply::id, i64);
         for phone in phones {
             // Campaign by campaign in the primary key.
-            let campaigns: Vec<i64> = reading!(self, |conn| campaign::table
-                .inner_join(
-                    sms_key::table.on(sms_key::campaign_id
-                        .eq(campaign::id)
-                        .and(sms_key::dedupe_key.eq(phone)))
-                )
-                .select(campaign::id)
-                .load(conn))?;
+            let campaigns: Vec<i64> =
+                reading!(self, |conn| campaign::table
+                    .inner_join(sms_key::table.on(
+                        sms_key::campaign_id.eq(campaign::id).and(sms_key::dedupe_key.eq(phone))
+                    ))
+                    .select(campaign::id)
+                    .load(conn))?;
             let keys = campaigns.into_iter().map(|id| (id, phone.clone()));
             person.keys.extend(keys);
         }
@@ -565,11 +552,8 @@ impl Store {
             .group_by(sms_failed::class)
             .select((sms_failed::class, count_star()))
             .load(conn))?;
-        let mut counts = Purged {
-            sent: positive(sent),
-            unknown: positive(unknown),
-            ..Purged::default()
-        };
+        let mut counts =
+            Purged { sent: positive(sent), unknown: positive(unknown), ..Purged::default() };
         for (class, count) in failed {
             counts.add_failed(&class, positive(count));
         }
@@ -637,16 +621,13 @@ async fn purge_scope(
         }
         PurgeScope::Dead(before) => dead::purge(connection, *before).await?.then_some(0),
         PurgeScope::Events(before) => hooks::purge_before(connection, *before).await?.then_some(0),
-        PurgeScope::Replies(before) => replies::purge_before(connection, *before)
-            .await?
-            .then_some(0),
+        PurgeScope::Replies(before) => {
+            replies::purge_before(connection, *before).await?.then_some(0)
+        }
         PurgeScope::Keys(campaign_id) => purge_keys(connection, *campaign_id, now).await?,
         PurgeScope::Campaigns(campaigns, before, removal) => {
             let removed = removal::remove(connection, campaigns, *before, *removal, now).await?;
-            let purged = Purged {
-                campaigns: removed,
-                ..Purged::default()
-            };
+            let purged = Purged { campaigns: removed, ..Purged::default() };
             return Ok((purged, None));
         }
     };
@@ -688,10 +669,8 @@ async fn store_purged(
 /// more rows than it returns.
 macro_rules! delete_counted {
     ($connection:expr, $table:ident, $found:expr, |$row:ident: $Row:ty| $count:expr) => {{
-        let rows: Vec<$Row> = load_locked!(
-            $connection,
-            $found.order($table::id).select(<$Row>::as_select())
-        )?;
+        let rows: Vec<$Row> =
+            load_locked!($connection, $found.order($table::id).select(<$Row>::as_select()))?;
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         for $row in rows {
             $count
@@ -726,10 +705,8 @@ async fn delete_sent(
             Some(_) => count.no_report += 1,
         }
     })?;
-    with_conn!(connection, |conn| delete(
-        receipt::table.filter(receipt::sms_id.eq_any(ids))
-    )
-    .execute(conn))?;
+    with_conn!(connection, |conn| delete(receipt::table.filter(receipt::sms_id.eq_any(ids)))
+        .execute(conn))?;
     Ok(())
 }
 
@@ -757,11 +734,7 @@ async fn delete_queued(
     counts: &mut PurgeCounts,
 ) -> QueryResult<()> {
     let states: Vec<i32> = states.iter().map(|state| state.code()).collect();
-    let found = || {
-        sms::table
-            .filter(sms::id.eq_any(ids))
-            .filter(sms::state.eq_any(&states))
-    };
+    let found = || sms::table.filter(sms::id.eq_any(ids)).filter(sms::state.eq_any(&states));
     delete_counted!(connection, sms, found(), |row: QueuedRow| {
         let is_unknown = row.in_doubt || row.state == State::Unknown.code();
         let key = row.dedupe_key.map(String::from);
@@ -811,29 +784,24 @@ async fn store_counts(
     now: Timestamp,
 ) -> QueryResult<()> {
     for (&(campaign_id, import_id), count) in &counts.counts {
-        let rows = [(
-            purged::campaign_id.eq(campaign_id),
-            purged::import_id.eq(import_id),
-        )];
+        let rows = [(purged::campaign_id.eq(campaign_id), purged::import_id.eq(import_id))];
         insert_new!(connection, purged::table, &rows)?;
-        with_conn!(connection, |conn| update(
-            purged::table.find((campaign_id, import_id))
-        )
-        .set((
-            purged::sent.eq(purged::sent + signed(count.messages.sent)),
-            purged::failed.eq(purged::failed + signed(count.messages.failed)),
-            purged::unknown.eq(purged::unknown + signed(count.messages.unknown)),
-            purged::cancelled.eq(purged::cancelled + signed(count.messages.cancelled)),
-            purged::segments.eq(purged::segments + count.segments),
-            purged::attempts.eq(purged::attempts + count.attempts),
-            purged::repeated.eq(purged::repeated + count.repeated),
-            purged::delivered.eq(purged::delivered + count.delivered),
-            purged::undelivered.eq(purged::undelivered + count.undelivered),
-            purged::expired.eq(purged::expired + count.expired),
-            purged::no_report.eq(purged::no_report + count.no_report),
-            purged::purged_at.eq(now),
-        ))
-        .execute(conn))?;
+        with_conn!(connection, |conn| update(purged::table.find((campaign_id, import_id)))
+            .set((
+                purged::sent.eq(purged::sent + signed(count.messages.sent)),
+                purged::failed.eq(purged::failed + signed(count.messages.failed)),
+                purged::unknown.eq(purged::unknown + signed(count.messages.unknown)),
+                purged::cancelled.eq(purged::cancelled + signed(count.messages.cancelled)),
+                purged::segments.eq(purged::segments + count.segments),
+                purged::attempts.eq(purged::attempts + count.attempts),
+                purged::repeated.eq(purged::repeated + count.repeated),
+                purged::delivered.eq(purged::delivered + count.delivered),
+                purged::undelivered.eq(purged::undelivered + count.undelivered),
+                purged::expired.eq(purged::expired + count.expired),
+                purged::no_report.eq(purged::no_report + count.no_report),
+                purged::purged_at.eq(now),
+            ))
+            .execute(conn))?;
         // The sample may be the text of a deleted message.
         with_conn!(connection, |conn| update(import::table.find(import_id))
             .filter(import::sample.is_not_null())

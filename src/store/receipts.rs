@@ -148,10 +148,7 @@ impl Tried {
         Self {
             id: None,
             provider: provider.to_owned(),
-            receipt: Receipt {
-                at: receipt.at.or(Some(now)),
-                ..receipt.clone()
-            },
+            receipt: Receipt { at: receipt.at.or(Some(now)), ..receipt.clone() },
             received_at: now,
             due_at: Some(now.plus(FIRST_AGE)),
             sms_id: None,
@@ -251,10 +248,8 @@ impl From<(i64, ReceiptRow)> for Tried {
                 message_id: row.message_id,
                 phone: row.phone,
                 state: row.state.parse().unwrap_or(ReceiptState::Unlisted),
-                failure: failure(row.class, row.code, row.reason).map(|failure| Failure {
-                    is_dead_number: row.is_dead_number,
-                    ..failure
-                }),
+                failure: failure(row.class, row.code, row.reason)
+                    .map(|failure| Failure { is_dead_number: row.is_dead_number, ..failure }),
                 at: row.at.or(Some(row.received_at)).map(Timestamp::from_millis),
                 part: (row.part != 0).then_some(ReceiptPart { number, total }),
             },
@@ -286,9 +281,7 @@ fn failure(class: Option<String>, code: Option<String>, reason: Option<String>) 
 impl DeliveryRow {
     fn delivery(&self) -> Delivery {
         let word = self.delivery_state.as_deref();
-        let state = DeliveryState::ALL
-            .into_iter()
-            .find(|state| Some(state.as_str()) == word);
+        let state = DeliveryState::ALL.into_iter().find(|state| Some(state.as_str()) == word);
         Delivery {
             state: state.unwrap_or_default(),
             failure: failure(
@@ -321,10 +314,7 @@ impl DeliveryRow {
             at: Some(at),
             part: None,
         };
-        Some(Tried {
-            sms_id: Some(self.id),
-            ..Tried::new(&self.provider, &receipt, at)
-        })
+        Some(Tried { sms_id: Some(self.id), ..Tried::new(&self.provider, &receipt, at) })
     }
 }
 
@@ -503,16 +493,13 @@ async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryRe
             }
         }};
     }
-    match_by!(
-        reference,
-        |names| names.filter_map(|name| id_in_reference(&name)),
-        |ids| sms_sent::id.eq_any(&ids).nullable()
-    );
+    match_by!(reference, |names| names.filter_map(|name| id_in_reference(&name)), |ids| {
+        sms_sent::id.eq_any(&ids).nullable()
+    });
     match_by!(reference, |names| names, |names| sms_sent::reference
         .eq_any(&names)
         .and(sql::<Bool>(other_reference)));
-    match_by!(message_id, |names| names, |names| sms_sent::message_id
-        .eq_any(&names));
+    match_by!(message_id, |names| names, |names| sms_sent::message_id.eq_any(&names));
     Ok(())
 }
 
@@ -644,24 +631,12 @@ async fn open_attempts(
     connection: &mut Connection,
     references: &[String],
 ) -> QueryResult<Vec<Proof>> {
-    type Row = (
-        i64,
-        i64,
-        Option<i64>,
-        LossyText,
-        Option<LossyText>,
-        Option<String>,
-    );
+    type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>, Option<String>);
     let (reference, _) = connection.unknown_columns();
     let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
         .filter(is_unknown())
         .filter(sql::<Nullable<Text>>(reference).eq_any(references))
-        .filter(
-            sms::last_code
-                .is_null()
-                .or(sms::last_code.ne(NOT_STORED))
-                .assume_not_null()
-        )
+        .filter(sms::last_code.is_null().or(sms::last_code.ne(NOT_STORED)).assume_not_null())
         .select((
             sms::id,
             sms::claim,
@@ -672,16 +647,14 @@ async fn open_attempts(
         ))
         .load(conn))?;
     let failed: Vec<Row> = with_conn!(connection, |conn| Prepared(
-        sms_failed::table
-            .filter(sms_failed::reference.eq_any(references))
-            .select((
-                sms_failed::id,
-                sms_failed::claim,
-                None::<i64>.into_sql::<Nullable<BigInt>>(),
-                sms_failed::phone,
-                sms_failed::reference,
-                sms_failed::claimed_provider
-            ))
+        sms_failed::table.filter(sms_failed::reference.eq_any(references)).select((
+            sms_failed::id,
+            sms_failed::claim,
+            None::<i64>.into_sql::<Nullable<BigInt>>(),
+            sms_failed::phone,
+            sms_failed::reference,
+            sms_failed::claimed_provider
+        ))
     )
     .load(conn))?;
     let proof = |(sms_id, claim, doubt_claim, phone, reference, provider): Row| Proof {
@@ -704,17 +677,13 @@ async fn refused_attempts(
     connection: &mut Connection,
     references: &[String],
 ) -> QueryResult<Vec<Proof>> {
-    let ids = references
-        .iter()
-        .filter_map(|reference| id_in_reference(reference));
+    let ids = references.iter().filter_map(|reference| id_in_reference(reference));
     let ids = in_list(ids);
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let mut found: Vec<FailedAttempt> = with_conn!(connection, |conn| Prepared(
-        attempt::table
-            .filter(attempt::sms_id.eq_any(&ids))
-            .select(FailedAttempt::as_select())
+        attempt::table.filter(attempt::sms_id.eq_any(&ids)).select(FailedAttempt::as_select())
     )
     .load(conn))?;
     found.retain(|attempt| {
@@ -730,9 +699,7 @@ async fn refused_attempts(
     macro_rules! phones_in {
         ($table:ident) => {
             let rows: Vec<(i64, LossyText)> = with_conn!(connection, |conn| Prepared(
-                $table::table
-                    .filter($table::id.eq_any(&ids))
-                    .select(($table::id, $table::phone))
+                $table::table.filter($table::id.eq_any(&ids)).select(($table::id, $table::phone))
             )
             .load(conn))?;
             phones.extend(rows.into_iter().map(|(id, phone)| (id, phone.text)));
@@ -749,11 +716,7 @@ async fn refused_attempts(
             claim: attempt.claim,
             phone: phones.get(&attempt.sms_id)?.clone(),
             provider: Some(attempt.provider),
-            attempt: if is_doubt {
-                ProvenAttempt::OneOfSeveral
-            } else {
-                ProvenAttempt::Refused
-            },
+            attempt: if is_doubt { ProvenAttempt::OneOfSeveral } else { ProvenAttempt::Refused },
         })
     };
     Ok(found.into_iter().filter_map(proof).collect())
@@ -784,11 +747,9 @@ async fn keep_unmatched(
     new.sort_by(|row, other| row.message_key.cmp(&other.message_key));
     let added = insert_new!(connection, receipt::table, &new)?;
     for (due, ids) in due_again {
-        with_conn!(connection, |conn| update(
-            receipt::table.filter(receipt::id.eq_any(&ids))
-        )
-        .set(receipt::due_at.eq(due))
-        .execute(conn))?;
+        with_conn!(connection, |conn| update(receipt::table.filter(receipt::id.eq_any(&ids)))
+            .set(receipt::due_at.eq(due))
+            .execute(conn))?;
     }
     delete_receipts(connection, &expired).await?;
     Ok(added as u64)
@@ -796,10 +757,8 @@ async fn keep_unmatched(
 
 pub(super) async fn delete_receipts(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
-        with_conn!(connection, |conn| delete(
-            receipt::table.filter(receipt::id.eq_any(ids))
-        )
-        .execute(conn))?;
+        with_conn!(connection, |conn| delete(receipt::table.filter(receipt::id.eq_any(ids)))
+            .execute(conn))?;
     }
     Ok(())
 }
@@ -819,9 +778,7 @@ impl RecipientChanges {
     fn add(&mut self, row: &DeliveryRow, found: &Delivery, receipts: &[Tried], now: Timestamp) {
         let phone = || row.phone.clone();
         let class = found.failure.as_ref().map(|failure| failure.class);
-        let failures = receipts
-            .iter()
-            .filter_map(|tried| tried.receipt.failure.as_ref());
+        let failures = receipts.iter().filter_map(|tried| tried.receipt.failure.as_ref());
         let mut dead = failures.filter(|failure| failure.is_dead_number);
         if class == Some(Class::OptedOut) {
             let reason = opt_out_reason(&row.provider, now);
@@ -831,10 +788,7 @@ impl RecipientChanges {
         {
             let number = DeadNumber::new(&row.provider, failure);
             self.dead.insert(phone(), number);
-        } else if receipts
-            .iter()
-            .any(|tried| tried.receipt.state == ReceiptState::Delivered)
-        {
+        } else if receipts.iter().any(|tried| tried.receipt.state == ReceiptState::Delivered) {
             self.reached.push(phone());
         }
     }
@@ -931,15 +885,8 @@ async fn update_deliveries(
             early.push(tried);
         }
     }
-    let applied = |tried| Tried {
-        due_at: None,
-        ..tried
-    };
-    let kept: Vec<ReceiptRow> = kept
-        .into_iter()
-        .map(applied)
-        .map(ReceiptRow::from)
-        .collect();
+    let applied = |tried| Tried { due_at: None, ..tried };
+    let kept: Vec<ReceiptRow> = kept.into_iter().map(applied).map(ReceiptRow::from).collect();
     delete_receipts(connection, &stored).await?;
     insert_new!(connection, receipt::table, &kept)?;
     store_deliveries(connection, changes).await?;

@@ -48,10 +48,7 @@ impl Recipients {
                 .set(rate_limit::next_us.eq(rate_limit::next_us + 1))
                 .execute(conn))?;
         }
-        Ok(Self {
-            is_capped,
-            starts: HashMap::new(),
-        })
+        Ok(Self { is_capped, starts: HashMap::new() })
     }
 
     /// Reads the starts to phones that were not read yet.
@@ -107,11 +104,8 @@ impl Recipients {
         if !self.is_capped {
             return None;
         }
-        let cap = RecipientCap {
-            caps: &batch.caps,
-            now: batch.now,
-            tolerance: batch.tolerance.total,
-        };
+        let cap =
+            RecipientCap { caps: &batch.caps, now: batch.now, tolerance: batch.tolerance.total };
         let starts = self.starts.entry(phone.as_str().to_owned()).or_default();
         let capped = cap.check(sms, phone, starts);
         starts.push(capped.as_ref().map_or(ended_at(batch), |(_, at)| *at));

@@ -43,9 +43,7 @@ impl Store {
     ) -> Result<Vec<i64>, StoreError> {
         macro_rules! has_none {
             ($table:ident) => {
-                not(exists(
-                    $table::table.filter($table::campaign_id.eq(campaign::id)),
-                ))
+                not(exists($table::table.filter($table::campaign_id.eq(campaign::id))))
             };
         }
         let found: Vec<(i64, SettingsColumns)> = reading!(self, |conn| campaign::table
@@ -62,11 +60,7 @@ impl Store {
         let is_selected = |(_, settings): &(i64, SettingsColumns)| {
             removal == Removal::Asked || settings.are_default()
         };
-        Ok(found
-            .into_iter()
-            .filter(is_selected)
-            .map(|(id, _)| id)
-            .collect())
+        Ok(found.into_iter().filter(is_selected).map(|(id, _)| id).collect())
     }
 }
 
@@ -119,17 +113,14 @@ async fn is_removable(
     };
     let imports: Vec<OwnImport> = load_locked!(
         connection,
-        import::table
-            .filter(import::campaign_id.eq(id))
-            .order(import::id)
-            .select((
-                import::id,
-                import::file,
-                import::accepted,
-                import::replaced,
-                import::created_at,
-                import::finished_at,
-            ))
+        import::table.filter(import::campaign_id.eq(id)).order(import::id).select((
+            import::id,
+            import::file,
+            import::accepted,
+            import::replaced,
+            import::created_at,
+            import::finished_at,
+        ))
     )?;
     if state == CampaignStatus::Paused {
         return Ok(false);
@@ -172,8 +163,7 @@ async fn is_removable(
         .load(conn))?;
     let of = |import_id: i64| -> i64 {
         let rows = purged.iter().filter(|row| row.0 == import_id);
-        rows.map(|(_, sent, failed, unknown, cancelled)| sent + failed + unknown + cancelled)
-            .sum()
+        rows.map(|(_, sent, failed, unknown, cancelled)| sent + failed + unknown + cancelled).sum()
     };
     // Other programs insert into it by its id. And `check` continues to report what is lost.
     let is_sound = |import: &OwnImport| import.accepted - import.replaced == of(import.id);
@@ -201,21 +191,16 @@ async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -
         .filter(purged::campaign_id.eq(id))
         .execute(conn))?;
     let scope = campaign_scope(id);
-    with_conn!(connection, |conn| delete(rate_limit::table.find(&scope))
-        .execute(conn))?;
+    with_conn!(connection, |conn| delete(rate_limit::table.find(&scope)).execute(conn))?;
     with_conn!(connection, |conn| delete(intake_key::table)
         .filter(intake_key::scope.eq(&scope))
         .execute(conn))?;
     let budgets = format!("{}%", campaign_budgets(id));
     with_conn!(connection, |conn| delete(rate_limit::table)
-        .filter(diesel::TextExpressionMethods::like(
-            rate_limit::scope,
-            &budgets
-        ))
+        .filter(diesel::TextExpressionMethods::like(rate_limit::scope, &budgets))
         .execute(conn))?;
     lanes::delete_of(connection, id).await?;
-    with_conn!(connection, |conn| delete(campaign::table.find(id))
-        .execute(conn))?;
+    with_conn!(connection, |conn| delete(campaign::table.find(id)).execute(conn))?;
     Ok(())
 }
 

@@ -128,9 +128,8 @@ async fn campaign_of(
     // Campaign by campaign in the primary key.
     let found: Vec<(i64, LossyText)> = with_conn!(connection, |conn| campaign::table
         .inner_join(
-            sms_key::table.on(sms_key::campaign_id
-                .eq(campaign::id)
-                .and(sms_key::dedupe_key.eq(phone)))
+            sms_key::table
+                .on(sms_key::campaign_id.eq(campaign::id).and(sms_key::dedupe_key.eq(phone)))
         )
         .order(campaign::id.desc())
         .limit(1)
@@ -156,10 +155,8 @@ pub(super) async fn purge_before(
 
 pub(super) async fn delete_replies(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
-        with_conn!(connection, |conn| delete(
-            reply::table.filter(reply::id.eq_any(ids))
-        )
-        .execute(conn))?;
+        with_conn!(connection, |conn| delete(reply::table.filter(reply::id.eq_any(ids)))
+            .execute(conn))?;
     }
     Ok(())
 }

@@ -134,8 +134,7 @@ pub struct RunCounts {
 impl RunCounts {
     /// Rows whose key has a message of the period already.
     pub fn duplicates(&self) -> u64 {
-        self.rows
-            .saturating_sub(self.accepted + self.suppressed + self.rejected)
+        self.rows.saturating_sub(self.accepted + self.suppressed + self.rejected)
     }
 }
 
@@ -218,9 +217,7 @@ async fn lock(
 ) -> QueryResult<Option<(String, i64, Timestamp)>> {
     let found: Vec<(String, i64, Timestamp)> = load_locked!(
         connection,
-        schedule::table
-            .find(id)
-            .select((schedule::fire, schedule::holder, schedule::leased_until))
+        schedule::table.find(id).select((schedule::fire, schedule::holder, schedule::leased_until))
     )?;
     Ok(found.into_iter().next())
 }
@@ -284,11 +281,7 @@ impl ScheduleStore<'_> {
             .filter(schedule_run::schedule_id.eq(schedule_id))
             .filter(schedule_run::campaign.eq(campaign))
             .order(schedule_run::started_at)
-            .select((
-                schedule_run::started_at,
-                schedule_run::row_count,
-                schedule_run::accepted,
-            ))
+            .select((schedule_run::started_at, schedule_run::row_count, schedule_run::accepted,))
             .load(conn))?;
         if runs.iter().any(|(_, rows, accepted)| rows + accepted > 0) {
             return Ok(true);
@@ -332,9 +325,7 @@ impl ScheduleStore<'_> {
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
             let is_paused = next.is_none();
-            let row = schedule::table
-                .find(id)
-                .filter(schedule::is_paused.ne(is_paused));
+            let row = schedule::table.find(id).filter(schedule::is_paused.ne(is_paused));
             let changed = with_conn!(connection, |conn| update(row)
                 .set((
                     schedule::is_paused.eq(is_paused),
@@ -357,12 +348,11 @@ impl ScheduleStore<'_> {
     /// the same name could repeat their period.
     pub async fn remove(self, id: i64, entry: &AuditEntry) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
-            let removed = with_conn!(connection, |conn| delete(schedule::table.find(id))
-                .execute(conn))?;
+            let removed =
+                with_conn!(connection, |conn| delete(schedule::table.find(id)).execute(conn))?;
             if removed > 0 {
-                let present: Vec<i64> = with_conn!(connection, |conn| schedule::table
-                    .select(schedule::id)
-                    .load(conn))?;
+                let present: Vec<i64> =
+                    with_conn!(connection, |conn| schedule::table.select(schedule::id).load(conn))?;
                 with_conn!(connection, |conn| delete(
                     schedule_run::table
                         .filter(schedule_run::schedule_id.ne_all(&present))
@@ -402,10 +392,7 @@ impl ScheduleStore<'_> {
                     .filter(schedule::is_paused.eq(false))
                     .filter(schedule::next_at.le(now.as_millis()));
                 let leased = with_conn!(connection, |conn| update(row)
-                    .set((
-                        schedule::holder.eq(holder),
-                        schedule::leased_until.eq(until),
-                    ))
+                    .set((schedule::holder.eq(holder), schedule::leased_until.eq(until),))
                     .execute(conn))?;
                 if leased == 0 {
                     return Ok(None);
@@ -449,11 +436,9 @@ impl ScheduleStore<'_> {
 
     /// Ends the leases of a process, so that another one continues its runs.
     pub async fn release_all(self, holder: i64) -> Result<(), StoreError> {
-        writing!(self, |conn| update(
-            schedule::table.filter(schedule::holder.eq(holder))
-        )
-        .set(schedule::leased_until.eq(0))
-        .execute(conn))
+        writing!(self, |conn| update(schedule::table.filter(schedule::holder.eq(holder)))
+            .set(schedule::leased_until.eq(0))
+            .execute(conn))
         .map(drop)
     }
 
@@ -487,14 +472,9 @@ impl ScheduleStore<'_> {
                     record_missed(connection, run.schedule_id, missed, now).await?;
                 }
                 end_earlier(connection, run.schedule_id, &run.fire, now).await?;
-                with_conn!(connection, |conn| update(
-                    schedule::table.find(run.schedule_id)
-                )
-                .set((
-                    schedule::fire.eq(&run.fire),
-                    schedule::period.eq(&run.period),
-                ))
-                .execute(conn))?;
+                with_conn!(connection, |conn| update(schedule::table.find(run.schedule_id))
+                    .set((schedule::fire.eq(&run.fire), schedule::period.eq(&run.period),))
+                    .execute(conn))?;
             }
             insert_new!(connection, schedule_run::table, &rows)?;
             Ok(true)
@@ -518,17 +498,15 @@ impl ScheduleStore<'_> {
                 if fire != run.fire {
                     return Ok(false);
                 }
-                with_conn!(connection, |conn| update(
-                    schedule::table.find(run.schedule_id)
-                )
-                .set((
-                    schedule::fire.eq(&next.fire),
-                    schedule::period.eq(&next.period),
-                    schedule::next_at.eq(next.at),
-                    schedule::attempts.eq(0),
-                    schedule::leased_until.eq(0),
-                ))
-                .execute(conn))?;
+                with_conn!(connection, |conn| update(schedule::table.find(run.schedule_id))
+                    .set((
+                        schedule::fire.eq(&next.fire),
+                        schedule::period.eq(&next.period),
+                        schedule::next_at.eq(next.at),
+                        schedule::attempts.eq(0),
+                        schedule::leased_until.eq(0),
+                    ))
+                    .execute(conn))?;
             }
             let (state, counts, error) = match outcome {
                 Ok(counts) => (ScheduleRunState::Done, counts.clone(), None),
@@ -577,9 +555,7 @@ impl ScheduleStore<'_> {
         again_at: Timestamp,
     ) -> Result<(), StoreError> {
         transaction!(self, |connection| async {
-            let row = schedule::table
-                .find(run.schedule_id)
-                .filter(schedule::fire.eq(&run.fire));
+            let row = schedule::table.find(run.schedule_id).filter(schedule::fire.eq(&run.fire));
             with_conn!(connection, |conn| update(row)
                 .set((
                     schedule::next_at.eq(again_at),
@@ -610,11 +586,7 @@ async fn end_earlier(
             .filter(schedule_run::schedule_id.eq(schedule_id))
             .filter(schedule_run::fire.lt(fire))
             .filter(schedule_run::state.eq(ScheduleRunState::InProgress.code()))
-            .select((
-                schedule_run::id,
-                schedule_run::campaign,
-                schedule_run::started_at,
-            ))
+            .select((schedule_run::id, schedule_run::campaign, schedule_run::started_at))
             .load(conn)
     })?;
     for (id, campaign, started_at) in unfinished {

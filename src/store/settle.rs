@@ -185,11 +185,8 @@ pub(super) async fn lock_campaigns(
             .order(campaign::id)
             .select((campaign::id, campaign::state))
     )?;
-    let wanted: BTreeSet<i64> = statuses
-        .into_iter()
-        .filter(|(_, status)| is_wanted(*status))
-        .map(|(id, _)| id)
-        .collect();
+    let wanted: BTreeSet<i64> =
+        statuses.into_iter().filter(|(_, status)| is_wanted(*status)).map(|(id, _)| id).collect();
     Ok(messages
         .iter()
         .filter(|(_, campaign)| wanted.contains(campaign))
@@ -252,20 +249,13 @@ impl Changes {
                 {
                     let provider = settlement.provider.clone();
                     let acceptance = acceptance.clone();
-                    self.noted
-                        .push((id, row.version(), provider, acceptance, claims));
+                    self.noted.push((id, row.version(), provider, acceptance, claims));
                 }
                 Settled::Late
             }
-            ResolvedTransition::Sent {
-                provider,
-                acceptance,
-                counts,
-                settled,
-            } => {
+            ResolvedTransition::Sent { provider, acceptance, counts, settled } => {
                 let taken = taken_now(settlement, row, taken);
-                self.sent
-                    .push(row.sent(&provider, acceptance, counts, taken, now));
+                self.sent.push(row.sent(&provider, acceptance, counts, taken, now));
                 settled
             }
             ResolvedTransition::Changed(change) => {
@@ -283,8 +273,7 @@ impl Changes {
                     let number = DeadNumber::new(&settlement.provider, failure);
                     self.dead.insert(row.phone.clone(), number);
                 }
-                self.reserves
-                    .extend(row.reserve().map(|reserve| (id, reserve)));
+                self.reserves.extend(row.reserve().map(|reserve| (id, reserve)));
                 self.others.entry(change).or_default().push(id);
                 Settled::Done
             }
@@ -418,11 +407,8 @@ async fn accept_elsewhere(
     transitions::back_to_queue(connection, &[id], now).await?;
     let rows = transitions::rows(connection, &[id]).await?;
     let sent = rows.iter().map(|row| {
-        let counts = SentCounts {
-            attempts: 0,
-            accepted: 1,
-            claims: Some(settlement.claim.to_string()),
-        };
+        let counts =
+            SentCounts { attempts: 0, accepted: 1, claims: Some(settlement.claim.to_string()) };
         row.sent(&settlement.provider, acceptance.clone(), counts, taken, now)
     });
     let spending = transitions::to_sent(connection, sent.collect()).await?;
@@ -433,9 +419,7 @@ async fn accept_elsewhere(
 #[diesel::dsl::auto_type]
 fn is_not_refunded(claim: i64) -> _ {
     let is_refunded = sms::refunded_claim.eq(claim).assume_not_null();
-    sms::refunded_claim
-        .is_null()
-        .or(diesel::dsl::not(is_refunded))
+    sms::refunded_claim.is_null().or(diesel::dsl::not(is_refunded))
 }
 
 /// Refunds an attempt of a message that is queued or failed with this attempt.
@@ -504,12 +488,8 @@ mod tests {
 
     #[test]
     fn group_has_no_message_twice_and_refunds_are_alone() {
-        let settlement = |id, transition| Settlement {
-            id,
-            claim: 1,
-            provider: String::new(),
-            transition,
-        };
+        let settlement =
+            |id, transition| Settlement { id, claim: 1, provider: String::new(), transition };
         let sent = || Transition::Sent(Acceptance::default());
         let settlements = [
             settlement(1, sent()),
@@ -518,10 +498,7 @@ mod tests {
             settlement(3, Transition::Refunded),
             settlement(4, sent()),
         ];
-        let sizes: Vec<usize> = groups(&settlements)
-            .iter()
-            .map(|group| group.len())
-            .collect();
+        let sizes: Vec<usize> = groups(&settlements).iter().map(|group| group.len()).collect();
         assert_eq!(sizes, [2, 1, 1, 1]);
     }
 }

@@ -21,9 +21,7 @@ impl Store {
     /// What the messages of a campaign have cost in a currency, in millionths; `None` if they are not counted.
     pub async fn spent(&self, campaign_id: i64, currency: &str) -> Result<Option<i64>, StoreError> {
         let counter = self.counter(&campaign_scope(campaign_id, currency)).await?;
-        Ok(counter
-            .filter(|(_, counted_from)| counted_from.is_some())
-            .map(|(spent, _)| spent))
+        Ok(counter.filter(|(_, counted_from)| counted_from.is_some()).map(|(spent, _)| spent))
     }
 
     /// What the messages of the calendar month have cost in a currency, in millionths.
@@ -35,10 +33,7 @@ impl Store {
         let scope = month_budget_scope(&budget::month_key(now, currency));
         let counter = self.counter(&scope).await?;
         let (spent, counted_from) = counter.unwrap_or_default();
-        Ok(MonthSpent {
-            spent,
-            counted_from: counted_from.map(Timestamp::from_millis),
-        })
+        Ok(MonthSpent { spent, counted_from: counted_from.map(Timestamp::from_millis) })
     }
 
     async fn counter(&self, scope: &str) -> Result<Option<(i64, Option<i64>)>, StoreError> {
@@ -87,10 +82,7 @@ pub(super) type Reserves = BTreeMap<i64, RowReserve>;
 
 /// The scopes of the counters that a message takes from.
 pub(super) fn scopes(campaign_id: i64, month: &str) -> [String; 2] {
-    [
-        campaign_budget_scope(campaign_id, month),
-        month_budget_scope(month),
-    ]
+    [campaign_budget_scope(campaign_id, month), month_budget_scope(month)]
 }
 
 /// Changes of counters, by scope. Each transition of messages returns its own, and the transaction stores them last, so
@@ -167,12 +159,8 @@ pub(super) async fn read(connection: &mut Connection, ids: &[i64]) -> QueryResul
         )
         .load(conn))?;
         for (id, campaign_id, claim, earlier, month) in rows {
-            let reserve = RowReserve {
-                campaign_id,
-                claim,
-                earlier,
-                month: month.unwrap_or_default(),
-            };
+            let reserve =
+                RowReserve { campaign_id, claim, earlier, month: month.unwrap_or_default() };
             found.insert(id, reserve);
         }
     }
@@ -232,10 +220,7 @@ pub(super) async fn keep(
             sms_rest::reserved_earlier.eq(sms_rest::reserved_earlier + sms_rest::reserved)
         });
         let nothing = (kept == Kept::Nothing).then(|| {
-            (
-                sms_rest::reserved_earlier.eq(0),
-                sms_rest::reserved_month.eq(None::<String>),
-            )
+            (sms_rest::reserved_earlier.eq(0), sms_rest::reserved_month.eq(None::<String>))
         });
         with_conn!(connection, |conn| Prepared(
             update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))

@@ -88,10 +88,8 @@ impl SuppressionStore<'_> {
     pub async fn among(self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
         let mut found = HashSet::new();
         for phones in phones.chunks(ROWS) {
-            let suppressed: Vec<String> = querying!(self, Read, |connection| among(
-                connection,
-                phones.iter().copied()
-            ))?;
+            let suppressed: Vec<String> =
+                querying!(self, Read, |connection| among(connection, phones.iter().copied()))?;
             found.extend(suppressed);
         }
         Ok(found)
@@ -124,9 +122,7 @@ pub(super) async fn among<'a>(
 ) -> QueryResult<Vec<String>> {
     let phones = in_list(phones);
     with_conn!(connection, |conn| Prepared(
-        suppression::table
-            .filter(suppression::phone.eq_any(&phones))
-            .select(suppression::phone)
+        suppression::table.filter(suppression::phone.eq_any(&phones)).select(suppression::phone)
     )
     .load(conn))
 }

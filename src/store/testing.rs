@@ -25,10 +25,7 @@ pub(crate) async fn server_databases() -> Vec<String> {
     ] {
         let Ok(server) = env::var(variable) else {
             let is_ci = env::var_os("CI").is_some();
-            assert!(
-                !is_ci,
-                "missing `{variable}`; `tests/run` starts the server"
-            );
+            assert!(!is_ci, "missing `{variable}`; `tests/run` starts the server");
             continue;
         };
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -86,10 +86,7 @@ pub(super) fn in_state(state: i32) -> _ {
 #[diesel::dsl::auto_type]
 pub(super) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
     let is_in_state: in_state = in_state(state);
-    sms::claim
-        .eq(claim)
-        .and(is_in_state)
-        .and(sms::late_accepted.eq(late_accepted))
+    sms::claim.eq(claim).and(is_in_state).and(sms::late_accepted.eq(late_accepted))
 }
 
 /// A row of `sms_sent`.
@@ -145,11 +142,7 @@ impl QueuedSms {
             reserved: sms.stored.reserve.as_ref().map_or(0, |taken| taken.amount),
             // What it took for earlier attempts stays taken if it was accepted.
             reserved_earlier: 0,
-            reserved_month: sms
-                .stored
-                .reserve
-                .as_ref()
-                .map(|taken| taken.month.to_string()),
+            reserved_month: sms.stored.reserve.as_ref().map(|taken| taken.month.to_string()),
             unknown_at: None,
             doubt_claim: None,
             created_at: sms.stored.created_at.as_millis(),
@@ -233,11 +226,7 @@ impl QueuedSms {
             created_at: self.created_at,
             sent_at: now.as_millis(),
         };
-        SentMove {
-            version: self.version(),
-            row,
-            spending,
-        }
+        SentMove { version: self.version(), row, spending }
     }
 }
 
@@ -290,10 +279,7 @@ macro_rules! more_attempts {
 pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedSms>> {
     let ids = in_list(ids.iter().copied());
     with_conn!(connection, |conn| Prepared(
-        sms::table
-            .filter(sms::id.eq_any(&ids))
-            .order(sms::id)
-            .select(QueuedSms::as_select())
+        sms::table.filter(sms::id.eq_any(&ids)).order(sms::id).select(QueuedSms::as_select())
     )
     .load(conn))
 }
@@ -380,10 +366,8 @@ macro_rules! doubted {
     () => {
         (
             // Before `in_doubt`, because MySQL evaluates assignments from left to right.
-            sms::doubt_since.eq(
-                diesel::dsl::case_when(sms::in_doubt.eq(false), sms::claimed_at)
-                    .otherwise(sms::doubt_since),
-            ),
+            sms::doubt_since.eq(diesel::dsl::case_when(sms::in_doubt.eq(false), sms::claimed_at)
+                .otherwise(sms::doubt_since)),
             sms::in_doubt.eq(true),
             sms::resend_approved.eq(false),
         )
@@ -393,10 +377,7 @@ macro_rules! doubted {
 /// The columns of a message in doubt whose result the database cannot store: a later answer must not end the doubt.
 macro_rules! doubt_without_end {
     () => {
-        (
-            sms::unknown_at.eq(None::<i64>),
-            sms::doubt_claim.eq(None::<i64>),
-        )
+        (sms::unknown_at.eq(None::<i64>), sms::doubt_claim.eq(None::<i64>))
     };
 }
 
@@ -461,17 +442,11 @@ pub(super) async fn to_failed(
     if !taken.is_empty() {
         let change = (&number_taken(), Doubt::New, counted);
         effects = mark_unknown(connection, (&taken, reserves), change, now).await?;
-        with_conn!(connection, |conn| update(
-            sms::table.filter(sms::id.eq_any(&taken))
-        )
-        .set(doubt_without_end!())
-        .execute(conn))?;
+        with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(&taken)))
+            .set(doubt_without_end!())
+            .execute(conn))?;
     }
-    let ids: Vec<i64> = ids
-        .iter()
-        .copied()
-        .filter(|id| !taken.contains(id))
-        .collect();
+    let ids: Vec<i64> = ids.iter().copied().filter(|id| !taken.contains(id)).collect();
     if ids.is_empty() {
         return Ok(effects);
     }
@@ -513,8 +488,8 @@ pub(super) async fn mark_unknown(
         return Ok(Effects::default());
     }
     let list = in_list(ids.iter().copied());
-    with_conn!(connection, |conn| Prepared(
-        update(sms::table.filter(sms::id.eq_any(&list))).set((
+    with_conn!(connection, |conn| Prepared(update(sms::table.filter(sms::id.eq_any(&list))).set(
+        (
             sms::state.eq(State::Unknown.code()),
             doubt_columns!(doubt, now),
             sms::due_at.eq(now),
@@ -523,8 +498,8 @@ pub(super) async fn mark_unknown(
             sms::last_class.eq(failure.class.as_str()),
             sms::last_code.eq(&failure.code),
             sms::last_reason.eq(&failure.reason),
-        ))
-    )
+        )
+    ))
     .execute(conn))?;
     Ok(Effects {
         spending: spending::keep(connection, ids, reserves, Some(doubt).into()).await?,
@@ -591,10 +566,7 @@ pub(super) async fn unknown_to_ready(
     now: Timestamp,
 ) -> QueryResult<Spending> {
     let approved = match resend {
-        Resend::Approved {
-            expires_at,
-            by_any_provider,
-        } => Some((
+        Resend::Approved { expires_at, by_any_provider } => Some((
             sms::attempts.eq(0),
             sms::resend_approved.eq(true),
             expires_at.map(|at| sms::expires_at.eq(at)),
@@ -605,17 +577,15 @@ pub(super) async fn unknown_to_ready(
     let is_certain = matches!(resend, Resend::Absent | Resend::NotAccepted);
     // The provider may list or report the attempt later, as not accepted.
     let reused = (resend == Resend::Absent).then_some(REUSED_REFERENCE);
-    with_conn!(connection, |conn| update(
-        sms::table.filter(sms::id.eq_any(ids))
-    )
-    .set((
-        sms::state.eq(State::Ready.code()),
-        sms::due_at.eq(now),
-        is_certain.then(|| certain!(reused)),
-        (resend == Resend::NotAccepted).then(|| burnt!()),
-        approved,
-    ))
-    .execute(conn))?;
+    with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
+        .set((
+            sms::state.eq(State::Ready.code()),
+            sms::due_at.eq(now),
+            is_certain.then(|| certain!(reused)),
+            (resend == Resend::NotAccepted).then(|| burnt!()),
+            approved,
+        ))
+        .execute(conn))?;
     let reserves = spending::read(connection, ids).await?;
     let kept = if is_certain { Kept::Nothing } else { Kept::All };
     spending::keep(connection, ids, &reserves, kept).await
@@ -785,12 +755,7 @@ pub(super) async fn add_keys(
 ) -> QueryResult<usize> {
     let rows: Vec<_> = keys
         .iter()
-        .map(|key| {
-            (
-                sms_key::campaign_id.eq(campaign_id),
-                sms_key::dedupe_key.eq(key),
-            )
-        })
+        .map(|key| (sms_key::campaign_id.eq(campaign_id), sms_key::dedupe_key.eq(key)))
         .collect();
     insert_new!(connection, sms_key::table, &rows)
 }
@@ -818,10 +783,8 @@ pub(super) async fn take_key(
     key: String,
 ) -> QueryResult<()> {
     add_keys(connection, campaign_id, std::slice::from_ref(&key)).await?;
-    with_conn!(connection, |conn| update(
-        sms_key::table.find((campaign_id, &key))
-    )
-    .set(sms_key::is_sent.eq(true))
-    .execute(conn))?;
+    with_conn!(connection, |conn| update(sms_key::table.find((campaign_id, &key)))
+        .set(sms_key::is_sent.eq(true))
+        .execute(conn))?;
     Ok(())
 }

@@ -224,20 +224,13 @@ impl Store {
                 return Ok(false);
             }
         };
-        let reason = format!(
-            "{outcome}; the database rejects this result: {}",
-            error.reason()
-        );
+        let reason = format!("{outcome}; the database rejects this result: {}", error.reason());
         let reason: String = reason.chars().take(REASON).collect();
         let subscriptions = &self.subscriptions;
         let now = self.now().await?;
         transaction!(self, |connection| async {
             let is_done = transitions::set_aside(connection, settlement, counted, &reason).await?;
-            let ended = if is_done {
-                vec![settlement.id]
-            } else {
-                Vec::new()
-            };
+            let ended = if is_done { vec![settlement.id] } else { Vec::new() };
             outbox::record_ended(connection, subscriptions, ended, now).await?;
             QueryResult::Ok(is_done)
         })
@@ -335,9 +328,7 @@ pub(super) async fn lock_unknown(
     }
     let is_other = |reason| (filter.resend != Some(reason)).into_sql::<Bool>();
     // Another transaction may have changed them meanwhile.
-    let claims = filter
-        .message
-        .map_or((i64::MIN, i64::MAX), |(_, claim)| (claim, claim));
+    let claims = filter.message.map_or((i64::MIN, i64::MAX), |(_, claim)| (claim, claim));
     load_locked!(
         connection,
         sms::table
@@ -347,10 +338,7 @@ pub(super) async fn lock_unknown(
             .filter(sms::unknown_at.is_not_null().or(is_other(Absent)))
             // As `only_doubt`.
             .filter(
-                sms::doubt_claim
-                    .gt(REUSED_REFERENCE)
-                    .assume_not_null()
-                    .or(is_other(NotAccepted))
+                sms::doubt_claim.gt(REUSED_REFERENCE).assume_not_null().or(is_other(NotAccepted))
             )
             .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
             .order(sms::id)

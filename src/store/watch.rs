@@ -75,9 +75,7 @@ impl HookStore<'_> {
         transaction!(self, |connection| async {
             let locked: Vec<i64> = load_locked!(
                 connection,
-                campaign_watch::table
-                    .find(campaign_id)
-                    .select(campaign_watch::campaign_id)
+                campaign_watch::table.find(campaign_id).select(campaign_watch::campaign_id)
             )?;
             let unfinished: Vec<i64> = with_conn!(connection, |conn| sms::table
                 .filter(sms::campaign_id.eq(campaign_id))
@@ -88,10 +86,8 @@ impl HookStore<'_> {
             if locked.is_empty() || !unfinished.is_empty() {
                 return QueryResult::Ok(false);
             }
-            with_conn!(connection, |conn| delete(
-                campaign_watch::table.find(campaign_id)
-            )
-            .execute(conn))?;
+            with_conn!(connection, |conn| delete(campaign_watch::table.find(campaign_id))
+                .execute(conn))?;
             outbox::insert(connection, events, now).await?;
             Ok(true)
         })
@@ -109,21 +105,17 @@ impl HookStore<'_> {
         transaction!(self, |connection| async {
             let locked: Vec<WatchedCampaign> = load_locked!(
                 connection,
-                campaign_watch::table
-                    .find(known.campaign_id)
-                    .select(WatchedCampaign::as_select())
+                campaign_watch::table.find(known.campaign_id).select(WatchedCampaign::as_select())
             )?;
             if locked.first() != Some(known) {
                 return QueryResult::Ok(false);
             }
-            with_conn!(connection, |conn| update(
-                campaign_watch::table.find(known.campaign_id)
-            )
-            .set((
-                campaign_watch::due_since.eq(changed.due_since.map(Timestamp::as_millis)),
-                campaign_watch::stuck_at.eq(changed.stuck_at.map(Timestamp::as_millis)),
-            ))
-            .execute(conn))?;
+            with_conn!(connection, |conn| update(campaign_watch::table.find(known.campaign_id))
+                .set((
+                    campaign_watch::due_since.eq(changed.due_since.map(Timestamp::as_millis)),
+                    campaign_watch::stuck_at.eq(changed.stuck_at.map(Timestamp::as_millis)),
+                ))
+                .execute(conn))?;
             outbox::insert(connection, events, now).await?;
             Ok(true)
         })

@@ -67,11 +67,7 @@ pub struct NewWorker {
 impl WorkerStore<'_> {
     /// Registers a worker; its id is never used again.
     pub async fn register(self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
-        let rows = [(
-            new.clone(),
-            worker::started_at.eq(now),
-            worker::heartbeat_at.eq(now),
-        )];
+        let rows = [(new.clone(), worker::started_at.eq(now), worker::heartbeat_at.eq(now))];
         transaction!(self, |connection| async {
             insert_all!(connection, worker::table, &rows)?;
             connection.last_id().await
@@ -119,12 +115,7 @@ impl WorkerStore<'_> {
         type Row = (i64, String, Timestamp, i64);
         let read = async || -> Result<Option<DeclaredLimits>, StoreError> {
             let rows: Vec<Row> = reading!(self, |conn| worker::table
-                .select((
-                    worker::id,
-                    worker::limits,
-                    worker::heartbeat_at,
-                    worker::lease_ms
-                ))
+                .select((worker::id, worker::limits, worker::heartbeat_at, worker::lease_ms))
                 .load(conn))?;
             let is_alive = |(id, _, heartbeat_at, lease_ms): &Row| {
                 let lease = Duration::from_millis(positive(*lease_ms));
@@ -181,17 +172,10 @@ impl WorkerStore<'_> {
         transaction!(self, |connection| async {
             // Messages first: the worker of each was registered when it claimed the message.
             let mut rows = sending(connection).await?;
-            let workers: Vec<i64> = with_conn!(connection, |conn| worker::table
-                .select(worker::id)
-                .load(conn))?;
+            let workers: Vec<i64> =
+                with_conn!(connection, |conn| worker::table.select(worker::id).load(conn))?;
             rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
-            reclaim(
-                connection,
-                &rows,
-                ("its worker is gone", subscriptions),
-                now,
-            )
-            .await
+            reclaim(connection, &rows, ("its worker is gone", subscriptions), now).await
         })
     }
 }
@@ -206,10 +190,7 @@ async fn record_reclaimed(
         reclaimed_worker::table.filter(reclaimed_worker::reclaimed_at.lt(now.minus(REMEMBERED)))
     )
     .execute(conn))?;
-    let rows = [(
-        reclaimed_worker::token.eq(token),
-        reclaimed_worker::reclaimed_at.eq(now),
-    )];
+    let rows = [(reclaimed_worker::token.eq(token), reclaimed_worker::reclaimed_at.eq(now))];
     insert_new!(connection, reclaimed_worker::table, &rows)?;
     Ok(())
 }
@@ -247,9 +228,8 @@ pub(super) async fn orphans(
             .filter(sms::claimed_at.lt(orphans.claimed_before))
             .select((sms::id, sms::claim, sms::due_at))
             .load(conn))?;
-        let unknown = own
-            .into_iter()
-            .filter(|(id, claim, _)| !orphans.known.contains(&(*id, *claim)));
+        let unknown =
+            own.into_iter().filter(|(id, claim, _)| !orphans.known.contains(&(*id, *claim)));
         released.extend(unknown.map(|(id, claim, due_at)| Settlement {
             id,
             claim,

@@ -85,10 +85,7 @@ fn check_tokens(source: &str) -> Checked {
     for (token, span) in tokenize(source, false, SyntaxConfig::default()).map_while(Result::ok) {
         match token {
             Token::Ident(word) if begins_statement && !STATEMENTS.contains(&word) => {
-                return violation(
-                    span,
-                    format!("`{{% {word} %}}` is not available in a template"),
-                );
+                return violation(span, format!("`{{% {word} %}}` is not available in a template"));
             }
             Token::Ident("if" | "elif" | "for") if begins_statement => branches += 1,
             Token::VariableStart | Token::BlockStart => (length, brackets) = (0, 0),
@@ -98,11 +95,7 @@ fn check_tokens(source: &str) -> Checked {
         begins_statement = matches!(token, Token::BlockStart);
         for (count, most, of) in [
             (branches, MAX_BRANCHES, "`if`, `elif` and `for`"),
-            (
-                length,
-                MAX_TOKENS,
-                "names, values and operators in one place",
-            ),
+            (length, MAX_TOKENS, "names, values and operators in one place"),
             (brackets, MAX_BRACKETS, "brackets in one place"),
         ] {
             if count > most {

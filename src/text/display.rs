@@ -143,10 +143,7 @@ mod tests {
 
     #[test]
     fn control_characters_become_spaces() {
-        assert_eq!(
-            printable("A\u{1b}]0;OWNED\u{7}\r\u{9b}31m\u{7f}B"),
-            "A ]0;OWNED   31m B"
-        );
+        assert_eq!(printable("A\u{1b}]0;OWNED\u{7}\r\u{9b}31m\u{7f}B"), "A ]0;OWNED   31m B");
         assert_eq!(printable("two\n\tlines"), "two\n\tlines");
         assert_eq!(printable_line("two\n\tlines"), "two  lines");
         assert_eq!(printable("a\u{2028}b"), "a b");
@@ -155,20 +152,14 @@ mod tests {
     #[test]
     fn format_characters_are_removed() {
         assert_eq!(printable("to\u{202e}4321\u{202c}+"), "to4321+");
-        assert_eq!(
-            printable("\u{2067}\u{200f}\u{61c}x\u{200b}\u{feff}\u{3164}"),
-            "x"
-        );
+        assert_eq!(printable("\u{2067}\u{200f}\u{61c}x\u{200b}\u{feff}\u{3164}"), "x");
         assert_eq!(printable("x\u{e0041}\u{e007f}"), "x");
     }
 
     #[test]
     fn ordinary_text_is_kept() {
-        for text in [
-            "Zoë 北京 مرحبا",
-            "می\u{200c}خواهم",
-            "👩\u{200d}👧 ❤\u{fe0f}",
-        ] {
+        for text in ["Zoë 北京 مرحبا", "می\u{200c}خواهم", "👩\u{200d}👧 ❤\u{fe0f}"]
+        {
             assert!(matches!(printable_line(text), Cow::Borrowed(same) if same == text));
         }
     }
@@ -178,10 +169,7 @@ mod tests {
         let value = serde_json::json!({ "a": "x\u{9b}\u{202e}\u{e0041}\n\u{1b}y" });
         let json = format!("{value:#}");
         let escaped = printable_json(&json);
-        assert!(
-            escaped.contains(r"\u009b\u202e\udb40\udc41\n\u001by"),
-            "{escaped}"
-        );
+        assert!(escaped.contains(r"\u009b\u202e\udb40\udc41\n\u001by"), "{escaped}");
         let read: serde_json::Value = serde_json::from_str(&escaped).expect("json");
         assert_eq!(read, value);
         assert_eq!(printable_json("{\r\n\"a\":1}\r"), "{ \n\"a\":1} ");

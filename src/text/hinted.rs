@@ -10,18 +10,12 @@ pub struct Hinted {
 
 impl Hinted {
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: Some(hint.into()),
-        }
+        Self { message: message.into(), hint: Some(hint.into()) }
     }
 
     /// A message that needs no hint.
     pub fn plain(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-        }
+        Self { message: message.into(), hint: None }
     }
 
     /// Both in one text, for errors that pass through other types: `Hinted::from` separates them again.

@@ -55,10 +55,7 @@ mod tests {
                 r#"value "+447400000001" is out of range for type integer"#,
                 r#"value "…" is out of range for type integer"#,
             ),
-            (
-                "Truncated incorrect value: 'Ann O'Hara'",
-                "Truncated incorrect value: '…'",
-            ),
+            ("Truncated incorrect value: 'Ann O'Hara'", "Truncated incorrect value: '…'"),
             ("Incorrect value: 'Ann", "Incorrect value: '…"),
             (
                 "the server can't be reached at port 5432",

@@ -22,11 +22,7 @@ pub(crate) fn find<'t>(
     tree: &'t Stmt<'t>,
     check: &mut dyn FnMut(TemplatePart<'t>) -> Result<(), String>,
 ) -> Result<BTreeSet<String>, String> {
-    let mut finder = Finder {
-        scopes: Vec::new(),
-        names: BTreeSet::new(),
-        check,
-    };
+    let mut finder = Finder { scopes: Vec::new(), names: BTreeSet::new(), check };
     match tree {
         Stmt::Template(template) => finder.block(&[], &template.children)?,
         statement => finder.block(&[], std::slice::from_ref(statement))?,
@@ -65,10 +61,7 @@ impl<'t> Finder<'t, '_> {
             Stmt::Set(set) => {
                 self.expression(&set.expr)?;
                 let variables = self.variables(&set.target)?;
-                self.scopes
-                    .last_mut()
-                    .into_iter()
-                    .for_each(|scope| scope.extend(&variables));
+                self.scopes.last_mut().into_iter().for_each(|scope| scope.extend(&variables));
                 Ok(())
             }
             _ => Err("the only statements here are `if`, `for`, `set` and `raw`".to_owned()),
@@ -114,9 +107,7 @@ impl<'t> Finder<'t, '_> {
             self.names.insert(name);
             return Ok(());
         }
-        operands(expression)
-            .into_iter()
-            .try_for_each(|operand| self.expression(operand))
+        operands(expression).into_iter().try_for_each(|operand| self.expression(operand))
     }
 
     /// `a`, `a.b` or `a["b"]`, where `a` is not a variable of the template.
@@ -152,25 +143,20 @@ fn operands<'t>(expression: &'t Expr<'t>) -> Vec<&'t Expr<'t>> {
             .into_iter()
             .chain(comparison.ops.iter().map(|operation| &operation.expr))
             .collect(),
-        Expr::IfExpr(choice) => [&choice.test_expr, &choice.true_expr]
-            .into_iter()
-            .chain(&choice.false_expr)
-            .collect(),
-        Expr::Filter(filter) => filter
-            .expr
-            .iter()
-            .chain(filter.args.iter().map(argument))
-            .collect(),
-        Expr::Test(test) => [&test.expr]
-            .into_iter()
-            .chain(test.args.iter().map(argument))
-            .collect(),
+        Expr::IfExpr(choice) => {
+            [&choice.test_expr, &choice.true_expr].into_iter().chain(&choice.false_expr).collect()
+        }
+        Expr::Filter(filter) => {
+            filter.expr.iter().chain(filter.args.iter().map(argument)).collect()
+        }
+        Expr::Test(test) => {
+            [&test.expr].into_iter().chain(test.args.iter().map(argument)).collect()
+        }
         Expr::GetAttr(part) => vec![&part.expr],
         Expr::GetItem(item) => vec![&item.expr, &item.subscript_expr],
-        Expr::Call(call) => [&call.expr]
-            .into_iter()
-            .chain(call.args.iter().map(argument))
-            .collect(),
+        Expr::Call(call) => {
+            [&call.expr].into_iter().chain(call.args.iter().map(argument)).collect()
+        }
         Expr::List(list) => list.items.iter().collect(),
         Expr::Tuple(tuple) => tuple.items.iter().collect(),
         Expr::Map(map) => map.keys.iter().chain(&map.values).collect(),
@@ -245,28 +231,16 @@ pub(super) mod tests {
             ("{{ a if b[:1] else c }}{{ d if e }}", "a b c d e"),
             ("{{ a < b[:1] < c }}{{ not d and -e }}", "a b c d e"),
             ("{{ [a, (b, c)] }}{{ {d: e} }}{{ f(g) }}", "a b c d e f g"),
-            (
-                "{% if a %}{{ b }}{% elif c %}{{ d[:1] }}{% else %}{{ e }}{% endif %}",
-                "a b c d e",
-            ),
+            ("{% if a %}{{ b }}{% elif c %}{{ d[:1] }}{% else %}{{ e }}{% endif %}", "a b c d e"),
             (
                 "{% for x in a[:2] if x > b[1:] %}{{ x[:c] }}{% else %}{{ d }}{% endfor %}",
                 "a b c d",
             ),
             // The list of a loop is outside of it.
             ("{% for x in loop %}{{ loop.index }}{% endfor %}", "loop"),
-            (
-                "{% for x in x %}{{ loop.index }}{% endfor %}{{ loop }}",
-                "loop x",
-            ),
-            (
-                "{% for x in a if loop %}{% endfor %}{{ self }}",
-                "a loop self",
-            ),
-            (
-                "{% set x = x %}{{ x }}{% set (y, z) = a %}{{ y[:z] }}",
-                "a x",
-            ),
+            ("{% for x in x %}{{ loop.index }}{% endfor %}{{ loop }}", "loop x"),
+            ("{% for x in a if loop %}{% endfor %}{{ self }}", "a loop self"),
+            ("{% set x = x %}{{ x }}{% set (y, z) = a %}{{ y[:z] }}", "a x"),
             // Perhaps not set.
             ("{% if a %}{% set x = 1 %}{{ x }}{% endif %}", "a"),
             ("{% if a %}{% set x = 1 %}{% endif %}{{ x }}", "a x"),
@@ -289,10 +263,7 @@ pub(super) mod tests {
         ] {
             let tree = parse(source, "", SyntaxConfig::default()).expect(source);
             let problem = find(&tree, &mut |_| Ok(())).expect_err(source);
-            assert!(
-                problem.starts_with("the only statements here are"),
-                "{source}"
-            );
+            assert!(problem.starts_with("the only statements here are"), "{source}");
         }
     }
 
@@ -311,10 +282,7 @@ pub(super) mod tests {
             let given = Namespace::from_iter([("a", Some(Value::from("1"))), ("c", None)]);
             let rendered = environment.render_str(source, Value::from_object(given));
             let error = rendered.expect_err(source).to_string();
-            assert!(
-                error.contains("was not found when the text was read"),
-                "{source}: {error}"
-            );
+            assert!(error.contains("was not found when the text was read"), "{source}: {error}");
         }
         let given = Namespace::from_iter([("a", Some(Value::from("1"))), ("c", None)]);
         let rendered =

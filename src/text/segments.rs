@@ -56,11 +56,7 @@ fn measure(text: &str, alphabet: Alphabet, width: fn(char) -> usize) -> Segments
         }
         filled += wide;
     }
-    Segments {
-        count: if units > single { parts } else { 1 },
-        alphabet,
-        units,
-    }
+    Segments { count: if units > single { parts } else { 1 }, alphabet, units }
 }
 
 /// 1 in the default alphabet, 2 in the extension table, 0 in neither.

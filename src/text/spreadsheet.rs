@@ -5,11 +5,7 @@ use std::borrow::Cow;
 
 /// Puts a `'` before a formula; numbers and phones are unchanged. Removing it where [`is_guarded`] restores the cell.
 pub fn guarded(cell: &[u8]) -> Cow<'_, [u8]> {
-    if needs_guard(cell) {
-        Cow::Owned([b"'", cell].concat())
-    } else {
-        Cow::Borrowed(cell)
-    }
+    if needs_guard(cell) { Cow::Owned([b"'", cell].concat()) } else { Cow::Borrowed(cell) }
 }
 
 /// Whether the first character of the cell was added by [`guarded`].
@@ -30,9 +26,7 @@ fn needs_guard(cell: &[u8]) -> bool {
 /// Whether the text has only digits and the punctuation of numbers and phones.
 fn is_number(text: &[u8]) -> bool {
     text.iter().any(u8::is_ascii_digit)
-        && text
-            .iter()
-            .all(|byte| byte.is_ascii_digit() || b" .,()/-".contains(byte))
+        && text.iter().all(|byte| byte.is_ascii_digit() || b" .,()/-".contains(byte))
 }
 
 #[cfg(test)]

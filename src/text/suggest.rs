@@ -16,11 +16,7 @@ pub fn closest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         strsim::jaro_winkler(&word, &name).max(strsim::jaro_winkler(&word, last))
     };
     let known: Vec<&str> = known.into_iter().collect();
-    let needed = if known.len() > FEW {
-        ALIKE_AMONG_MANY
-    } else {
-        ALIKE
-    };
+    let needed = if known.len() > FEW { ALIKE_AMONG_MANY } else { ALIKE };
     known
         .into_iter()
         .map(|name| (likeness(name), name))
@@ -53,12 +49,7 @@ mod tests {
 
     #[test]
     fn closest_name_is_found_by_spelling() {
-        let known = [
-            "Europe/Berlin",
-            "America/New_York",
-            "sender.concurrency",
-            "rate",
-        ];
+        let known = ["Europe/Berlin", "America/New_York", "sender.concurrency", "rate"];
         for (word, expected) in [
             ("berlin", Some("Europe/Berlin")),
             ("New York", Some("America/New_York")),
@@ -69,9 +60,6 @@ mod tests {
         ] {
             assert_eq!(closest(word, known).as_deref(), expected, "{word}");
         }
-        assert_eq!(
-            did_you_mean("raet", known).as_deref(),
-            Some("did you mean `rate`?")
-        );
+        assert_eq!(did_you_mean("raet", known).as_deref(), Some("did you mean `rate`?"));
     }
 }

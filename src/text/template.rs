@@ -76,16 +76,10 @@ impl Template {
             .add_template_owned(name.to_owned(), checked.source)
             .map_err(|error| with_line(&error))?;
         if let Some(name) = checked.names.iter().find(|name| name.contains('.')) {
-            return Err(format!(
-                "`{name}` is not a column: a column is plain text without parts"
-            ));
+            return Err(format!("`{name}` is not a column: a column is plain text without parts"));
         }
-        let parsed = Self {
-            name: name.to_owned(),
-            source,
-            placeholders: checked.names,
-            environment,
-        };
+        let parsed =
+            Self { name: name.to_owned(), source, placeholders: checked.names, environment };
         parsed.probe()?;
         Ok(parsed)
     }
@@ -98,14 +92,8 @@ impl Template {
     /// Literal text that looks like a placeholder of another program for one of `columns`: `{name}`, `[name]`,
     /// `%name%`.
     pub fn literal_placeholders<'c>(&self, columns: impl Iterator<Item = &'c str>) -> Vec<String> {
-        const FORMS: [(&str, &str); 6] = [
-            ("{", "}"),
-            ("*|", "|*"),
-            ("%", "%"),
-            ("[", "]"),
-            ("<", ">"),
-            ("«", "»"),
-        ];
+        const FORMS: [(&str, &str); 6] =
+            [("{", "}"), ("*|", "|*"), ("%", "%"), ("[", "]"), ("<", ">"), ("«", "»")];
         let tokens = tokenize(&self.source, false, SyntaxConfig::default());
         let literal = tokens
             .filter_map(|token| match token {
@@ -207,9 +195,7 @@ impl io::Write for Bounded {
 /// Leaves out the text, which may be personal data.
 impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Template")
-            .field("placeholders", &self.placeholders)
-            .finish_non_exhaustive()
+        f.debug_struct("Template").field("placeholders", &self.placeholders).finish_non_exhaustive()
     }
 }
 
@@ -245,11 +231,8 @@ mod tests {
 
     fn render(source: &str, row: &[(&str, &'static str)]) -> Result<String, RenderError> {
         let template = parse(source).expect("a text of the test");
-        template.render(|name| {
-            row.iter()
-                .find(|(column, _)| *column == name)
-                .map(|(_, value)| *value)
-        })
+        template
+            .render(|name| row.iter().find(|(column, _)| *column == name).map(|(_, value)| *value))
     }
 
     #[test]
@@ -277,11 +260,7 @@ mod tests {
             "Hi {% for part in name %}{{ part }}{% endfor %}",
             "Hi {% for part in name | split %}{{ part }}{% endfor %}",
         ] {
-            assert_eq!(
-                render(source, &[]),
-                Err(RenderError::MissingValue),
-                "{source}"
-            );
+            assert_eq!(render(source, &[]), Err(RenderError::MissingValue), "{source}");
         }
     }
 
@@ -318,42 +297,21 @@ mod tests {
         let row = [("a", "tea"), ("城市", "上海市"), ("n", "2")];
         for (source, expected) in [
             ("{{ a[:2] }}{{ 城市[1:] }}", "te海市"),
-            (
-                "{{ a[:n | int] }}{{ a[-1:] }}{{ a[1:2] }}{{ a[5:] }}",
-                "teae",
-            ),
-            (
-                "{{ a[:2][1:] }}{{ (a[1:])[:1] }}{{ (a ~ 城市)[2:4] }}",
-                "eea上",
-            ),
+            ("{{ a[:n | int] }}{{ a[-1:] }}{{ a[1:2] }}{{ a[5:] }}", "teae"),
+            ("{{ a[:2][1:] }}{{ (a[1:])[:1] }}{{ (a ~ 城市)[2:4] }}", "eea上"),
             ("{{ 'x[:1]' ~ \"](\" ~ a[:1] }}", "x[:1]](t"),
-            (
-                "{{ (a | split('e'))[:1] | join }}{{ ['x', a][1:] | join }}",
-                "ttea",
-            ),
+            ("{{ (a | split('e'))[:1] | join }}{{ ['x', a][1:] | join }}", "ttea"),
             ("{{ 'abc'[:2] }}{{ 'a' 'bc'[1:] }}", "abbc"),
             ("{{ (b | default(a))[:2] }}{{ (b or a)[:1] }}", "tet"),
-            (
-                "{% if b %}{{ b[:2] }}{% else %}{{ a[:2] }}{% endif %}",
-                "te",
-            ),
+            ("{% if b %}{{ b[:2] }}{% else %}{{ a[:2] }}{% endif %}", "te"),
             ("{{ 1 if 'tea' is startingwith a[:2] else 2 }}", "1"),
-            (
-                "{% for part in a[:2] | split('e') %}{{ part[:1] }}.{% endfor %}",
-                "t..",
-            ),
+            ("{% for part in a[:2] | split('e') %}{{ part[:1] }}.{% endfor %}", "t.."),
             ("{{ (a[0])[:1] }}{{ -(n[:1] | int) }}", "t-2"),
-            (
-                "\n{{\n  a[\n:2]\n}} {# a[:2] #}{% raw %}a[:2]{% endraw %}",
-                "\nte a[:2]",
-            ),
+            ("\n{{\n  a[\n:2]\n}} {# a[:2] #}{% raw %}a[:2]{% endraw %}", "\nte a[:2]"),
         ] {
             assert_eq!(render(source, &row), Ok(expected.to_owned()), "{source}");
         }
-        for source in [
-            "{{ a[0][:1] }}",
-            "{% for b in a %}{{ loop.index[:1] }}{% endfor %}",
-        ] {
+        for source in ["{{ a[0][:1] }}", "{% for b in a %}{{ loop.index[:1] }}{% endfor %}"] {
             let error = parse(source).expect_err(source);
             assert!(error.contains("line 1: put `(` and `)` around"), "{error}");
         }
@@ -378,16 +336,10 @@ mod tests {
 
     #[test]
     fn default_replaces_an_empty_value() {
-        assert_eq!(
-            render("Hi {{ name | default('friend') }}", &[]),
-            Ok("Hi friend".to_owned())
-        );
+        assert_eq!(render("Hi {{ name | default('friend') }}", &[]), Ok("Hi friend".to_owned()));
         let condition = "Hi{% if name %} {{ name }}{% endif %}";
         assert_eq!(render(condition, &[]), Ok("Hi".to_owned()));
-        assert_eq!(
-            render(condition, &[("name", "Ann")]),
-            Ok("Hi Ann".to_owned())
-        );
+        assert_eq!(render(condition, &[("name", "Ann")]), Ok("Hi Ann".to_owned()));
     }
 
     #[test]
@@ -412,22 +364,13 @@ mod tests {
         for (source, expected) in [
             ("Hi {{ name", "`welcome.txt`: line 1: "),
             ("Hi\n{% if name %}", "`welcome.txt`: line 2: "),
-            (
-                "Hi {{ name | shout }}",
-                "`welcome.txt`: line 1: unknown filter `shout`",
-            ),
-            (
-                "Hi {{ name.first }}",
-                "`welcome.txt`: `name.first` is not a column",
-            ),
+            ("Hi {{ name | shout }}", "`welcome.txt`: line 1: unknown filter `shout`"),
+            ("Hi {{ name.first }}", "`welcome.txt`: `name.first` is not a column"),
             (
                 "{% include 'other' %}",
                 "`welcome.txt`: line 1: `{% include %}` is not available in a template",
             ),
-            (
-                "{{ name[:0][::-1] }}",
-                "`welcome.txt`: line 1: a part of a text cannot have a step",
-            ),
+            ("{{ name[:0][::-1] }}", "`welcome.txt`: line 1: a part of a text cannot have a step"),
             ("  \n", "`welcome.txt`: no text"),
         ] {
             let error = parse(source).expect_err(source);
@@ -481,10 +424,7 @@ mod tests {
             ("{{ items | replace(',', ' and ') }}", "tea and cake"),
             ("{{ '%.2f' | format(price | float * 2) }} EUR", "5.00 EUR"),
             ("{{ 'Hi ' ~ name ~ '!' }}", "Hi ann!"),
-            (
-                "{% if name in ['ann', 'bob'] %}x{% else %}y{% endif %}",
-                "x",
-            ),
+            ("{% if name in ['ann', 'bob'] %}x{% else %}y{% endif %}", "x"),
             ("{{ name[:1] | upper }}{{ 'r' if name is defined }}", "Ar"),
             ("{% raw %}{{ name }}{% endraw %}", "{{ name }}"),
         ] {
@@ -495,39 +435,21 @@ mod tests {
     #[test]
     fn templates_cannot_grow_without_bounds() {
         for (source, expected) in [
-            (
-                "{% set a = b %}",
-                "`{% set %}` is not available in a template",
-            ),
+            ("{% set a = b %}", "`{% set %}` is not available in a template"),
             ("{% set a %}b{% endset %}", "`{% set %}` is not available"),
             ("{%- with a = b %}{% endwith %}", "`{% with %}` is not"),
             ("{% macro a() %}{% endmacro %}", "`{% macro %}` is not"),
-            (
-                "{% filter upper %}a{% endfilter %}",
-                "`{% filter %}` is not",
-            ),
+            ("{% filter upper %}a{% endfilter %}", "`{% filter %}` is not"),
             ("{% block a %}{% endblock %}", "`{% block %}` is not"),
-            (
-                "{% for a in b recursive %}{{ loop(a) }}{% endfor %}",
-                "a loop needs",
-            ),
-            (
-                "{% for a in [b ~ b] %}{% endfor %}",
-                "a loop needs a column",
-            ),
-            (
-                "{% for a in b if range(9) %}{% endfor %}",
-                "a template cannot call",
-            ),
+            ("{% for a in b recursive %}{{ loop(a) }}{% endfor %}", "a loop needs"),
+            ("{% for a in [b ~ b] %}{% endfor %}", "a loop needs a column"),
+            ("{% for a in b if range(9) %}{% endfor %}", "a template cannot call"),
             ("{{ 'a' * 9 }}", "`*` needs a number on both sides"),
             ("{{ a * 9 }}", "`*` needs a number on both sides"),
             ("{{ 9 * a | int(default=a) }}", "`*` needs a number"),
             ("{{ a | list }}", "unknown filter `list`: known are abs, "),
             ("{{ {'a': a} }}", "`{…: …}` is not available"),
-            (
-                &format!("{{{{ a{} }}}}", " ~ a".repeat(65)),
-                "more than 64 values",
-            ),
+            (&format!("{{{{ a{} }}}}", " ~ a".repeat(65)), "more than 64 values"),
             (
                 &format!("{{{{ a{} }}}}", " or a".repeat(200)),
                 "more than 256 names, values and operators",
@@ -544,21 +466,11 @@ mod tests {
             "{{ a | split('') | join(a) }}",
             "{{ (a ~ a) | split('x') }}",
         ] {
-            assert_eq!(
-                render(source, &[("a", long)]),
-                Err(RenderError::TooLong),
-                "{source}"
-            );
+            assert_eq!(render(source, &[("a", long)]), Err(RenderError::TooLong), "{source}");
         }
-        for source in [
-            "{{ '%999999999d' | format(1) }}",
-            "{{ '%*d' | format(9, 1) }}",
-        ] {
+        for source in ["{{ '%999999999d' | format(1) }}", "{{ '%*d' | format(9, 1) }}"] {
             let refused = render(source, &[]);
-            assert!(
-                matches!(refused, Err(RenderError::Other(_))),
-                "{source}: {refused:?}"
-            );
+            assert!(matches!(refused, Err(RenderError::Other(_))), "{source}: {refused:?}");
         }
     }
 
@@ -576,10 +488,7 @@ mod tests {
             format!("{{{{ {} }}}}", around("1 if a else ", "1", "")),
             format!("{{{{ {} }}}}", around("", "a", " | trim")),
             around("{% if a %}", "b", "{% endif %}"),
-            format!(
-                "{{% if a %}}b{}{{% endif %}}",
-                "{% elif a %}c".repeat(times)
-            ),
+            format!("{{% if a %}}b{}{{% endif %}}", "{% elif a %}c".repeat(times)),
         ]
     }
 
@@ -603,9 +512,6 @@ mod tests {
     fn nested_loops_run_out_of_steps() {
         let source = "{% for a in x %}{% for b in x %}{% for c in x %}{{ a }}{% endfor %}{% endfor %}{% endfor %}";
         let long: &'static str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
-        assert!(matches!(
-            render(source, &[("x", long)]),
-            Err(RenderError::Other(_))
-        ));
+        assert!(matches!(render(source, &[("x", long)]), Err(RenderError::Other(_))));
     }
 }

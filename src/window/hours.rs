@@ -6,15 +6,8 @@ use std::str::FromStr;
 
 use super::DAY;
 
-const DAY_NAMES: [&str; 7] = [
-    "monday",
-    "tuesday",
-    "wednesday",
-    "thursday",
-    "friday",
-    "saturday",
-    "sunday",
-];
+const DAY_NAMES: [&str; 7] =
+    ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 /// The index of the weekday of 1 January 1970, a Thursday.
 const EPOCH_WEEKDAY: i64 = 3;
 
@@ -106,9 +99,7 @@ impl FromStr for Days {
 /// The index of an English day, written in full or by its first three letters.
 fn weekday(text: &str) -> Option<usize> {
     let text = text.trim().to_ascii_lowercase();
-    DAY_NAMES
-        .iter()
-        .position(|name| text == *name || text == name[..3])
+    DAY_NAMES.iter().position(|name| text == *name || text == name[..3])
 }
 
 impl fmt::Display for Days {
@@ -153,24 +144,12 @@ mod tests {
     #[test]
     fn invalid_hours_are_rejected_with_a_reason() {
         let error = |text: &str| text.parse::<Hours>().expect_err(text);
-        for text in [
-            "",
-            "9",
-            "9-",
-            "09:60-10:00",
-            "9-25",
-            "24:01-25",
-            "+9-10",
-            "9am-5pm",
-            "009-10",
-        ] {
+        for text in ["", "9", "9-", "09:60-10:00", "9-25", "24:01-25", "+9-10", "9am-5pm", "009-10"]
+        {
             let expected = format!("invalid hours `{text}`: write them like `09:00-20:00`");
             assert_eq!(error(text), expected);
         }
-        assert_eq!(
-            error("09:00-09:00"),
-            "invalid hours `09:00-09:00`: they close when they open"
-        );
+        assert_eq!(error("09:00-09:00"), "invalid hours `09:00-09:00`: they close when they open");
         assert!(error("22:00-06:00").contains("they cross midnight"));
     }
 

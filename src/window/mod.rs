@@ -136,10 +136,7 @@ impl SendWindow {
     /// The next span, empty where a week has none: a window whose only hour of the week is skipped by a clock change.
     fn span(&self, zones: &[Zone], now: Timestamp) -> Span {
         let later = now.plus(Duration::from_secs(LOOK_AHEAD.unsigned_abs()));
-        self.intersection(zones, now).unwrap_or(Span {
-            opens_at: later,
-            closes_at: later,
-        })
+        self.intersection(zones, now).unwrap_or(Span { opens_at: later, closes_at: later })
     }
 
     /// The first span from `now` on in which the local times of all zones are inside the window.

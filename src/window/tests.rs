@@ -15,10 +15,7 @@ fn window(text: &str) -> SendWindow {
 
 /// The span of a message without a known recipient.
 fn span(text: &str, now: &str) -> (String, String) {
-    let recipient = Recipient {
-        phone: "",
-        params: "{}",
-    };
+    let recipient = Recipient { phone: "", params: "{}" };
     instants(window(text).for_one(recipient, at(now)))
 }
 
@@ -38,10 +35,7 @@ fn window_opens_and_closes_in_its_time_zone() {
     assert_eq!(span(shanghai, "2026-11-21T00:59:59.999Z"), day);
     let (from, until) = span(shanghai, "2026-11-21T11:59:59.999Z");
     assert_eq!((from.as_str(), until), ("2026-11-21T11:59:59Z", day.1));
-    assert_eq!(
-        span(shanghai, "2026-11-21T12:00:00Z").0,
-        "2026-11-22T01:00:00Z"
-    );
+    assert_eq!(span(shanghai, "2026-11-21T12:00:00Z").0, "2026-11-22T01:00:00Z");
 }
 
 #[test]
@@ -104,10 +98,7 @@ fn row_with_a_time_zone_uses_it() {
         window.for_one(recipient, now).opens_at.to_string()
     };
     assert_eq!(window.for_all(now), None);
-    assert_eq!(
-        of(r#"{"timezone":"Europe/Berlin"}"#),
-        "2026-11-21T08:00:00Z"
-    );
+    assert_eq!(of(r#"{"timezone":"Europe/Berlin"}"#), "2026-11-21T08:00:00Z");
     for unknown in ["{}", r#"{"timezone":"Mars"}"#, r#"{"timezone":7}"#, "["] {
         assert_eq!(of(unknown), "2026-11-21T01:00:00Z", "{unknown}");
     }
@@ -116,18 +107,12 @@ fn row_with_a_time_zone_uses_it() {
 #[test]
 fn recipient_window_needs_all_zones_of_the_country() {
     let of = |text: &str, phone| {
-        let recipient = Recipient {
-            phone,
-            params: "{}",
-        };
+        let recipient = Recipient { phone, params: "{}" };
         instants(window(text).for_one(recipient, at("2026-11-20T23:30:00Z")))
     };
     let recipient = "09:00-20:00 daily recipient Europe/Berlin";
     // From 09:00 in Honolulu to 20:00 in New York.
-    assert_eq!(
-        of(recipient, "+12025550123"),
-        pair("2026-11-20T23:30:00Z", "2026-11-21T01:00:00Z")
-    );
+    assert_eq!(of(recipient, "+12025550123"), pair("2026-11-20T23:30:00Z", "2026-11-21T01:00:00Z"));
     assert_eq!(
         of(recipient, "+8613812345678"),
         pair("2026-11-21T01:00:00Z", "2026-11-21T12:00:00Z")

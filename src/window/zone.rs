@@ -21,13 +21,7 @@ static COUNTRIES: LazyLock<HashMap<&'static str, Vec<Zone>>> = LazyLock::new(|| 
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once(' '))
         .map(|(country, zones)| {
-            (
-                country,
-                zones
-                    .split(' ')
-                    .filter_map(|zone| zone.parse().ok())
-                    .collect(),
-            )
+            (country, zones.split(' ').filter_map(|zone| zone.parse().ok()).collect())
         })
         .collect()
 });
@@ -46,9 +40,7 @@ impl Zone {
     /// All zones of the countries in which this number is valid. Empty for numbers without a country.
     pub(super) fn of_phone(phone: &str) -> Vec<Self> {
         let regions = phone::regions(phone);
-        let zones = regions
-            .iter()
-            .filter_map(|region| COUNTRIES.get(region.to_string().as_str()));
+        let zones = regions.iter().filter_map(|region| COUNTRIES.get(region.to_string().as_str()));
         zones.flatten().cloned().collect()
     }
 
@@ -101,20 +93,12 @@ fn in_zone_and_utc(at: Timestamp, zone: &TimeZone) -> String {
     };
     let local = instant.to_zoned(zone.clone());
     let utc = instant.to_zoned(TimeZone::UTC);
-    let time = if local.second() == 0 {
-        "%H:%M"
-    } else {
-        "%H:%M:%S"
-    };
+    let time = if local.second() == 0 { "%H:%M" } else { "%H:%M:%S" };
     let shown = local.strftime(&format!("%Y-%m-%d {time} %Z")).to_string();
     if local.offset() == utc.offset() {
         return shown;
     }
-    let day = if local.date() == utc.date() {
-        ""
-    } else {
-        "%Y-%m-%d "
-    };
+    let day = if local.date() == utc.date() { "" } else { "%Y-%m-%d " };
     format!("{shown} ({} UTC)", utc.strftime(&format!("{day}{time}")))
 }
 
@@ -147,11 +131,9 @@ mod tests {
 
     #[test]
     fn unknown_zone_suggests_the_closest_name() {
-        for (text, name) in [
-            ("Asia/Shanghai", "Asia/Shanghai"),
-            ("europe/berlin", "Europe/Berlin"),
-            ("UTC", "UTC"),
-        ] {
+        for (text, name) in
+            [("Asia/Shanghai", "Asia/Shanghai"), ("europe/berlin", "Europe/Berlin"), ("UTC", "UTC")]
+        {
             let zone: Zone = text.parse().expect("a zone");
             assert_eq!(zone.to_string(), name);
         }
@@ -160,10 +142,7 @@ mod tests {
             error("Asia/Shangai"),
             "unknown time zone `Asia/Shangai`; did you mean `Asia/Shanghai`?"
         );
-        assert_eq!(
-            error("Berlin"),
-            "unknown time zone `Berlin`; did you mean `Europe/Berlin`?"
-        );
+        assert_eq!(error("Berlin"), "unknown time zone `Berlin`; did you mean `Europe/Berlin`?");
         assert_eq!(
             error("New York"),
             "unknown time zone `New York`; did you mean `America/New_York`?"
@@ -182,11 +161,7 @@ mod tests {
             Timestamp::from_millis(at.as_millisecond())
         };
         for (instant, zone, shown) in [
-            (
-                "2026-12-24T08:00:00Z",
-                "Europe/Berlin",
-                "2026-12-24 09:00 CET (08:00 UTC)",
-            ),
+            ("2026-12-24T08:00:00Z", "Europe/Berlin", "2026-12-24 09:00 CET (08:00 UTC)"),
             (
                 "2026-12-24T23:00:05Z",
                 "Asia/Shanghai",

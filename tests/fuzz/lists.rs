@@ -16,14 +16,7 @@ const CSV: &str = "phone,name,city\n+447400123456,Ann,\"Bath, UK\"\n07400 123457
 const CHINESE: &str = "手机号;姓名\n13800138000;王小明\n13800138001;李秀英\n";
 const OBJECTS: &str =
     "{\"phone\":\"+447400123456\",\"name\":\"Ann\"}\n{\"phone\":7400123457,\"name\":null}\n";
-const NAMES: [&str; 6] = [
-    "list.csv",
-    "list.csv.gz",
-    "list.zip",
-    "list.xlsx",
-    "list.jsonl",
-    "list",
-];
+const NAMES: [&str; 6] = ["list.csv", "list.csv.gz", "list.zip", "list.xlsx", "list.jsonl", "list"];
 
 /// What lists are made of, and what they should not be.
 const TOKENS: [&[u8]; 26] = [
@@ -137,9 +130,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn zip(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in parts {
-        archive
-            .start_file(*name, zip::write::SimpleFileOptions::default())
-            .expect("a part");
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).expect("a part");
         archive.write_all(bytes).expect("packs");
     }
     archive.finish().expect("packs").into_inner()
@@ -179,10 +170,7 @@ fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Result<(), Stri
         file: path.to_owned(),
         text: TextSource::Text((*random.pick(&["Hi", "Hi {{ name }}", "“{{ _1 }}”"])).to_owned()),
         dialling: smsq::phone::Dialling::from("GB".parse().ok()),
-        encoding: random
-            .pick(&["", "", "", "gb18030", "utf-16", "iso-2022-jp"])
-            .parse()
-            .ok(),
+        encoding: random.pick(&["", "", "", "gb18030", "utf-16", "iso-2022-jp"]).parse().ok(),
         smart: random.below(2) == 0,
         rejects: Some(path.with_extension("rejects")),
         ..Options::default()
@@ -213,29 +201,17 @@ fn account(preview: &Preview) -> Result<(), String> {
         + preview.summary.suppressed
         + preview.summary.rejected;
     if preview.summary.rows != classified {
-        return Err(format!(
-            "{} rows, but {classified} are classified",
-            preview.summary.rows
-        ));
+        return Err(format!("{} rows, but {classified} are classified", preview.summary.rows));
     }
     let counted: u64 = preview.summary.reasons.values().sum();
     if counted != preview.summary.rejected
         || preview.rejects.len() as u64 != preview.summary.rejected
     {
-        return Err(format!(
-            "{} rejected, but {counted} have a reason",
-            preview.summary.rejected
-        ));
+        return Err(format!("{} rejected, but {counted} have a reason", preview.summary.rejected));
     }
     let mut lines: Vec<u64> = preview.rejects.iter().map(|(line, _)| *line).collect();
     let is_ascending = lines.is_sorted();
-    lines.extend(
-        preview
-            .stats
-            .samples
-            .iter()
-            .filter_map(|sample| sample.line),
-    );
+    lines.extend(preview.stats.samples.iter().filter_map(|sample| sample.line));
     lines.sort_unstable();
     let count = lines.len();
     lines.dedup();

@@ -80,10 +80,7 @@ fn run<T: Target>(plan: &Plan, target: impl FnOnce() -> T) -> bool {
             let kept = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
             let kept = kept.join(format!("fuzz-{}-{seed}-{ending}", T::NAME));
             std::fs::write(&kept, bytes).expect("keeps the input");
-            say(&format!(
-                "{name}, seed {seed}: {broken}: {}",
-                kept.display()
-            ));
+            say(&format!("{name}, seed {seed}: {broken}: {}", kept.display()));
             return false;
         }
         tried += 1;

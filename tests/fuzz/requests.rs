@@ -48,16 +48,10 @@ pub(crate) struct Requests {
 
 impl Requests {
     pub(crate) fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let server = Server::start(&runtime);
-        Self {
-            runtime,
-            server,
-            sent: 0,
-        }
+        Self { runtime, server, sent: 0 }
     }
 }
 
@@ -180,10 +174,7 @@ impl Server {
         let valid = Credentials {
             token: TOKEN.to_owned(),
             cookie: log_in(address),
-            receipts: urls
-                .values()
-                .map(|url| url.replace(PUBLIC_URL, ""))
-                .collect(),
+            receipts: urls.values().map(|url| url.replace(PUBLIC_URL, "")).collect(),
         };
         Self {
             process,
@@ -220,9 +211,7 @@ impl Server {
         let after = self.state().await?;
         let added = after.imported - before.imported;
         if added < queued || added > queued + unanswered {
-            return Err(format!(
-                "{queued} messages are answered, {added} are queued"
-            ));
+            return Err(format!("{queued} messages are answered, {added} are queued"));
         }
         let is_changed = after.rest != before.rest || (added > 0 && input.is_whole);
         if is_changed && !input.is_allowed {
@@ -246,9 +235,7 @@ impl Server {
             };
             let is_new = self.is_new(id).await?;
             if is_new != (answer.status == 202) {
-                return Err(format!(
-                    "a message has two ids, or an id two messages: {answer}"
-                ));
+                return Err(format!("a message has two ids, or an id two messages: {answer}"));
             }
             return Ok(u64::from(is_new));
         }
@@ -270,11 +257,7 @@ impl Server {
 
     /// Notes the id of an answer; fails if no message has it.
     async fn is_new(&mut self, id: i64) -> Result<bool, String> {
-        let found = self
-            .store
-            .report()
-            .find_sms(SmsFilter::Id(id), None, 2)
-            .await;
+        let found = self.store.report().find_sms(SmsFilter::Id(id), None, 2).await;
         match found.map_err(|error| error.to_string())?.len() {
             1 => Ok(self.ids.insert(id)),
             count => Err(format!("{count} messages have the answered id {id}")),

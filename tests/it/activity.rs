@@ -13,10 +13,7 @@ use crate::support::running::{eventually, until_unchanged};
 use crate::support::shell::{Lock, sqlite};
 
 fn latent(millis: u64) -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(millis),
-        ..SandboxConfig::default()
-    }
+    SandboxConfig { latency: Duration::from_millis(millis), ..SandboxConfig::default() }
 }
 
 /// What the only worker has published.
@@ -99,9 +96,7 @@ fn counts_wait_for_a_locked_database() {
     eventually("it sends", || gateway.requests() >= 40);
     let lock = Lock::hold(&scratch);
     // Longer than the interval of publications.
-    until_unchanged("nothing can be claimed", Duration::from_secs(3), || {
-        gateway.requests()
-    });
+    until_unchanged("nothing can be claimed", Duration::from_secs(3), || gateway.requests());
     drop(lock);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");

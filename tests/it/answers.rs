@@ -101,10 +101,7 @@ fn redirect_after_acceptance_is_not_sent_again() {
         let accepted = Accepted::default();
         let gateway = accepts_and_redirects(&accepted);
         let scratch = Scratch::at(&db.url);
-        scratch.write(
-            "smsq.toml",
-            &format!("{FAST}{}", section("a", &gateway.url())),
-        );
+        scratch.write("smsq.toml", &format!("{FAST}{}", section("a", &gateway.url())));
         scratch.import(&list(60));
         let status = send_twice(&scratch);
         assert_eq!(status["unknown"], 20, "{status}");
@@ -131,9 +128,7 @@ fn redirect_after_acceptance_never_moves_on_a_route() {
         scratch.write("smsq.toml", &text);
         scratch.write("list.csv", &list(60));
         let ran = scratch.run(
-            "import list.csv --text Hello --campaign c --route main"
-                .split(' ')
-                .collect::<Vec<_>>(),
+            "import list.csv --text Hello --campaign c --route main".split(' ').collect::<Vec<_>>(),
         );
         assert_eq!(ran.code(), Some(0), "{ran}");
         let status = send_twice(&scratch);
@@ -196,23 +191,13 @@ fn accepts_batches(accepted: &Accepted, ending: Ending) -> TimedProvider {
         };
         let results: Vec<Value> = messages.iter().enumerate().map(result).collect();
         let answer = json!({ "results": results }).to_string();
-        if is_batch {
-            ending.reply(&answer)
-        } else {
-            Reply::Json(answer)
-        }
+        if is_batch { ending.reply(&answer) } else { Reply::Json(answer) }
     })
 }
 
 #[test]
 fn incomplete_error_to_several_messages_sends_none_twice() {
-    for ending in [
-        Ending::Whole,
-        Ending::Cut,
-        Ending::Closed,
-        Ending::Slow,
-        Ending::Long,
-    ] {
+    for ending in [Ending::Whole, Ending::Cut, Ending::Closed, Ending::Slow, Ending::Long] {
         with_every_database(|db| {
             let accepted = Accepted::default();
             let gateway = accepts_batches(&accepted, ending);
@@ -264,10 +249,8 @@ struct AnswersTwice {
 impl AnswersTwice {
     fn start(accepted: &Accepted) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let gateway = Self {
-            address: listener.local_addr().expect("an address"),
-            strays: Arc::default(),
-        };
+        let gateway =
+            Self { address: listener.local_addr().expect("an address"), strays: Arc::default() };
         let (accepted, strays) = (accepted.clone(), Arc::clone(&gateway.strays));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -343,9 +326,7 @@ fn same_unlisted_text_in_unknown_answers_stops_the_campaign() {
     with_every_database(|db| {
         let gateway = TimedProvider::start(None, |_, earlier| {
             let trace = earlier * 7_919;
-            Reply::Json(format!(
-                r#"{{"trace":"t-{trace:x}0","error":"sender not allowed"}}"#
-            ))
+            Reply::Json(format!(r#"{{"trace":"t-{trace:x}0","error":"sender not allowed"}}"#))
         });
         let status = send_in_vain(&db.url, &section("a", &gateway.url()));
         // Those in flight at the last one, of at most four, end as it does.

@@ -45,10 +45,7 @@ fn assert_waits(scratch: &Scratch, campaign: &str, (gateway, sent): (&Practice, 
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert!(ran.stderr().contains("it waits for approval"), "{ran}");
     assert_eq!(gateway.accepted(), sent);
-    assert_eq!(
-        scratch.checked_status(Some(campaign))["state"],
-        "unapproved"
-    );
+    assert_eq!(scratch.checked_status(Some(campaign))["state"], "unapproved");
 }
 
 #[test]
@@ -65,10 +62,8 @@ fn large_campaign_waits_for_another_person() {
         assert!(own.stderr().contains("cannot approve it"), "{own}");
         let resumed = scratch.run(["resume", "spring"]);
         assert_eq!(resumed.code(), Some(2), "{resumed}");
-        let rejected = scratch.run_with(
-            ["approve", "spring", "--reject", "the link is wrong"],
-            &OTHER,
-        );
+        let rejected =
+            scratch.run_with(["approve", "spring", "--reject", "the link is wrong"], &OTHER);
         assert_eq!(rejected.code(), Some(0), "{rejected}");
         let ran = send(&scratch, "spring");
         assert!(ran.stderr().contains("the link is wrong"), "{ran}");
@@ -77,10 +72,7 @@ fn large_campaign_waits_for_another_person() {
         assert!(ran.stderr().contains("would send  20"), "{ran}");
         let again = approve(&scratch, "spring");
         assert_eq!(again.code(), Some(2), "{again}");
-        assert!(
-            again.stderr().contains("does not wait for approval"),
-            "{again}"
-        );
+        assert!(again.stderr().contains("does not wait for approval"), "{again}");
         assert_eq!(send(&scratch, "spring").code(), Some(0));
         gateway.assert_each_once(20);
     });
@@ -164,21 +156,16 @@ fn changed_settings_of_an_approved_campaign_hold_all() {
     with_every_database(|db| {
         let (gateway, scratch) = waiting(db);
         let mut sent = 0;
-        for (name, value) in [
-            ("--rate", "1000/s"),
-            ("--window", "00:00-24:00 --timezone UTC"),
-            ("--from", "X"),
-        ] {
+        for (name, value) in
+            [("--rate", "1000/s"), ("--window", "00:00-24:00 --timezone UTC"), ("--from", "X")]
+        {
             approved(&scratch, name.trim_start_matches('-'));
             let campaign = name.trim_start_matches('-');
             let ran = scratch.run(format!("set --campaign {campaign} {name} {value}").split(' '));
             assert_eq!(ran.code(), Some(0), "{ran}");
             // A list without new messages says so, too.
             let ran = import(&scratch, campaign, 20);
-            assert!(
-                ran.stderr().contains("waits for approval: its settings"),
-                "{ran}"
-            );
+            assert!(ran.stderr().contains("waits for approval: its settings"), "{ran}");
             assert_waits(&scratch, campaign, (&gateway, sent));
             sent += 20;
             assert_approved(&scratch, campaign, &gateway, sent);
@@ -222,10 +209,7 @@ fn messages_that_are_put_back_wait_for_approval() {
         import(&scratch, "cancelled", 30);
         assert_eq!(scratch.run(["cancel", "cancelled"]).code(), Some(0));
         assert_eq!(scratch.run(["resume", "cancelled"]).code(), Some(0));
-        assert_ne!(
-            scratch.checked_status(Some("cancelled"))["state"],
-            "unapproved"
-        );
+        assert_ne!(scratch.checked_status(Some("cancelled"))["state"], "unapproved");
         let retried = scratch.run("retry --campaign cancelled --class cancelled".split(' '));
         assert_eq!(retried.code(), Some(0), "{retried}");
         assert_waits(&scratch, "cancelled", (&gateway, 0));
@@ -237,10 +221,7 @@ fn messages_that_are_put_back_wait_for_approval() {
         assert_eq!(approve(&scratch, "failed").code(), Some(0));
         assert_eq!(send(&scratch, "failed").code(), Some(1));
         let requests = gateway.requests();
-        assert_eq!(
-            scratch.run(["retry", "--campaign", "failed"]).code(),
-            Some(0)
-        );
+        assert_eq!(scratch.run(["retry", "--campaign", "failed"]).code(), Some(0));
         assert_waits_after(&scratch, "failed");
         assert_eq!(gateway.requests(), requests);
         let own = scratch.run(["approve", "failed", "--yes"]);
@@ -258,11 +239,8 @@ fn author_of_cancelled_messages_cannot_approve_them_later() {
         import_by(&scratch, "ann", "spring", 20);
         let reject = ["approve", "spring", "--reject", "the text is wrong"];
         assert_eq!(scratch.run_with(reject, &OTHER).code(), Some(0));
-        for line in [
-            "cancel spring",
-            "resume spring",
-            "retry --campaign spring --class cancelled",
-        ] {
+        for line in ["cancel spring", "resume spring", "retry --campaign spring --class cancelled"]
+        {
             let ran = scratch.run_with(line.split(' '), &OTHER);
             assert_eq!(ran.code(), Some(0), "{ran}");
         }
@@ -379,12 +357,7 @@ fn interrupted_query_is_continued_although_its_rows_differ() {
         let query = "SELECT id, phone, (SELECT count(*) FROM asked) AS asked FROM due ORDER BY id";
         scratch.write("due.sql", query);
         import(&scratch, "spring", 1);
-        interrupt(
-            &scratch,
-            db,
-            "--from crm --query due.sql --key id",
-            "spring-2",
-        );
+        interrupt(&scratch, db, "--from crm --query due.sql --key id", "spring-2");
         source.run("INSERT INTO asked VALUES (1)");
         let line = "import --from crm --query due.sql --key id --text Hello --campaign spring-2";
         let ran = scratch.run(line.split(' '));
@@ -402,11 +375,8 @@ fn interrupted_list_that_is_cancelled_and_put_back_waits() {
         import(&scratch, "other", 1);
         scratch.write("large.csv", &list(60_000));
         interrupt(&scratch, db, "large.csv", "spring");
-        for line in [
-            "cancel spring",
-            "resume spring",
-            "retry --campaign spring --class cancelled",
-        ] {
+        for line in ["cancel spring", "resume spring", "retry --campaign spring --class cancelled"]
+        {
             let ran = scratch.run(line.split(' '));
             assert_eq!(ran.code(), Some(0), "{ran}");
         }
@@ -421,10 +391,7 @@ fn list_that_is_not_whole_can_be_approved() {
         import(&scratch, "other", 1);
         scratch.write("large.csv", &list(60_000));
         interrupt(&scratch, db, "large.csv", "spring");
-        let stored = db
-            .number("SELECT count(*) AS value FROM sms")
-            .unsigned_abs()
-            - 1;
+        let stored = db.number("SELECT count(*) AS value FROM sms").unsigned_abs() - 1;
         assert_eq!(approve(&scratch, "spring").code(), Some(0));
         let line = "send --campaign spring --limit 5".split(' ');
         scratch.run(line);
@@ -434,10 +401,7 @@ fn list_that_is_not_whole_can_be_approved() {
         assert!(ran.stderr().contains("waits for approval"), "{ran}");
         let question = scratch.run_with(["approve", "spring"], &OTHER);
         let left = smsq::text::messages(60_000 - stored);
-        assert!(
-            question.stderr().contains(&format!("{left}: ")),
-            "{question}"
-        );
+        assert!(question.stderr().contains(&format!("{left}: ")), "{question}");
     });
 }
 
@@ -450,11 +414,7 @@ fn approval_of_one_list_lifts_no_other() {
         let ann = [("USER", "ann"), ("LOGNAME", "ann")];
         let ran = scratch.run_with(["approve", "spring", "--yes"], &ann);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        assert!(
-            ran.stderr()
-                .contains("waits for another person: 12 messages"),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains("waits for another person: 12 messages"), "{ran}");
         assert_sends(&scratch, "spring", &gateway, 3);
         let again = scratch.run_with(["approve", "spring", "--yes"], &ann);
         assert!(again.stderr().contains("cannot approve it"), "{again}");
@@ -478,10 +438,7 @@ fn any_number_of_people_can_add_messages() {
             let ran = scratch.run_with(["set", "--campaign", "spring", "--rate", "999/s"], &who);
             assert_eq!(ran.code(), Some(0), "{ran}");
         }
-        assert_eq!(
-            db.number("SELECT count(*) AS value FROM approval_author"),
-            41
-        );
+        assert_eq!(db.number("SELECT count(*) AS value FROM approval_author"), 41);
         assert_approved(&scratch, "spring", &gateway, 10);
     });
 }
@@ -496,10 +453,9 @@ fn cost_that_is_not_known_waits() {
         let rule = "[approval]\nfrom_cost = \"1 EUR\"\n";
         let prices =
             |country: &str| format!("[prices.cellar]\ncurrency = \"EUR\"\n{country} = 0.01\n");
-        for (campaign, settings) in [
-            ("without", rule.to_owned()),
-            ("other", format!("{rule}{}", prices("1"))),
-        ] {
+        for (campaign, settings) in
+            [("without", rule.to_owned()), ("other", format!("{rule}{}", prices("1")))]
+        {
             scratch.write("smsq.toml", &format!("{text}\n{settings}"));
             let ran = import(&scratch, campaign, 5);
             assert!(ran.stderr().contains("its cost is not known"), "{ran}");
@@ -507,11 +463,7 @@ fn cost_that_is_not_known_waits() {
         }
         scratch.write("smsq.toml", &format!("{text}\n{rule}"));
         let ran = scratch.run(["check", "--offline"]);
-        assert!(
-            ran.stdout()
-                .contains("every list of `cellar` needs approval"),
-            "{ran}"
-        );
+        assert!(ran.stdout().contains("every list of `cellar` needs approval"), "{ran}");
         scratch.write("smsq.toml", &format!("{text}\n{rule}{}", prices("44")));
         import(&scratch, "cheap", 5);
         assert_eq!(send(&scratch, "cheap").code(), Some(0));
@@ -565,10 +517,7 @@ fn rules_of_another_process_hold_until_they_are_replaced() {
         import(&scratch, "spring", 12);
         assert_waits(&scratch, "spring", (&gateway, 0));
         let ran = scratch.run(["check", "--offline"]);
-        assert!(
-            ran.stdout().contains("smsq approve --replace-rules"),
-            "{ran}"
-        );
+        assert!(ran.stdout().contains("smsq approve --replace-rules"), "{ran}");
         let ran = scratch.run(["approve", "--replace-rules", "--yes"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         import(&scratch, "summer", 12);

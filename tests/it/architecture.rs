@@ -74,12 +74,7 @@ const DIRECTIONS: [(&str, &[&str]); 41] = [
             "text",
         ],
     ),
-    (
-        "sender",
-        &[
-            "limit", "metrics", "process", "provider", "queue", "receipts", "store", "text",
-        ],
-    ),
+    ("sender", &["limit", "metrics", "process", "provider", "queue", "receipts", "store", "text"]),
     // Its judge uses nothing that it judges: `store` only connects.
     ("prove", &["store"]),
     ("receipts", &["metrics", "provider", "store"]),
@@ -393,10 +388,7 @@ fn only_the_store_uses_diesel() {
 
 #[test]
 fn only_the_command_line_uses_clap() {
-    assert_eq!(
-        violations(r"\bclap\b", &["cli.rs", "commands/", "main.rs"]),
-        none()
-    );
+    assert_eq!(violations(r"\bclap\b", &["cli.rs", "commands/", "main.rs"]), none());
 }
 
 #[test]
@@ -410,14 +402,7 @@ fn only_the_console_prints() {
 #[test]
 fn no_type_name_has_two_meanings() {
     // Each has the same meaning in every module: arguments and actions of a command, settings, a row that was read.
-    let common = [
-        "Action",
-        "Args",
-        "Config",
-        "FailedRow",
-        "SentRow",
-        "Settings",
-    ];
+    let common = ["Action", "Args", "Config", "FailedRow", "SentRow", "Settings"];
     let definition = r"(?m)^(?:\s*(?:pub(?:\([a-z: ]+\))? )?(?:struct|enum|trait)|(?:pub(?:\([a-z: ]+\))? )?type) (?<name>[A-Z]\w*)";
     let definition = Regex::new(definition).expect("a pattern");
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -437,11 +422,7 @@ fn every_file_has_a_head_comment() {
         .into_iter()
         .chain(files(&root("tests/it")))
         .filter(|path| path.extension().is_some_and(|end| end == "rs"))
-        .filter(|path| {
-            !fs::read_to_string(path)
-                .expect("a file")
-                .starts_with("//! ")
-        })
+        .filter(|path| !fs::read_to_string(path).expect("a file").starts_with("//! "))
         .collect();
     assert_eq!(silent, Vec::<PathBuf>::new());
 }
@@ -482,10 +463,7 @@ fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
             .captures_iter(&sql)
             .filter(|found| !found["rest"].contains(" AS ("))
             .map(|found| found[1].to_owned());
-        tables
-            .entry("added later".to_owned())
-            .or_default()
-            .extend(names);
+        tables.entry("added later".to_owned()).or_default().extend(names);
     }
     tables
 }
@@ -504,21 +482,13 @@ fn tables_have_the_same_columns_on_every_engine() {
 fn fields(file: &str, name: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root(file)).expect("a file of the source");
     let head = format!("struct {name} {{\n");
-    let from = text
-        .find(&head)
-        .unwrap_or_else(|| panic!("{file} has no {name}"));
+    let from = text.find(&head).unwrap_or_else(|| panic!("{file} has no {name}"));
     let body = &text[from + head.len()..];
     let body = &body[..body.find("\n}").expect("its end")];
-    assert!(
-        !body.contains("serde(default"),
-        "{file}: defaults belong in config/default.toml"
-    );
+    assert!(!body.contains("serde(default"), "{file}: defaults belong in config/default.toml");
     let skipped = Regex::new(r"#\[serde\(skip\)\]\n.*").expect("a pattern");
     let field = Regex::new(r"(?m)^    (?:pub )?(\w+):").expect("a pattern");
-    field
-        .captures_iter(&skipped.replace_all(body, ""))
-        .map(|found| found[1].to_owned())
-        .collect()
+    field.captures_iter(&skipped.replace_all(body, "")).map(|found| found[1].to_owned()).collect()
 }
 
 #[test]

@@ -110,10 +110,7 @@ fn each_message_of_a_batch_has_its_own_outcome() {
         .map(|failure| failure["class"].as_str().expect("a class").to_owned())
         .collect();
     classes.sort();
-    assert_eq!(
-        classes,
-        ["opted_out", "recipient", "recipient", "unavailable"]
-    );
+    assert_eq!(classes, ["opted_out", "recipient", "recipient", "unavailable"]);
     // Valid messages were not attempted twice because of others in their batch.
     let once = "SELECT count(*) FROM sms_sent WHERE attempts = 1";
     assert_eq!(sqlite(&scratch, once), "101");
@@ -146,10 +143,7 @@ fn generic_provider_sends_batches() {
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let summary = scratch.checked_status(Some("c"));
-    assert_eq!(
-        (&summary["sent"], &summary["failed"]),
-        (&200.into(), &2.into())
-    );
+    assert_eq!((&summary["sent"], &summary["failed"]), (&200.into(), &2.into()));
     gateway.assert_each_once(200);
     let stats = gateway.stats();
     assert!(stats.calls * 4 < stats.requests, "{stats:?}");
@@ -157,10 +151,7 @@ fn generic_provider_sends_batches() {
 
 #[test]
 fn rejected_batch_is_sent_again_one_by_one() {
-    let gateway = Practice::start(SandboxConfig {
-        all_or_none: true,
-        ..SandboxConfig::default()
-    });
+    let gateway = Practice::start(SandboxConfig { all_or_none: true, ..SandboxConfig::default() });
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, PER_CALL);
     // Neither among the first, which are sent alone, nor the last, which may be left over.
@@ -181,10 +172,7 @@ fn rejected_batch_is_sent_again_one_by_one() {
     };
     assert_eq!(failure["class"], "recipient", "{failure}");
     let stats = gateway.stats();
-    assert!(
-        stats.requests > 151 && stats.requests <= 151 + 25,
-        "{stats:?}"
-    );
+    assert!(stats.requests > 151 && stats.requests <= 151 + 25, "{stats:?}");
 }
 
 #[test]
@@ -213,11 +201,8 @@ fn messages_missing_from_a_batch_response_are_unknown() {
     assert!(count("sent") > 0 && count("unknown") > 0, "{summary}");
     let why = scratch.failures("c");
     let has = |words: &str| {
-        why.iter().any(|failure| {
-            failure["reason"]
-                .as_str()
-                .is_some_and(|reason| reason.contains(words))
-        })
+        why.iter()
+            .any(|failure| failure["reason"].as_str().is_some_and(|reason| reason.contains(words)))
     };
     assert!(has("without a result for this message"), "{why:?}");
     assert!(has("no answer"), "{why:?}");
@@ -239,10 +224,7 @@ fn repeated_unlisted_code_stops_the_campaign() {
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let output = ran.stderr();
-    assert!(
-        output.contains("returned the unlisted code `opted_out`"),
-        "{output}"
-    );
+    assert!(output.contains("returned the unlisted code `opted_out`"), "{output}");
     assert!(output.contains("[providers.cellar.codes]"), "{output}");
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["state"], "stopped", "{summary}");

@@ -20,23 +20,12 @@ const PRICES: &str = "[prices.cellar]\ncurrency = \"EUR\"\nother = 0.04\n";
 fn configure(gateway: &Practice, scratch: &Scratch, limits: &str) {
     gateway.configure_without_references(scratch, "");
     let toml = scratch.read("smsq.toml");
-    scratch.write(
-        "smsq.toml",
-        &format!("[limits]\n{limits}\n{toml}\n{PRICES}"),
-    );
+    scratch.write("smsq.toml", &format!("[limits]\n{limits}\n{toml}\n{PRICES}"));
 }
 
 fn import(scratch: &Scratch, campaign: &str, rows: u64, more: &[&str]) -> Ran {
     scratch.write("list.csv", &list(rows));
-    let line = [
-        "import",
-        "list.csv",
-        "--again",
-        "--text",
-        "Hello",
-        "--campaign",
-        campaign,
-    ];
+    let line = ["import", "list.csv", "--again", "--text", "Hello", "--campaign", campaign];
     scratch.run([&line[..], more].concat())
 }
 
@@ -58,20 +47,14 @@ fn killed_workers_spend_the_budget_and_not_more() {
             latency: Duration::from_millis(5),
             jitter: Duration::from_millis(20),
             ignore_references: true,
-            faults: Faults {
-                unavailable: FaultRate::Part(0.2),
-                ..Faults::default()
-            },
+            faults: Faults { unavailable: FaultRate::Part(0.2), ..Faults::default() },
             ..SandboxConfig::default()
         });
         let scratch = Scratch::at(&db.url);
         configure(&gateway, &scratch, "");
         let ran = import(&scratch, "c", 400, &["--budget", "8.03 EUR"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        assert!(
-            ran.stdout().contains("above the budget of 8.03 EUR"),
-            "{ran}"
-        );
+        assert!(ran.stdout().contains("above the budget of 8.03 EUR"), "{ran}");
         for kills in 0..5 {
             let mut workers = [(); 3].map(|()| scratch.start(SEND));
             let until = gateway.requests() + random.random_range(5..30);
@@ -87,10 +70,7 @@ fn killed_workers_spend_the_budget_and_not_more() {
         for worker in workers {
             let ran = worker.ended();
             assert_eq!(ran.code(), Some(3), "{ran}");
-            assert!(
-                ran.stderr().contains("the budget of 8.03 EUR is used up"),
-                "{ran}"
-            );
+            assert!(ran.stderr().contains("the budget of 8.03 EUR is used up"), "{ran}");
         }
         let status = scratch.checked_status(Some("c"));
         let (sent, unknown) = (count(&status, "sent"), count(&status, "unknown"));
@@ -99,11 +79,7 @@ fn killed_workers_spend_the_budget_and_not_more() {
         assert!(gateway.accepted() >= sent && gateway.accepted() <= 200);
         assert_eq!(status["state"], "paused", "{status}");
 
-        run(
-            &scratch,
-            &["set", "--campaign", "c", "--budget", "8.20EUR"],
-            0,
-        );
+        run(&scratch, &["set", "--campaign", "c", "--budget", "8.20EUR"], 0);
         run(&scratch, &["resume", "--campaign", "c"], 0);
         run(&scratch, &SEND, 3);
         let status = scratch.checked_status(Some("c"));
@@ -125,10 +101,7 @@ fn budget_of_the_month_is_shared_by_campaigns() {
         assert_eq!(import(&scratch, "a", 20, &[]).code(), Some(0));
         assert_eq!(import(&scratch, "b", 20, &[]).code(), Some(0));
         let ran = run(&scratch, &SEND, 3);
-        assert!(
-            ran.stderr().contains("the budget of 1.00 EUR per month"),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains("the budget of 1.00 EUR per month"), "{ran}");
         assert_eq!(gateway.accepted(), 25);
         let status = run(&scratch, &["status", "--format", "json"], 0).json();
         assert_eq!(status["month_budgets"][0]["spent"], "1.00", "{status}");
@@ -149,10 +122,7 @@ fn running_worker_follows_a_changed_budget() {
     });
     let scratch = Scratch::new();
     configure(&gateway, &scratch, "");
-    assert_eq!(
-        import(&scratch, "c", 60, &["--budget", "0.40 EUR"]).code(),
-        Some(0)
-    );
+    assert_eq!(import(&scratch, "c", 60, &["--budget", "0.40 EUR"]).code(), Some(0));
     let mut sending = scratch.start(["send", "--quiet", "--follow"]);
     let ten = sending.until("the budget is used up", || gateway.accepted() == 10);
     assert!(ten);
@@ -181,17 +151,11 @@ fn invalid_budgets_are_one_clear_error() {
         ("500 €uro", "write an amount and its currency"),
         ("0 EUR", "it must be more than 0"),
         ("5 EUR/month", "write an amount and its currency"),
-        (
-            "5 USD",
-            "the budget is in USD, but the prices in `[prices.cellar]` are in EUR",
-        ),
+        ("5 USD", "the budget is in USD, but the prices in `[prices.cellar]` are in EUR"),
     ] {
         refused(import(&scratch, "c", 3, &["--budget", budget]), expected);
     }
-    refused(
-        import(&scratch, "c", 3, &["--budget=-5 EUR"]),
-        "it must be more than 0",
-    );
+    refused(import(&scratch, "c", 3, &["--budget=-5 EUR"]), "it must be more than 0");
     let other = ["--budget", "5 EUR", "--provider", "sandbox"];
     refused(
         import(&scratch, "c", 3, &other),
@@ -245,9 +209,7 @@ fn budget_counts_what_was_spent_without_one() {
 /// A gateway that accepts everything, at this price.
 fn accepting(price: &'static str) -> TimedProvider {
     TimedProvider::start(None, move |_, earlier| {
-        Reply::Json(format!(
-            r#"{{"id": "m-{earlier}", "price": "{price}", "currency": "EUR"}}"#
-        ))
+        Reply::Json(format!(r#"{{"id": "m-{earlier}", "price": "{price}", "currency": "EUR"}}"#))
     })
 }
 
@@ -316,12 +278,7 @@ fn budget_counts_what_a_monthly_one_did_not() {
         configure_at(&gateway.url(), &scratch, "", "");
         assert_eq!(import(&scratch, "c", 100, &[]).code(), Some(0));
         run(&scratch, &SEND, 0);
-        configure_at(
-            &gateway.url(),
-            &scratch,
-            "budget = [\"1000 EUR/month\"]",
-            "",
-        );
+        configure_at(&gateway.url(), &scratch, "budget = [\"1000 EUR/month\"]", "");
         assert_eq!(import(&scratch, "c", 110, &[]).code(), Some(0));
         run(&scratch, &SEND, 0);
         let status = run(&scratch, &["status", "--format", "json"], 0).json();
@@ -363,9 +320,7 @@ fn count_that_nobody_finished_is_done_by_the_next_worker() {
         assert_eq!(import(&scratch, "c", 60, &[]).code(), Some(0));
         // What a process leaves that is killed after it has set the budget.
         let budget = budget_for(30);
-        db.run(&format!(
-            "UPDATE campaign SET budget = '{budget}' WHERE name = 'c'"
-        ));
+        db.run(&format!("UPDATE campaign SET budget = '{budget}' WHERE name = 'c'"));
         let status = scratch.checked_status(Some("c"));
         assert!(status["budget"]["spent"].is_null(), "{status}");
         run(&scratch, &SEND, 3);

@@ -18,9 +18,7 @@ pub(crate) fn make_campaigns(db: &Database) {
         Kind::Mysql => "concat('old-', n)",
     };
     let numbers = db.kind.series(CAMPAIGNS);
-    db.run(&format!(
-        "INSERT INTO campaign (name, created_at) SELECT {name}, 1000 FROM {numbers}"
-    ));
+    db.run(&format!("INSERT INTO campaign (name, created_at) SELECT {name}, 1000 FROM {numbers}"));
     db.run(
         "INSERT INTO sms_failed (id, campaign_id, phone, content, params, class, reason, attempts, claim,
                                  created_at, failed_at)

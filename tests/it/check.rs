@@ -57,20 +57,10 @@ fn check_connects_to_each_provider_and_sends_nothing() {
         ("trusted", trusted.url(), None),
         ("refused", format!("http://{}", refusing()), Some("refused")),
         ("broken", format!("https://{broken}"), Some("")),
-        (
-            "nowhere",
-            "https://gateway.invalid".to_owned(),
-            Some("dns error"),
-        ),
+        ("nowhere", "https://gateway.invalid".to_owned(), Some("dns error")),
     ];
-    let sections: String = urls
-        .iter()
-        .map(|(name, url, _)| section(name, url))
-        .collect();
-    scratch.write(
-        "smsq.toml",
-        &format!("default_provider = 'refused'\n{sections}"),
-    );
+    let sections: String = urls.iter().map(|(name, url, _)| section(name, url)).collect();
+    scratch.write("smsq.toml", &format!("default_provider = 'refused'\n{sections}"));
     let bytes = received(plain);
     let ran = scratch.run(["check", "--format", "json"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
@@ -81,19 +71,12 @@ fn check_connects_to_each_provider_and_sends_nothing() {
         assert_eq!(provider["reachable"], reason.is_none(), "{name}: {ran}");
         if let Some(reason) = reason {
             let text = provider["reason"].as_str().expect("a reason");
-            assert!(
-                text.starts_with(&format!("cannot reach `{name}` at {url}: ")),
-                "{text}"
-            );
+            assert!(text.starts_with(&format!("cannot reach `{name}` at {url}: ")), "{text}");
             assert!(text.contains(reason), "{text}");
         }
     }
     // Only the default provider would send something now.
-    assert_eq!(
-        checked["problems"].as_array().expect("a list").len(),
-        1,
-        "{ran}"
-    );
+    assert_eq!(checked["problems"].as_array().expect("a list").len(), 1, "{ran}");
     assert_eq!(bytes.join().expect("it ends"), b"");
     resets.join().expect("it ends");
     // A folder whose commands do not trust the authority.
@@ -101,10 +84,7 @@ fn check_connects_to_each_provider_and_sends_nothing() {
     let ran = stranger.run(["check"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     let hint = "hint: until it is valid, `smsq send` stops its campaigns";
-    for text in [
-        "was issued by an authority that this machine does not trust",
-        hint,
-    ] {
+    for text in ["was issued by an authority that this machine does not trust", hint] {
         assert!(ran.stdout().contains(text), "{ran}");
     }
     assert_eq!(gateway.requests(), 0);
@@ -114,40 +94,22 @@ fn check_connects_to_each_provider_and_sends_nothing() {
 fn unreachable_provider_is_a_problem_where_it_is_used() {
     let scratch = Scratch::new();
     let gateway = Practice::start(SandboxConfig::default());
-    let sections = [
-        section("cellar", &gateway.url()),
-        section("spare", &format!("http://{}", refusing())),
-    ];
-    scratch.write(
-        "smsq.toml",
-        &format!("default_provider = 'cellar'\n{}", sections.concat()),
-    );
+    let sections =
+        [section("cellar", &gateway.url()), section("spare", &format!("http://{}", refusing()))];
+    scratch.write("smsq.toml", &format!("default_provider = 'cellar'\n{}", sections.concat()));
     let ran = scratch.run(["check"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let note = "note     provider       cannot reach `spare` at http://127.0.0.1:";
     assert!(ran.stdout().contains(note), "{ran}");
 
     scratch.write("list.csv", &list(1));
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi",
-        "--campaign",
-        "c",
-        "--provider",
-        "spare",
-    ];
+    let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c", "--provider", "spare"];
     assert_eq!(scratch.run(import).code(), Some(0));
     let ran = scratch.run(["check"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     let problem = note.replace("note   ", "problem");
     assert!(ran.stdout().contains(&problem), "{ran}");
-    assert!(
-        ran.stdout()
-            .contains("hint: check `url` in [providers.spare]"),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains("hint: check `url` in [providers.spare]"), "{ran}");
 
     // What is not sent because of its campaign is noted.
     assert_eq!(scratch.run(["pause", "c"]).code(), Some(0));
@@ -166,15 +128,10 @@ fn providers_are_connected_to_at_the_same_time() {
         drop(connections);
     });
     let urls = [first_at, second_at].map(|address| format!("https://{address}"));
-    scratch.write(
-        "smsq.toml",
-        &(section("a", &urls[0]) + &section("b", &urls[1])),
-    );
+    scratch.write("smsq.toml", &(section("a", &urls[0]) + &section("b", &urls[1])));
     let checked = scratch.run(["check", "--format", "json"]).json();
     for name in ["a", "b"] {
-        let reason = provider(&checked, name)["reason"]
-            .as_str()
-            .expect("a reason");
+        let reason = provider(&checked, name)["reason"].as_str().expect("a reason");
         assert!(!reason.contains("not within"), "{reason}");
     }
     both.join().expect("it ends");
@@ -201,17 +158,10 @@ fn offline_check_connects_to_no_provider() {
     let scratch = Scratch::new();
     let (listener, address) = listener();
     listener.set_nonblocking(true).expect("it does not wait");
-    scratch.write(
-        "smsq.toml",
-        &section("cellar", &format!("http://{address}")),
-    );
+    scratch.write("smsq.toml", &section("cellar", &format!("http://{address}")));
     let ran = scratch.run(["check", "--offline", "--format", "json"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(
-        provider(&ran.json(), "cellar")["reachable"],
-        Value::Null,
-        "{ran}"
-    );
+    assert_eq!(provider(&ran.json(), "cellar")["reachable"], Value::Null, "{ran}");
     let accepted = listener.accept().map(drop).map_err(|error| error.kind());
     assert_eq!(accepted, Err(ErrorKind::WouldBlock));
     snapshot!(scratch.run(["check", "--offline"]), @r"
@@ -237,16 +187,11 @@ fn posted_receipts_without_a_server_are_noted() {
     };
     let ran = configure("");
     assert_eq!(ran.code(), Some(2), "{ran}");
-    assert!(
-        ran.stdout().contains("`serve.receipt_key` is not set"),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains("`serve.receipt_key` is not set"), "{ran}");
 
     let (server, address) = listener();
-    let settings = format!(
-        "serve = {{ receipt_key = '{}', listen = '{address}' }}\n",
-        "k".repeat(32)
-    );
+    let settings =
+        format!("serve = {{ receipt_key = '{}', listen = '{address}' }}\n", "k".repeat(32));
     let note = "posts receipts to `smsq serve`, which does not run";
     let ran = configure(&settings);
     assert!(!ran.stdout().contains(note), "{ran}");
@@ -258,10 +203,7 @@ fn posted_receipts_without_a_server_are_noted() {
 #[test]
 fn rate_of_zero_is_an_error() {
     let scratch = Scratch::new();
-    scratch.write(
-        "smsq.toml",
-        &(section("cellar", "http://127.0.0.1:1") + "rate = '0/s'\n"),
-    );
+    scratch.write("smsq.toml", &(section("cellar", "http://127.0.0.1:1") + "rate = '0/s'\n"));
     let ran = scratch.run(["check"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(ran.stdout().contains("invalid `rate`"), "{ran}");

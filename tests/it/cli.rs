@@ -356,35 +356,21 @@ fn password_in_redis_url_is_warned_of_and_never_printed() {
 #[test]
 fn errors_are_json_objects_with_format_json() {
     let scratch = Scratch::new();
-    scratch
-        .write("bad.toml", "x = 1\n")
-        .write("no.db", &"phone\n".repeat(200));
+    scratch.write("bad.toml", "x = 1\n").write("no.db", &"phone\n".repeat(200));
     for (line, message, hint) in [
         (
             "check --format json --config bad.toml",
             "bad.toml:1: unknown setting `x`",
             "`smsq init --reference`",
         ),
-        (
-            "check --format json --database sqlite://no.db",
-            "`no.db`: is not a database",
-            "",
-        ),
+        ("check --format json --database sqlite://no.db", "`no.db`: is not a database", ""),
         (
             "status --format json",
             "cannot open database `smsq.db`: it does not exist",
             "`smsq import` creates it",
         ),
-        (
-            "--format=json snd",
-            "unrecognized subcommand 'snd'",
-            "'send'",
-        ),
-        (
-            "send --rate fast --format json",
-            "invalid value 'fast' for '--rate <RATE>'",
-            "--help",
-        ),
+        ("--format=json snd", "unrecognized subcommand 'snd'", "'send'"),
+        ("send --rate fast --format json", "invalid value 'fast' for '--rate <RATE>'", "--help"),
         ("--format json", "missing command", "--help"),
     ] {
         let ran = scratch.run(line.split(' '));
@@ -406,11 +392,7 @@ fn help_explains_one_command() {
 #[test]
 fn conflicting_flags_are_rejected() {
     let scratch = Scratch::new();
-    for line in [
-        "send --follow --no-wait",
-        "retry --unknown --class recipient",
-        "report --force",
-    ] {
+    for line in ["send --follow --no-wait", "retry --unknown --class recipient", "report --force"] {
         let ran = scratch.run(line.split(' '));
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(ran.stderr().contains("Usage: smsq"), "{ran}");

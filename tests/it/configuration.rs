@@ -59,10 +59,7 @@ fn configuration_errors_exit_2_with_key_and_place() {
 fn send_with_two_providers_asks_for_a_default() {
     let scratch = Scratch::new();
     scratch
-        .write(
-            "smsq.toml",
-            "[providers.a]\nkind = 'sandbox'\n[providers.b]\nkind = 'sandbox'\n",
-        )
+        .write("smsq.toml", "[providers.a]\nkind = 'sandbox'\n[providers.b]\nkind = 'sandbox'\n")
         .import("phone\n+447400123456\n");
     snapshot!(scratch.run(["send"]), @r"
     exit 2
@@ -84,9 +81,7 @@ const WRONG: [&str; 6] = [
 
 /// A setting whose name says that it may be, or contain, a password.
 fn sounds_secret(key: &str) -> bool {
-    ["database", "redis", "pass", "token", "key", "secret"]
-        .iter()
-        .any(|word| key.contains(word))
+    ["database", "redis", "pass", "token", "key", "secret"].iter().any(|word| key.contains(word))
 }
 
 #[test]
@@ -111,17 +106,12 @@ fn errors_of_secret_settings_never_show_their_values() {
         for wrong in WRONG {
             let file = format!("{key} = {wrong}\n");
             let variable = format!("SMSQ__{}", key.to_uppercase().replace('.', "__"));
-            for (file, variables) in [
-                (file.as_str(), &[][..]),
-                ("", &[(variable.as_str(), wrong)]),
-            ] {
+            for (file, variables) in [(file.as_str(), &[][..]), ("", &[(variable.as_str(), wrong)])]
+            {
                 scratch.write("smsq.toml", file);
                 let ran = scratch.run_with(["check"], variables);
                 let accepts_texts = key.ends_with("password") || key.ends_with("receipt_key");
-                assert!(
-                    ran.code() == Some(2) || accepts_texts,
-                    "{file}{variables:?}{ran}"
-                );
+                assert!(ran.code() == Some(2) || accepts_texts, "{file}{variables:?}{ran}");
                 for part in ["48151623", "151623", "me:48"] {
                     assert!(!ran.to_string().contains(part), "{file}{variables:?}{ran}");
                 }
@@ -129,27 +119,16 @@ fn errors_of_secret_settings_never_show_their_values() {
         }
     }
     // Values of other settings are named, by file, environment and flag.
-    for key in public
-        .iter()
-        .filter(|key| is_sections(key) && key.contains('.'))
-    {
+    for key in public.iter().filter(|key| is_sections(key) && key.contains('.')) {
         scratch.write("smsq.toml", &format!("{key} = {{ a = 1 }}\n"));
         let ran = scratch.run(["check"]).to_string();
         assert!(ran.contains(&format!("`{key}`")), "{ran}");
     }
     scratch.write("smsq.toml", "serve.listen = 'here'\n");
     let ran = scratch.run(["check"]).to_string();
-    assert!(
-        ran.contains("invalid value `here` of `serve.listen`"),
-        "{ran}"
-    );
+    assert!(ran.contains("invalid value `here` of `serve.listen`"), "{ran}");
     scratch.write("smsq.toml", "");
-    for flag in [
-        "mysql://me:48151623@",
-        "postgres:48151623",
-        "me:48151623",
-        "sqlite://",
-    ] {
+    for flag in ["mysql://me:48151623@", "postgres:48151623", "me:48151623", "sqlite://"] {
         let ran = scratch.run(["check", "--database", flag]);
         assert!(!ran.to_string().contains("48151623"), "{ran}");
     }
@@ -180,15 +159,7 @@ fn providers_show_nothing_that_may_be_a_secret() {
         &["providers", "show", "shop", "--format", "json"],
         &["providers", "list"],
         &["check"],
-        &[
-            "providers",
-            "test",
-            "shop",
-            "--to",
-            "+447400123456",
-            "--wait",
-            "0s",
-        ],
+        &["providers", "test", "shop", "--to", "+447400123456", "--wait", "0s"],
     ] {
         let ran = scratch.run_with(command.iter().copied(), &[("SHOP_TOKEN", "hunter3")]);
         let shown = ran.to_string();
@@ -197,12 +168,7 @@ fn providers_show_nothing_that_may_be_a_secret() {
         }
     }
     let shown = scratch.run(["providers", "show", "shop"]).stdout();
-    for kept in [
-        "{{ phone }}",
-        "{{ secret.token }}",
-        "{{ until }}",
-        "/send?[hidden]",
-    ] {
+    for kept in ["{{ phone }}", "{{ secret.token }}", "{{ until }}", "/send?[hidden]"] {
         assert!(shown.contains(kept), "`{kept}` is not in\n{shown}");
     }
     // What smsq itself publishes is shown.
@@ -230,13 +196,8 @@ fn errors_of_provider_sections_never_show_request_values() {
     ] {
         for wrong in WRONG {
             cases.push(format!("[providers.shop]\n{valid}{key} = {wrong}\n"));
-            for section in [
-                "lookup",
-                "receipts",
-                "receipts.confirm",
-                "receipts.recheck",
-                "webhook",
-            ] {
+            for section in ["lookup", "receipts", "receipts.confirm", "receipts.recheck", "webhook"]
+            {
                 let above = if section == "receipts.confirm" || section == "receipts.recheck" {
                     format!("[providers.shop.receipts]\n{receipts}")
                 } else {
@@ -250,9 +211,7 @@ fn errors_of_provider_sections_never_show_request_values() {
         }
     }
     for wrong in WRONG {
-        cases.push(format!(
-            "[providers.shop]\n{valid}webhook.secret = {wrong}\n"
-        ));
+        cases.push(format!("[providers.shop]\n{valid}webhook.secret = {wrong}\n"));
     }
     for case in cases {
         let Ok(file) = case.parse::<toml::Table>() else {
@@ -268,10 +227,8 @@ fn errors_of_provider_sections_never_show_request_values() {
 #[test]
 fn provider_errors_exit_2_and_name_it() {
     let scratch = Scratch::new();
-    scratch.write(
-        "smsq.toml",
-        "[providers.a]\nkind = \"generic\"\nurll = \"http://127.0.0.1:1\"\n",
-    );
+    scratch
+        .write("smsq.toml", "[providers.a]\nkind = \"generic\"\nurll = \"http://127.0.0.1:1\"\n");
     snapshot!(scratch.run(["check"]), @r"
     exit 2
     ----- stdout
@@ -391,31 +348,17 @@ fn provider_list_includes_built_in_ones() {
     scratch.write_cellar("http://127.0.0.1:9");
     let listed = scratch.run(["providers", "list"]).stdout();
     let line = listed.lines().find(|line| line.starts_with("cellar "));
-    assert!(
-        line.is_some_and(|line| line.ends_with("default")),
-        "{listed}"
-    );
-    let listed = scratch
-        .run(["providers", "list", "--format", "json"])
-        .json();
+    assert!(line.is_some_and(|line| line.ends_with("default")), "{listed}");
+    let listed = scratch.run(["providers", "list", "--format", "json"]).json();
     let of = |name: &str| {
         let all = listed["providers"].as_array().expect("a list");
         let one = all.iter().find(|one| one["name"] == name);
         one.expect("it is listed").clone()
     };
     let (cellar, telnyx) = (of("cellar"), of("telnyx"));
-    assert_eq!(
-        (&cellar["default"], &cellar["builtin"]),
-        (&true.into(), &false.into())
-    );
-    assert_eq!(
-        (&telnyx["default"], &telnyx["builtin"]),
-        (&false.into(), &true.into())
-    );
-    assert_eq!(
-        telnyx["capabilities"]["reference"]["honoured"]["for_seconds"],
-        86_400
-    );
+    assert_eq!((&cellar["default"], &cellar["builtin"]), (&true.into(), &false.into()));
+    assert_eq!((&telnyx["default"], &telnyx["builtin"]), (&false.into(), &true.into()));
+    assert_eq!(telnyx["capabilities"]["reference"]["honoured"]["for_seconds"], 86_400);
 }
 
 #[test]
@@ -425,22 +368,13 @@ fn flags_override_environment_and_file() {
     std::fs::create_dir_all(scratch.path(".config/smsq")).expect("a folder");
     let named = |ran: &crate::support::Ran| {
         let text = ran.stderr();
-        text.trim_start_matches("error: ")
-            .split(':')
-            .next()
-            .map(str::to_owned)
+        text.trim_start_matches("error: ").split(':').next().map(str::to_owned)
     };
     scratch.write(".config/smsq/smsq.toml", &concurrency("user"));
     let ran = scratch.run(["status"]);
-    assert!(
-        named(&ran).is_some_and(|name| name.ends_with(".config/smsq/smsq.toml")),
-        "{ran}"
-    );
+    assert!(named(&ran).is_some_and(|name| name.ends_with(".config/smsq/smsq.toml")), "{ran}");
     scratch.write("smsq.toml", &concurrency("folder"));
-    assert_eq!(
-        named(&scratch.run(["status"])).as_deref(),
-        Some("smsq.toml")
-    );
+    assert_eq!(named(&scratch.run(["status"])).as_deref(), Some("smsq.toml"));
     scratch.write("variable.toml", &concurrency("variable"));
     let variable = [("SMSQ_CONFIG", "variable.toml")];
     let ran = scratch.run_with(["status"], &variable);
@@ -558,14 +492,9 @@ fn missing_sender_and_text_are_reported_before_sending() {
 #[test]
 fn missing_settings_of_a_vendor_are_reported_before_sending() {
     const SETTINGS: &str = "[providers.shop]\nkind = \"tencent\"\nparams = []\n";
-    let secrets = [
-        ("TENCENT_SECRET_ID", "AKID1"),
-        ("TENCENT_SECRET_KEY", "hunter2"),
-    ];
+    let secrets = [("TENCENT_SECRET_ID", "AKID1"), ("TENCENT_SECRET_KEY", "hunter2")];
     let scratch = Scratch::new();
-    scratch
-        .write("smsq.toml", SETTINGS)
-        .write("list.csv", "phone\n+8613812345678\n");
+    scratch.write("smsq.toml", SETTINGS).write("list.csv", "phone\n+8613812345678\n");
     let import = ["import", "list.csv", "--text", "Hi", "--campaign", "c"];
     let ran = scratch.run_with(import, &secrets);
     assert!(ran.stderr().contains("provider `shop` needs one"), "{ran}");
@@ -584,10 +513,7 @@ fn missing_settings_of_a_vendor_are_reported_before_sending() {
 
     let settings = format!("{SETTINGS}sdk_app_id = \"1\"\ntemplate = \"2\"\n");
     scratch.write("smsq.toml", &settings);
-    sqlite(
-        &scratch,
-        "UPDATE campaign SET sender = NULL WHERE name = 'c'",
-    );
+    sqlite(&scratch, "UPDATE campaign SET sender = NULL WHERE name = 'c'");
     let checked = scratch.run_with(["check", "--offline"], &secrets);
     assert_eq!(checked.code(), Some(2), "{checked}");
     let finding = "missing sender: campaign `c` and provider `shop` have none";
@@ -603,37 +529,22 @@ fn campaign_without_sender_stops_no_other() {
     let gateway = Practice::start(SandboxConfig::default());
     let scratch = Scratch::new();
     let toml = SENDERLESS
-        .replace(
-            "http://127.0.0.1:1/send",
-            &format!("{}/messages", gateway.url()),
-        )
-        .replace(
-            "\"{{ phone }}\" }",
-            "\"{{ phone }}\", text = \"{{ content }}\" }",
-        );
-    scratch
-        .write("smsq.toml", &toml)
-        .write("list.csv", "phone\n+447400123456\n");
+        .replace("http://127.0.0.1:1/send", &format!("{}/messages", gateway.url()))
+        .replace("\"{{ phone }}\" }", "\"{{ phone }}\", text = \"{{ content }}\" }");
+    scratch.write("smsq.toml", &toml).write("list.csv", "phone\n+447400123456\n");
     for (name, sender) in [("named", "ACME"), ("none", "X")] {
         let import = ["import", "list.csv", "--text", name, "--campaign", name];
         let more = ["--from", sender, "--again"];
         let ran = scratch.run(import.into_iter().chain(more));
         assert_eq!(ran.code(), Some(0), "{ran}");
     }
-    sqlite(
-        &scratch,
-        "UPDATE campaign SET sender = NULL WHERE name = 'none'",
-    );
+    sqlite(&scratch, "UPDATE campaign SET sender = NULL WHERE name = 'none'");
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
     let finding = "missing sender: campaign `none`";
     assert!(ran.stderr().contains(finding), "{ran}");
     let status = scratch.run(["status", "--format", "json"]).json();
-    assert_eq!(
-        (&status["sent"], &status["queued"]),
-        (&1.into(), &1.into()),
-        "{status}"
-    );
+    assert_eq!((&status["sent"], &status["queued"]), (&1.into(), &1.into()), "{status}");
 }
 
 #[test]

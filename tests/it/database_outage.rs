@@ -21,10 +21,7 @@ const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 
 /// Slow enough to be interrupted.
 fn latent() -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(20),
-        ..SandboxConfig::default()
-    }
+    SandboxConfig { latency: Duration::from_millis(20), ..SandboxConfig::default() }
 }
 
 #[test]
@@ -36,9 +33,7 @@ fn sender_waits_for_a_locked_database() {
     let sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 40);
     let lock = Lock::hold(&scratch);
-    until_unchanged("nothing can be claimed", Duration::from_secs(2), || {
-        gateway.requests()
-    });
+    until_unchanged("nothing can be claimed", Duration::from_secs(2), || gateway.requests());
     assert!(gateway.requests() < 300);
     drop(lock);
     let ran = sending.ended();
@@ -57,13 +52,9 @@ fn signal_while_the_database_is_locked_loses_nothing() {
     let mut sending = scratch.start(SEND);
     eventually("it sends", || gateway.requests() >= 20);
     let lock = Lock::hold(&scratch);
-    until_unchanged("nothing can be claimed", Duration::from_millis(500), || {
-        gateway.requests()
-    });
+    until_unchanged("nothing can be claimed", Duration::from_millis(500), || gateway.requests());
     sending.signal(Signal::TERM);
-    until_unchanged("it waits", Duration::from_millis(500), || {
-        gateway.requests()
-    });
+    until_unchanged("it waits", Duration::from_millis(500), || gateway.requests());
     drop(lock);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
@@ -85,10 +76,7 @@ fn import_continues_after_a_full_disk() {
     };
     let ran = disk.smsq(import);
     assert_eq!(ran.code(), Some(2), "{ran}");
-    assert!(
-        ran.stderr().contains("`disk/smsq.db`: its disk is full"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("`disk/smsq.db`: its disk is full"), "{ran}");
     assert!(ran.stderr().contains("hint: "), "{ran}");
     assert!(!scratch.path("list.rejects.csv").exists());
 
@@ -118,9 +106,7 @@ fn sender_waits_while_the_disk_is_full() {
     eventually("it sends", || gateway.requests() >= 40);
     disk.fill();
     eventually("it says so", || disk.said().contains("its disk is full"));
-    until_unchanged("nothing can be claimed", Duration::from_secs(1), || {
-        gateway.requests()
-    });
+    until_unchanged("nothing can be claimed", Duration::from_secs(1), || gateway.requests());
     assert!(gateway.requests() < 400);
     disk.free();
     assert_eq!(disk.ended(), "0", "{}", disk.said());
@@ -192,17 +178,12 @@ impl Waiting {
         let socket = NotifySocket::bind_as(scratch, &name);
         let mut command = scratch.command(arguments.iter().copied());
         command.env("NOTIFY_SOCKET", scratch.path(&name));
-        Self {
-            running: scratch.start_command(command),
-            socket,
-        }
+        Self { running: scratch.start_command(command), socket }
     }
 
     /// Waits until the program and its service manager say so.
     fn said(mut self) -> Running {
-        self.running.until_printed("it waits", |said| {
-            said.contains("; waiting for the database")
-        });
+        self.running.until_printed("it waits", |said| said.contains("; waiting for the database"));
         let mut lines = Vec::new();
         eventually("the service manager knows", || {
             self.socket.read(&mut lines);
@@ -257,9 +238,7 @@ fn waits_for_database_that_comes_later(kind: Kind) {
         eventually("it is ready", || status_of(address, "/readyz") == Some(200));
     }
     for (running, code) in [(&mut served, 0), (&mut worker, 143), (&mut whole, 0)] {
-        running.until_printed("it says so", |said| {
-            said.contains("the database is available")
-        });
+        running.until_printed("it says so", |said| said.contains("the database is available"));
         running.signal(Signal::TERM);
         let mut ended = None;
         eventually("it ends", || {

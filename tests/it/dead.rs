@@ -15,10 +15,7 @@ const REASON: &str = "the number does not exist, as `practice` said on ";
 
 /// A gateway for a list with a dead number, and its prices.
 fn configured(db: &Database, faults: Faults, more: &str) -> (Practice, Scratch) {
-    let gateway = Practice::start(SandboxConfig {
-        faults,
-        ..SandboxConfig::default()
-    });
+    let gateway = Practice::start(SandboxConfig { faults, ..SandboxConfig::default() });
     let scratch = Scratch::at(&db.url);
     gateway.configure_with_references(
         &scratch,
@@ -91,11 +88,7 @@ fn dead_number_gets_no_other_message() {
         db.run(&insert);
         let before = gateway.requests();
         ended(&scratch.run(SEND), 1);
-        assert_eq!(
-            gateway.requests(),
-            before + 1,
-            "only the other row of the list"
-        );
+        assert_eq!(gateway.requests(), before + 1, "only the other row of the list");
         let failures = scratch.failures("default");
         let [failure] = &failures[..] else {
             panic!("{failures:?}");

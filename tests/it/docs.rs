@@ -36,10 +36,7 @@ const VARIABLE: [(&str, &str); 6] = [
     ),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "[TIME]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[TIME]"),
-    (
-        r"in (\d+(\.\d+)? m?s|\d+m( \d+s)?)( \([\d,]+(\.\d+)?/(s|min)\))?",
-        "in [DURATION]",
-    ),
+    (r"in (\d+(\.\d+)? m?s|\d+m( \d+s)?)( \([\d,]+(\.\d+)?/(s|min)\))?", "in [DURATION]"),
     (r#""(elapsed_ms|rate|took_ms)": [\d.]+"#, "\"$1\": [NUMBER]"),
     // A request that is delayed on its way may arrive in the second of the next.
     (r#""max_in_any_second":[12]"#, "[1 OR 2 PER SECOND]"),
@@ -96,11 +93,7 @@ fn steps(block: &Block<'_>) -> Vec<Step> {
     for (index, line) in block.lines.iter().enumerate() {
         let number = block.line + index;
         if let Some(command) = line.strip_prefix("$ ") {
-            steps.push(Step {
-                command: command.to_owned(),
-                output: Vec::new(),
-                line: number,
-            });
+            steps.push(Step { command: command.to_owned(), output: Vec::new(), line: number });
         } else {
             let step = steps.last_mut().unwrap_or_else(|| {
                 panic!("line {number}: a console block begins with `$ COMMAND`")
@@ -207,13 +200,7 @@ impl Relay {
                 carry(&client, &server, passes).expect("handles");
             }
         });
-        Self {
-            gateway: gateway.to_owned(),
-            address,
-            passing,
-            held,
-            go_on,
-        }
+        Self { gateway: gateway.to_owned(), address, passing, held, go_on }
     }
 
     /// Holds the request with this number back, counted from 1.
@@ -252,12 +239,8 @@ struct Session {
 
 impl Session {
     fn new(page: &str) -> Self {
-        let mut session = Self {
-            scratch: Scratch::new(),
-            gateway: None,
-            exported: Vec::new(),
-            status: 0,
-        };
+        let mut session =
+            Self { scratch: Scratch::new(), gateway: None, exported: Vec::new(), status: 0 };
         for name in ["tests", "templates"] {
             symlink(repository(name), session.scratch.path(name)).expect("a link");
         }
@@ -332,17 +315,13 @@ impl Session {
             let lines = gateway.output.iter();
             return lines.map(|line| self.to_page(line)).collect();
         }
-        if let Some((name, value)) = step
-            .command
-            .strip_prefix("export ")
-            .and_then(|assignment| assignment.split_once('='))
+        if let Some((name, value)) =
+            step.command.strip_prefix("export ").and_then(|assignment| assignment.split_once('='))
         {
             self.exported.push((name.to_owned(), value.to_owned()));
             return Vec::new();
         }
-        let command = self
-            .to_real(&step.command)
-            .replace("cargo run --release -- ", "smsq ");
+        let command = self.to_real(&step.command).replace("cargo run --release -- ", "smsq ");
         let exec = if interrupt_at.is_some() { "exec " } else { "" };
         let script = format!("exec 2>&1; (exit {}); {exec}{command}", self.status);
         let file = self.scratch.path(".output");
@@ -356,10 +335,8 @@ impl Session {
             // The order of requests that run at the same time is not certain.
             shell.env("SMSQ__SENDER__CONCURRENCY", "1");
         }
-        let mut process = shell
-            .stdout(File::create(&file).expect("a file"))
-            .spawn()
-            .expect("bash starts");
+        let mut process =
+            shell.stdout(File::create(&file).expect("a file")).spawn().expect("bash starts");
         if let Some((relay, _)) = interrupt {
             relay.at_held_request(|| {
                 kill_process(Pid::from_child(&process), Signal::INT).expect("the signal is sent");
@@ -371,10 +348,8 @@ impl Session {
         // A terminal shows progress as a bar instead, and removes it.
         let of_long_run = |line: &str| OF_LONG_RUNS.iter().any(|start| line.starts_with(start));
         let lines = text.trim_end().lines();
-        let mut lines: Vec<String> = lines
-            .filter(|line| !of_long_run(line))
-            .map(str::to_owned)
-            .collect();
+        let mut lines: Vec<String> =
+            lines.filter(|line| !of_long_run(line)).map(str::to_owned).collect();
         if let (Some(first), Some(_)) = (lines.first_mut(), interrupt_at) {
             first.insert_str(0, "^C");
         }
@@ -395,9 +370,7 @@ fn check_page(page: &str) -> (String, String) {
         if block.language != "console" {
             continue;
         }
-        let after = interrupt
-            .captures(block.above)
-            .and_then(|found| found[1].parse().ok());
+        let after = interrupt.captures(block.above).and_then(|found| found[1].parse().ok());
         for (index, step) in steps(&block).iter().enumerate() {
             let printed = session.run(step, after.filter(|_| index == 0));
             if comparable(&printed) != comparable(&step.output) {
@@ -451,14 +424,8 @@ fn console_blocks_show_what_the_program_prints() {
         }
     };
     let differences: String = std::thread::scope(|scope| {
-        let threads: Vec<_> = pages()
-            .into_iter()
-            .map(|path| scope.spawn(|| check(path)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a page was checked"))
-            .collect()
+        let threads: Vec<_> = pages().into_iter().map(|path| scope.spawn(|| check(path))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a page was checked")).collect()
     });
     assert!(
         differences.is_empty(),
@@ -472,10 +439,7 @@ fn wrong_console_blocks_are_found_and_replaced() {
     let (differences, updated) = check_page(page);
     assert!(differences.contains("line 7: $ cat a.txt"), "{differences}");
     assert!(differences.contains("line 10: $ echo $?"), "{differences}");
-    assert_eq!(
-        updated,
-        page.replace("two", "one").replace("\n1\n", "\n0\n")
-    );
+    assert_eq!(updated, page.replace("two", "one").replace("\n1\n", "\n0\n"));
     assert_eq!(check_page(&updated), (String::new(), updated));
 }
 
@@ -507,11 +471,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
         .map(|line| {
             let heading = line.trim_start_matches('#').trim().to_lowercase();
             let kept = |character: &char| character.is_alphanumeric() || " -_".contains(*character);
-            heading
-                .chars()
-                .filter(kept)
-                .collect::<String>()
-                .replace(' ', "-")
+            heading.chars().filter(kept).collect::<String>().replace(' ', "-")
         })
         .collect()
 }
@@ -534,10 +494,7 @@ fn links_lead_to_files_and_headings_that_exist() {
             };
             let place = format!("{}: {target}", path.display());
             assert!(file.exists(), "{place}");
-            assert!(
-                anchor.is_empty() || anchors(&read(&file)).contains(anchor),
-                "{place}"
-            );
+            assert!(anchor.is_empty() || anchors(&read(&file)).contains(anchor), "{place}");
         }
     }
 }
@@ -565,10 +522,7 @@ fn architecture_page_names_files_and_functions_that_exist() {
         if entry.path().is_dir() {
             name.push('/');
         }
-        assert!(
-            page.contains(&name),
-            "`src/{name}` is missing in docs/architecture.md"
-        );
+        assert!(page.contains(&name), "`src/{name}` is missing in docs/architecture.md");
     }
 }
 
@@ -586,25 +540,17 @@ fn reference_has_the_table_of_settings() {
         if let Some(name) = line.strip_prefix('[') {
             section = format!("{}.", name.trim_end_matches(']'));
         } else if let Some((name, value)) = line.split_once(" = ") {
-            let (default, values) = value
-                .split_once("  # ")
-                .expect("a comment about its values");
+            let (default, values) = value.split_once("  # ").expect("a comment about its values");
             let default = match default.trim_matches('"') {
                 "" | "[]" => "",
                 default => &format!("`{default}`"),
             };
             let meaning = meaning.join(" ");
-            let _ = writeln!(
-                table,
-                "| `{section}{name}` | {default} | {values} | {meaning} |"
-            );
+            let _ = writeln!(table, "| `{section}{name}` | {default} | {values} | {meaning} |");
         }
         meaning.clear();
     }
-    assert_eq!(
-        wrong_table("docs/reference.md", "Configuration", &table),
-        None
-    );
+    assert_eq!(wrong_table("docs/reference.md", "Configuration", &table), None);
 }
 
 #[test]
@@ -618,9 +564,7 @@ fn operations_page_lists_every_metric() {
     }
     let page = read(Path::new(&repository("docs/operations.md")));
     let row = Regex::new(r"(?m)^\| `(smsq_[a-z_]+?)(?:_total)?` \|").expect("a pattern");
-    let listed: BTreeSet<String> = row
-        .captures_iter(&page)
-        .map(|name| name[1].to_owned())
-        .collect();
+    let listed: BTreeSet<String> =
+        row.captures_iter(&page).map(|name| name[1].to_owned()).collect();
     assert_eq!(names, listed);
 }

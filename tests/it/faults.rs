@@ -23,10 +23,7 @@ fn every(count: u64) -> FaultRate {
 }
 
 fn faulty(faults: Faults) -> SandboxConfig {
-    SandboxConfig {
-        faults,
-        ..SandboxConfig::default()
-    }
+    SandboxConfig { faults, ..SandboxConfig::default() }
 }
 
 fn most_attempts(scratch: &Scratch) -> String {
@@ -72,9 +69,7 @@ fn messages_perhaps_accepted_are_held_and_listed() {
     assert_eq!(ran.code(), Some(1), "{ran}");
     // Every message was accepted once; those with a fault got no readable response.
     gateway.assert_each_once(80);
-    let missed = (1..=80)
-        .filter(|n| n % 7 == 0 || n % 11 == 0 || n % 13 == 0)
-        .count();
+    let missed = (1..=80).filter(|n| n % 7 == 0 || n % 11 == 0 || n % 13 == 0).count();
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["unknown"], missed, "{status}");
     assert_eq!(status["sent"], 80 - missed, "{status}");
@@ -147,11 +142,7 @@ fn message_accepted_before_a_503_gets_one_text() {
     // The provider `sandbox` knows the code of the gateway's own 503, and no one knows that of the router.
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "honours_reference = false");
-    scratch.import(&format!(
-        "{}{}",
-        list(60),
-        reserved_list(0, 3).replace("phone\n", "")
-    ));
+    scratch.import(&format!("{}{}", list(60), reserved_list(0, 3).replace("phone\n", "")));
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     gateway.assert_each_once(63);
@@ -251,10 +242,7 @@ fn outage_counts_no_attempts() {
     // Only messages in flight when it began, while others were still accepted, may have one more.
     let most = most_attempts(&scratch);
     assert!(most == "1" || most == "2", "{most}");
-    let edge = sqlite(
-        &scratch,
-        "SELECT count(*) < 8 FROM sms_sent WHERE attempts > 1",
-    );
+    let edge = sqlite(&scratch, "SELECT count(*) < 8 FROM sms_sent WHERE attempts > 1");
     assert_eq!(edge, "1");
 }
 
@@ -293,10 +281,7 @@ fn refused_connections_lose_and_repeat_nothing() {
 
 #[test]
 fn account_error_midway_keeps_messages_until_fixed() {
-    let gateway = Practice::start(faulty(Faults {
-        account_from: Some(16),
-        ..Faults::default()
-    }));
+    let gateway = Practice::start(faulty(Faults { account_from: Some(16), ..Faults::default() }));
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(60));
@@ -329,11 +314,7 @@ fn campaign_is_paused_when_most_messages_are_rejected() {
     let line = ["send", "--concurrency", "4"];
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(3), "{ran}");
-    assert!(
-        ran.stderr()
-            .contains("50 of the last 50 messages were rejected"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("50 of the last 50 messages were rejected"), "{ran}");
     assert!(ran.stderr().contains("smsq resume"), "{ran}");
     let status = scratch.checked_status(Some("c"));
     assert_eq!(status["state"], "paused", "{status}");
@@ -424,9 +405,7 @@ fn provider_without_acceptances_is_reported_with_reason() {
     drop(gateway);
     scratch.import(&list(2));
     let mut sending = scratch.start(["send"]);
-    sending.until_printed("the reason why nothing is sent", |said| {
-        said.contains("refused")
-    });
+    sending.until_printed("the reason why nothing is sent", |said| said.contains("refused"));
     // It is printed before it is stored.
     eventually("status shows it, too", || {
         let ran = scratch.run(["status"]);
@@ -436,18 +415,11 @@ fn provider_without_acceptances_is_reported_with_reason() {
     sending.signal(Signal::TERM);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
-    assert!(
-        ran.stderr()
-            .contains("`cellar` has not accepted a message yet"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("`cellar` has not accepted a message yet"), "{ran}");
     assert!(ran.stderr().contains("is its `url` right?"), "{ran}");
     let status = scratch.run(["status", "--format", "json"]).json();
     let reason = status["last_failures"][0]["reason"].as_str();
-    assert!(
-        reason.is_some_and(|reason| reason.contains("refused")),
-        "{status}"
-    );
+    assert!(reason.is_some_and(|reason| reason.contains("refused")), "{status}");
 }
 
 #[test]
@@ -511,11 +483,7 @@ fn message_expires_while_the_gateway_is_down() {
 fn resent_message_keeps_its_reference() {
     let gateway = Practice::start(SandboxConfig {
         ignore_references: true,
-        ..faulty(Faults {
-            no_answer: every(7),
-            broken: every(13),
-            ..Faults::default()
-        })
+        ..faulty(Faults { no_answer: every(7), broken: every(13), ..Faults::default() })
     });
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");

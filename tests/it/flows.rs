@@ -10,10 +10,7 @@ fn run_without_provider_practises_and_can_be_repeated() {
     let line = ["run", &list, "--template", &template, "--format", "json"];
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert!(
-        ran.stderr().contains("nothing leaves this machine"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("nothing leaves this machine"), "{ran}");
     let first = ran.json();
     assert_eq!(first["state"], "done", "{ran}");
     assert_eq!(first["sent"], first["imported"], "{ran}");
@@ -42,14 +39,7 @@ fn list_is_imported_sent_and_reported() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }}",
-        "--campaign",
-        "spring",
-    ];
+    let import = ["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"];
     snapshot!(scratch.run(import), @r"
     exit 0
     ----- stdout
@@ -178,23 +168,9 @@ fn fixed_failure_is_sent_and_unchanged_one_is_not() {
     // A recipient who opted out would be on the suppression list.
     let list = LIST.replace("555 2000", "555 1000");
     scratch.write_cellar(&gateway.url).write("list.csv", &list);
-    scratch.run([
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }}",
-        "--campaign",
-        "spring",
-    ]);
+    scratch.run(["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"]);
     scratch.run(["send"]);
-    scratch.run([
-        "report",
-        "--failed",
-        "--format",
-        "csv",
-        "--output",
-        "failed.csv",
-    ]);
+    scratch.run(["report", "--failed", "--format", "csv", "--output", "failed.csv"]);
     let import = ["import", "failed.csv", "--campaign", "spring"];
     snapshot!(scratch.run(import), @r"
     exit 0
@@ -209,9 +185,7 @@ fn fixed_failure_is_sent_and_unchanged_one_is_not() {
     ----- stderr
     1 message failed before and did not change: `smsq retry --campaign spring` sends such messages again
     ");
-    let fixed = scratch
-        .read("failed.csv")
-        .replace("+15005551000", "+447400123458");
+    let fixed = scratch.read("failed.csv").replace("+15005551000", "+447400123458");
     scratch.write("failed.csv", &fixed);
     snapshot!(scratch.run(import), @r"
     exit 0
@@ -275,16 +249,10 @@ fn practice_sends_a_whole_list_of_ordinary_numbers() {
     let scratch = Scratch::new();
     // Every ending from 0000 to 2999.
     let phones = (0..3_000).map(|line| format!("+44740015{line:04}\n"));
-    let list: String = std::iter::once("phone\n".to_owned())
-        .chain(phones)
-        .collect();
+    let list: String = std::iter::once("phone\n".to_owned()).chain(phones).collect();
     scratch.write("list.csv", &list);
     let ran = scratch.run(["run", "list.csv", "--text", "Hello", "--format", "json"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let object = ran.json();
-    assert_eq!(
-        (&object["sent"], &object["failed"]),
-        (&3_000.into(), &0.into()),
-        "{ran}"
-    );
+    assert_eq!((&object["sent"], &object["failed"]), (&3_000.into(), &0.into()), "{ran}");
 }

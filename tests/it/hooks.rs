@@ -68,12 +68,7 @@ fn failed_phones(events: &BTreeMap<String, PostedEvent>) -> BTreeSet<String> {
     events
         .values()
         .filter(|event| event.kind() == "message.failed")
-        .map(|event| {
-            event.body["data"]["phone"]
-                .as_str()
-                .expect("a phone")
-                .to_owned()
-        })
+        .map(|event| event.body["data"]["phone"].as_str().expect("a phone").to_owned())
         .collect()
 }
 
@@ -176,10 +171,7 @@ fn killed_senders_lose_no_event() {
             .filter(|event| event.kind() == "message.unknown")
             .map(|event| event.body["data"]["message"].as_str().expect("an id"))
             .collect();
-        assert_eq!(
-            unknown.len() as u64,
-            status["unknown"].as_u64().expect("a count")
-        );
+        assert_eq!(unknown.len() as u64, status["unknown"].as_u64().expect("a count"));
         assert_eq!(of_kind(&taken, "campaign.done"), 1, "{status}");
         assert_eq!(
             failed + unknown.len() as u64 + status["sent"].as_u64().expect("a count"),
@@ -206,9 +198,7 @@ fn two_processes_deliver_each_event_once() {
             let ran = sender.ended();
             assert!(matches!(ran.code(), Some(0 | 1)), "{ran}");
         }
-        eventually("all events are delivered", || {
-            listed(&scratch, "crm")["waiting"] == 0
-        });
+        eventually("all events are delivered", || listed(&scratch, "crm")["waiting"] == 0);
         let taken = receiver.taken();
         assert_eq!(of_kind(&taken, "message.failed"), 300);
         assert_eq!(of_kind(&taken, "campaign.done"), 1);
@@ -228,16 +218,9 @@ fn hook_that_is_gone_is_off_until_it_is_tested() {
         let (_gateway, scratch) = folder(db, &receiver.section("crm", &["message.failed"], QUICK));
         scratch.import(&mixed(0, 1));
         let ran = scratch.run(["send"]);
-        assert!(
-            ran.stderr().contains("1 event still to be delivered"),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains("1 event still to be delivered"), "{ran}");
         let hook = listed(&scratch, "crm");
-        assert_eq!(
-            [&hook["state"], &hook["waiting"]],
-            [&json!("off"), &json!(1)],
-            "{hook}"
-        );
+        assert_eq!([&hook["state"], &hook["waiting"]], [&json!("off"), &json!(1)], "{hook}");
         // Nothing is posted while it is off.
         scratch.run(["send"]);
         assert_eq!(receiver.events().len(), 1);
@@ -246,16 +229,8 @@ fn hook_that_is_gone_is_off_until_it_is_tested() {
         assert!(ran.stdout().starts_with("delivered: 200"), "{ran}");
         scratch.run(["send"]);
         let hook = listed(&scratch, "crm");
-        assert_eq!(
-            [&hook["state"], &hook["waiting"]],
-            [&json!("on"), &json!(0)],
-            "{hook}"
-        );
-        let ids: Vec<String> = receiver
-            .events()
-            .into_iter()
-            .map(|event| event.id)
-            .collect();
+        assert_eq!([&hook["state"], &hook["waiting"]], [&json!("on"), &json!(0)], "{hook}");
+        let ids: Vec<String> = receiver.events().into_iter().map(|event| event.id).collect();
         assert_eq!([&ids[0], &ids[2]], [&ids[2], &ids[2]], "{ids:?}");
         assert_eq!(receiver.events()[1].kind(), "smsq.test");
     });
@@ -271,26 +246,12 @@ fn replayed_events_have_their_ids_and_bodies() {
         scratch.run(["send"]);
         let first = receiver.taken();
         assert_eq!(first.len(), 4);
-        let line = [
-            "hooks",
-            "replay",
-            "crm",
-            "--since",
-            "1h",
-            "--kind",
-            "message.failed",
-        ];
+        let line = ["hooks", "replay", "crm", "--since", "1h", "--kind", "message.failed"];
         let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        assert!(
-            ran.stderr().contains("3 events of `crm` delivered again"),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains("3 events of `crm` delivered again"), "{ran}");
         assert_eq!(receiver.events().len(), 7);
-        assert_eq!(
-            receiver.taken().keys().collect::<Vec<_>>(),
-            first.keys().collect::<Vec<_>>()
-        );
+        assert_eq!(receiver.taken().keys().collect::<Vec<_>>(), first.keys().collect::<Vec<_>>());
         let ran = scratch.run(["hooks", "replay", "crm", "--since", "2099-01-01 00:00"]);
         assert!(ran.stderr().contains("0 events"), "{ran}");
     });
@@ -305,24 +266,12 @@ fn receiver_that_is_down_gets_few_requests_and_keeps_all_events() {
         scratch.import(&mixed(5, 100));
         let ran = scratch.run(["send"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
-        assert!(
-            ran.stderr().contains("100 events still to be delivered"),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains("100 events still to be delivered"), "{ran}");
         // Those that were in flight when the first one failed, and the last try.
         assert!(receiver.events().len() <= 20, "{}", receiver.events().len());
         let hook = listed(&scratch, "crm");
-        assert_eq!(
-            [&hook["state"], &hook["waiting"]],
-            [&json!("failing"), &json!(100)]
-        );
-        assert!(
-            hook["last_error"]
-                .as_str()
-                .expect("an error")
-                .starts_with("500"),
-            "{hook}"
-        );
+        assert_eq!([&hook["state"], &hook["waiting"]], [&json!("failing"), &json!(100)]);
+        assert!(hook["last_error"].as_str().expect("an error").starts_with("500"), "{hook}");
     });
 }
 
@@ -360,30 +309,15 @@ fn invalid_hooks_are_errors_with_their_place() {
         )
     };
     for (text, expected) in [
-        (
-            section("colour = 1"),
-            "smsq.toml:6: invalid hook `b`: `colour`: unknown field `colour`",
-        ),
-        (
-            section("").replace("\"b\"", "\"a\""),
-            "smsq.toml:6: invalid hook `a`: `name`: another",
-        ),
-        (
-            section("").replace("https", "http"),
-            "smsq.toml:1: invalid hook `a`: `url`",
-        ),
-        (
-            "hooks = 1\n".to_owned(),
-            "smsq.toml:1: invalid `hooks`: expected sections `[[hooks]]`",
-        ),
+        (section("colour = 1"), "smsq.toml:6: invalid hook `b`: `colour`: unknown field `colour`"),
+        (section("").replace("\"b\"", "\"a\""), "smsq.toml:6: invalid hook `a`: `name`: another"),
+        (section("").replace("https", "http"), "smsq.toml:1: invalid hook `a`: `url`"),
+        ("hooks = 1\n".to_owned(), "smsq.toml:1: invalid `hooks`: expected sections `[[hooks]]`"),
         (
             "[notify]\nevents = [\"campaign.over\"]\n".to_owned(),
             "smsq.toml:2: invalid value `[\"campaign.over\"]` of `notify.events`",
         ),
-        (
-            "[notify]\nstuck_after = \"1s\"\n".to_owned(),
-            "`notify.stuck_after`",
-        ),
+        ("[notify]\nstuck_after = \"1s\"\n".to_owned(), "`notify.stuck_after`"),
     ] {
         scratch.write("smsq.toml", &text);
         let ran = scratch.run(["status"]);
@@ -396,10 +330,7 @@ fn invalid_hooks_are_errors_with_their_place() {
     let ran = scratch.run(["check", "--offline"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     let ran = scratch.run_with(["check", "--offline"], &[("HOOK_SECRET", "whsec_aGVsbG8=")]);
-    assert!(
-        ran.stdout().contains("24 to 64 bytes") && !ran.stdout().contains("aGVsbG8"),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains("24 to 64 bytes") && !ran.stdout().contains("aGVsbG8"), "{ran}");
     let ran = scratch.run_with(["check", "--offline"], &[("HOOK_SECRET", SECRET)]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let ran = scratch.run_with(["hooks", "test", "c"], &[("HOOK_SECRET", SECRET)]);

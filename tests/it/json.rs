@@ -15,16 +15,10 @@ use crate::support::tables::wrong_table;
 const COMMANDS: [(&str, &[&str]); 15] = [
     (
         "import",
-        &[
-            "import a.csv --text Hi --campaign c",
-            "import b.csv c.csv --text Hi --campaign c",
-        ],
+        &["import a.csv --text Hi --campaign c", "import b.csv c.csv --text Hi --campaign c"],
     ),
     ("suppress import", &["suppress import c.csv"]),
-    (
-        "send, run",
-        &["send --yes", "run a.csv --text Hi --campaign d --yes"],
-    ),
+    ("send, run", &["send --yes", "run a.csv --text Hi --campaign d --yes"]),
     (
         "",
         &[
@@ -33,19 +27,10 @@ const COMMANDS: [(&str, &[&str]); 15] = [
             "import throttled.csv --text Hi --campaign throttled",
         ],
     ),
-    (
-        "status",
-        &["status", "status --campaign late", "status --campaign c"],
-    ),
-    (
-        "receipts",
-        &["receipts --for 1min", "receipts --campaign c"],
-    ),
+    ("status", &["status", "status --campaign late", "status --campaign c"]),
+    ("receipts", &["receipts --for 1min", "receipts --campaign c"]),
     ("report", &["report", "report --campaign c"]),
-    (
-        "report --sent",
-        &["report --sent", "report --sent --campaign c"],
-    ),
+    ("report --sent", &["report --sent", "report --sent --campaign c"]),
     ("report --undelivered", &["report --undelivered"]),
     ("providers list", &["providers list"]),
     ("check", &["check"]),
@@ -56,14 +41,7 @@ const COMMANDS: [(&str, &[&str]); 15] = [
 ];
 
 /// Keys whose values have the same keys everywhere, which have a row of their own.
-const SHARED: [&str; 6] = [
-    "budget",
-    "campaigns",
-    "cost",
-    "delivery",
-    "segments",
-    "window",
-];
+const SHARED: [&str; 6] = ["budget", "campaigns", "cost", "delivery", "segments", "window"];
 
 /// The keys that were seen in a value.
 #[derive(Default)]
@@ -112,14 +90,12 @@ impl Shape {
     fn beyond(&self, base: &Self) -> String {
         let is_new = |key: &String| base.keys.iter().all(|(known, _)| known != key);
         let keys = self.keys.iter().filter(|(key, _)| is_new(key));
-        let keys = keys.map(
-            |(key, below)| match (below.is_list, below.keys.is_empty()) {
-                (false, true) => key.clone(),
-                (true, true) => format!("{key}: []"),
-                (false, false) => format!("{key}: {{{}}}", below.beyond(&Self::default())),
-                (true, false) => format!("{key}: [{{{}}}]", below.beyond(&Self::default())),
-            },
-        );
+        let keys = keys.map(|(key, below)| match (below.is_list, below.keys.is_empty()) {
+            (false, true) => key.clone(),
+            (true, true) => format!("{key}: []"),
+            (false, false) => format!("{key}: {{{}}}", below.beyond(&Self::default())),
+            (true, false) => format!("{key}: [{{{}}}]", below.beyond(&Self::default())),
+        });
         keys.collect::<Vec<_>>().join(", ")
     }
 }
@@ -128,9 +104,7 @@ impl Shape {
 fn throttled(scratch: &Scratch) -> Running {
     let mut sending = scratch.start(["send", "--campaign", "throttled", "--follow"]);
     let has_entries = |status: &Value, key: &str| {
-        status[key]
-            .as_array()
-            .is_some_and(|entries| !entries.is_empty())
+        status[key].as_array().is_some_and(|entries| !entries.is_empty())
     };
     let is_waiting = || {
         let status = scratch.run(["status", "--format", "json"]).json();

@@ -45,10 +45,7 @@ fn killed_sender_with_unique_references_repeats_nothing() {
     scratch.import(&list(500));
     let mut kills = 0;
     while kills < 12 {
-        assert!(
-            killed(&scratch, &gateway, &mut random),
-            "after {kills} kills"
-        );
+        assert!(killed(&scratch, &gateway, &mut random), "after {kills} kills");
         kills += 1;
         scratch.checked_status(Some("c"));
     }
@@ -58,10 +55,7 @@ fn killed_sender_with_unique_references_repeats_nothing() {
     assert!(began.elapsed() < LEASE * 2 / 3, "it waited for the dead");
     assert_eq!(scratch.checked_status(Some("c"))["sent"], 500);
     gateway.assert_each_once(500);
-    assert!(
-        gateway.requests() > 500,
-        "no kill came between a request and its answer"
-    );
+    assert!(gateway.requests() > 500, "no kill came between a request and its answer");
 }
 
 #[test]
@@ -72,10 +66,7 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(500));
     for kills in 0..12 {
-        assert!(
-            killed(&scratch, &gateway, &mut random),
-            "after {kills} kills"
-        );
+        assert!(killed(&scratch, &gateway, &mut random), "after {kills} kills");
         let status = scratch.checked_status(Some("c"));
         let sent = status["sent"].as_u64().expect("a count");
         let counts = gateway.stats();
@@ -117,10 +108,8 @@ fn killed_sender_leaves_unknown_messages_for_the_operator() {
 #[test]
 fn second_sender_reclaims_messages_of_the_killed_one() {
     let mut random = StdRng::seed_from_u64(3);
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(40),
-        ..unhurried(false)
-    });
+    let gateway =
+        Practice::start(SandboxConfig { latency: Duration::from_millis(40), ..unhurried(false) });
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(600));
@@ -141,10 +130,8 @@ fn second_sender_reclaims_messages_of_the_killed_one() {
 
 #[test]
 fn living_sender_resends_what_a_dead_one_reclaimed() {
-    let gateway = Practice::start(SandboxConfig {
-        latency: Duration::from_millis(100),
-        ..unhurried(false)
-    });
+    let gateway =
+        Practice::start(SandboxConfig { latency: Duration::from_millis(100), ..unhurried(false) });
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(100));
@@ -179,16 +166,7 @@ fn killed_and_repeated_import_has_every_row_once() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.write("list.csv", &list(ROWS));
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hello",
-        "--campaign",
-        "c",
-        "--format",
-        "json",
-    ];
+    let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c", "--format", "json"];
     let whole = ["--database", "sqlite://whole.db"];
     let ran = scratch.run(import.into_iter().chain(whole));
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -238,16 +216,7 @@ fn killed_and_repeated_cancel_cancels_every_row() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.checked_status(Some("c"))["cancelled"], ROWS);
     // No message was sent, so the list can be imported again.
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hello",
-        "--campaign",
-        "c",
-        "--format",
-        "json",
-    ];
+    let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c", "--format", "json"];
     let again = scratch.run(import).json();
     assert_eq!(again["accepted"], ROWS, "{again}");
     scratch.checked_status(Some("c"));

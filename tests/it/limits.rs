@@ -60,11 +60,9 @@ fn limit_used_by_one_worker_applies_to_a_new_one() {
         scratch.write("smsq.toml", &format!("[sender]\nlease = \"5s\"\n{toml}"));
         scratch.import(&list(40));
         let mut thrifty = scratch.start(["send", "--quiet", "--rate", "5/hour"]);
-        assert!(
-            thrifty.until("its limit is used up and a lease is over", || {
-                gateway.accepted() >= 5 && settled_in(db, 6_000) == 1
-            })
-        );
+        assert!(thrifty.until("its limit is used up and a lease is over", || {
+            gateway.accepted() >= 5 && settled_in(db, 6_000) == 1
+        }));
         let mut generous = scratch.start(["send", "--quiet", "--rate", "1000/s"]);
         assert!(
             generous.until("the other worker has sent two heartbeats", || {
@@ -100,14 +98,8 @@ fn workers_with_different_leases_leave_each_other_alone() {
             let spread = "SELECT max(heartbeat_at) - min(heartbeat_at) AS value FROM worker";
             gateway.accepted() == 4 || db.number(spread) >= 6_500
         }));
-        assert_eq!(
-            db.number("SELECT count(*) AS value FROM worker WHERE lease_ms = 60000"),
-            1
-        );
-        assert_eq!(
-            db.number("SELECT count(*) AS value FROM sms WHERE state = 2 OR in_doubt"),
-            0
-        );
+        assert_eq!(db.number("SELECT count(*) AS value FROM worker WHERE lease_ms = 60000"), 1);
+        assert_eq!(db.number("SELECT count(*) AS value FROM sms WHERE state = 2 OR in_doubt"), 0);
         let ran = patient.ended();
         assert_eq!(ran.code(), Some(0), "{ran}");
         stop(hasty);
@@ -166,10 +158,7 @@ fn two_providers(one: &Practice, two: &Practice) -> String {
 #[test]
 fn campaign_moves_to_another_provider_while_it_is_sent() {
     with_every_database(|db| {
-        let (one, two) = (
-            Practice::start(with_latency(20)),
-            Practice::start(with_latency(20)),
-        );
+        let (one, two) = (Practice::start(with_latency(20)), Practice::start(with_latency(20)));
         let scratch = Scratch::at(&db.url);
         scratch.write("smsq.toml", &two_providers(&one, &two));
         import(&scratch, "c", 7400, 300, &["--provider", "one"]);
@@ -191,10 +180,7 @@ fn campaign_moves_to_another_provider_while_it_is_sent() {
 #[test]
 fn campaign_with_unknown_provider_stops_the_run() {
     with_every_database(|db| {
-        let (one, two) = (
-            Practice::start(with_latency(20)),
-            Practice::start(with_latency(20)),
-        );
+        let (one, two) = (Practice::start(with_latency(20)), Practice::start(with_latency(20)));
         let scratch = Scratch::at(&db.url);
         let both = two_providers(&one, &two);
         let (first, _) = both.split_once("[providers.two]").expect("two providers");
@@ -254,16 +240,9 @@ fn number_of_another_country_gets_no_message() {
         let list = "phone\n+447400123456\n+12025550123\n+353851234567\n+79161234567\n";
         scratch.write("list.csv", list);
         let arguments = ["import", "list.csv", "--text", "Hello", "--campaign", "c"];
-        let ran = scratch.run(
-            arguments
-                .into_iter()
-                .chain(["--dry-run", "--format", "json"]),
-        );
+        let ran = scratch.run(arguments.into_iter().chain(["--dry-run", "--format", "json"]));
         let reasons = &ran.json()["by_reason"];
-        assert_eq!(
-            reasons[0]["reason"], "not one of your countries",
-            "{reasons}"
-        );
+        assert_eq!(reasons[0]["reason"], "not one of your countries", "{reasons}");
         assert_eq!(reasons[0]["count"], 2, "{reasons}");
         let ran = scratch.run(arguments);
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -313,9 +292,7 @@ message_id = "/id"
 }
 
 fn accepting() -> TimedProvider {
-    TimedProvider::start(None, |_, earlier| {
-        Reply::Json(format!(r#"{{"id": "m-{earlier}"}}"#))
-    })
+    TimedProvider::start(None, |_, earlier| Reply::Json(format!(r#"{{"id": "m-{earlier}"}}"#)))
 }
 
 /// Waits until a worker has sent what the limit allows.
@@ -333,10 +310,8 @@ fn sections_of_one_account_share_its_limit() {
     with_every_database(|db| {
         let gateway = accepting();
         let scratch = Scratch::at(&db.url);
-        let both = [
-            ("cellar", "rate = \"4/day\""),
-            ("attic", "account = \"cellar\"\nrate = \"6/day\""),
-        ];
+        let both =
+            [("cellar", "rate = \"4/day\""), ("attic", "account = \"cellar\"\nrate = \"6/day\"")];
         sections(&gateway, &scratch, &both);
         import(&scratch, "a", 7400, 3, &["--provider", "cellar"]);
         let sent = scratch.run(SEND);

@@ -5,9 +5,7 @@ use crate::support::{LIST, Scratch, snapshot};
 #[test]
 fn suppressed_phones_are_left_out() {
     let scratch = Scratch::new();
-    scratch
-        .write("list.csv", LIST)
-        .write("stop.txt", "phone\n+44 7400 123457\nnobody\n");
+    scratch.write("list.csv", LIST).write("stop.txt", "phone\n+44 7400 123457\nnobody\n");
     snapshot!(scratch.run(["suppress", "add", "+447400123456", "--reason", "asked"]), @r"
     exit 0
     ----- stderr
@@ -26,14 +24,7 @@ fn suppressed_phones_are_left_out() {
     +447400123456	asked
     +447400123457
     ");
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }}",
-        "--format",
-        "json",
-    ];
+    let import = ["import", "list.csv", "--text", "Hi {{ name }}", "--format", "json"];
     snapshot!(scratch.run(import), @r#"
     exit 0
     ----- stdout
@@ -154,16 +145,8 @@ fn list_without_usable_rows_has_nothing_to_send() {
 #[test]
 fn dry_run_shows_messages_and_writes_nothing() {
     let scratch = Scratch::new();
-    scratch
-        .write("list.csv", LIST)
-        .write_cellar("http://127.0.0.1:9");
-    let line = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }} 你",
-        "--dry-run",
-    ];
+    scratch.write("list.csv", LIST).write_cellar("http://127.0.0.1:9");
+    let line = ["import", "list.csv", "--text", "Hi {{ name }} 你", "--dry-run"];
     let rate = [("SMSQ__PROVIDERS__CELLAR__RATE", "2/min")];
     snapshot!(scratch.run_with(line, &rate), @r"
     exit 0

@@ -12,13 +12,7 @@ use crate::support::{Gateway, LIST, Scratch, snapshot};
 fn import_fails_above_max_rejects() {
     let scratch = Scratch::new();
     scratch.write("list.csv", LIST);
-    let line = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }}",
-        "--max-rejects",
-    ];
+    let line = ["import", "list.csv", "--text", "Hi {{ name }}", "--max-rejects"];
     snapshot!(scratch.run(line.into_iter().chain(["5%"])), @r"
     exit 2
     ----- stderr
@@ -38,14 +32,11 @@ fn import_fails_above_max_rejects() {
 #[test]
 fn max_rejects_can_be_a_setting() {
     let scratch = Scratch::new();
-    scratch
-        .write("list.csv", LIST)
-        .write("smsq.toml", "[import]\nmax_rejects = \"0\"\n");
+    scratch.write("list.csv", LIST).write("smsq.toml", "[import]\nmax_rejects = \"0\"\n");
     let line = ["import", "list.csv", "--text", "Hi {{ name }}"];
     let ran = scratch.run(line);
     assert!(
-        ran.stderr()
-            .contains("1 of 6 rows would be rejected, and `max_rejects` is 0"),
+        ran.stderr().contains("1 of 6 rows would be rejected, and `max_rejects` is 0"),
         "{ran}"
     );
     let ran = scratch.run_with(line, &[("SMSQ__IMPORT__MAX_REJECTS", "few")]);
@@ -69,15 +60,10 @@ fn second_campaign_for_a_list_needs_again() {
     let other = scratch.run(import("summer"));
     assert_eq!(other.code(), Some(2), "{other}");
     assert!(
-        other
-            .stderr()
-            .starts_with("error: `list.csv` was imported into campaign `spring` "),
+        other.stderr().starts_with("error: `list.csv` was imported into campaign `spring` "),
         "{other}"
     );
-    assert!(
-        other.stderr().contains("add `--again` to do that"),
-        "{other}"
-    );
+    assert!(other.stderr().contains("add `--again` to do that"), "{other}");
     assert!(!scratch.run(["status"]).stdout().contains("summer"));
     let meant = scratch.run(import("summer").into_iter().chain(["--again"]));
     assert!(meant.stdout().contains("accepted    4\n"), "{meant}");
@@ -89,13 +75,7 @@ fn dry_run_shows_expensive_characters_and_savings() {
     scratch.write("smsq.toml", "default_provider = 'sandbox'\n[providers.sandbox]\nkind = 'sandbox'\nurl = 'http://127.0.0.1:9'\n[prices.sandbox]\ncurrency = 'EUR'\n44 = 0.035\n");
     let long = "x".repeat(60);
     scratch.write("list.csv", &format!("phone,name\n+447400123456,Ann\n+447400123457,Ben\n+447400123458,Cai\n+447400123459,Dot\n+447400123460,Eli\n+447400123461,{long}\n+8613800138000,Kim\n"));
-    let line = [
-        "import",
-        "list.csv",
-        "--text",
-        "“Sale” – it’s on, dear {{ name }}…",
-        "--dry-run",
-    ];
+    let line = ["import", "list.csv", "--text", "“Sale” – it’s on, dear {{ name }}…", "--dry-run"];
     snapshot!(scratch.run(line), @r#"
     exit 0
     ----- stdout
@@ -142,30 +122,15 @@ fn dry_run_shows_expensive_characters_and_savings() {
     let ran = scratch.run(line.into_iter().chain(["--smart", "--format", "json"]));
     assert_eq!(ran.json()["segments"]["ucs2"], 0, "{ran}");
     assert_eq!(ran.json()["saving"], 0, "{ran}");
-    assert_eq!(
-        ran.json()["samples"][0]["content"],
-        "\"Sale\" - it's on, dear Ann...",
-        "{ran}"
-    );
+    assert_eq!(ran.json()["samples"][0]["content"], "\"Sale\" - it's on, dear Ann...", "{ran}");
 }
 
 #[test]
 fn dry_run_counts_messages_that_would_expire() {
     let scratch = Scratch::new();
-    scratch
-        .write("list.csv", LIST)
-        .write_cellar("http://127.0.0.1:9");
-    let line = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi",
-        "--dry-run",
-        "--at",
-        "+1h",
-        "--expires",
-        "+1min",
-    ];
+    scratch.write("list.csv", LIST).write_cellar("http://127.0.0.1:9");
+    let line =
+        ["import", "list.csv", "--text", "Hi", "--dry-run", "--at", "+1h", "--expires", "+1min"];
     let rate = [("SMSQ__PROVIDERS__CELLAR__RATE", "2/min")];
     let ran = scratch.run_with(line, &rate);
     assert!(
@@ -190,12 +155,7 @@ pub(crate) fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>,
                 .expect("its other end"),
         )
     };
-    let mut child = command
-        .stdin(open())
-        .stdout(open())
-        .stderr(open())
-        .spawn()
-        .expect("starts");
+    let mut child = command.stdin(open()).stdout(open()).stderr(open()).spawn().expect("starts");
     drop(command);
     let mut master = File::from(master);
     master.write_all(answer.as_bytes()).expect("types");
@@ -213,12 +173,9 @@ pub(crate) fn at_a_terminal(mut command: Command, answer: &str) -> (Option<i32>,
 fn large_campaign_needs_confirmation_at_a_terminal() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
-    let rows: Vec<String> = (0..1_200)
-        .map(|number| format!("+44740014{:04}\n", 1_000 + number))
-        .collect();
-    scratch
-        .write_cellar(&gateway.url)
-        .write("list.csv", &format!("phone\n{}", rows.concat()));
+    let rows: Vec<String> =
+        (0..1_200).map(|number| format!("+44740014{:04}\n", 1_000 + number)).collect();
+    scratch.write_cellar(&gateway.url).write("list.csv", &format!("phone\n{}", rows.concat()));
     let line = ["run", "list.csv", "--text", "Hi", "--limit", "1"];
     let (code, seen) = at_a_terminal(scratch.command(line), "n\n");
     assert_eq!(code, Some(2), "{seen}");
@@ -226,10 +183,7 @@ fn large_campaign_needs_confirmation_at_a_terminal() {
         seen.contains("would send  1,200") && seen.contains("send 1,200 messages? [y/N]"),
         "{seen}"
     );
-    assert!(
-        seen.contains("nothing was written") && !scratch.path("smsq.db").exists(),
-        "{seen}"
-    );
+    assert!(seen.contains("nothing was written") && !scratch.path("smsq.db").exists(), "{seen}");
     let (code, seen) = at_a_terminal(scratch.command(line), "y\n");
     assert_eq!(code, Some(0), "{seen}");
     let sending = scratch.command(["send", "--rate", "10/min"]);
@@ -259,8 +213,5 @@ fn large_campaign_needs_confirmation_at_a_terminal() {
     scratch.write("more.csv", &format!("phone\n{}", rows.concat()));
     let import = ["import", "more.csv", "--text", "Hi", "--campaign", "other"];
     let (code, seen) = at_a_terminal(scratch.command(import), "y\n");
-    assert!(
-        code == Some(0) && seen.contains("Import it into `other` too? [y/N]"),
-        "{seen}"
-    );
+    assert!(code == Some(0) && seen.contains("Import it into `other` too? [y/N]"), "{seen}");
 }

@@ -18,8 +18,7 @@ fn encoded(text: &str, encoding: &str) -> Vec<u8> {
 
 fn utf16(text: &str) -> Vec<u8> {
     let mark = [0xff, 0xfe].into_iter();
-    mark.chain(text.encode_utf16().flat_map(u16::to_le_bytes))
-        .collect()
+    mark.chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect()
 }
 
 fn write(scratch: &Scratch, name: &str, bytes: &[u8]) {
@@ -30,18 +29,8 @@ fn write(scratch: &Scratch, name: &str, bytes: &[u8]) {
 fn gb18030_list_has_rejects_in_gb18030() {
     let scratch = Scratch::new();
     write(&scratch, "名单.csv", &encoded(CHINESE, "gb18030"));
-    let import = |file| {
-        [
-            "import",
-            file,
-            "--region",
-            "CN",
-            "--text",
-            "{{ 姓名 }}您好",
-            "--campaign",
-            "夏",
-        ]
-    };
+    let import =
+        |file| ["import", file, "--region", "CN", "--text", "{{ 姓名 }}您好", "--campaign", "夏"];
     snapshot!(scratch.run(import("名单.csv")), @r"
     exit 0
     ----- stdout
@@ -89,10 +78,7 @@ fn encoding_is_detected_or_named() {
         assert!(ran.stdout().contains("Hallo Jörg Größe"), "{ran}");
     }
     let ran = dry_run("latin.csv", &["--encoding", "cp1251"]);
-    assert!(
-        ran.stdout().contains("windows-1251") && ran.stdout().contains("J\u{446}rg"),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains("windows-1251") && ran.stdout().contains("J\u{446}rg"), "{ran}");
     let ran = dry_run("latin.csv", &["--encoding", "klingon"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
 }
@@ -155,11 +141,7 @@ fn workbook_with_several_phone_columns_is_read() {
     );
     let ran = scratch.run(["import", "kunden.xlsx", "--text", "Hi", "--sheet", "3"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
-    assert!(
-        ran.stderr()
-            .contains("hint: its sheets are `Kunden`, `Sheet2`"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("hint: its sheets are `Kunden`, `Sheet2`"), "{ran}");
 }
 
 #[test]
@@ -169,38 +151,20 @@ fn json_objects_are_rows() {
         "list.jsonl",
         "{\"phone\": 447400123456, \"name\": \"Ann\"}\n{\"name\": \"Ben\", \"phone\": \"07400 123457\"}\n{\"phone\": 7.4e9}\nBen\n",
     );
-    let ran = scratch.run([
-        "import",
-        "list.jsonl",
-        "--region",
-        "GB",
-        "--text",
-        "Hi {{ name }}",
-    ]);
+    let ran = scratch.run(["import", "list.jsonl", "--region", "GB", "--text", "Hi {{ name }}"]);
     assert!(ran.stdout().contains("accepted    2\n"), "{ran}");
     assert!(
-        ran.stdout()
-            .contains("rejected    2 (1 not a JSON object, 1 scientific notation)\n"),
+        ran.stdout().contains("rejected    2 (1 not a JSON object, 1 scientific notation)\n"),
         "{ran}"
     );
     let rejects = scratch.read("list.rejects.jsonl");
-    let fixed = rejects
-        .replace("7.4e9", "07400 123458")
-        .replace("\"name\":\"\"", "\"name\":\"Cai\"");
+    let fixed =
+        rejects.replace("7.4e9", "07400 123458").replace("\"name\":\"\"", "\"name\":\"Cai\"");
     scratch.write("list.rejects.jsonl", &fixed);
-    let ran = scratch.run([
-        "import",
-        "list.rejects.jsonl",
-        "--region",
-        "GB",
-        "--text",
-        "Hi {{ name }}",
-    ]);
+    let ran =
+        scratch.run(["import", "list.rejects.jsonl", "--region", "GB", "--text", "Hi {{ name }}"]);
     assert!(ran.stdout().contains("accepted    1\n"), "{ran}");
-    assert!(
-        ran.stdout().contains("rejected    1 (1 not filled in)\n"),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains("rejected    1 (1 not filled in)\n"), "{ran}");
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -212,9 +176,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     for (name, bytes) in files {
-        archive
-            .start_file(*name, zip::write::SimpleFileOptions::default())
-            .expect("a file");
+        archive.start_file(*name, zip::write::SimpleFileOptions::default()).expect("a file");
         archive.write_all(bytes).expect("packs");
     }
     archive.finish().expect("packs").into_inner()
@@ -226,17 +188,10 @@ fn compressed_list_equals_the_plain_list() {
     let list = "phone,name\n+447400123456,Ann\n";
     scratch.write("list.csv", list);
     write(&scratch, "list.csv.gz", &gzip(list.as_bytes()));
-    let inner = [
-        ("__MACOSX/._list.csv", &b"x"[..]),
-        ("list.csv", list.as_bytes()),
-    ];
+    let inner = [("__MACOSX/._list.csv", &b"x"[..]), ("list.csv", list.as_bytes())];
     write(&scratch, "list.csv.zip", &zip(&inner));
     write(&scratch, "book.zip", &zip(&[("kunden.xlsx", &book())]));
-    write(
-        &scratch,
-        "two.zip",
-        &zip(&[("a.csv", b"phone\n"), ("b.csv", b"phone\n")]),
-    );
+    write(&scratch, "two.zip", &zip(&[("a.csv", b"phone\n"), ("b.csv", b"phone\n")]));
     let campaigns: Vec<String> = ["list.csv", "list.csv.gz", "list.csv.zip"]
         .map(|file| {
             let ran = scratch.run([
@@ -252,10 +207,7 @@ fn compressed_list_equals_the_plain_list() {
             ran.json()["campaign"].to_string()
         })
         .to_vec();
-    assert!(
-        campaigns.iter().all(|campaign| *campaign == campaigns[0]),
-        "{campaigns:?}"
-    );
+    assert!(campaigns.iter().all(|campaign| *campaign == campaigns[0]), "{campaigns:?}");
     let ran = scratch.run([
         "import",
         "book.zip",
@@ -277,11 +229,9 @@ fn compressed_list_equals_the_plain_list() {
 #[test]
 fn pipe_can_have_any_format() {
     let scratch = Scratch::new();
-    for bytes in [
-        gzip(b"phone,Name\n+447400123456,Ann\n"),
-        book(),
-        utf16("phone,Name\n+447400123456,Ann\n"),
-    ] {
+    for bytes in
+        [gzip(b"phone,Name\n+447400123456,Ann\n"), book(), utf16("phone,Name\n+447400123456,Ann\n")]
+    {
         let mut command = scratch.command([
             "import",
             "-",
@@ -292,33 +242,19 @@ fn pipe_can_have_any_format() {
             "Hi {{ Name }}",
             "--dry-run",
         ]);
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        child
-            .stdin
-            .take()
-            .expect("piped")
-            .write_all(&bytes)
-            .expect("writes");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+        child.stdin.take().expect("piped").write_all(&bytes).expect("writes");
         let output = child.wait_with_output().expect("ends");
         let message = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && message.contains("Hi Ann"),
-            "{message}"
-        );
+        assert!(output.status.success() && message.contains("Hi Ann"), "{message}");
     }
 }
 
 #[test]
 fn phone_column_without_header_is_found_by_values() {
     let scratch = Scratch::new();
-    scratch.write(
-        "list.csv",
-        "Ann,07400 123456\nBen,07400 123457\nCai,7.4E+09\n",
-    );
+    scratch.write("list.csv", "Ann,07400 123456\nBen,07400 123457\nCai,7.4E+09\n");
     let line = ["import", "list.csv", "--region", "GB"];
     snapshot!(scratch.run(line.into_iter().chain(["--text", "Hi {{ _1 }}"])), @r"
     exit 0
@@ -341,64 +277,32 @@ fn phone_column_without_header_is_found_by_values() {
             .read("list.rejects.csv")
             .starts_with("1,phone,smsq_text,smsq_line,smsq_reason\nCai,7.4E+09,,3,")
     );
-    let named = [
-        "--text",
-        "Hi {{ name }}",
-        "--column",
-        "phone=2",
-        "--column",
-        "name=1",
-        "--dry-run",
-    ];
+    let named =
+        ["--text", "Hi {{ name }}", "--column", "phone=2", "--column", "name=1", "--dry-run"];
     let ran = scratch.run(line.into_iter().chain(named));
     assert!(ran.stdout().contains("Hi Ann"), "{ran}");
     scratch.write("two.csv", "07400 123456,07400 123457\n");
     let ran = scratch.run(["import", "two.csv", "--region", "GB", "--text", "Hi"]);
-    assert!(
-        ran.stderr().contains("hint: name one: `--column phone=1`"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("hint: name one: `--column phone=1`"), "{ran}");
 }
 
 #[test]
 fn numbers_with_a_country_code_and_no_plus_are_not_guessed() {
     let scratch = Scratch::new();
     // A British and a French mobile, whose digits are also German landlines, and a German one as in a spreadsheet.
-    scratch.write(
-        "list.csv",
-        "phone\n447400123456\n33612345678\n4915123456789\n",
-    );
+    scratch.write("list.csv", "phone\n447400123456\n33612345678\n4915123456789\n");
     let dry_run = |flags: &[&str]| {
-        let line = [
-            "import",
-            "list.csv",
-            "--text",
-            "Hi",
-            "--dry-run",
-            "--format",
-            "json",
-        ];
+        let line = ["import", "list.csv", "--text", "Hi", "--dry-run", "--format", "json"];
         scratch.run(line.iter().chain(flags).copied()).json()
     };
     let guessed = dry_run(&["--region", "DE"]);
-    assert_eq!(
-        (&guessed["accepted"], &guessed["rejected"]),
-        (&1.into(), &2.into()),
-        "{guessed}"
-    );
+    assert_eq!((&guessed["accepted"], &guessed["rejected"]), (&1.into(), &2.into()), "{guessed}");
     let international = dry_run(&["--region", "DE", "--international"]);
     assert_eq!(international["accepted"], 3, "{international}");
     assert_eq!(dry_run(&["--international"])["accepted"], 3);
     scratch.write("smsq.toml", "[import]\nnumbers = \"international\"\n");
     assert_eq!(dry_run(&["--region", "DE"])["accepted"], 3);
-    let ran = scratch.run([
-        "import",
-        "list.csv",
-        "--text",
-        "Hi",
-        "--national",
-        "--international",
-    ]);
+    let ran = scratch.run(["import", "list.csv", "--text", "Hi", "--national", "--international"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
 }
 
@@ -409,9 +313,8 @@ fn ambiguous_numbers_are_decided_by_the_whole_list() {
     let chinese = "13125550123\n13800138000\n18600138001\n";
     let accepted = |more: &str| {
         scratch.write("list.csv", &format!("phone\n{chinese}{more}"));
-        let line = [
-            "import", "list.csv", "--text", "Hi", "--region", "CN", "-n", "--format", "json",
-        ];
+        let line =
+            ["import", "list.csv", "--text", "Hi", "--region", "CN", "-n", "--format", "json"];
         scratch.run(line).json()["accepted"].clone()
     };
     assert_eq!(accepted(""), 3);
@@ -427,16 +330,11 @@ fn missing_phone_column_of_a_workbook_names_its_other_sheets() {
         let sheet = book.add_worksheet().set_name(name).expect("a name");
         sheet.write(0, 0, column).expect("writes");
     }
-    write(
-        &scratch,
-        "book.xlsx",
-        &book.save_to_buffer().expect("a workbook"),
-    );
+    write(&scratch, "book.xlsx", &book.save_to_buffer().expect("a workbook"));
     let ran = scratch.run(["import", "book.xlsx", "--text", "Hi"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(
-        ran.stderr()
-            .contains("sheet `Notes`, not `Customers` (`--sheet NAME` selects one)"),
+        ran.stderr().contains("sheet `Notes`, not `Customers` (`--sheet NAME` selects one)"),
         "{ran}"
     );
 }

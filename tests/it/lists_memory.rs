@@ -15,9 +15,7 @@ fn zipped(parts: &[(&str, &str)]) -> Vec<u8> {
 fn zipped_bytes(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in parts {
-        archive
-            .start_file(*name, SimpleFileOptions::default())
-            .expect("a part");
+        archive.start_file(*name, SimpleFileOptions::default()).expect("a part");
         archive.write_all(bytes).expect("writes");
     }
     archive.finish().expect("an archive").into_inner()
@@ -94,11 +92,7 @@ fn wide(text: &str) -> Vec<u8> {
 fn xlsb(row: u32, column: u32) -> Vec<u8> {
     const REL: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
     let sheet = [&[0; 8][..], &wide("r1"), &wide("a")].concat();
-    let book = [
-        long_record(0x9C, &sheet),
-        long_record(0x90, &[]),
-        long_record(0x84, &[]),
-    ];
+    let book = [long_record(0x9C, &sheet), long_record(0x90, &[]), long_record(0x84, &[])];
     let relations = format!(
         "<Relationships><Relationship Id=\"r1\" Type=\"{REL}/worksheet\" Target=\"worksheets/sheet1.bin\"/></Relationships>"
     );
@@ -177,11 +171,7 @@ fn xls_at(row: u16, column: u16) -> Vec<u8> {
 
 /// `count` cells with the same long text, whose second half is in another record.
 fn xls_of_one_text(cells: u16) -> Vec<u8> {
-    let text = [
-        &[1, 0, 0, 0, 1, 0, 0, 0, 0x60, 0xEA, 0][..],
-        &[b'x'].repeat(30_000),
-    ]
-    .concat();
+    let text = [&[1, 0, 0, 0, 1, 0, 0, 0, 0x60, 0xEA, 0][..], &[b'x'].repeat(30_000)].concat();
     let more = [&[0][..], &[b'x'].repeat(30_000)].concat();
     let shared = [record(0x00FC, &text), record(0x003C, &more)].concat();
     let cell = |row: u16| record(0x00FD, &words(&[row, 0, 0, 0, 0]));
@@ -208,10 +198,7 @@ fn xls_of_long_formulas(formulas: u16) -> Vec<u8> {
         let head = words(&[row, 0, 0, 0, 0, 0, 0, 0, 0, 0, length]);
         record(0x0006, &[&head[..], &tokens].concat())
     };
-    xls(
-        &globals,
-        &(0..formulas).flat_map(formula).collect::<Vec<u8>>(),
-    )
+    xls(&globals, &(0..formulas).flat_map(formula).collect::<Vec<u8>>())
 }
 
 /// Runs the program with little address space: it is aborted if it needs more.
@@ -274,16 +261,10 @@ fn endless_templates_are_refused_in_little_memory() {
     let output = run_in_little_memory(&scratch, &line);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(
-        message.contains("`/dev/zero`: longer than 64 KiB"),
-        "{message}"
-    );
+    assert!(message.contains("`/dev/zero`: longer than 64 KiB"), "{message}");
     let doubled = format!("{}x{}", "{% set a = a ~ a %}".repeat(20), "{{ a ~ a }}");
-    let each = format!(
-        "{}{}",
-        "{% for a in [a ~ a ~ a ~ a] %}".repeat(16),
-        "{% endfor %}".repeat(16)
-    );
+    let each =
+        format!("{}{}", "{% for a in [a ~ a ~ a ~ a] %}".repeat(16), "{% endfor %}".repeat(16));
     for text in [
         r#"{% set a = "x" * 60000 %}{{ a | replace("x", a) | length }}"#,
         r#"{{ "x" * 90000000 ~ "x" * 90000000 ~ "x" * 90000000 | length }}"#,
@@ -297,21 +278,13 @@ fn endless_templates_are_refused_in_little_memory() {
         let output = run_in_little_memory(&scratch, &["import", "list.csv", "--text", text]);
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text:.80}: {message}");
-        assert!(
-            message.contains("`--text`: line 1: "),
-            "{text:.80}: {message}"
-        );
+        assert!(message.contains("`--text`: line 1: "), "{text:.80}: {message}");
     }
     let wide = r#"{{ "%999999999s" | format(phone) }}"#;
     let output = run_in_little_memory(&scratch, &["import", "list.csv", "--text", wide]);
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(
-        scratch
-            .read("list.rejects.csv")
-            .contains("widths below 100"),
-        "{message}"
-    );
+    assert!(scratch.read("list.rejects.csv").contains("widths below 100"), "{message}");
     // Chains that are nested tens of thousands deep.
     for text in [
         format!("{{{{ {}1 }}}}", "-".repeat(65_000)),
@@ -326,9 +299,6 @@ fn endless_templates_are_refused_in_little_memory() {
             run_in_little_memory(&scratch, &["import", "list.csv", "--template", "deep.txt"]);
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{text:.40}: {message}");
-        assert!(
-            message.contains("`deep.txt`: line 1: "),
-            "{text:.40}: {message}"
-        );
+        assert!(message.contains("`deep.txt`: line 1: "), "{text:.40}: {message}");
     }
 }

@@ -23,9 +23,8 @@ fn saved_by_a_spreadsheet(bytes: &[u8], delimiter: u8, encoding: &str) -> Vec<Ve
         .flexible(true)
         .from_reader(text.as_bytes());
     let rows = reader.records().map(|row| row.expect("a row"));
-    let mut rows: Vec<Vec<String>> = rows
-        .map(|row| row.iter().map(str::to_owned).collect())
-        .collect();
+    let mut rows: Vec<Vec<String>> =
+        rows.map(|row| row.iter().map(str::to_owned).collect()).collect();
     let width = rows.iter().map(Vec::len).max().unwrap_or(0);
     for row in &mut rows {
         row.resize(width, String::new());
@@ -34,9 +33,7 @@ fn saved_by_a_spreadsheet(bytes: &[u8], delimiter: u8, encoding: &str) -> Vec<Ve
 }
 
 fn written(rows: &[Vec<String>], delimiter: u8, encoding: &str) -> Vec<u8> {
-    let mut writer = csv::WriterBuilder::new()
-        .delimiter(delimiter)
-        .from_writer(Vec::new());
+    let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(Vec::new());
     for row in rows {
         writer.write_record(row).expect("writes to memory");
     }
@@ -48,10 +45,9 @@ fn written(rows: &[Vec<String>], delimiter: u8, encoding: &str) -> Vec<u8> {
 
 #[test]
 fn rejects_saved_by_a_spreadsheet_are_rejected_until_fixed() {
-    for (header, delimiter, encoding) in [
-        ("phone,name\n", b',', "utf-8"),
-        ("手机号;name\n", b';', "gb18030"),
-    ] {
+    for (header, delimiter, encoding) in
+        [("phone,name\n", b',', "utf-8"), ("手机号;name\n", b';', "gb18030")]
+    {
         let scratch = Scratch::new();
         let line = format!(
             "{header}+447400301001\n+447400301002,Ann,extra\n+447400301003,\"Bob\"x\n+447400301004,Cai\n+447400301005,Dan\n+447400301006,Eve\n"
@@ -68,11 +64,8 @@ fn rejects_saved_by_a_spreadsheet_are_rejected_until_fixed() {
         assert_eq!(counts(&ran), (3, 3), "{ran}");
         let rejects = std::fs::read(scratch.path("list.rejects.csv")).expect("the rejects");
         let mut rows = saved_by_a_spreadsheet(&rejects, delimiter, encoding);
-        std::fs::write(
-            scratch.path("saved.csv"),
-            written(&rows, delimiter, encoding),
-        )
-        .expect("writes");
+        std::fs::write(scratch.path("saved.csv"), written(&rows, delimiter, encoding))
+            .expect("writes");
         assert_eq!(counts(&line("saved.csv")), (0, 3), "{rows:?}");
         for (row, name) in rows[1..].iter_mut().zip(["Ann", "Bob", "Cai"]) {
             row[0] = row[2].trim_start_matches('\'')[..13].to_owned();
@@ -92,18 +85,8 @@ fn rejects_saved_by_a_spreadsheet_are_rejected_until_fixed() {
 #[test]
 fn rejects_of_a_list_without_header_come_back() {
     let scratch = Scratch::new();
-    scratch.write(
-        "list.csv",
-        "+447400301001,Ann\n+447400301002\n12,Bob\n+447400301003,Cai\n",
-    );
-    let text = [
-        "--text",
-        "Hi {{ _2 }}",
-        "--campaign",
-        "c",
-        "--format",
-        "json",
-    ];
+    scratch.write("list.csv", "+447400301001,Ann\n+447400301002\n12,Bob\n+447400301003,Cai\n");
+    let text = ["--text", "Hi {{ _2 }}", "--campaign", "c", "--format", "json"];
     let ran = scratch.run(["import", "list.csv"].into_iter().chain(text));
     assert_eq!(ran.json()["accepted"], 2, "{ran}");
     let rejects = scratch.read("list.rejects.csv");
@@ -111,39 +94,23 @@ fn rejects_of_a_list_without_header_come_back() {
     let bytes = written(&rows, b',', "utf-8");
     std::fs::write(scratch.path("saved.csv"), bytes).expect("writes");
     let ran = scratch.run(["import", "saved.csv"].into_iter().chain(text));
-    assert_eq!(
-        (&ran.json()["accepted"], &ran.json()["rejected"]),
-        (&0.into(), &2.into()),
-        "{ran}"
-    );
+    assert_eq!((&ran.json()["accepted"], &ran.json()["rejected"]), (&0.into(), &2.into()), "{ran}");
 }
 
 #[test]
 fn formulas_are_guarded_in_rejects_and_read_back() {
     let scratch = Scratch::new();
     let name = "=cmd|' /C calc'!A0";
-    scratch.write(
-        "list.csv",
-        &format!("phone,name,code\n12,{name},-12.5\n13,'=x,-x\n"),
-    );
+    scratch.write("list.csv", &format!("phone,name,code\n12,{name},-12.5\n13,'=x,-x\n"));
     let ran = scratch.run(import("list.csv", &["--campaign", "c"]));
     assert_eq!(ran.code(), Some(1), "{ran}");
     let rejects = scratch.read("list.rejects.csv");
     assert!(rejects.contains(&format!("12,'{name},-12.5,")), "{rejects}");
     assert!(rejects.contains("13,''=x,'-x,"), "{rejects}");
-    let again = scratch.run(import(
-        "list.rejects.csv",
-        &["--campaign", "c", "--rejects", "2.csv"],
-    ));
+    let again = scratch.run(import("list.rejects.csv", &["--campaign", "c", "--rejects", "2.csv"]));
     assert_eq!(again.json()["rejected"], 2, "{again}");
-    assert!(
-        scratch
-            .read("2.csv")
-            .contains(&format!("12,'{name},-12.5,"))
-    );
-    let fixed = rejects
-        .replace("\n12,", "\n+447400301001,")
-        .replace("\n13,", "\n+447400301002,");
+    assert!(scratch.read("2.csv").contains(&format!("12,'{name},-12.5,")));
+    let fixed = rejects.replace("\n12,", "\n+447400301001,").replace("\n13,", "\n+447400301002,");
     scratch.write("list.rejects.csv", &fixed);
     let ran = scratch.run(import("list.rejects.csv", &["--campaign", "c"]));
     assert_eq!(ran.json()["accepted"], 2, "{ran}");
@@ -161,11 +128,7 @@ fn columns_of_smsq_are_never_part_of_a_text() {
         &["--text", "{{ name }}", "--column", "name=smsq_line"],
         &["--text", "Hi", "--column", "phone=smsq_line"],
     ] {
-        let ran = scratch.run(
-            ["import", "list.csv"]
-                .into_iter()
-                .chain(more.iter().copied()),
-        );
+        let ran = scratch.run(["import", "list.csv"].into_iter().chain(more.iter().copied()));
         assert_eq!(ran.code(), Some(2), "{ran}");
     }
 }
@@ -174,9 +137,7 @@ fn columns_of_smsq_are_never_part_of_a_text() {
 fn constant_text_that_cannot_be_sent_is_refused() {
     let scratch = Scratch::new();
     let long = "x".repeat(1_531);
-    scratch
-        .write("list.csv", "phone\n+447400301001\n")
-        .write("long.txt", &long);
+    scratch.write("list.csv", "phone\n+447400301001\n").write("long.txt", &long);
     for (flag, text) in [
         ("--text", long.as_str()),
         ("--template", "long.txt"),
@@ -222,23 +183,9 @@ fn rejects_that_cannot_be_written_leave_nothing_behind() {
 #[test]
 fn dry_run_of_two_files_counts_duplicates_between_them() {
     let scratch = Scratch::new();
-    scratch.write(
-        "a.csv",
-        "phone,name\n+447400301001,Ann\n+447400301002,Bob\n",
-    );
-    scratch.write(
-        "b.csv",
-        "phone,name\n+447400301002,Bob\n+447400301003,Cai\n",
-    );
-    let line = [
-        "import",
-        "a.csv",
-        "b.csv",
-        "--campaign",
-        "c",
-        "--format",
-        "json",
-    ];
+    scratch.write("a.csv", "phone,name\n+447400301001,Ann\n+447400301002,Bob\n");
+    scratch.write("b.csv", "phone,name\n+447400301002,Bob\n+447400301003,Cai\n");
+    let line = ["import", "a.csv", "b.csv", "--campaign", "c", "--format", "json"];
     let dry = scratch.run(line.into_iter().chain(TEXT).chain(["--dry-run"]));
     let ran = scratch.run(line.into_iter().chain(TEXT));
     for file in 0..2 {
@@ -265,11 +212,7 @@ fn column_flags_that_nothing_uses_are_refused() {
         assert_eq!(ran.code(), Some(2), "{ran}");
     }
     let ran = scratch.run(["import", "list.csv", "--text", "Hi {Name}", "--dry-run"]);
-    assert!(
-        ran.stderr()
-            .contains("warning: `list.csv`: the text has `{name}`"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("warning: `list.csv`: the text has `{name}`"), "{ran}");
 }
 
 #[test]
@@ -280,16 +223,8 @@ fn utf8_rows_in_a_list_of_another_encoding_are_rejected() {
     list.extend(b"Zo\xeb\n+447400301003,M\xfcller\n");
     std::fs::write(scratch.path("list.csv"), list).expect("writes");
     let ran = scratch.run(import("list.csv", &[]));
-    assert_eq!(
-        (&ran.json()["accepted"], &ran.json()["rejected"]),
-        (&2.into(), &1.into()),
-        "{ran}"
-    );
-    assert!(
-        scratch
-            .read("list.rejects.csv")
-            .contains("looks like UTF-8")
-    );
+    assert_eq!((&ran.json()["accepted"], &ran.json()["rejected"]), (&2.into(), &1.into()), "{ran}");
+    assert!(scratch.read("list.rejects.csv").contains("looks like UTF-8"));
 }
 
 #[test]
@@ -300,11 +235,7 @@ fn nested_objects_are_rejected() {
         "{\"phone\":\"+447400301001\",\"content\":{\"a\":1}}\n{\"phone\":\"+447400301002\",\"content\":\"{\\\"a\\\":1}\",\"order\":{\"id\":7}}\n",
     );
     let ran = scratch.run(["import", "list.jsonl", "--format", "json"]);
-    assert_eq!(
-        (&ran.json()["accepted"], &ran.json()["rejected"]),
-        (&1.into(), &1.into()),
-        "{ran}"
-    );
+    assert_eq!((&ran.json()["accepted"], &ran.json()["rejected"]), (&1.into(), &1.into()), "{ran}");
 }
 
 #[test]
@@ -316,11 +247,7 @@ fn unfinished_imports_are_noted_until_one_is_finished() {
         scratch.run(line.clone());
         db.run("UPDATE import SET finished_at = NULL");
         let ran = scratch.run(["check"]);
-        assert!(
-            ran.stdout()
-                .contains("for campaign `spring`: import it again"),
-            "{ran}"
-        );
+        assert!(ran.stdout().contains("for campaign `spring`: import it again"), "{ran}");
         scratch.run(line);
         let ran = scratch.run(["check"]);
         assert!(!ran.stdout().contains("import it again"), "{ran}");
@@ -347,10 +274,5 @@ fn suppress_import_reads_what_import_reads() {
     scratch.write("two.csv", "a,b\n+447400301002,+447400301003\n");
     let line = ["suppress", "import", "two.csv", "--column", "phone=b"];
     assert_eq!(scratch.run(line).code(), Some(0));
-    assert!(
-        scratch
-            .run(["suppress", "list"])
-            .stdout()
-            .contains("+447400301003\n")
-    );
+    assert!(scratch.run(["suppress", "list"]).stdout().contains("+447400301003\n"));
 }

@@ -65,21 +65,13 @@ fn dry_run_shows_the_rendered_provider_template() {
     let scratch = scratch();
     let dry_run = scratch.run(LINE.into_iter().chain(["--dry-run"]));
     let shown = dry_run.stdout();
-    assert!(
-        shown.contains("text        the provider's template\n"),
-        "{dry_run}"
-    );
-    assert!(
-        shown.contains("\n    王小明，您的订单1001已发货\n"),
-        "{dry_run}"
-    );
+    assert!(shown.contains("text        the provider's template\n"), "{dry_run}");
+    assert!(shown.contains("\n    王小明，您的订单1001已发货\n"), "{dry_run}");
     let with_text = ["--text", "Hi {{ name }}", "--dry-run"];
     let dry_run = scratch.run(LINE.into_iter().chain(with_text));
     assert!(
         dry_run.stdout().contains("text        with `name`\n")
-            && dry_run
-                .stdout()
-                .contains("\n    王小明，您的订单1001已发货\n"),
+            && dry_run.stdout().contains("\n    王小明，您的订单1001已发货\n"),
         "{dry_run}"
     );
 }
@@ -101,14 +93,7 @@ fn list_without_a_template_column_is_refused() {
     hint: give the text with `--text` or `--template`
     ");
     assert!(!scratch.path("smsq.db").exists());
-    let line = [
-        "import",
-        "list.csv",
-        "--provider",
-        "sandbox",
-        "--text",
-        "Hi",
-    ];
+    let line = ["import", "list.csv", "--provider", "sandbox", "--text", "Hi"];
     let ran = scratch.run(line);
     assert!(ran.stdout().contains("accepted    5\n"), "{ran}");
 }
@@ -130,17 +115,15 @@ fn provider_of_the_campaign_is_checked() {
 #[test]
 fn columns_of_a_provider_section_are_needed() {
     let scratch = Scratch::new();
-    scratch
-        .write("list.csv", "phone,cod\n+447400123456,1\n")
-        .write(
-            "smsq.toml",
-            r#"
+    scratch.write("list.csv", "phone,cod\n+447400123456,1\n").write(
+        "smsq.toml",
+        r#"
 [providers.cellar]
 kind = "generic"
 url = "http://127.0.0.1:9"
 json = { to = "{{ phone }}", code = "{{ params.code }}", kind = "{{ params.kind | default('x') }}" }
 "#,
-        );
+    );
     let ran = scratch.run(["import", "list.csv", "--text", "Hi"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let reason = "`json.code` needs column `code`, which the message lacks\"\n";

@@ -21,10 +21,7 @@ const UNSURE: &str = "timeout = \"500ms\"\n";
 
 fn gateway() -> Practice {
     Practice::start(SandboxConfig {
-        faults: Faults {
-            slow_for: Some(Duration::from_secs(20)),
-            ..Faults::default()
-        },
+        faults: Faults { slow_for: Some(Duration::from_secs(20)), ..Faults::default() },
         ..SandboxConfig::default()
     })
 }
@@ -149,9 +146,7 @@ fn message_in_doubt_is_not_resent_after_a_long_pause() {
         let scratch = Scratch::at(&db.url);
         gateway.configure_with_references(&scratch, "honoured_for = \"48h\"");
         let quick = scratch.read("smsq.toml");
-        let patient = quick
-            .replace("\"20ms\"", "\"40h\"")
-            .replace("\"200ms\"", "\"40h\"");
+        let patient = quick.replace("\"20ms\"", "\"40h\"").replace("\"200ms\"", "\"40h\"");
         scratch.write("smsq.toml", &patient);
         scratch.import(&reserved_list(5, 8));
         let mut sending = scratch.start(SEND);
@@ -254,13 +249,12 @@ fn with_lost_responses(
     ahead: Option<i64>,
     entries: impl Fn() -> Vec<String> + Send + Sync + 'static,
 ) -> TimedProvider {
-    TimedProvider::start(ahead, move |received, _| {
-        if received.is_lookup() {
-            listed(&entries())
-        } else {
-            Reply::Lost
-        }
-    })
+    TimedProvider::start(
+        ahead,
+        move |received, _| {
+            if received.is_lookup() { listed(&entries()) } else { Reply::Lost }
+        },
+    )
 }
 
 /// The message as the provider lists it.
@@ -286,10 +280,7 @@ fn scratch_by_reference(db: &Database, provider: &TimedProvider) -> Scratch {
     let scratch = scratch_with(db, provider, "", 1);
     let by_reference = scratch
         .read("smsq.toml")
-        .replace(
-            r#"query = { to = "{{ phone }}" }"#,
-            r#"query = { ref = "{{ reference }}" }"#,
-        )
+        .replace(r#"query = { to = "{{ phone }}" }"#, r#"query = { ref = "{{ reference }}" }"#)
         .replace(
             r#"matches = { "/to" = "{{ phone }}", "/text" = "{{ content }}" }"#,
             r#"matches = { "/ref" = "{{ reference }}" }"#,
@@ -506,15 +497,11 @@ fn worker_killed_during_its_last_lookup_is_followed() {
         let scratch = scratch_with(db, &provider, "absent_after = \"200ms\"", 1);
         // The next worker asks when the provider knows all: for the last time.
         let section = scratch.read("smsq.toml");
-        let (sending, _) = section
-            .split_once("[providers.cellar.lookup]")
-            .expect("a lookup");
+        let (sending, _) = section.split_once("[providers.cellar.lookup]").expect("a lookup");
         scratch.write("smsq.toml", sending);
         assert_eq!(scratch.run(["send"]).code(), Some(1));
         let ended = Instant::now();
-        eventually("the provider knows all", || {
-            ended.elapsed() > Duration::from_secs(1)
-        });
+        eventually("the provider knows all", || ended.elapsed() > Duration::from_secs(1));
         scratch.write("smsq.toml", &section);
         let mut asking = scratch.start(["send"]);
         assert!(asking.until("it asks", || provider.lookups() > 0));
@@ -533,17 +520,11 @@ fn absent_message_without_attempts_left_fails() {
         let provider = with_lost_responses(Some(0), Vec::new);
         let scratch = scratch_with(db, &provider, "absent_after = \"1s\"", 1);
         let section = scratch.read("smsq.toml");
-        scratch.write(
-            "smsq.toml",
-            &format!("[retry]\nmax_attempts = 1\n{section}"),
-        );
+        scratch.write("smsq.toml", &format!("[retry]\nmax_attempts = 1\n{section}"));
         let ran = scratch.run(["send"]);
         assert_eq!(ran.code(), Some(1), "{ran}");
         let status = scratch.checked_status(Some("c"));
-        assert_eq!(
-            (&status["failed"], &status["unknown"]),
-            (&1.into(), &0.into())
-        );
+        assert_eq!((&status["failed"], &status["unknown"]), (&1.into(), &0.into()));
         assert_eq!(provider.sends(), 1);
     });
 }

@@ -68,9 +68,8 @@ fn killed_worker_leaves_only_started_messages_unknown() {
         assert_eq!(status["sent"], 200 - 64, "{status}");
         quick.assert_each_once(200 - 65);
         let failures = scratch.failures("c");
-        let phones = failures
-            .iter()
-            .map(|failure| failure["phone"].as_str().expect("a phone").to_owned());
+        let phones =
+            failures.iter().map(|failure| failure["phone"].as_str().expect("a phone").to_owned());
         let unknown: BTreeSet<String> = phones.collect();
         assert!(unknown.is_disjoint(&quick.phones()));
         assert_eq!(mark_files(db, &scratch), Vec::<PathBuf>::new());
@@ -110,10 +109,7 @@ fn frozen_worker_makes_messages_without_a_request_unknown() {
     freeze(&scratch, &mut frozen);
     let claimed = sending();
     // As if its lease had run out: a process that is not gone may continue.
-    sqlite(
-        &scratch,
-        "UPDATE worker SET heartbeat_at = heartbeat_at - 60000",
-    );
+    sqlite(&scratch, "UPDATE worker SET heartbeat_at = heartbeat_at - 60000");
 
     let quick = Practice::start(SandboxConfig::default());
     quick.configure_without_references(&scratch, "");
@@ -217,10 +213,7 @@ fn kills_with_64_in_flight_repeat_and_lose_nothing() {
         while kills < 6 {
             let until = gateway.requests() + random.random_range(100..400);
             let mut killed = scratch.start(SEND);
-            assert!(
-                killed.until("requests", || gateway.requests() >= until),
-                "{kills}"
-            );
+            assert!(killed.until("requests", || gateway.requests() >= until), "{kills}");
             killed.kill();
             kills += 1;
             claimed += db.number(SENDING);
@@ -231,17 +224,11 @@ fn kills_with_64_in_flight_repeat_and_lose_nothing() {
         let status = scratch.checked_status(Some("c"));
         let unknown = status["unknown"].as_i64().expect("a count");
         assert!(unknown < claimed, "{claimed} were claimed: {status}");
-        assert_eq!(
-            (&status["queued"], &status["failed"]),
-            (&0.into(), &0.into())
-        );
+        assert_eq!((&status["queued"], &status["failed"]), (&0.into(), &0.into()));
         let seen = gateway.stats();
         assert_eq!(seen.accepted, seen.distinct_recipients, "{seen:?}");
         let (sent, unknown) = (&status["sent"], unknown.unsigned_abs());
         assert_eq!(sent, MESSAGES - unknown, "{status}");
-        assert!(
-            (MESSAGES - unknown..=MESSAGES).contains(&seen.accepted),
-            "{status} {seen:?}"
-        );
+        assert!((MESSAGES - unknown..=MESSAGES).contains(&seen.accepted), "{status} {seen:?}");
     });
 }

@@ -75,14 +75,7 @@ fn failed_run_keeps_the_time_of_the_last_success() {
     let success = sample(&scratch, LAST_SUCCESS);
     assert!(success.is_some_and(|at| at > 1.7e9), "{success:?}");
 
-    let other = [
-        "send",
-        "--quiet",
-        "--metrics-file",
-        "smsq.prom",
-        "--campaign",
-        "none",
-    ];
+    let other = ["send", "--quiet", "--metrics-file", "smsq.prom", "--campaign", "none"];
     assert_eq!(scratch.run(other).code(), Some(2));
     assert_eq!(sample(&scratch, "smsq_run_exit_code"), Some(2.0));
     assert_eq!(sample(&scratch, LAST_SUCCESS), success);
@@ -94,10 +87,7 @@ fn older_campaigns_are_summed() {
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     let toml = scratch.read("smsq.toml");
-    scratch.write(
-        "smsq.toml",
-        &format!("[metrics]\nmax_campaigns = 1\n{toml}"),
-    );
+    scratch.write("smsq.toml", &format!("[metrics]\nmax_campaigns = 1\n{toml}"));
     for (name, rows) in [("a", 1), ("b", 2), ("c", 4)] {
         scratch.write("list.csv", &list(rows));
         let ran = scratch.run(["import", "list.csv", "--text", "Hello", "--campaign", name]);
@@ -128,10 +118,7 @@ fn metrics_file_that_cannot_be_written_is_an_error() {
     let scratch = Scratch::new();
     scratch.import(&list(1));
     for (path, reason) in [
-        (
-            "missing/smsq.prom",
-            "cannot write metrics file `missing/smsq.prom`",
-        ),
+        ("missing/smsq.prom", "cannot write metrics file `missing/smsq.prom`"),
         ("-", "invalid metrics file `-`: it is not a file"),
     ] {
         let ran = scratch.run(["send", "--metrics-file", path]);

@@ -36,10 +36,7 @@ fn has_prometheus() -> bool {
     };
     let found = is_there("prometheus") && is_there("promtool");
     let is_ci = std::env::var_os("CI").is_some();
-    assert!(
-        found || !is_ci,
-        "missing `prometheus`; `tests/run` provides it"
-    );
+    assert!(found || !is_ci, "missing `prometheus`; `tests/run` provides it");
     found
 }
 
@@ -63,10 +60,8 @@ struct FileServer {
 impl FileServer {
     fn start(path: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = Self {
-            address: listener.local_addr().expect("an address"),
-            is_over: Arc::default(),
-        };
+        let server =
+            Self { address: listener.local_addr().expect("an address"), is_over: Arc::default() };
         let is_over = Arc::clone(&server.is_over);
         std::thread::spawn(move || {
             for client in listener.incoming() {
@@ -143,10 +138,7 @@ impl Prometheus {
             address = found.and_then(|(_, address)| address.trim().parse().ok());
             address.is_some()
         });
-        let prometheus = Self {
-            process,
-            address: address.expect("an address"),
-        };
+        let prometheus = Self { process, address: address.expect("an address") };
         eventually("it is ready", || prometheus.get("/-/ready").is_some());
         prometheus
     }
@@ -218,9 +210,7 @@ fn dashboard_expressions() -> Vec<String> {
         .into_iter()
         .map(|written| {
             let expression = written.replace("$__rate_interval", "1m");
-            expression
-                .replace("$provider", ".*")
-                .replace("$campaign", ".*")
+            expression.replace("$provider", ".*").replace("$campaign", ".*")
         })
         .collect();
     let mut definitions = Vec::new();
@@ -231,10 +221,7 @@ fn dashboard_expressions() -> Vec<String> {
         let metric = inside.and_then(|inside| inside.split_once(','));
         expressions.push(metric.expect("label_values").0.to_owned());
     }
-    assert!(
-        expressions.iter().all(|one| !one.contains('$')),
-        "{expressions:?}"
-    );
+    assert!(expressions.iter().all(|one| !one.contains('$')), "{expressions:?}");
     expressions
 }
 
@@ -260,18 +247,13 @@ fn dashboard_and_alerts_fit_the_metrics_of_a_run() {
         prometheus.value(accepted).is_some_and(|count| count > 0.0)
     });
     assert!(alive, "it ended before");
-    assert_eq!(
-        prometheus.value("max(smsq_workers{state=\"alive\"})"),
-        Some(1.0)
-    );
+    assert_eq!(prometheus.value("max(smsq_workers{state=\"alive\"})"), Some(1.0));
     assert_eq!(prometheus.value("smsq_database_up"), Some(1.0));
     assert_eq!(prometheus.query("smsq_run_exit_code"), Some(Vec::new()));
 
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(1), "{ran}");
-    eventually("the end is read", || {
-        prometheus.value("smsq_run_exit_code") == Some(1.0)
-    });
+    eventually("the end is read", || prometheus.value("smsq_run_exit_code") == Some(1.0));
     assert_eq!(prometheus.value(accepted), Some(120.0));
     let rejected = "smsq_attempts_total{provider=\"practice\",outcome=\"rejected\"}";
     assert_eq!(prometheus.value(rejected), Some(2.0));
@@ -281,18 +263,9 @@ fn dashboard_and_alerts_fit_the_metrics_of_a_run() {
         assert_eq!(prometheus.value(&messages), Some(count), "{state}");
     }
     assert_eq!(prometheus.value("smsq_segments_total"), Some(120.0));
-    assert_eq!(
-        prometheus.value("smsq_request_duration_seconds_count"),
-        Some(122.0)
-    );
-    assert_eq!(
-        prometheus.value("smsq_rate_limit{window=\"1s\"}"),
-        Some(10.0)
-    );
-    assert_eq!(
-        prometheus.value("smsq_import_rows_total{result=\"accepted\"}"),
-        Some(122.0)
-    );
+    assert_eq!(prometheus.value("smsq_request_duration_seconds_count"), Some(122.0));
+    assert_eq!(prometheus.value("smsq_rate_limit{window=\"1s\"}"), Some(10.0));
+    assert_eq!(prometheus.value("smsq_import_rows_total{result=\"accepted\"}"), Some(122.0));
 
     for expression in dashboard_expressions() {
         let samples = prometheus.query(&expression);
@@ -302,9 +275,7 @@ fn dashboard_and_alerts_fit_the_metrics_of_a_run() {
     }
     let rules = prometheus.get("/api/v1/rules").expect("rules");
     let rules: Value = serde_json::from_str(&rules).expect("JSON");
-    let rules = rules["data"]["groups"][0]["rules"]
-        .as_array()
-        .expect("rules");
+    let rules = rules["data"]["groups"][0]["rules"].as_array().expect("rules");
     assert!(rules.len() >= 7, "{rules:?}");
     eventually("all rules are evaluated", || {
         let rules = prometheus.get("/api/v1/rules").expect("rules");

@@ -20,9 +20,7 @@ const MESSAGES: u64 = 200;
 
 /// A provider that accepts each message at once.
 fn accepting() -> TimedProvider {
-    TimedProvider::start(None, |_, earlier| {
-        Reply::Json(format!(r#"{{ "id": "SM{earlier}" }}"#))
-    })
+    TimedProvider::start(None, |_, earlier| Reply::Json(format!(r#"{{ "id": "SM{earlier}" }}"#)))
 }
 
 /// A list whose messages this provider gets, 40 in a second.
@@ -57,9 +55,7 @@ fn twice(provider: &TimedProvider) -> Vec<String> {
 /// The files that workers of the database left.
 fn files(db: &Database, scratch: &Scratch) -> Vec<PathBuf> {
     let endings = ["jsonl", "marks"].into_iter();
-    endings
-        .flat_map(|ending| left_files(db, scratch, ending))
-        .collect()
+    endings.flat_map(|ending| left_files(db, scratch, ending)).collect()
 }
 
 fn settle(scratch: &Scratch, file: &std::path::Path) -> Ran {
@@ -199,10 +195,7 @@ fn cancel_after_a_restore_keeps_accepted_messages() {
 fn send_without_messages_settles_what_workers_left() {
     with_every_database(|db| {
         let (provider, scratch) = restored_after_a_kill(db);
-        let folder = files(db, &scratch)[0]
-            .parent()
-            .expect("a folder")
-            .to_owned();
+        let folder = files(db, &scratch)[0].parent().expect("a folder").to_owned();
         let aside = scratch.path("aside");
         fs::rename(&folder, &aside).expect("moved");
         // As from another host.
@@ -249,10 +242,7 @@ fn file_without_a_message_of_the_database_is_kept() {
             let path = file.to_str().expect("a path");
             let ran = scratch.run_with(["settle", "--journal", path], &at_other);
             assert_eq!(ran.code(), Some(2), "{ran}");
-            assert!(
-                ran.stderr().contains("no message of this database"),
-                "{ran}"
-            );
+            assert!(ran.stderr().contains("no message of this database"), "{ran}");
             assert!(file.exists());
         }
         let ran = scratch.run(SEND);
@@ -270,9 +260,7 @@ fn message_that_has_the_id_of_a_lost_one_is_sent() {
             "UPDATE sms SET created_at = created_at + 1, claim = 0, reference = NULL, state = 0",
         );
         let before = provider.sends() as u64;
-        let ready = db
-            .number("SELECT count(*) AS value FROM sms")
-            .unsigned_abs();
+        let ready = db.number("SELECT count(*) AS value FROM sms").unsigned_abs();
         let ran = scratch.run(SEND);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(provider.sends() as u64, before + ready);
@@ -341,10 +329,8 @@ fn copy_of_a_database_does_not_take_its_journal() {
         assert_eq!(journals.len(), 1);
         if db.kind == Kind::Sqlite {
             // The folder was copied with the file.
-            let folder = PathBuf::from(format!(
-                "{}-unsettled",
-                copy.url.trim_start_matches("sqlite://")
-            ));
+            let folder =
+                PathBuf::from(format!("{}-unsettled", copy.url.trim_start_matches("sqlite://")));
             fs::create_dir(&folder).expect("a folder");
             let name = journals[0].file_name().expect("a name");
             fs::copy(&journals[0], folder.join(name)).expect("a copy");

@@ -15,9 +15,7 @@ const MIXED: &str = "phone,name\n+447400123456,Ann\n+447400123457,Bob\n12345,Eve
 
 /// A provider that accepts every message, and counts them itself.
 fn accepting() -> TimedProvider {
-    TimedProvider::start(None, |_, count| {
-        Reply::Json(format!("{{\"id\":\"m{count}\"}}"))
-    })
+    TimedProvider::start(None, |_, count| Reply::Json(format!("{{\"id\":\"m{count}\"}}")))
 }
 
 /// Runs a line of words.
@@ -90,10 +88,7 @@ fn practice_database_is_marked_once_and_says_so_in_json() {
             assert_eq!(ran.code(), Some(0), "{ran}");
             ran
         };
-        assert_says(
-            &json("run list.csv --text Hi --campaign c --practice"),
-            true,
-        );
+        assert_says(&json("run list.csv --text Hi --campaign c --practice"), true);
         for line in [
             "run list.csv --text Hi --campaign d --practice",
             "import b.csv --text Hi --campaign c",
@@ -134,10 +129,7 @@ fn messages_of_practice_and_others_never_meet() {
             assert!(ran.stderr().contains("or add `--practice` to"), "{ran}");
         }
         assert_eq!(provider.lines(), Vec::<String>::new());
-        let ran = run(
-            &scratch,
-            &format!("status --format json --database {database}"),
-        );
+        let ran = run(&scratch, &format!("status --format json --database {database}"));
         let counts = ran.json();
         assert_eq!(
             (&counts["sent"], &counts["queued"], &counts["imported"]),
@@ -187,15 +179,10 @@ fn practice_sends_to_no_configured_provider_and_no_hook() {
     );
     scratch.write_cellar(&provider.url());
     let section = scratch.read("smsq.toml");
-    scratch
-        .write("smsq.toml", &format!("{section}{hooks}"))
-        .write("list.csv", &list(3));
+    scratch.write("smsq.toml", &format!("{section}{hooks}")).write("list.csv", &list(3));
     let ran = run(&scratch, "run list.csv --text Hi --practice");
     assert_marked(&ran, 0);
-    let ran = run(
-        &scratch,
-        "run list.csv --text Hi --practice --provider cellar",
-    );
+    let ran = run(&scratch, "run list.csv --text Hi --practice --provider cellar");
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(ran.stderr().contains("omit `--provider`"), "{ran}");
     assert_eq!(provider.lines(), Vec::<String>::new());
@@ -244,9 +231,7 @@ fn nothing_that_is_named_is_replaced_by_practice() {
     ];
     for (line, environment, has_file) in cases {
         let scratch = Scratch::new();
-        scratch
-            .write("list.csv", MIXED)
-            .write("other.toml", "default_region = \"GB\"\n");
+        scratch.write("list.csv", MIXED).write("other.toml", "default_region = \"GB\"\n");
         if has_file {
             scratch.write("smsq.toml", "default_region = \"GB\"\n");
         }
@@ -263,9 +248,7 @@ fn nothing_that_is_named_is_replaced_by_practice() {
 #[test]
 fn practice_does_not_use_the_database_of_the_configuration() {
     let scratch = Scratch::new();
-    scratch
-        .write("list.csv", MIXED)
-        .write("smsq.toml", "[database]\nurl = \"sqlite://prod.db\"\n");
+    scratch.write("list.csv", MIXED).write("smsq.toml", "[database]\nurl = \"sqlite://prod.db\"\n");
     snapshot!(run(&scratch, "run list.csv --text Hi --practice"), @r"
     exit 2
     ----- stderr
@@ -273,10 +256,8 @@ fn practice_does_not_use_the_database_of_the_configuration() {
     hint: add `--database sqlite://smsq-practice.db`
     ");
     assert!(!scratch.path("prod.db").exists());
-    let ran = run(
-        &scratch,
-        "run list.csv --text Hi --practice --database sqlite://smsq-practice.db",
-    );
+    let ran =
+        run(&scratch, "run list.csv --text Hi --practice --database sqlite://smsq-practice.db");
     assert_marked(&ran, 0);
 }
 
@@ -298,9 +279,7 @@ fn printed_command_for_rejected_rows_stays_in_practice() {
         let line = format!("run list.csv --text Hi --practice{database}");
         let command = printed_command(&run(&scratch, &line));
         assert!(command.starts_with("run list.rejects.csv "), "{command}");
-        let fixed = scratch
-            .read("list.rejects.csv")
-            .replace("12345,", "+447400123458,");
+        let fixed = scratch.read("list.rejects.csv").replace("12345,", "+447400123458,");
         scratch.write("list.rejects.csv", &fixed);
         assert_marked(&run(&scratch, &command), 0);
         let ran = run(&scratch, &format!("status --format json{database}"));
@@ -334,13 +313,8 @@ fn server_with_tokens_does_not_practise_after_practice() {
     scratch.write("list.csv", &list(1));
     run(&scratch, "run list.csv --text Hi");
     let made = run(&scratch, "serve token ann --role send").stderr();
-    let token = made
-        .split(['"', '\'', ' ', '\n'])
-        .find(|word| word.starts_with("ann:"));
-    let tokens = [(
-        "SMSQ__SERVE__TOKENS",
-        token.expect("a line for the configuration"),
-    )];
+    let token = made.split(['"', '\'', ' ', '\n']).find(|word| word.starts_with("ann:"));
+    let tokens = [("SMSQ__SERVE__TOKENS", token.expect("a line for the configuration"))];
     let ran = scratch.run_with(["serve", "--listen", "127.0.0.1:0"], &tokens);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(ran.stderr().contains("no provider is configured"), "{ran}");
@@ -352,16 +326,9 @@ fn import_into_a_practice_database_stays_there() {
     scratch.write("list.csv", MIXED).write("b.csv", &list(2));
     run(&scratch, "run list.csv --text Hi --practice");
     let database = "--database sqlite://smsq-practice.db";
-    let ran = run(
-        &scratch,
-        &format!("import b.csv --text Hi --campaign b {database}"),
-    );
+    let ran = run(&scratch, &format!("import b.csv --text Hi --campaign b {database}"));
     assert_marked(&ran, 0);
-    assert!(
-        ran.stderr()
-            .contains("next: `smsq send --campaign b --practice`"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("next: `smsq send --campaign b --practice`"), "{ran}");
     assert_marked(&run(&scratch, "send --campaign b --practice"), 0);
 }
 

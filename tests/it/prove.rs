@@ -42,9 +42,7 @@ const SUMS: [&str; 13] = [
 /// The test runner captures what `eprintln` prints.
 fn say(line: &str) {
     let mut stderr = std::io::stderr();
-    stderr
-        .write_all(line.as_bytes())
-        .expect("standard error is open");
+    stderr.write_all(line.as_bytes()).expect("standard error is open");
 }
 
 /// Crashes or freezes the server for a while.
@@ -79,17 +77,9 @@ fn rounds(kind: Kind) {
         .map(|index| {
             let scratch = Scratch::new();
             let (rounds, seed) = (each.to_string(), (seed + index * each).to_string());
-            let database = server
-                .as_ref()
-                .map(|server| Database::on(kind, &server.url));
-            let mut line = vec![
-                "prove", "--format", "json", "--rounds", &rounds, "--seed", &seed,
-            ];
-            line.extend(
-                database
-                    .iter()
-                    .flat_map(|database| ["--database", &database.url]),
-            );
+            let database = server.as_ref().map(|server| Database::on(kind, &server.url));
+            let mut line = vec!["prove", "--format", "json", "--rounds", &rounds, "--seed", &seed];
+            line.extend(database.iter().flat_map(|database| ["--database", &database.url]));
             let running = scratch.start(line);
             (scratch, running)
         })
@@ -125,10 +115,7 @@ fn rounds(kind: Kind) {
     let sums = SUMS.map(|name| sum(name).to_string()).join(" | ");
     let (in_a_second, recovery) = (most("most_in_a_second"), most("worst_recovery_ms"));
     let last = seed + processes * each - 1;
-    say(&format!(
-        "| {} | {seed}–{last} | {sums} | {in_a_second} | {recovery} ms |\n",
-        kind.name()
-    ));
+    say(&format!("| {} | {seed}–{last} | {sums} | {in_a_second} | {recovery} ms |\n", kind.name()));
     for name in BROKEN {
         assert_eq!(sum(name), 0, "{name}");
     }
@@ -169,10 +156,8 @@ fn prove_ignores_the_configured_database() {
     scratch.import("phone\n+447400123456\n");
     let before = scratch.run(["status", "--format", "json"]).stdout();
     let line = ["prove", "--rounds", "1", "--messages", "20", "--seed", "3"];
-    let settings = [
-        ("SMSQ__DATABASE__URL", "sqlite://smsq.db"),
-        ("SMSQ__SENDER__CONCURRENCY", "0"),
-    ];
+    let settings =
+        [("SMSQ__DATABASE__URL", "sqlite://smsq.db"), ("SMSQ__SENDER__CONCURRENCY", "0")];
     let ran = scratch.run_with(line, &settings);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.run(["status", "--format", "json"]).stdout(), before);
@@ -184,10 +169,7 @@ fn prove_says_what_is_wrong_with_its_arguments() {
     for (line, expected) in [
         ("--rounds 0", "invalid value '0' for '--rounds <N>'"),
         ("--messages 3", "invalid value '3' for '--messages <N>'"),
-        (
-            "--gateway http://127.0.0.1:9",
-            "required arguments were not provided",
-        ),
+        ("--gateway http://127.0.0.1:9", "required arguments were not provided"),
         ("--gateway nowhere --log x", "invalid value 'nowhere'"),
         (
             "--gateway http://127.0.0.1:9 --log missing.jsonl",
@@ -207,9 +189,8 @@ fn prove_says_what_is_wrong_with_its_arguments() {
 /// The processes that have this folder as their working directory.
 fn processes_below(folder: &str) -> usize {
     let entries = std::fs::read_dir("/proc").expect("processes");
-    let folders = entries
-        .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path().join("cwd")).ok());
+    let folders =
+        entries.flatten().filter_map(|entry| std::fs::read_link(entry.path().join("cwd")).ok());
     folders.filter(|path| path.starts_with(folder)).count()
 }
 

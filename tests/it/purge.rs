@@ -30,9 +30,7 @@ fn purge_counts_the_chunk_that_a_signal_interrupts() {
     let lock = Lock::hold(&scratch);
     let mut purging = scratch.start(["-vv", "purge", "--older-than", "90d", "--yes"]);
     // Before it purges, the signal would end the process.
-    purging.until_printed("it purges", |said| {
-        said.contains("signals stop the command")
-    });
+    purging.until_printed("it purges", |said| said.contains("signals stop the command"));
     purging.signal(Signal::INT);
     purging.until_printed("it stops", |said| said.contains("stopping: "));
     drop(lock);
@@ -110,19 +108,12 @@ fn purge_deletes_old_messages_and_keeps_counts() {
     4 of them were purged, the last at [DATE]: only their counts are left
     ");
     let after = scratch.checked_status(Some("c"));
-    assert_eq!(
-        (&after["sent"], &after["purged"]),
-        (&before["sent"], &4.into())
-    );
+    assert_eq!((&after["sent"], &after["purged"]), (&before["sent"], &4.into()));
     snapshot!(scratch.run(["report", "--failed"]), @r"
     exit 0
     ");
     for table in ["sms", "sms_sent", "sms_failed", "sms_key"] {
-        assert_eq!(
-            db.number(&format!("SELECT count(*) AS value FROM {table}")),
-            0,
-            "{table}"
-        );
+        assert_eq!(db.number(&format!("SELECT count(*) AS value FROM {table}")), 0, "{table}");
     }
 }
 
@@ -168,10 +159,7 @@ fn purge_of_a_phone_deletes_queued_messages() {
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let status = scratch.checked_status(Some("c"));
-    assert_eq!(
-        (&status["sent"], &status["cancelled"]),
-        (&2.into(), &1.into())
-    );
+    assert_eq!((&status["sent"], &status["cancelled"]), (&2.into(), &1.into()));
     let known = "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '+447400123456'";
     assert_eq!(db.number(known), 0);
     assert_eq!(
@@ -190,14 +178,8 @@ fn purge_rejects_invalid_arguments() {
     for (line, why) in [
         (&["purge"][..], "required"),
         (&["purge", "--older-than", "soon"], "invalid age `soon`"),
-        (
-            &["purge", "--older-than", "5h"],
-            "messages are kept for at least a day",
-        ),
-        (
-            &["purge", "--older-than", "90d", "--phone", "1"],
-            "cannot be used with",
-        ),
+        (&["purge", "--older-than", "5h"], "messages are kept for at least a day"),
+        (&["purge", "--older-than", "90d", "--phone", "1"], "cannot be used with"),
     ] {
         let ran = scratch.run(line.iter().copied());
         assert_eq!(ran.code(), Some(2), "{ran}");

@@ -42,11 +42,7 @@ impl Stalls {
                 worst.fetch_max(u64::try_from(late).unwrap_or(u64::MAX), Ordering::Relaxed);
             }
         });
-        Self {
-            worst_ms,
-            over,
-            thread: Some(thread),
-        }
+        Self { worst_ms, over, thread: Some(thread) }
     }
 
     /// The most arrivals in a second that are within the limit.
@@ -70,10 +66,7 @@ impl Drop for Stalls {
 fn assert_kept(gateway: &Practice, stalls: &Stalls, limit: u64) {
     let stats = gateway.stats();
     let allowed = stalls.allow(limit);
-    assert!(
-        stats.max_in_any_second <= allowed,
-        "{stats:?}, {allowed} are allowed"
-    );
+    assert!(stats.max_in_any_second <= allowed, "{stats:?}, {allowed} are allowed");
     let messages = gateway.messages();
     let span_ms = match (messages.first(), messages.last()) {
         (Some(first), Some(last)) => last.at_ms - first.at_ms,
@@ -81,10 +74,7 @@ fn assert_kept(gateway: &Practice, stalls: &Stalls, limit: u64) {
     };
     let late = allowed - limit + 1;
     let least_ms = (stats.accepted.saturating_sub(late)) * 1_000 / limit;
-    assert!(
-        span_ms >= least_ms,
-        "{span_ms} ms for {stats:?}, {least_ms} at least"
-    );
+    assert!(span_ms >= least_ms, "{span_ms} ms for {stats:?}, {least_ms} at least");
 }
 
 #[test]
@@ -158,18 +148,13 @@ fn new_limit_reaches_a_running_worker() {
     let mut sending = scratch.start(SEND);
     assert!(sending.until("some are sent", || gateway.accepted() >= 20));
     set("1/s");
-    until_unchanged("it waits between two", Duration::from_millis(600), || {
-        gateway.accepted()
-    });
+    until_unchanged("it waits between two", Duration::from_millis(600), || gateway.accepted());
     let slow = gateway.accepted();
     assert!(slow < 2_000);
     set("1000/s");
     let began = Instant::now();
     assert!(sending.until("it sends fast again", || gateway.accepted() >= slow + 100));
-    assert!(
-        began.elapsed() < Duration::from_secs(30),
-        "the old limit still held"
-    );
+    assert!(began.elapsed() < Duration::from_secs(30), "the old limit still held");
     sending.signal(Signal::INT);
     assert_eq!(sending.ended().code(), Some(130));
 }
@@ -192,16 +177,10 @@ fn nothing_is_sent_before_retry_after() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     gateway.assert_each_once(60);
     let messages = gateway.messages();
-    let silence = messages
-        .windows(2)
-        .map(|two| two[1].at_ms - two[0].at_ms)
-        .max();
+    let silence = messages.windows(2).map(|two| two[1].at_ms - two[0].at_ms).max();
     // Requests in flight when the response came may arrive as late as the machine stalls.
     let in_flight = 100 + 2 * stalls.worst_ms.load(Ordering::Relaxed);
-    assert!(
-        silence.is_some_and(|silence| silence + in_flight >= 2_000),
-        "{silence:?} ms"
-    );
+    assert!(silence.is_some_and(|silence| silence + in_flight >= 2_000), "{silence:?} ms");
     assert_eq!(sqlite(&scratch, "SELECT max(attempts) FROM sms_sent"), "1");
 }
 
@@ -231,10 +210,8 @@ fn throttled_message_shows_its_next_attempt() {
 
 #[test]
 fn throttling_by_the_gateway_counts_no_attempt() {
-    let gateway = Practice::start(SandboxConfig {
-        limit: NonZeroU32::new(20),
-        ..SandboxConfig::default()
-    });
+    let gateway =
+        Practice::start(SandboxConfig { limit: NonZeroU32::new(20), ..SandboxConfig::default() });
     let scratch = Scratch::new();
     gateway.configure_with_references(&scratch, "");
     scratch.import(&list(50));
@@ -254,10 +231,7 @@ fn slow_limit_is_used_from_the_start() {
         scratch.import(&list(10));
         let began = Instant::now();
         let mut sending = scratch.start(SEND);
-        assert!(
-            sending.until("all that the limit allows", || gateway.accepted()
-                == messages)
-        );
+        assert!(sending.until("all that the limit allows", || gateway.accepted() == messages));
         assert!(began.elapsed() < Duration::from_secs(30), "time was wasted");
         sending.signal(Signal::INT);
         assert_eq!(sending.ended().code(), Some(130));
@@ -318,10 +292,7 @@ fn message_that_expires_while_connecting_is_not_sent() {
     assert_eq!(status["sent"], arrived, "{status}");
     assert_eq!(status["failed"], 5 - arrived, "{status}");
     // Only messages that were connected within their second may have arrived.
-    let late = gateway
-        .messages()
-        .into_iter()
-        .filter(|entry| entry.at_ms > 1_500);
+    let late = gateway.messages().into_iter().filter(|entry| entry.at_ms > 1_500);
     assert_eq!(late.count(), 0);
 }
 
@@ -345,9 +316,7 @@ fn claimed_messages_are_released_when_provider_stops() {
         // wait.
         assert!(sending.until("some were sent", || gateway.requests() >= 10));
         sending.freeze();
-        until_unchanged("all are answered", Duration::from_millis(600), || {
-            gateway.requests()
-        });
+        until_unchanged("all are answered", Duration::from_millis(600), || gateway.requests());
         sending.signal(Signal::CONT);
         let status = || scratch.run(["status", "--format", "json"]).json();
         assert!(sending.until("the provider is paused", || {
@@ -386,15 +355,9 @@ fn retry_after_is_cut_shown_and_lifted() {
         let until = status["stops"][0]["until"].as_str().expect("an instant");
         let until: jiff::Timestamp = until.parse().expect("an instant");
         let left = until.duration_since(now).as_secs();
-        assert!(
-            (1..=3_700).contains(&left),
-            "{left} s, but an hour is the most"
-        );
+        assert!((1..=3_700).contains(&left), "{left} s, but an hour is the most");
         let ran = scratch.run(["status"]);
-        assert!(
-            ran.stdout().contains("smsq providers resume practice"),
-            "{ran}"
-        );
+        assert!(ran.stdout().contains("smsq providers resume practice"), "{ran}");
         // A later worker that waits prints why.
         let mut sending = scratch.start(["send"]);
         sending.until_printed("why it waits", |output| {

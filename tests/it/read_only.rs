@@ -36,20 +36,14 @@ fn reading_commands_create_no_tables() {
     with_every_database(|db| {
         db.run("CREATE TABLE users (id INTEGER)");
         let scratch = Scratch::at(&db.url);
-        scratch
-            .write_cellar("http://127.0.0.1:9")
-            .write("list.csv", &list(1));
+        scratch.write_cellar("http://127.0.0.1:9").write("list.csv", &list(1));
         let send: &[&str] = &["send"];
         for line in READING.into_iter().chain([send]) {
             let ran = scratch.run(line.iter().copied());
             let is_reported = match line[0] {
-                "check" => ran
-                    .stdout()
-                    .contains("has no tables of smsq yet: `smsq import`"),
+                "check" => ran.stdout().contains("has no tables of smsq yet: `smsq import`"),
                 "import" => ran.stdout().contains("would send  1\n"),
-                _ => ran
-                    .stderr()
-                    .contains("has no tables of smsq yet\nhint: `smsq import`"),
+                _ => ran.stderr().contains("has no tables of smsq yet\nhint: `smsq import`"),
             };
             assert!(is_reported, "{ran}");
             assert_eq!(tables(db), [Some("users".to_owned())], "{ran}");
@@ -73,9 +67,7 @@ fn reading_commands_leave_the_file_unchanged() {
 #[test]
 fn database_on_a_read_only_disk_can_be_read() {
     let scratch = Scratch::new();
-    scratch
-        .write_cellar("http://127.0.0.1:9")
-        .write("list.csv", &list(3));
+    scratch.write_cellar("http://127.0.0.1:9").write("list.csv", &list(3));
     let Some(mut disk) = Disk::mount(&scratch, "4m") else {
         return;
     };
@@ -122,9 +114,7 @@ fn reading_commands_need_only_select_on_a_server() {
         };
         db.run(&make);
         let scratch = Scratch::at(&db.url_for(&format!("{user}:pw")));
-        scratch
-            .write_cellar("http://127.0.0.1:9")
-            .write("list.csv", &list(3));
+        scratch.write_cellar("http://127.0.0.1:9").write("list.csv", &list(3));
         let ran = READING.map(|line| scratch.run(line.iter().copied()));
         db.run(&drop);
         for ran in ran {
@@ -140,9 +130,7 @@ fn commands_use_the_practice_database_until_there_is_another() {
     let ran = scratch.run(["run", "list.csv", "--text", "Hi"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let campaign = scratch.run(["status", "--format", "json"]).json();
-    let campaign = campaign["campaigns"][0]["campaign"]
-        .as_str()
-        .expect("a name");
+    let campaign = campaign["campaigns"][0]["campaign"].as_str().expect("a name");
     for line in [
         vec!["status"],
         vec!["report"],
@@ -166,17 +154,9 @@ fn commands_use_the_practice_database_until_there_is_another() {
     assert!(ran.stderr().contains("already active"), "{ran}");
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
-    assert!(
-        ran.stderr()
-            .contains("add `--practice` to `run`, `send` or `serve`"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("add `--practice` to `run`, `send` or `serve`"), "{ran}");
     assert!(!scratch.path("smsq.db").exists());
     scratch.write_cellar("http://127.0.0.1:9");
     let ran = scratch.run(["status"]);
-    assert_eq!(
-        ran.code(),
-        Some(2),
-        "a real provider has its own database: {ran}"
-    );
+    assert_eq!(ran.code(), Some(2), "a real provider has its own database: {ran}");
 }

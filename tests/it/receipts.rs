@@ -70,10 +70,7 @@ fn delivery(scratch: &Scratch) -> BTreeMap<String, String> {
     let report = scratch.run(["report", "--sent", "--format", "json"]).json();
     let messages = report["messages"].as_array().expect("a list");
     let word = |one: &Value, key: &str| one[key].as_str().unwrap_or("none").to_owned();
-    messages
-        .iter()
-        .map(|one| (word(one, "message_id"), word(one, "delivery")))
-        .collect()
+    messages.iter().map(|one| (word(one, "message_id"), word(one, "delivery"))).collect()
 }
 
 /// The messages whose state differs from what the gateway says.
@@ -99,18 +96,16 @@ fn wrong<'a>(
         (_, None) => "elsewhere".to_owned(),
     };
     let all = outcomes.iter().map(|outcome| (outcome, found(outcome)));
-    all.filter(|(outcome, found)| *found != outcome.state)
-        .collect()
+    all.filter(|(outcome, found)| *found != outcome.state).collect()
 }
 
 /// Lets the database list each state that a commit stores, in table `stored_state`: of a message, or of a receipt without
 /// one.
 fn record_states(database: &Database) {
     database.run("CREATE TABLE stored_state (message_id VARCHAR(64), state VARCHAR(32))");
-    for (event, table, column) in [
-        ("UPDATE", "sms_sent", "delivery_state"),
-        ("INSERT", "receipt", "state"),
-    ] {
+    for (event, table, column) in
+        [("UPDATE", "sms_sent", "delivery_state"), ("INSERT", "receipt", "state")]
+    {
         let insert = format!("INSERT INTO stored_state VALUES (NEW.message_id, NEW.{column});");
         let trigger = format!("CREATE TRIGGER {table}_state AFTER {event} ON {table} FOR EACH ROW");
         database.run(&match database.kind {
@@ -172,13 +167,7 @@ fn every_message_has_the_gateways_state(messages: u64, database: &Database) {
 
     let status = scratch.checked_status(Some("c"));
     let delivery = &status["delivery"];
-    let counts = [
-        "delivered",
-        "undelivered",
-        "expired",
-        "no_report",
-        "awaiting",
-    ];
+    let counts = ["delivered", "undelivered", "expired", "no_report", "awaiting"];
     let counts = counts.map(|key| delivery[key].as_u64().expect("a count"));
     assert_eq!(counts.iter().sum::<u64>(), status["sent"], "{status}");
     assert_eq!(status["queued"], 0, "{status}");
@@ -192,10 +181,7 @@ fn every_message_has_the_gateways_state(messages: u64, database: &Database) {
     let known: BTreeSet<&str> = outcomes.iter().map(|one| one.to.as_str()).collect();
     for failure in scratch.failures("c") {
         let phone = failure["phone"].as_str().expect("a phone");
-        assert!(
-            failure["state"] != "unknown" || !known.contains(phone),
-            "{failure}"
-        );
+        assert!(failure["state"] != "unknown" || !known.contains(phone), "{failure}");
     }
     let opted_out = scratch.run(["suppress", "list"]).stdout().lines().count();
     assert!(opted_out > 0);
@@ -254,10 +240,7 @@ fn killed_puller_loses_no_stored_receipt() {
         }
         assert!(kills >= 5, "{kills}");
         let outcomes = gateway.outcomes();
-        let missing = outcomes
-            .iter()
-            .filter(|one| one.state == "no_report")
-            .count();
+        let missing = outcomes.iter().filter(|one| one.state == "no_report").count();
         eventually("all receipts have come", || {
             let rechecked = scratch.run(RECHECK);
             assert_eq!(rechecked.code(), Some(0), "{rechecked}");
@@ -353,14 +336,7 @@ fn undelivered_messages_are_fixed_and_imported_once() {
     let _gateway = with_undelivered(&scratch);
     scratch.import(&list(4));
     scratch.run(["send", "--wait-receipts=60s", "--concurrency", "1"]);
-    let line = [
-        "report",
-        "--undelivered",
-        "--format",
-        "csv",
-        "--output",
-        "again.csv",
-    ];
+    let line = ["report", "--undelivered", "--format", "csv", "--output", "again.csv"];
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let csv = scratch.read("again.csv");
@@ -384,10 +360,7 @@ fn undelivered_messages_are_fixed_and_imported_once() {
     next: `smsq send --campaign c`
     ");
     let status = scratch.checked_status(Some("c"));
-    assert_eq!(
-        (&status["imported"], &status["queued"]),
-        (&5.into(), &1.into())
-    );
+    assert_eq!((&status["imported"], &status["queued"]), (&5.into(), &1.into()));
     snapshot!(scratch.run(["import", "again.csv"]), @r"
     exit 0
     ----- stdout
@@ -462,10 +435,7 @@ fn messages_sent_before_receipts_were_on_are_not_awaited() {
         });
         assert_eq!(status["delivery"], expected, "{status}");
         let report = scratch.run(["report"]).stdout();
-        assert!(
-            report.contains("delivered 2  100.0 %   not awaited 7"),
-            "{report}"
-        );
+        assert!(report.contains("delivered 2  100.0 %   not awaited 7"), "{report}");
     });
 }
 
@@ -473,10 +443,7 @@ fn messages_sent_before_receipts_were_on_are_not_awaited() {
 fn one_process_of_two_fetches_the_receipts() {
     let scratch = Scratch::new();
     let gateway = gateway(Faults {
-        receipts: ReceiptFaults {
-            missing: FaultRate::Part(1.0),
-            ..ReceiptFaults::default()
-        },
+        receipts: ReceiptFaults { missing: FaultRate::Part(1.0), ..ReceiptFaults::default() },
         ..Faults::default()
     });
     // A process makes one request in a minute.
@@ -494,14 +461,7 @@ fn one_process_of_two_fetches_the_receipts() {
 fn test_message_waits_for_its_receipt() {
     let scratch = Scratch::new();
     let _gateway = with_undelivered(&scratch);
-    let test = [
-        "providers",
-        "test",
-        "practice",
-        "--to",
-        "+447400123456",
-        "--quiet",
-    ];
+    let test = ["providers", "test", "practice", "--to", "+447400123456", "--quiet"];
     let without = scratch.run(test);
     assert_eq!(without.stdout(), "accepted by `practice` as SB000001\n");
     // The receipts that a drain returns have a place now.
@@ -607,14 +567,8 @@ fn list_of_100000_items_is_read_in_little_memory() {
     let output = command.output().expect("the program starts");
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}");
-    assert!(
-        printed.contains("fetched 100000 receipts, 1 of them new"),
-        "{printed}"
-    );
-    assert_eq!(
-        scratch.checked_status(Some("c"))["delivery"]["delivered"],
-        1
-    );
+    assert!(printed.contains("fetched 100000 receipts, 1 of them new"), "{printed}");
+    assert_eq!(scratch.checked_status(Some("c"))["delivery"]["delivered"], 1);
 }
 
 #[test]
@@ -625,14 +579,8 @@ fn page_that_fails_once_is_requested_again() {
     one_sent_message(&scratch, &gateway);
     let ran = scratch.run(["receipts"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert_eq!(
-        scratch.checked_status(Some("c"))["delivery"]["delivered"],
-        1
-    );
-    assert_eq!(
-        gateway.requests()[1..],
-        ["GET /list", "GET /list?2", "GET /list?2"]
-    );
+    assert_eq!(scratch.checked_status(Some("c"))["delivery"]["delivered"], 1);
+    assert_eq!(gateway.requests()[1..], ["GET /list", "GET /list?2", "GET /list?2"]);
 }
 
 #[test]
@@ -641,11 +589,7 @@ fn pass_continues_where_the_last_one_stopped() {
         let scratch = Scratch::at(&database.url);
         let (first, second) = (page("x", 1, r#""/list?2""#), page("m1", 1, "null"));
         let down = [FAILED; 4];
-        let answers = [
-            &[ACCEPTED, ("200 OK", &first)],
-            &down[..],
-            &[("200 OK", &second)],
-        ];
+        let answers = [&[ACCEPTED, ("200 OK", &first)], &down[..], &[("200 OK", &second)]];
         let gateway = Scripted::in_order(&answers.concat());
         one_sent_message(&scratch, &gateway);
         let stopped = scratch.run(["receipts"]);
@@ -654,10 +598,7 @@ fn pass_continues_where_the_last_one_stopped() {
         let ran = scratch.run(["receipts"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(gateway.requests()[before..], ["GET /list?2"]);
-        assert_eq!(
-            scratch.checked_status(Some("c"))["delivery"]["delivered"],
-            1
-        );
+        assert_eq!(scratch.checked_status(Some("c"))["delivery"]["delivered"], 1);
         let none = database.number("SELECT count(position) AS value FROM receipt_pull");
         assert_eq!(none, 0);
     });
@@ -682,10 +623,7 @@ fn receipts_behind_a_url_of_the_next_page_are_applied() {
         assert_eq!(delivery["delivered"], 1, "{delivery}");
         assert_eq!(delivery["undelivered"], 1, "{delivery}");
         let lines = gateway.lines();
-        let fetched: Vec<&String> = lines
-            .iter()
-            .filter(|line| line.starts_with("GET"))
-            .collect();
+        let fetched: Vec<&String> = lines.iter().filter(|line| line.starts_with("GET")).collect();
         assert_eq!(fetched.len(), 2, "{fetched:?}");
         assert!(fetched[0].contains("after=20") && fetched[0].contains("page=1"));
         assert_eq!(fetched[1], "GET /list?token=second HTTP/1.1");
@@ -706,10 +644,7 @@ fn pages_that_point_at_each_other_are_read_once() {
     assert!((2..=3).contains(&asked), "{asked}");
     // They belong to messages of another program.
     let said = ran.stderr();
-    assert!(
-        said.contains("2 receipts without a message in this database"),
-        "{said}"
-    );
+    assert!(said.contains("2 receipts without a message in this database"), "{said}");
     let json = scratch.run(["receipts", "--format", "json"]).json();
     assert_eq!(json["receipts"]["unmatched"], 2, "{json}");
 }
@@ -734,10 +669,7 @@ receipts = {{ pull = "sweep", url = "{url}/list", rate = "1000/s", list = "/item
         )
     };
     let sections = [section("one", &one.url()), section("other", &other.url())].concat();
-    scratch.write(
-        "smsq.toml",
-        &format!("default_provider = \"one\"\n{sections}"),
-    );
+    scratch.write("smsq.toml", &format!("default_provider = \"one\"\n{sections}"));
     scratch.import(&list(1));
     let sent = scratch.run(SEND);
     assert_eq!(sent.code(), Some(1), "{sent}");

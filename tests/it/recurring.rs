@@ -89,31 +89,18 @@ fn schedule_is_added_paused_resumed_and_removed() {
         add(&scratch, &["--per", "week", "--expires", "6h"]);
         let shown = listed(&scratch);
         assert_eq!(shown["name"], "daily");
-        assert_eq!(
-            (&shown["per"], &shown["key"]),
-            (&"week".into(), &"id".into())
-        );
-        assert_eq!(
-            (&shown["state"], &shown["source"]),
-            (&"active".into(), &"crm".into())
-        );
+        assert_eq!((&shown["per"], &shown["key"]), (&"week".into(), &"id".into()));
+        assert_eq!((&shown["state"], &shown["source"]), (&"active".into(), &"crm".into()));
         assert!(shown["next_at"].is_string(), "{shown}");
         expect_error(&scratch.run(ADD), "schedule `daily` exists already");
-        for (action, state) in [
-            ("pause", "paused"),
-            ("pause", "paused"),
-            ("resume", "active"),
-        ] {
+        for (action, state) in [("pause", "paused"), ("pause", "paused"), ("resume", "active")] {
             let ran = scratch.run(["schedule", action, "daily"]);
             assert_eq!(ran.code(), Some(0), "{ran}");
             assert_eq!(listed(&scratch)["state"], state);
         }
         let unknown = scratch.run(["schedule", "pause", "dayly"]);
         expect_error(&unknown, "unknown schedule `dayly`");
-        assert!(
-            unknown.stderr().contains("did you mean `daily`?"),
-            "{unknown}"
-        );
+        assert!(unknown.stderr().contains("did you mean `daily`?"), "{unknown}");
         let ran = scratch.run(["schedule", "remove", "daily"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(listed(&scratch).is_null());
@@ -171,19 +158,13 @@ fn run_adds_each_key_once_in_a_period() {
         grow(&crm, 0..20);
         add(&scratch, &["--per", "month"]);
         let first = run_now(&scratch);
-        assert_eq!(
-            (&first["rows"], &first["accepted"]),
-            (&20.into(), &20.into())
-        );
+        assert_eq!((&first["rows"], &first["accepted"]), (&20.into(), &20.into()));
         grow(&crm, 20..25);
         // Other texts and phones of known keys are no reason for another message.
         crm.run("UPDATE due SET phone = '+447400999999' WHERE id = 3");
         let second = run_now(&scratch);
         assert_eq!(second["campaign"], first["campaign"]);
-        assert_eq!(
-            (&second["accepted"], &second["duplicates"]),
-            (&5.into(), &20.into())
-        );
+        assert_eq!((&second["accepted"], &second["duplicates"]), (&5.into(), &20.into()));
         assert_eq!(scratch.run(["send"]).code(), Some(0));
         gateway.assert_each_once(25);
         // A purge does not forget the keys of a period that has not ended.
@@ -195,23 +176,13 @@ fn run_adds_each_key_once_in_a_period() {
         assert_eq!(run_now(&scratch)["accepted"], 0);
         // Nor is a schedule of the same name that is added again a reason.
         assert_eq!(scratch.run(["schedule", "remove", "daily"]).code(), Some(0));
-        assert_eq!(
-            scratch
-                .run(["purge", "--older-than", "30d", "--yes"])
-                .code(),
-            Some(0)
-        );
+        assert_eq!(scratch.run(["purge", "--older-than", "30d", "--yes"]).code(), Some(0));
         add(&scratch, &["--per", "month"]);
         assert_eq!(run_now(&scratch)["accepted"], 0);
         // After its end it does.
         db.run("UPDATE schedule_run SET keys_until = 1");
         db.run("UPDATE schedule SET period = '2999-01'");
-        assert_eq!(
-            scratch
-                .run(["purge", "--older-than", "30d", "--yes"])
-                .code(),
-            Some(0)
-        );
+        assert_eq!(scratch.run(["purge", "--older-than", "30d", "--yes"]).code(), Some(0));
         assert_eq!(db.number("SELECT count(*) AS value FROM sms_key"), 0);
     });
 }
@@ -222,28 +193,16 @@ fn later_run_of_a_period_keeps_what_a_person_changed() {
         let (crm, _gateway, scratch) = prepared(db, SandboxConfig::default());
         grow(&crm, 0..3);
         let window = ["--window", "09:00-20:00", "--days", "mon-fri"];
-        add(
-            &scratch,
-            &[&window[..], &["--sender", "SHOP", "--per", "month"]].concat(),
-        );
+        add(&scratch, &[&window[..], &["--sender", "SHOP", "--per", "month"]].concat());
         let campaign = run_now(&scratch)["campaign"].clone();
         let campaign = campaign.as_str().expect("a name");
         let stored = |column: &str| {
             let select = format!("SELECT {column} AS value FROM campaign");
-            db.words(&format!("{select} WHERE name = '{campaign}'"))
-                .pop()
-                .flatten()
+            db.words(&format!("{select} WHERE name = '{campaign}'")).pop().flatten()
         };
         let window = stored("send_window");
         assert_eq!(window.as_deref(), Some("09:00-20:00 mon-fri Europe/Berlin"));
-        let change = [
-            "--window",
-            "10:00-12:00",
-            "--days",
-            "sat",
-            "--timezone",
-            "Europe/Paris",
-        ];
+        let change = ["--window", "10:00-12:00", "--days", "sat", "--timezone", "Europe/Paris"];
         let line = [&["set", campaign, "--from", "OTHER"], &change[..]].concat();
         let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -278,10 +237,7 @@ fn cancelled_campaign_gets_no_messages_from_a_run() {
     let (crm, _gateway, scratch) = prepared(&db, SandboxConfig::default());
     grow(&crm, 0..3);
     add(&scratch, &[]);
-    let campaign = run_now(&scratch)["campaign"]
-        .as_str()
-        .expect("a name")
-        .to_owned();
+    let campaign = run_now(&scratch)["campaign"].as_str().expect("a name").to_owned();
     assert_eq!(scratch.run(["cancel", &campaign]).code(), Some(0));
     let ran = scratch.run(["schedule", "run", "daily"]);
     expect_error(&ran, "is cancelled");
@@ -344,10 +300,7 @@ fn campaign_cancelled_during_the_query_stays_cancelled() {
         grow(&crm, 3..6);
         // Two runs that are asked for within a second are one.
         db.run("UPDATE schedule_run SET fire = '2026-01-01T00:00:00'");
-        db.run(&format!(
-            "UPDATE schedule SET query = '{}'",
-            held_query(db).replace('\'', "''")
-        ));
+        db.run(&format!("UPDATE schedule SET query = '{}'", held_query(db).replace('\'', "''")));
         let holder = (db.kind != Kind::Sqlite).then(|| {
             let mut client = crm.client();
             client.run(match db.kind {
@@ -396,10 +349,7 @@ fn scheduled_run_into_a_cancelled_campaign_is_missed_at_once() {
         sending.signal(rustix::process::Signal::TERM);
         sending.ended();
         let status = scratch.checked_status(Some(&campaign));
-        assert_eq!(
-            (&status["state"], &status["cancelled"]),
-            (&"cancelled".into(), &3.into())
-        );
+        assert_eq!((&status["state"], &status["cancelled"]), (&"cancelled".into(), &3.into()));
     });
 }
 
@@ -468,14 +418,7 @@ fn failed_messages_of_a_schedule_can_be_replaced() {
     run_now(&scratch);
     db.run("UPDATE sms SET expires_at = 1000");
     scratch.run(["send"]);
-    let ran = scratch.run([
-        "report",
-        "--failed",
-        "--format",
-        "csv",
-        "--output",
-        "failed.csv",
-    ]);
+    let ran = scratch.run(["report", "--failed", "--format", "csv", "--output", "failed.csv"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let fixed = scratch.read("failed.csv").replace("400000001", "400000002");
     scratch.write("failed.csv", &fixed);
@@ -496,12 +439,8 @@ fn due_schedule_runs_in_send_follow_and_source_that_is_away_is_retried() {
         crm.run("ALTER TABLE due RENAME TO moved");
         db.run(due);
         let mut sending = scratch.start(["send", "--follow"]);
-        let error = || {
-            listed(&scratch)["runs"][0]["error"]
-                .as_str()
-                .unwrap_or_default()
-                .contains("due")
-        };
+        let error =
+            || listed(&scratch)["runs"][0]["error"].as_str().unwrap_or_default().contains("due");
         assert!(sending.until("the error is shown", error));
         let shown = listed(&scratch);
         assert_eq!(shown["runs"][0]["state"], "in progress", "{shown}");
@@ -550,9 +489,7 @@ fn killed_runs_are_repeated_without_a_second_message() {
                 db.run("UPDATE schedule SET leased_until = 0");
             }
             let expected = round * GROWTH + 1;
-            eventually(&format!("{expected} messages are sent"), || {
-                gateway.accepted() >= expected
-            });
+            eventually(&format!("{expected} messages are sent"), || gateway.accepted() >= expected);
         }
         drop(running);
         let stats = gateway.stats();
@@ -634,9 +571,7 @@ fn signal_ends_a_slow_query_also_in_its_database() {
             // It would take ten minutes; the machine may be slow.
             let took = signalled.elapsed();
             assert!(took < Duration::from_secs(30), "{line:?}: {took:?}");
-            eventually("the query ends in its database", || {
-                running_queries(&crm) == 0
-            });
+            eventually("the query ends in its database", || running_queries(&crm) == 0);
             // The next process runs it at once.
             let leased = "SELECT count(*) AS value FROM schedule WHERE leased_until > 0";
             assert_eq!(db.number(leased), 0, "{took:?} {ran}");
@@ -681,9 +616,7 @@ fn asked_run_that_ends_early_is_not_in_progress() {
         let run = listed(&scratch)["runs"][0].clone();
         assert_eq!(run["state"], "missed", "{run}");
         assert_eq!(run["error"], "the run was interrupted", "{run}");
-        eventually("the query ends in its database", || {
-            running_queries(&crm) == 0
-        });
+        eventually("the query ends in its database", || running_queries(&crm) == 0);
         db.run("DELETE FROM schedule_run");
         let running = start();
         until_query_runs(db, &crm);
@@ -710,10 +643,7 @@ fn large_run_waits_for_another_person() {
     let campaign = run["campaign"].as_str().expect("a name");
     assert_eq!(scratch.run(["send"]).code(), Some(3));
     assert_eq!(gateway.accepted(), 0);
-    expect_error(
-        &scratch.run(["approve", campaign, "--yes"]),
-        "cannot approve it",
-    );
+    expect_error(&scratch.run(["approve", campaign, "--yes"]), "cannot approve it");
     let other = [("USER", "another"), ("LOGNAME", "another")];
     let ran = scratch.run_with(["approve", campaign, "--yes"], &other);
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -731,10 +661,7 @@ impl ShiftedClock {
     const LIBRARY: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 
     fn new(scratch: &Scratch) -> Self {
-        Self {
-            file: scratch.path("clock"),
-            shift: 0,
-        }
+        Self { file: scratch.path("clock"), shift: 0 }
     }
 
     /// Sets the clock to an instant.
@@ -768,10 +695,8 @@ impl ShiftedClock {
 
     fn run(&self, scratch: &Scratch, line: &[&str]) -> Ran {
         let environment = self.environment();
-        let environment: Vec<(&str, &str)> = environment
-            .iter()
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
+        let environment: Vec<(&str, &str)> =
+            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         scratch.run_with(line.iter().copied(), &environment)
     }
 }
@@ -831,9 +756,7 @@ fn killed_schedulers_reach_each_key_once_a_day_for_ten_days() {
             });
             sent = expected;
             let is_done = || {
-                let shown = clock
-                    .run(&scratch, &["schedule", "list", "--format", "json"])
-                    .json();
+                let shown = clock.run(&scratch, &["schedule", "list", "--format", "json"]).json();
                 shown["schedules"][0]["runs"][0]["state"] == "done"
             };
             eventually("the run is done", is_done);

@@ -39,9 +39,7 @@ impl List {
             assert!(env::var_os("CI").is_none(), "{message}");
             REPORTED.call_once(|| {
                 let message = format!("skipped where they need a server: {message}\n");
-                std::io::stderr()
-                    .write_all(message.as_bytes())
-                    .expect("the reader is there");
+                std::io::stderr().write_all(message.as_bytes()).expect("the reader is there");
             });
             return None;
         };
@@ -98,24 +96,14 @@ impl List {
     }
 
     fn import<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut line = vec![
-            "import",
-            &self.url,
-            "--list",
-            &self.key,
-            "--campaign",
-            "codes",
-        ];
+        let mut line = vec!["import", &self.url, "--list", &self.key, "--campaign", "codes"];
         line.extend(more);
         line
     }
 }
 
 fn entry(number: u64) -> String {
-    format!(
-        r#"{{"phone":"+44740012{:04}","content":"{number}"}}"#,
-        1_000 + number % 9_000
-    )
+    format!(r#"{{"phone":"+44740012{:04}","content":"{number}"}}"#, 1_000 + number % 9_000)
 }
 
 fn count(db: &Database) -> u64 {
@@ -126,17 +114,10 @@ fn count(db: &Database) -> u64 {
 /// Every entry is one message.
 fn assert_each_once(db: &Database, entries: u64) {
     let distinct = db.number("SELECT count(DISTINCT content) AS value FROM sms");
-    assert_eq!(
-        (count(db), distinct),
-        (entries, i64::try_from(entries).expect("a count"))
-    );
+    assert_eq!((count(db), distinct), (entries, i64::try_from(entries).expect("a count")));
     let off = "SELECT count(*) AS value FROM import WHERE accepted - replaced <>
         (SELECT count(*) FROM sms WHERE sms.import_id = import.id)";
-    assert_eq!(
-        db.number(off),
-        0,
-        "imports that do not count what they queued"
-    );
+    assert_eq!(db.number(off), 0, "imports that do not count what they queued");
 }
 
 #[test]
@@ -158,12 +139,7 @@ fn invalid_entries_go_to_the_dead_list() {
     assert_eq!(ran.code(), Some(0), "{ran}");
     let result = ran.json();
     assert_eq!(
-        (
-            &result["rows"],
-            &result["accepted"],
-            &result["duplicates"],
-            &result["rejected"]
-        ),
+        (&result["rows"], &result["accepted"], &result["duplicates"], &result["rejected"]),
         (&8.into(), &3.into(), &1.into(), &4.into()),
         "{result}"
     );
@@ -218,11 +194,7 @@ fn entry_of_a_dead_number_goes_to_the_dead_list() {
         list.push(&format!(r#"{{"phone":"{phone}","content":"Hi"}}"#));
     }
     let result = scratch.run(list.import(&["--format", "json"])).json();
-    assert_eq!(
-        (&result["accepted"], &result["rejected"]),
-        (&2.into(), &2.into()),
-        "{result}"
-    );
+    assert_eq!((&result["accepted"], &result["rejected"]), (&2.into(), &2.into()), "{result}");
     let letters = list.dead();
     assert_eq!(letters.len(), 2);
     assert!(letters[0].contains("+447400123452"), "{letters:?}");
@@ -259,11 +231,7 @@ fn nested_values_are_never_sent_as_json() {
     list.push(r#"{"phone":"+447400123454","content":"{\"a\":1}","order":{"id":7}}"#);
     let ran = scratch.run(list.import(&["--format", "json"]));
     let result = ran.json();
-    assert_eq!(
-        (&result["accepted"], &result["rejected"]),
-        (&1.into(), &3.into()),
-        "{ran}"
-    );
+    assert_eq!((&result["accepted"], &result["rejected"]), (&1.into(), &3.into()), "{ran}");
     assert_eq!(list.dead().len(), 3);
     let _: u64 = list.ask(&["DEL", &format!("{}:dead", list.key)]);
     list.push(r#"{"phone":"+447400123455","name":{"first":"Ann"}}"#);
@@ -339,11 +307,7 @@ fn entries_of_a_silent_importer_are_reclaimed() {
 
     let ran = scratch.run(list.import(&[]));
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert!(
-        ran.stderr()
-            .contains("another importer reads this list too"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("another importer reads this list too"), "{ran}");
     assert_eq!(count(&db), 0);
 
     let _: u64 = list.ask(&["DEL", &lease]);
@@ -380,9 +344,7 @@ fn importer_reconnects_to_the_server() {
     for until in [18_000, 12_000, 6_000, 0] {
         importing.until("fewer entries", || list.waiting() <= until);
         let _: u64 = list.ask(&["CLIENT", "KILL", "USER", "follower"]);
-        list.push(&format!(
-            r#"{{"phone":"+447400123451","content":"after {until}"}}"#
-        ));
+        list.push(&format!(r#"{{"phone":"+447400123451","content":"after {until}"}}"#));
     }
     eventually("all of them", || count(&db) == 20_004);
     importing.signal(Signal::INT);
@@ -424,9 +386,7 @@ fn server_errors_are_one_clear_sentence() {
     let _: String = list.ask(&["ACL", "SETUSER", "locked", "on", ">secret", "~*", "+@all"]);
     let line = |url: String| {
         let ran = scratch.run(["import", &url, "--list", "key"]);
-        ran.to_string()
-            .replace(&server, "SERVER")
-            .replace(&key, "KEY")
+        ran.to_string().replace(&server, "SERVER").replace(&key, "KEY")
     };
     let wrong_type = scratch.run(["import", &list.url, "--list", &key]);
     let wrong_type = wrong_type.to_string().replace(&server, "SERVER");
@@ -461,12 +421,7 @@ fn server_errors_are_one_clear_sentence() {
     error: invalid Redis url: it names no host; use `redis://host:6379/0`
     ");
     let right = scratch.run_with(
-        [
-            "import",
-            &format!("redis://locked@{server}"),
-            "--list",
-            "nothing",
-        ],
+        ["import", &format!("redis://locked@{server}"), "--list", "nothing"],
         &[("SMSQ__REDIS__PASSWORD", "secret")],
     );
     assert_eq!(right.code(), Some(0), "{right}");
@@ -560,9 +515,5 @@ fn lines_are_imported_as_they_arrive() {
     let ran = importing.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_each_once(&db, 3);
-    assert!(
-        ran.stderr()
-            .contains("with the reasons in `stdin.rejects.jsonl`"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("with the reasons in `stdin.rejects.jsonl`"), "{ran}");
 }

@@ -61,11 +61,8 @@ impl Keeper {
                 phone: value(received, "to"),
                 is_accepted: false,
             };
-            let earlier: Vec<Entry> = entries
-                .iter()
-                .filter(|other| other.phone == entry.phone)
-                .cloned()
-                .collect();
+            let earlier: Vec<Entry> =
+                entries.iter().filter(|other| other.phone == entry.phone).cloned().collect();
             let act = decide.lock().expect("not poisoned")(&earlier, &entry);
             entry.is_accepted = matches!(act, Act::Accept | Act::AcceptAndClose);
             entries.push(entry);
@@ -77,11 +74,7 @@ impl Keeper {
                 Act::CallDuplicate => Reply::Json(json!({ "code": "known", "id": id }).to_string()),
             }
         });
-        Self {
-            gateway,
-            entries,
-            act,
-        }
+        Self { gateway, entries, act }
     }
 
     fn act(&self, act: impl Fn(&[Entry], &Entry) -> Act + Send + 'static) {
@@ -141,9 +134,7 @@ fn listed(entries: &[Entry], received: &Received) -> Reply {
 /// The value of a parameter in the first line of a request.
 fn value(received: &Received, name: &str) -> String {
     let query = received.line.split(['?', '&', ' ']);
-    let found = query
-        .filter_map(|pair| pair.split_once('='))
-        .find(|(key, _)| *key == name);
+    let found = query.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
     found.map_or_else(String::new, |(_, value)| value.replace("%2B", "+"))
 }
 
@@ -194,16 +185,9 @@ fn count(scratch: &Scratch, state: &str) -> u64 {
 
 /// That each of these phones was accepted once in all.
 fn assert_each_once(keepers: &[&Keeper], rows: usize) {
-    let accepted: Vec<String> = keepers
-        .iter()
-        .flat_map(|keeper| keeper.accepted())
-        .collect();
+    let accepted: Vec<String> = keepers.iter().flat_map(|keeper| keeper.accepted()).collect();
     let distinct: BTreeSet<&String> = accepted.iter().collect();
-    assert_eq!(
-        (accepted.len(), distinct.len()),
-        (rows, rows),
-        "{accepted:?}"
-    );
+    assert_eq!((accepted.len(), distinct.len()), (rows, rows), "{accepted:?}");
 }
 
 /// The first attempt for a phone is refused without being counted, and the second is accepted without an answer.
@@ -267,11 +251,7 @@ fn refused_account_and_lost_answer_send_nothing_twice() {
             .collect();
         keeper.act(|earlier, _| {
             let is_first = earlier.iter().all(|entry| !entry.is_accepted);
-            if is_first {
-                Act::AcceptAndClose
-            } else {
-                Act::Accept
-            }
+            if is_first { Act::AcceptAndClose } else { Act::Accept }
         });
         let sent = scratch.run(SEND);
         assert_eq!(sent.code(), Some(0), "{sent}");
@@ -290,9 +270,7 @@ fn remembered_reference_of_a_refusal_is_not_an_acceptance() {
         let scratch = Scratch::at(&db.url);
         // It remembers references as idempotency keys do, whatever became of them.
         let keeper = Keeper::start(|earlier, entry| {
-            let is_known = earlier
-                .iter()
-                .any(|other| other.reference == entry.reference);
+            let is_known = earlier.iter().any(|other| other.reference == entry.reference);
             match earlier.len() {
                 _ if is_known => Act::CallDuplicate,
                 0 => Act::Refuse("full"),
@@ -320,14 +298,9 @@ fn duplicate_of_a_message_without_doubt_is_unknown() {
     import(&scratch, 4, &[]);
     let sent = scratch.run(SEND);
     assert_eq!(sent.code(), Some(1), "{sent}");
-    assert_eq!(
-        (count(&scratch, "sent"), count(&scratch, "unknown")),
-        (0, 4)
-    );
+    assert_eq!((count(&scratch, "sent"), count(&scratch, "unknown")), (0, 4));
     assert_eq!(keeper.gateway.sends(), 4, "none is sent again");
-    let report = scratch
-        .run(["report", "--failed", "--format", "json"])
-        .json();
+    let report = scratch.run(["report", "--failed", "--format", "json"]).json();
     let text = report.to_string();
     assert!(text.contains("accepted this reference before"), "{text}");
 }
@@ -375,10 +348,8 @@ fn approved_message_in_doubt_stays_with_its_provider() {
         configure_route(&scratch, sections.each_ref().map(String::as_str));
         import(&scratch, 5, &["--route", "main"]);
         let attempts = ["--no-wait"];
-        let sent = scratch.run_with(
-            SEND.into_iter().chain(attempts),
-            &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")],
-        );
+        let sent = scratch
+            .run_with(SEND.into_iter().chain(attempts), &[("SMSQ__RETRY__MAX_ATTEMPTS", "1")]);
         assert!(matches!(sent.code(), Some(1 | 3)), "{sent}");
         let in_doubt: BTreeSet<String> = a.accepted().into_iter().collect();
         assert!(!in_doubt.is_empty());
@@ -388,10 +359,7 @@ fn approved_message_in_doubt_stays_with_its_provider() {
         assert_eq!(retried.code(), Some(0), "{retried}");
         scratch.run(SEND.into_iter().chain(["--no-wait"]));
         let moved = |phones: Vec<String>| {
-            phones
-                .into_iter()
-                .filter(|phone| in_doubt.contains(phone))
-                .count()
+            phones.into_iter().filter(|phone| in_doubt.contains(phone)).count()
         };
         assert_eq!(moved(b.accepted()), 0, "b does not know their references");
         // That another provider may send them is a decision of its own.
@@ -404,10 +372,7 @@ fn approved_message_in_doubt_stays_with_its_provider() {
 fn with_unknown(scratch: &Scratch, keys: &str) -> Keeper {
     let keeper = Keeper::start(|_, _| Act::AcceptAndClose);
     let section = keeper.section("a", keys, "");
-    scratch.write(
-        "smsq.toml",
-        &format!("default_provider = \"a\"\n{QUICK}{section}"),
-    );
+    scratch.write("smsq.toml", &format!("default_provider = \"a\"\n{QUICK}{section}"));
     import(scratch, 6, &[]);
     let sent = scratch.run(SEND);
     assert_eq!(sent.code(), Some(1), "{sent}");
@@ -428,10 +393,7 @@ fn unknown_messages_are_looked_up_whoever_sends_the_campaign() {
     let pool = "senders = [{ from = \"one\" }, { from = \"two\" }]";
     let changes: BTreeMap<&str, (&str, &str, &str)> = BTreeMap::from([
         ("a pool is added", ("", pool, "")),
-        (
-            "a sender is removed",
-            (pool, "senders = [{ from = \"three\" }]", ""),
-        ),
+        ("a sender is removed", (pool, "senders = [{ from = \"three\" }]", "")),
         ("the pool is removed", (pool, "", "")),
         ("a route is added", ("", "", "main")),
         ("another provider sends", ("", "", "b")),

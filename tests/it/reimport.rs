@@ -20,14 +20,7 @@ fn failed(scratch: &Scratch, list: &str, campaign: &str, more: &[&str]) {
 
 /// Writes the failures of all campaigns.
 fn report(scratch: &Scratch) {
-    let line = [
-        "report",
-        "--failed",
-        "--format",
-        "csv",
-        "--output",
-        "failed.csv",
-    ];
+    let line = ["report", "--failed", "--format", "csv", "--output", "failed.csv"];
     let _ = std::fs::remove_file(scratch.path("failed.csv"));
     let ran = scratch.run(line);
     assert_eq!(ran.code(), Some(0), "{ran}");

@@ -27,16 +27,7 @@ fn sent_people(scratch: &Scratch) -> Gateway {
     scratch.write("smsq.toml", &format!("{toml}{prices}"));
     scratch.write("people.csv", PEOPLE);
     let text = "Hi {{ name }}";
-    let import = [
-        "import",
-        "people.csv",
-        "--text",
-        text,
-        "--campaign",
-        "c",
-        "--from",
-        "ACME",
-    ];
+    let import = ["import", "people.csv", "--text", text, "--campaign", "c", "--from", "ACME"];
     let ran = scratch.run(import);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let ran = scratch.run(["send", "--quiet"]);
@@ -53,9 +44,7 @@ fn html(scratch: &Scratch, more: &[&str]) -> String {
 
 fn json(scratch: &Scratch, more: &[&str]) -> Value {
     let line = ["report", "--campaign", "c", "--format", "json"];
-    scratch
-        .run(line.into_iter().chain(more.iter().copied()))
-        .json()
+    scratch.run(line.into_iter().chain(more.iter().copied())).json()
 }
 
 #[test]
@@ -64,16 +53,10 @@ fn report_has_cost_countries_text_and_list() {
         let scratch = Scratch::at(&db.url);
         let _gateway = sent_people(&scratch);
         let whole = scratch.run(["report"]);
-        assert!(
-            whole.stdout().contains("  text        Hi {{ name }}\n"),
-            "{whole}"
-        );
+        assert!(whole.stdout().contains("  text        Hi {{ name }}\n"), "{whole}");
         let report = json(&scratch, &[]);
         assert_eq!(report["segments"], 3, "{report:#}");
-        assert_eq!(
-            report["alphabets"],
-            serde_json::json!({ "gsm7": 3, "ucs2": 1 })
-        );
+        assert_eq!(report["alphabets"], serde_json::json!({ "gsm7": 3, "ucs2": 1 }));
         let eur = |amount: &str| serde_json::json!({ "amount": amount, "currency": "EUR", "unpriced": 0 });
         assert_eq!(report["cost"], eur("0.141"));
         assert_eq!(
@@ -106,13 +89,7 @@ fn report_has_cost_countries_text_and_list() {
             assert!(text.contains(words), "{words}\n{text}");
         }
         let page = html(&scratch, &[]);
-        for words in [
-            "0.141 EUR",
-            "DE +49",
-            "Hi {{ name }}",
-            "people.csv",
-            "sender ACME",
-        ] {
+        for words in ["0.141 EUR", "DE +49", "Hi {{ name }}", "people.csv", "sender ACME"] {
             assert!(page.contains(words), "{words}\n{page}");
         }
     });
@@ -123,9 +100,7 @@ fn sent_report_has_the_columns_of_an_invoice() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         let _gateway = sent_people(&scratch);
-        let csv = scratch
-            .run(["report", "--sent", "--format", "csv"])
-            .stdout();
+        let csv = scratch.run(["report", "--sent", "--format", "csv"]).stdout();
         let mut lines = csv.lines();
         assert_eq!(
             lines.next(),
@@ -146,19 +121,12 @@ fn sent_report_has_the_columns_of_an_invoice() {
             assert!(message["message_id"].is_string(), "{message}");
             let at = message["sent_at"].as_str().expect("an instant");
             assert!(at.ends_with('Z') && at.contains('T'), "{at}");
-            assert_eq!(
-                (&message["attempts"], &message["accepted"]),
-                (&1.into(), &1.into())
-            );
+            assert_eq!((&message["attempts"], &message["accepted"]), (&1.into(), &1.into()));
         }
-        let text = scratch
-            .run(["report", "--sent", "--campaign", "c"])
-            .stdout();
+        let text = scratch.run(["report", "--sent", "--campaign", "c"]).stdout();
         assert_eq!(text.lines().count(), 3, "{text}");
         for wrong in [&["--failed"][..], &["--format", "html"]] {
-            let line = ["report", "--sent"]
-                .into_iter()
-                .chain(wrong.iter().copied());
+            let line = ["report", "--sent"].into_iter().chain(wrong.iter().copied());
             let ran = scratch.run(line);
             assert_eq!(ran.code(), Some(2), "{ran}");
         }
@@ -179,13 +147,7 @@ fn masked_report_hides_phones_and_texts() {
         }
     }
     for text in shown {
-        for private in [
-            "+15005552000",
-            "+447400301000",
-            "Hi Carla",
-            "Carla",
-            "Hi {{",
-        ] {
+        for private in ["+15005552000", "+447400301000", "Hi Carla", "Carla", "Hi {{"] {
             assert!(!text.contains(private), "{private}\n{text}");
         }
     }
@@ -200,9 +162,7 @@ fn page_shows_local_time_and_names_the_zone() {
     let page = scratch.run_with(line, &zone).stdout();
     assert!(page.contains("Shanghai (CST, UTC+08:00)"), "{page}");
     assert!(!page.contains("UTC<"), "{page}");
-    let text = scratch
-        .run_with(["report", "--campaign", "c"], &zone)
-        .stdout();
+    let text = scratch.run_with(["report", "--campaign", "c"], &zone).stdout();
     assert!(text.contains(" CST to "), "{text}");
 }
 
@@ -228,10 +188,7 @@ fn page_counts_only_listed_messages_after_a_purge() {
 fn purge_removes_the_text_of_the_first_message() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        scratch.write(
-            "own.csv",
-            "phone,content\n+447400301000,Your code is 4711\n",
-        );
+        scratch.write("own.csv", "phone,content\n+447400301000,Your code is 4711\n");
         let ran = scratch.run(["import", "own.csv", "--campaign", "c"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(json(&scratch, &[])["text"], "Your code is 4711");

@@ -43,10 +43,7 @@ impl Mood {
 
     /// Whether the message arrives.
     fn hands_over(self) -> bool {
-        matches!(
-            self,
-            Self::Accepts | Self::HandsOverAndCuts | Self::HandsOverAndFails
-        )
+        matches!(self, Self::Accepts | Self::HandsOverAndCuts | Self::HandsOverAndFails)
     }
 
     fn reply(self, number: usize) -> Reply {
@@ -78,9 +75,7 @@ impl Moody {
             if mood.hands_over() {
                 let to = received.line.split("to=").nth(1).unwrap_or_default();
                 let phone = to.split(['&', ' ']).next().unwrap_or_default();
-                got.lock()
-                    .expect("not poisoned")
-                    .push(phone.replace("%2B", "+"));
+                got.lock().expect("not poisoned").push(phone.replace("%2B", "+"));
             }
             mood.reply(earlier)
         });
@@ -129,17 +124,11 @@ down = {{ class = "unavailable", reason = "maintenance" }}
 fn import(scratch: &Scratch, campaign: &str, rows: u64) -> Ran {
     scratch.write("list.csv", &list(rows));
     let arguments = ["import", "list.csv", "--text", "Hello", "--route", "main"];
-    scratch.run(
-        arguments
-            .into_iter()
-            .chain(["--again", "--campaign", campaign]),
-    )
+    scratch.run(arguments.into_iter().chain(["--again", "--campaign", campaign]))
 }
 
 fn status(scratch: &Scratch) -> serde_json::Value {
-    scratch
-        .run(["status", "--campaign", "spring", "--format", "json"])
-        .json()
+    scratch.run(["status", "--campaign", "spring", "--format", "json"]).json()
 }
 
 /// Each phone has one message at most, except those that smsq lists as unknown; none is at both gateways.
@@ -158,10 +147,7 @@ fn assert_each_once(scratch: &Scratch, gateways: [&Moody; 2], rows: u64) {
     let (sent, unknown) = settled.expect("counts");
     assert_eq!(sent + unknown, rows, "{status}");
     let arrived = counts.len() as u64;
-    assert!(
-        sent <= arrived && arrived <= sent + unknown,
-        "{arrived} of {status}"
-    );
+    assert!(sent <= arrived && arrived <= sent + unknown, "{arrived} of {status}");
 }
 
 #[test]
@@ -207,10 +193,7 @@ fn messages_go_to_the_fallback_only_while_their_provider_is_unavailable() {
             assert_each_once(&scratch, [&a, &b], 600);
             assert!(!a.log().is_empty(), "it sends again");
             let moved = status(&scratch)["failovers"][0].clone();
-            assert_eq!(
-                (&moved["provider"], &moved["fallback"]),
-                (&"a".into(), &"b".into())
-            );
+            assert_eq!((&moved["provider"], &moved["fallback"]), (&"a".into(), &"b".into()));
             let count = moved["messages"].as_u64().expect("a count");
             assert_eq!(count, b.log().len() as u64, "{moved}");
         });
@@ -271,18 +254,10 @@ fallback_after = "50ms""#;
 fn message_in_doubt_never_changes_its_provider() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        let (a, b) = (
-            Moody::start(Mood::HandsOverAndCuts),
-            Moody::start(Mood::Accepts),
-        );
+        let (a, b) = (Moody::start(Mood::HandsOverAndCuts), Moody::start(Mood::Accepts));
         let route = "else = \"a\"\nfallback = [\"b\"]\nfallback_after = \"10ms\"";
         // It may be sent again, but only to the provider that may have it.
-        configure(
-            &scratch,
-            [&a, &b],
-            "honours_reference = true\nrate = \"100/s\"",
-            route,
-        );
+        configure(&scratch, [&a, &b], "honours_reference = true\nrate = \"100/s\"", route);
         assert_eq!(import(&scratch, "spring", 60).code(), Some(0));
         let sending = scratch.start(SEND);
         let all: BTreeSet<String> = import_phones(&scratch);
@@ -345,31 +320,15 @@ fn provider_of_a_template_gets_only_messages_with_its_columns() {
         let why =
             "provider `a` sends none of its messages: it needs column `code`, which the list lacks";
         assert!(ran.stderr().contains(why), "{ran}");
-        scratch.write(
-            "codes.csv",
-            "phone,code\n+447400800001,7\n+447400800002,8\n",
-        );
-        let codes = [
-            "import",
-            "codes.csv",
-            "--text",
-            "Hello",
-            "--route",
-            "main",
-            "--campaign",
-            "codes",
-        ];
+        scratch.write("codes.csv", "phone,code\n+447400800001,7\n+447400800002,8\n");
+        let codes =
+            ["import", "codes.csv", "--text", "Hello", "--route", "main", "--campaign", "codes"];
         let ran = scratch.run(codes);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(!ran.stderr().contains("sends none"), "{ran}");
         insert_three(db);
         assert_eq!(scratch.run(SEND).code(), Some(0));
-        let of_a = [
-            "+447400800001",
-            "+447400800002",
-            "+447400900001",
-            "+447400900003",
-        ];
+        let of_a = ["+447400800001", "+447400800002", "+447400900001", "+447400900003"];
         assert_eq!(sorted(a.log()), of_a);
         let mut of_b: Vec<String> = import_phones(&scratch).into_iter().collect();
         of_b.push("+447400900002".to_owned());
@@ -381,28 +340,20 @@ fn provider_of_a_template_gets_only_messages_with_its_columns() {
 fn fallback_with_a_template_leaves_messages_that_lack_its_columns() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
-        let (a, b) = (
-            Moody::start(Mood::Accepts),
-            Moody::start(Mood::IsUnavailable),
-        );
+        let (a, b) = (Moody::start(Mood::Accepts), Moody::start(Mood::IsUnavailable));
         let route = "else = \"b\"\nfallback = [\"a\"]\nfallback_after = \"10ms\"";
         configure_a_template(&scratch, [&a, &b], route);
         assert_eq!(import(&scratch, "spring", 20).code(), Some(0));
         insert_three(db);
         let sending = scratch.start(SEND);
-        eventually("those with a code are at the fallback", || {
-            a.log().len() == 2
-        });
+        eventually("those with a code are at the fallback", || a.log().len() == 2);
         b.set(Mood::Accepts);
         let ran = sending.ended();
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(sorted(a.log()), ["+447400900001", "+447400900003"]);
         assert_eq!(b.log().len(), 21);
         let status = status(&scratch);
-        assert_eq!(
-            (&status["sent"], &status["failed"]),
-            (&23.into(), &0.into())
-        );
+        assert_eq!((&status["sent"], &status["failed"]), (&23.into(), &0.into()));
     });
 }
 
@@ -421,10 +372,7 @@ fn list_that_no_provider_of_a_route_can_send_is_refused() {
 #[test]
 fn both_providers_away_cost_no_attempt() {
     let scratch = Scratch::new();
-    let gateways = [
-        Moody::start(Mood::RefusesTheAccount),
-        Moody::start(Mood::IsUnavailable),
-    ];
+    let gateways = [Moody::start(Mood::RefusesTheAccount), Moody::start(Mood::IsUnavailable)];
     let [a, b] = &gateways;
     let route = "else = \"a\"\nfallback = [\"b\"]\nfallback_after = \"10ms\"";
     configure(&scratch, [a, b], "", route);
@@ -436,28 +384,15 @@ fn both_providers_away_cost_no_attempt() {
     scratch.write("smsq.toml", &patient);
     assert_eq!(import(&scratch, "spring", 20).code(), Some(0));
     let sending = scratch.start(SEND);
-    eventually("both are probed", || {
-        a.gateway.sends() > 20 && b.gateway.sends() > 10
-    });
+    eventually("both are probed", || a.gateway.sends() > 20 && b.gateway.sends() > 10);
     let waiting = status(&scratch);
-    assert_eq!(
-        (&waiting["sent"], &waiting["failed"]),
-        (&0.into(), &0.into())
-    );
+    assert_eq!((&waiting["sent"], &waiting["failed"]), (&0.into(), &0.into()));
     b.set(Mood::Accepts);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_each_once(&scratch, [a, b], 20);
-    let report = scratch
-        .run([
-            "report",
-            "--sent",
-            "--format",
-            "json",
-            "--campaign",
-            "spring",
-        ])
-        .json();
+    let report =
+        scratch.run(["report", "--sent", "--format", "json", "--campaign", "spring"]).json();
     let messages = report["messages"].as_array().expect("a list");
     assert_eq!(messages.len(), 20);
     let is_first = |message: &serde_json::Value| message["attempts"] == 1;
@@ -489,18 +424,13 @@ fn invalid_routes_and_unknown_names_are_clear_errors() {
     configure(&scratch, [a, b], "", "else = \"a\"\nfallback = [\"b\"]");
     scratch.write("list.csv", &list(2));
     let of = |more: [&'static str; 2]| {
-        let ran = scratch.run(
-            ["import", "list.csv", "--text", "Hi"]
-                .into_iter()
-                .chain(more),
-        );
+        let ran = scratch.run(["import", "list.csv", "--text", "Hi"].into_iter().chain(more));
         assert_eq!(ran.code(), Some(2), "{ran}");
         ran.stderr()
     };
     assert!(of(["--route", "mian"]).contains("unknown provider `mian`"));
-    let ran = scratch.run([
-        "import", "list.csv", "--text", "Hi", "--route", "main", "--from", "SHOP",
-    ]);
+    let ran =
+        scratch.run(["import", "list.csv", "--text", "Hi", "--route", "main", "--from", "SHOP"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     let expected = "provider `a` of route `main` does not list the sender `SHOP`";
     assert!(ran.stderr().contains(expected), "{ran}");

@@ -17,20 +17,9 @@ const BERLIN: [(&str, &str); 1] = [("TZ", "Europe/Berlin")];
 
 #[test]
 fn import_rejects_start_in_the_past() {
-    for (command, more) in [
-        ("import", &[][..]),
-        ("import", &["--dry-run"]),
-        ("run", &["--yes"]),
-    ] {
+    for (command, more) in [("import", &[][..]), ("import", &["--dry-run"]), ("run", &["--yes"])] {
         let scratch = scratch();
-        let line = [
-            command,
-            "list.csv",
-            "--text",
-            "Hi",
-            "--at",
-            "2020-12-24 09:00",
-        ];
+        let line = [command, "list.csv", "--text", "Hi", "--at", "2020-12-24 09:00"];
         let ran = scratch.run_with([&line[..], more].concat(), &BERLIN);
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(
@@ -101,11 +90,7 @@ fn import_shows_start_and_expiry_in_local_time_and_utc() {
 #[test]
 fn waiting_send_and_run_stop_at_ctrl_c() {
     let at = ["--at", "2099-12-24 09:00"];
-    let run: Vec<&str> = ["run"]
-        .into_iter()
-        .chain(IMPORT[1..].iter().copied())
-        .chain(at)
-        .collect();
+    let run: Vec<&str> = ["run"].into_iter().chain(IMPORT[1..].iter().copied()).chain(at).collect();
     for command in [vec!["send"], run] {
         let scratch = scratch();
         scratch.write_cellar("http://127.0.0.1:9");

@@ -22,9 +22,8 @@ struct Sent {
 
 /// The value of a parameter in the first line of a request.
 fn parameter(line: &str, name: &str) -> String {
-    let value = line
-        .split(['?', '&', ' '])
-        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let value =
+        line.split(['?', '&', ' ']).find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     value.unwrap_or_default().replace("%2B", "+")
 }
 
@@ -79,25 +78,14 @@ foreign = {{ class = "account", reason = "not a sender of this account", sender 
 /// `count` senders with this limit.
 fn senders(count: u32, rate: &str) -> String {
     (0..count).fold(String::new(), |mut senders, number| {
-        let _ = writeln!(
-            senders,
-            "{{ from = \"+12025550{number:03}\", rate = \"{rate}\" }},"
-        );
+        let _ = writeln!(senders, "{{ from = \"+12025550{number:03}\", rate = \"{rate}\" }},");
         senders
     })
 }
 
 fn import(scratch: &Scratch, campaign: &str, list: &str) -> Ran {
     scratch.write("list.csv", list);
-    scratch.run([
-        "import",
-        "list.csv",
-        "--text",
-        "Hello",
-        "--campaign",
-        campaign,
-        "--again",
-    ])
+    scratch.run(["import", "list.csv", "--text", "Hello", "--campaign", campaign, "--again"])
 }
 
 /// The sender of each phone.
@@ -115,9 +103,7 @@ fn most_within(all: &[Sent], span: Duration) -> usize {
     let most = by_sender.into_values().map(|mut times| {
         times.sort_unstable();
         let from = |index: usize| {
-            let within = times[index..]
-                .iter()
-                .take_while(|at| **at < times[index] + span);
+            let within = times[index..].iter().take_while(|at| **at < times[index] + span);
             within.count()
         };
         (0..times.len()).map(from).max().unwrap_or_default()
@@ -134,9 +120,8 @@ fn senders_keep_their_limits_over_workers_that_are_killed() {
         let ran = import(&scratch, "c", &list(400));
         assert_eq!(ran.code(), Some(0), "{ran}");
         let said = scratch.run(["status"]).stdout();
-        let slowest = said
-            .lines()
-            .find(|line| line.contains("`c`: the slowest sender is `+1202555"));
+        let slowest =
+            said.lines().find(|line| line.contains("`c`: the slowest sender is `+1202555"));
         let slowest = slowest.unwrap_or_else(|| panic!("{said}"));
         assert!(slowest.contains(" messages at 2/s, about "), "{slowest}");
         let mut workers: Vec<Running> = (0..4).map(|_| scratch.start(SEND)).collect();
@@ -173,24 +158,16 @@ fn phone_keeps_its_sender_in_every_campaign() {
         assert_eq!(scratch.run(SEND).code(), Some(0));
         let first = by_phone(&sent(&gateway));
         let counts =
-            first
-                .values()
-                .fold(BTreeMap::new(), |mut counts: BTreeMap<&str, u32>, from| {
-                    *counts.entry(from).or_default() += 1;
-                    counts
-                });
-        assert!(
-            counts.len() == 5 && counts.values().all(|count| *count >= 8),
-            "{counts:?}"
-        );
+            first.values().fold(BTreeMap::new(), |mut counts: BTreeMap<&str, u32>, from| {
+                *counts.entry(from).or_default() += 1;
+                counts
+            });
+        assert!(counts.len() == 5 && counts.values().all(|count| *count >= 8), "{counts:?}");
 
         // Another program's rows are divided in the same way by the workers.
         let phones = first.keys().map(|phone| format!("('{phone}', 'Hi')"));
         let rows: Vec<String> = phones.collect();
-        db.run(&format!(
-            "INSERT INTO sms (phone, content) VALUES {}",
-            rows.join(", ")
-        ));
+        db.run(&format!("INSERT INTO sms (phone, content) VALUES {}", rows.join(", ")));
         assert_eq!(scratch.run(SEND).code(), Some(0));
         let all = sent(&gateway);
         assert_eq!(all.len(), 200);
@@ -200,10 +177,7 @@ fn phone_keeps_its_sender_in_every_campaign() {
         import(&scratch, "second", &list(100));
         let ran = scratch.run(["set", "--sender", "+12025550003", "off"]);
         let said = "sender `+12025550003` of `cellar` is off: running workers move its messages to the other senders";
-        assert!(
-            ran.stderr().contains(said) || ran.stdout().contains(said),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains(said) || ran.stdout().contains(said), "{ran}");
         assert_eq!(scratch.run(SEND).code(), Some(0));
         let all = sent(&gateway);
         assert_eq!(all.len(), 300);
@@ -226,23 +200,16 @@ fn refused_sender_waits_alone() {
             configure(&scratch, &gateway, &senders(4, "50/s"));
             import(&scratch, code, &list(80));
             let mut sending = scratch.start(SEND);
-            let count = || {
-                sent(&gateway)
-                    .iter()
-                    .filter(|sent| sent.from != "+12025550001")
-                    .count()
-            };
+            let count = || sent(&gateway).iter().filter(|sent| sent.from != "+12025550001").count();
             let refused = || sent(&gateway).len() - count();
             let of_it = "SELECT count(*) AS value FROM sms JOIN lane ON lane.campaign_id = sms.campaign_id \
                          AND lane.lane = sms.lane WHERE lane.sender = '+12025550001'";
             let others = usize::try_from(80 - db.number(of_it)).expect("a share");
             assert!((40..80).contains(&others), "{others}");
-            assert!(
-                sending.until("the others have sent theirs, and it waits", || {
-                    let status = scratch.run(["status"]).stdout();
-                    count() == others && status.contains("sender `+12025550001` waits")
-                })
-            );
+            assert!(sending.until("the others have sent theirs, and it waits", || {
+                let status = scratch.run(["status"]).stdout();
+                count() == others && status.contains("sender `+12025550001` waits")
+            }));
             let refused_before = refused();
             let ran = scratch.run(["status", "--campaign", code]);
             let said = "`cellar`: sender `+12025550001` waits";
@@ -266,17 +233,11 @@ fn row_of_a_country_without_a_sender_is_rejected() {
     let bound =
         "{ from = \"SHOP\", prefix = [\"44\"] }, { from = \"+12025550100\", prefix = [\"1\"] }";
     configure(&scratch, &gateway, bound);
-    let ran = import(
-        &scratch,
-        "c",
-        "phone\n+447400123456\n+12025550123\n+33612345678\n",
-    );
+    let ran = import(&scratch, "c", "phone\n+447400123456\n+12025550123\n+33612345678\n");
     assert_eq!(ran.code(), Some(0), "{ran}");
     let rejects = std::fs::read_dir(scratch.path("")).expect("the folder");
     let names = rejects.map(|entry| entry.expect("an entry").file_name());
-    let name = names
-        .into_iter()
-        .find(|name| name.to_string_lossy().contains("rejects"));
+    let name = names.into_iter().find(|name| name.to_string_lossy().contains("rejects"));
     let file = scratch.read(&name.expect("a file of rejected rows").to_string_lossy());
     let why = "no sender of `cellar` sends to numbers that begin with +336";
     assert!(file.contains(why), "{file}");
@@ -291,19 +252,10 @@ fn invalid_pool_is_a_clear_error() {
     let gateway = gateway(|_, _| None);
     let scratch = Scratch::new();
     for (senders, expected) in [
-        (
-            "{ from = \"A\" }, { from = \"A\" }",
-            "senders[1]: `A` is listed twice",
-        ),
+        ("{ from = \"A\" }, { from = \"A\" }", "senders[1]: `A` is listed twice"),
         ("{ from = \"A\", rate = \"0/s\" }", "invalid rate `0/s`"),
-        (
-            "{ from = \"A\", weight = 0 }",
-            "senders[0]: invalid `weight`: must be at least 1",
-        ),
-        (
-            "{ from = \"A\", prefix = [\"+44\"] }",
-            "senders[0]: invalid `prefix` \"+44\"",
-        ),
+        ("{ from = \"A\", weight = 0 }", "senders[0]: invalid `weight`: must be at least 1"),
+        ("{ from = \"A\", prefix = [\"+44\"] }", "senders[0]: invalid `prefix` \"+44\""),
         ("{ from = \"A\", rates = \"1/s\" }", "unknown key `senders"),
         ("{ rate = \"1/s\" }", "missing key `senders"),
     ] {
@@ -314,14 +266,8 @@ fn invalid_pool_is_a_clear_error() {
     }
     configure(&scratch, &gateway, &senders(2, "1/s"));
     for (arguments, expected) in [
-        (
-            ["set", "--sender", "+1999", "off"],
-            "unknown sender `+1999`",
-        ),
-        (
-            ["set", "--sender", "+12025550001", "no"],
-            "invalid state `no`",
-        ),
+        (["set", "--sender", "+1999", "off"], "unknown sender `+1999`"),
+        (["set", "--sender", "+12025550001", "no"], "invalid state `no`"),
     ] {
         let ran = scratch.run(arguments);
         assert_eq!(ran.code(), Some(2), "{ran}");
@@ -340,8 +286,5 @@ fn dry_run_says_what_the_pool_changes() {
     let line = said.lines().find(|line| line.contains("20 senders at 1/s"));
     let line = line.unwrap_or_else(|| panic!("{ran}"));
     assert!(line.contains("; with one sender 2h"), "{line}");
-    assert!(
-        line.contains("about 6m") || line.contains("about 7m"),
-        "{line}"
-    );
+    assert!(line.contains("about 6m") || line.contains("about 7m"), "{line}");
 }

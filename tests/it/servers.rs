@@ -14,10 +14,7 @@ use crate::support::running::Running;
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 
 fn latent(millis: u64) -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(millis),
-        ..SandboxConfig::default()
-    }
+    SandboxConfig { latency: Duration::from_millis(millis), ..SandboxConfig::default() }
 }
 
 fn with_every_server(test: impl Fn(&Database)) {

@@ -95,15 +95,11 @@ fn worker_with_nothing_to_send_is_ready_before_it_ends() {
     for _ in 0..2 {
         let socket = NotifySocket::bind(&scratch);
         let mut command = scratch.command(["send", "--quiet"]);
-        let output = command
-            .env("NOTIFY_SOCKET", scratch.path("notify"))
-            .output();
+        let output = command.env("NOTIFY_SOCKET", scratch.path("notify")).output();
         assert!(output.expect("the program runs").status.success());
         let mut lines = Vec::new();
         socket.read(&mut lines);
-        let reports = lines
-            .iter()
-            .filter(|line| line.ends_with("=1") && !line.starts_with('W'));
+        let reports = lines.iter().filter(|line| line.ends_with("=1") && !line.starts_with('W'));
         let reports: Vec<&String> = reports.collect();
         assert_eq!(reports, ["READY=1", "STOPPING=1"]);
         fs::remove_file(scratch.path("notify")).expect("the socket is removed");
@@ -169,10 +165,7 @@ fn systemd_accepts_the_units() {
         .expect("systemd-analyze runs");
     let complaints = String::from_utf8_lossy(&output.stderr);
     // About units of this machine, too.
-    let own: Vec<&str> = complaints
-        .lines()
-        .filter(|line| line.contains("smsq"))
-        .collect();
+    let own: Vec<&str> = complaints.lines().filter(|line| line.contains("smsq")).collect();
     assert_eq!(own, Vec::<&str>::new());
     assert!(output.status.success(), "{complaints}");
 }
@@ -201,9 +194,7 @@ fn commands(scratch: &Scratch, path: &[&str], found: &mut BTreeSet<String>) {
     let below = help.split_once("Commands:\n").map(|(_, below)| below);
     let lines = below.into_iter().flat_map(str::lines);
     for line in lines.take_while(|line| !line.is_empty()) {
-        let indented = line
-            .strip_prefix("  ")
-            .filter(|line| !line.starts_with(' '));
+        let indented = line.strip_prefix("  ").filter(|line| !line.starts_with(' '));
         let word = indented.and_then(|line| line.split(' ').next());
         if let Some(word) = word.filter(|word| *word != "help") {
             let path: Vec<&str> = path.iter().copied().chain([word]).collect();
@@ -222,17 +213,11 @@ fn every_command_has_a_manual_page() {
     assert!(expected.contains("smsq-send") && expected.contains("smsq-suppress-add"));
     let files = fs::read_dir(scratch.path("man/man1")).expect("a folder");
     let names = files.map(|file| file.expect("a file").file_name());
-    let names: BTreeSet<String> = names
-        .map(|name| name.into_string().expect("a name"))
-        .collect();
+    let names: BTreeSet<String> = names.map(|name| name.into_string().expect("a name")).collect();
     let expected: BTreeSet<String> = expected.iter().map(|name| format!("{name}.1")).collect();
     assert_eq!(names, expected);
     let page = scratch.read("man/man1/smsq-send.1");
-    for part in [
-        ".TH smsq-send 1",
-        "\\-\\-metrics\\-file",
-        "smsq send \\-\\-follow",
-    ] {
+    for part in [".TH smsq-send 1", "\\-\\-metrics\\-file", "smsq send \\-\\-follow"] {
         assert!(page.contains(part), "{part}\n{page}");
     }
     let printed = scratch.run(["man"]).stdout();
@@ -289,32 +274,19 @@ fn image_is_built_from_files_that_exist_as_the_readme_says() {
         assert!(Path::new(&repository(path)).exists(), "{path}");
     }
     // What the manifest and the sources name.
-    for path in [
-        "Cargo.toml",
-        "Cargo.lock",
-        "build.rs",
-        "src",
-        "migrations",
-        "config",
-        "templates",
-    ] {
+    for path in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "migrations", "config", "templates"]
+    {
         assert!(copied.contains(path), "{path}");
     }
     let manifest: toml::Table = text_of("Cargo.toml").parse().expect("TOML");
-    let targets = ["bench", "test", "bin"]
-        .iter()
-        .filter_map(|kind| manifest.get(*kind));
+    let targets = ["bench", "test", "bin"].iter().filter_map(|kind| manifest.get(*kind));
     for target in targets.flat_map(|targets| targets.as_array().expect("a list")) {
-        let path = target
-            .get("path")
-            .map_or("benches", |path| path.as_str().expect("a path"));
+        let path = target.get("path").map_or("benches", |path| path.as_str().expect("a path"));
         let folder = path.split('/').next().expect("a folder");
         assert!(copied.contains(folder), "{folder}");
     }
     assert_eq!(user, Some("10001"), "not root");
-    let command = joined
-        .lines()
-        .find_map(|line| line.strip_prefix("RUN cargo "));
+    let command = joined.lines().find_map(|line| line.strip_prefix("RUN cargo "));
     let command = format!("cargo {}", command.expect("a build"));
     assert!(text_of("README.md").contains(&command), "{command}");
     assert!(file.contains("ENTRYPOINT [\"smsq\"]"));

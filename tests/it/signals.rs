@@ -34,10 +34,7 @@ fn assert_stops_after_settling(signals: &[Signal], code: i32) {
     assert_eq!(ran.code(), Some(code), "{ran}");
     let accepted = gateway.accepted();
     assert!(accepted < 40);
-    assert!(
-        ran.stdout().contains(&format!("sent {accepted} messages")),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains(&format!("sent {accepted} messages")), "{ran}");
     assert!(ran.stderr().contains("`smsq send` continues"), "{ran}");
     let summary = scratch.checked_status(Some("c"));
     assert_eq!(summary["sent"], accepted, "{summary}");
@@ -107,9 +104,7 @@ fn responses_received_while_stopped_are_read() {
     assert!(sending.until("all requests arrived", || gateway.requests() >= 8));
     sending.freeze();
     let stopped = Instant::now();
-    eventually("longer than the timeout", || {
-        stopped.elapsed() > Duration::from_secs(2)
-    });
+    eventually("longer than the timeout", || stopped.elapsed() > Duration::from_secs(2));
     sending.signal(Signal::CONT);
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
@@ -193,19 +188,17 @@ fn frozen_sender_is_reclaimed_and_repeats_nothing() {
     let mut frozen = scratch.start(SEND);
     assert!(frozen.until("requests are in flight", || gateway.requests() >= 20));
     // Not within a transaction: then no other process could write.
-    eventually(
-        "it is frozen between two transactions, with messages on their way",
-        || {
-            frozen.freeze();
-            // Without waiting, which would take longer than the lease. The pragma prints 0, too.
-            let count = "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; SELECT count(*) FROM sms WHERE state = 1";
-            let is_sending = try_sqlite(&scratch, count).is_ok_and(|counts| counts != "0\n0");
-            if !is_sending {
-                frozen.signal(Signal::CONT);
-            }
-            is_sending
-        },
-    );
+    eventually("it is frozen between two transactions, with messages on their way", || {
+        frozen.freeze();
+        // Without waiting, which would take longer than the lease. The pragma prints 0, too.
+        let count =
+            "PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; SELECT count(*) FROM sms WHERE state = 1";
+        let is_sending = try_sqlite(&scratch, count).is_ok_and(|counts| counts != "0\n0");
+        if !is_sending {
+            frozen.signal(Signal::CONT);
+        }
+        is_sending
+    });
     // Another worker marks its messages in flight as unknown, and sends the rest.
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
@@ -250,10 +243,7 @@ fn assert_stopped(scratch: &Scratch, mut is_waiting: impl FnMut() -> bool) {
             sending.signal(signal);
             let ran = sending.ended();
             assert_eq!(ran.code(), Some(code), "{line:?}: {ran}");
-            assert!(
-                ran.stderr().contains(&format!("stopped by {name}")),
-                "{ran}"
-            );
+            assert!(ran.stderr().contains(&format!("stopped by {name}")), "{ran}");
         }
     }
 }

@@ -33,40 +33,22 @@ fn rows_of_a_query_are_imported_by_their_key() {
         let (crm, scratch) = crm(db);
         with_people(&crm);
         let query = "SELECT customer, mobile AS phone, name FROM people ORDER BY id;\n";
-        let flags = [
-            "--key",
-            "customer",
-            "--text",
-            "Hi {{ name }}",
-            "--format",
-            "json",
-        ];
+        let flags = ["--key", "customer", "--text", "Hi {{ name }}", "--format", "json"];
         let ran = import(&scratch, query, &flags);
         assert_eq!(ran.code(), Some(0), "{ran}");
         let counts = ran.json();
-        for (name, count) in [
-            ("rows", 5),
-            ("accepted", 2),
-            ("duplicates", 1),
-            ("rejected", 2),
-        ] {
+        for (name, count) in [("rows", 5), ("accepted", 2), ("duplicates", 1), ("rejected", 2)] {
             assert_eq!(counts[name], count, "{counts}");
         }
         let reasons = scratch.read("due.rejects.jsonl");
-        assert!(
-            reasons.contains("customer") && reasons.contains("is empty"),
-            "{reasons}"
-        );
+        assert!(reasons.contains("customer") && reasons.contains("is empty"), "{reasons}");
         assert_eq!(
             db.words("SELECT content AS value FROM sms ORDER BY id"),
             [Some("Hi Ann".to_owned()), Some("Hi Zoë \"Z\"".to_owned())]
         );
         crm.run("INSERT INTO people VALUES (6, 'f', '+447400100006', 'Fay')");
         let again = import(&scratch, query, &flags).json();
-        assert_eq!(
-            (&again["accepted"], &again["duplicates"]),
-            (&1.into(), &3.into())
-        );
+        assert_eq!((&again["accepted"], &again["duplicates"]), (&1.into(), &3.into()));
     });
 }
 
@@ -109,20 +91,11 @@ fn refused(kind: Kind) -> Vec<(&'static str, &'static [&'static str])> {
             "SELECT mobile AS phone FROM people; DELETE FROM people",
             &["multiple commands", "syntax", "not a single `SELECT`"],
         ),
-        (
-            "DELETE FROM people",
-            &["returns no columns", "the query writes", "READ ONLY"],
-        ),
+        ("DELETE FROM people", &["returns no columns", "the query writes", "READ ONLY"]),
         ("SELECT mobile AS phone FROM persons", &["persons"]),
-        (
-            "SELECT mobile AS phone, name AS phone FROM people",
-            &["two columns `phone`"],
-        ),
+        ("SELECT mobile AS phone, name AS phone FROM people", &["two columns `phone`"]),
         ("SELECT name FROM people", &["missing phone column"]),
-        (
-            "SELECT name FROM people WHERE 1 = 0",
-            &["missing phone column"],
-        ),
+        ("SELECT name FROM people WHERE 1 = 0", &["missing phone column"]),
         ("   ;\n", &["the query is empty"]),
     ];
     if kind == Kind::Mysql {
@@ -163,10 +136,7 @@ fn query_that_writes_or_has_no_list_is_refused() {
             let ran = import(&scratch, query, &["--text", "Hi"]);
             assert_eq!(ran.code(), Some(2), "{query}: {ran}");
             let stderr = ran.stderr();
-            assert!(
-                said.iter().any(|part| stderr.contains(part)),
-                "{query}: {ran}"
-            );
+            assert!(said.iter().any(|part| stderr.contains(part)), "{query}: {ran}");
             assert_eq!(crm.number("SELECT count(*) AS value FROM people"), 5);
         }
         let query = "SELECT mobile AS phone FROM people";
@@ -181,10 +151,7 @@ fn query_is_ended_after_its_time() {
     with_every_database(|db| {
         let (_crm, scratch) = crm(db);
         let text = scratch.read("smsq.toml");
-        scratch.write(
-            "smsq.toml",
-            &format!("{text}\n[import]\nquery_timeout = \"300ms\"\n"),
-        );
+        scratch.write("smsq.toml", &format!("{text}\n[import]\nquery_timeout = \"300ms\"\n"));
         let slow = match db.kind {
             Kind::Postgres => "SELECT 'x' FROM pg_sleep(600)",
             Kind::Mysql => {
@@ -227,23 +194,12 @@ fn missing_source_is_a_clear_error() {
     for (from, said) in [
         ("crm", "cannot read `crm.db`: it does not exist"),
         ("crn", "unknown source `crn`"),
-        (
-            "postgres://reader@127.0.0.1:1/crm",
-            "cannot read `postgres://reader@127.0.0.1:1/crm`",
-        ),
-        (
-            "mysql://reader@127.0.0.1:1/crm",
-            "cannot read `mysql://reader@127.0.0.1:1/crm`",
-        ),
+        ("postgres://reader@127.0.0.1:1/crm", "cannot read `postgres://reader@127.0.0.1:1/crm`"),
+        ("mysql://reader@127.0.0.1:1/crm", "cannot read `mysql://reader@127.0.0.1:1/crm`"),
         ("oracle://reader@db/crm", "unknown kind of database"),
-        (
-            "postgres://reader:secret@127.0.0.1:1/crm",
-            "the password in `--from` is visible",
-        ),
+        ("postgres://reader:secret@127.0.0.1:1/crm", "the password in `--from` is visible"),
     ] {
-        let ran = scratch.run([
-            "import", "--from", from, "--query", "due.sql", "--text", "Hi",
-        ]);
+        let ran = scratch.run(["import", "--from", from, "--query", "due.sql", "--text", "Hi"]);
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(ran.stderr().contains(said), "{said}: {ran}");
         assert!(!ran.stderr().contains("secret"), "{ran}");
@@ -262,9 +218,7 @@ fn password_of_a_source_comes_from_the_environment() {
     let url = db.url.replace("smsq:smsq@", "smsq@");
     scratch.write("smsq.toml", &format!("[sources.crm]\nurl = \"{url}\"\n"));
     scratch.write("due.sql", "SELECT '+447400100001' AS phone");
-    let line = [
-        "import", "--from", "crm", "--query", "due.sql", "--text", "Hi",
-    ];
+    let line = ["import", "--from", "crm", "--query", "due.sql", "--text", "Hi"];
     let ran = scratch.run_with(line, &[("SMSQ__SOURCES__CRM__PASSWORD", "smsq")]);
     assert_eq!(ran.code(), Some(0), "{ran}");
 }
@@ -279,9 +233,7 @@ fn million_rows_are_read_with_little_memory() {
             "SELECT n AS position, 'a text of some length, as long as a name' AS name FROM {series}"
         );
         scratch.write("due.sql", &query);
-        let line = [
-            "import", "--from", "crm", "--query", "due.sql", "--text", "Hi",
-        ];
+        let line = ["import", "--from", "crm", "--query", "due.sql", "--text", "Hi"];
         let mut command = scratch.command_after("ulimit -v 1000000", line);
         let ran = command.output().expect("the program starts");
         let stderr = String::from_utf8_lossy(&ran.stderr);

@@ -34,9 +34,7 @@ fn insert(phone: &str) -> String {
 /// Inserts a message and waits until it is sent: by then the sender has also seen all earlier rows.
 fn send_another(db: &Database, gateway: &Practice, phone: &str) {
     db.client().run(&insert(phone));
-    eventually("another message is sent", || {
-        gateway.phones().contains(phone)
-    });
+    eventually("another message is sent", || gateway.phones().contains(phone));
 }
 
 fn stop(mut sending: Running) {
@@ -79,14 +77,9 @@ fn row_inserted_in_a_transaction_is_sent_after_its_commit() {
             }
             assert_eq!(scratch.checked_status(Some("default"))["imported"], 2);
         }
-        assert!(
-            !gateway.phones().contains("+447400123451"),
-            "sent before the commit"
-        );
+        assert!(!gateway.phones().contains("+447400123451"), "sent before the commit");
         shop.run("COMMIT");
-        eventually("the committed message is sent", || {
-            gateway.phones().contains("+447400123451")
-        });
+        eventually("the committed message is sent", || gateway.phones().contains("+447400123451"));
         stop(sending);
         assert_eq!(gateway.stats().repeated, 0);
         scratch.checked_status(None);
@@ -123,10 +116,7 @@ fn row_inserted_in_a_failed_transaction_is_never_sent() {
             assert!(!gateway.phones().contains(phone), "{phone}");
         }
         let status = scratch.checked_status(Some("default"));
-        assert_eq!(
-            (&status["imported"], &status["sent"]),
-            (&3.into(), &3.into())
-        );
+        assert_eq!((&status["imported"], &status["sent"]), (&3.into(), &3.into()));
         let ran = scratch.run(["send"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(gateway.accepted(), 4);
@@ -144,19 +134,10 @@ fn invalid_rows_delay_no_others_on_every_database() {
             ("phone, content", "'+447400123451', ''"),
             ("phone, content, params", "'+447400123452', 'a', 'no JSON'"),
             ("phone, content, attempts", "'+447400123453', 'a', -5"),
-            (
-                "phone, content, attempts",
-                "'+447400123454', 'a', 2147483647",
-            ),
+            ("phone, content, attempts", "'+447400123454', 'a', 2147483647"),
             ("phone, content, expires_at", "'+447400123455', 'a', 1"),
-            (
-                "phone, content, due_at",
-                "'+447400123456', 'a', -9223372036854775807",
-            ),
-            (
-                "phone, content, reference",
-                "'+447400123457', 'a', 'ünïcode'",
-            ),
+            ("phone, content, due_at", "'+447400123456', 'a', -9223372036854775807"),
+            ("phone, content, reference", "'+447400123457', 'a', 'ünïcode'"),
             ("phone, content, campaign_id", "'+447400123458', 'a', 4711"),
             ("phone, content, claim", "'+447400123459', 'a', 4711"),
         ] {
@@ -170,10 +151,7 @@ fn invalid_rows_delay_no_others_on_every_database() {
         for phone in ["+447400123456", "+447400123457", "+447400123459"] {
             assert!(gateway.phones().contains(phone), "{phone}");
         }
-        assert!(
-            !gateway.phones().contains("+447400123455"),
-            "it had expired"
-        );
+        assert!(!gateway.phones().contains("+447400123455"), "it had expired");
     });
 }
 
@@ -183,20 +161,14 @@ fn constraints_reject_rows_that_cannot_be_sent() {
         let scratch = Scratch::at(&db.url);
         Practice::start(SandboxConfig::default()).configure_without_references(&scratch, "");
         scratch.import(&list(1));
-        for (column, value) in [
-            ("state", "9"),
-            ("due_at", "'soon'"),
-            ("expires_at", "'late'"),
-        ] {
+        for (column, value) in [("state", "9"), ("due_at", "'soon'"), ("expires_at", "'late'")] {
             let sql = format!(
                 "INSERT INTO sms (phone, content, {column}) VALUES ('+447400123456', 'a', {value})"
             );
             let refused = db.client().try_run(&sql).expect_err(&sql);
             assert!(!refused.is_empty());
         }
-        let refused = db
-            .client()
-            .try_run("INSERT INTO sms (phone) VALUES ('+447400123456')");
+        let refused = db.client().try_run("INSERT INTO sms (phone) VALUES ('+447400123456')");
         refused.expect_err("it has no content");
         assert_eq!(db.number("SELECT count(*) AS value FROM sms"), 1);
     });
@@ -242,9 +214,8 @@ fn inserted_rows_are_sent_or_fail_with_a_reason() {
          INSERT INTO sms (phone, content) VALUES ('+447400123461', ' ' || char(8203));
          INSERT INTO sms (phone, content) VALUES ('+447400123460', 'The last');",
     );
-    let alive = sending.until("all are settled", || {
-        sqlite(&scratch, "SELECT count(*) FROM sms") == "0"
-    });
+    let alive =
+        sending.until("all are settled", || sqlite(&scratch, "SELECT count(*) FROM sms") == "0");
     assert!(alive, "{}", sending.ended());
     sending.signal(Signal::INT);
     let ran = sending.ended();
@@ -259,16 +230,8 @@ fn inserted_rows_are_sent_or_fail_with_a_reason() {
         let found = failures.iter().find(|failure| failure["phone"] == phone);
         found.map(|failure| failure["class"].clone())
     };
-    assert_eq!(
-        class("not a phone"),
-        Some("recipient".into()),
-        "{failures:?}"
-    );
-    assert_eq!(
-        class("+447400123458"),
-        Some("expired".into()),
-        "{failures:?}"
-    );
+    assert_eq!(class("not a phone"), Some("recipient".into()), "{failures:?}");
+    assert_eq!(class("+447400123458"), Some("expired".into()), "{failures:?}");
     for phone in ["+447400123459", "+447400123461"] {
         assert_eq!(class(phone), Some("content".into()), "{failures:?}");
         assert!(!gateway.phones().contains(phone), "{phone}");
@@ -296,9 +259,8 @@ fn rows_with_unreadable_values_delay_no_others() {
          INSERT INTO sms (phone, content) VALUES (447400123465, 12);
          INSERT INTO sms (phone, content) VALUES ('+447400123499', 'The last');",
     );
-    let alive = sending.until("all are settled", || {
-        sqlite(&scratch, "SELECT count(*) FROM sms") == "0"
-    });
+    let alive =
+        sending.until("all are settled", || sqlite(&scratch, "SELECT count(*) FROM sms") == "0");
     assert!(alive, "{}", sending.ended());
     sending.signal(Signal::INT);
     let ran = sending.ended();
@@ -307,9 +269,7 @@ fn rows_with_unreadable_values_delay_no_others() {
     assert_eq!(gateway.stats().repeated, 0);
     scratch.checked_status(Some("default"));
     let failures = scratch.failures("default");
-    let unreadable = failures
-        .iter()
-        .filter(|failure| failure["class"] == "content");
+    let unreadable = failures.iter().filter(|failure| failure["class"] == "content");
     assert_eq!(unreadable.count(), 5, "{failures:?}");
 }
 
@@ -319,11 +279,7 @@ fn sqlite_names_the_column_of_a_rejected_row() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(1));
-    for (column, value) in [
-        ("state", "9"),
-        ("due_at", "'soon'"),
-        ("expires_at", "'late'"),
-    ] {
+    for (column, value) in [("state", "9"), ("due_at", "'soon'"), ("expires_at", "'late'")] {
         let sql = format!(
             "INSERT INTO sms (phone, content, {column}) VALUES ('+447400123456', 'a', {value})"
         );
@@ -340,22 +296,12 @@ fn unreadable_row_can_be_cancelled_and_reported() {
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "");
     scratch.import(&list(1));
-    sqlite(
-        &scratch,
-        "INSERT INTO sms (phone, content, params) VALUES (x'ff2b34', x'ff', x'fe')",
-    );
+    sqlite(&scratch, "INSERT INTO sms (phone, content, params) VALUES (x'ff2b34', x'ff', x'fe')");
     let ran = scratch.run(["cancel", "--campaign", "default"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.failures("default").len(), 1);
     for format in ["text", "csv", "html"] {
-        let line = [
-            "report",
-            "--failed",
-            "--campaign",
-            "default",
-            "--format",
-            format,
-        ];
+        let line = ["report", "--failed", "--campaign", "default", "--format", format];
         let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
     }
@@ -369,16 +315,7 @@ fn concurrent_imports_of_a_list_add_each_row_once() {
     gateway.configure_without_references(&scratch, "");
     let mut sending = following(&scratch, &gateway);
     scratch.write("list.csv", &list(3_000));
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hello",
-        "--campaign",
-        "c",
-        "--format",
-        "json",
-    ];
+    let import = ["import", "list.csv", "--text", "Hello", "--campaign", "c", "--format", "json"];
     let other = scratch.start(import);
     let one = scratch.run(import);
     let other = other.ended();

@@ -12,19 +12,10 @@ fn account_error_stops_the_campaign_and_keeps_messages() {
     scratch.write("faults.toml", "account_from = 1\n");
     let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
-    scratch.run([
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }}",
-        "--campaign",
-        "spring",
-    ]);
+    scratch.run(["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"]);
     let ran = scratch.run(["send", "--concurrency", "1"]);
     assert_eq!(ran.code(), Some(3), "{ran}");
-    let status = scratch
-        .run(["status", "--campaign", "spring", "--format", "json"])
-        .json();
+    let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
     assert_eq!(status["state"], "stopped");
     assert_eq!(status["queued"], status["imported"]);
     drop(gateway);
@@ -40,14 +31,7 @@ fn paused_campaign_waits_and_cancelled_one_is_reimported() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &[]);
     scratch.write_cellar(&gateway.url).write("list.csv", LIST);
-    let import = [
-        "import",
-        "list.csv",
-        "--text",
-        "Hi {{ name }}",
-        "--campaign",
-        "spring",
-    ];
+    let import = ["import", "list.csv", "--text", "Hi {{ name }}", "--campaign", "spring"];
     scratch.run(import);
     snapshot!(scratch.run(["pause", "spring"]), @r"
     exit 0
@@ -55,12 +39,7 @@ fn paused_campaign_waits_and_cancelled_one_is_reimported() {
     paused campaign `spring`; running workers stop within seconds
     ");
     let status = scratch.run(["status"]);
-    assert!(
-        status
-            .stdout()
-            .starts_with("spring: paused by `smsq pause`\n"),
-        "{status}"
-    );
+    assert!(status.stdout().starts_with("spring: paused by `smsq pause`\n"), "{status}");
     snapshot!(scratch.run(["send"]), @r"
     exit 3
     ----- stdout
@@ -146,24 +125,15 @@ fn retry_of_cancelled_campaign_is_rejected() {
         let of_it = ["retry", "--campaign", "spring"];
         let ran = scratch.run([&of_it, more].concat());
         assert_eq!(ran.code(), Some(2), "{ran}");
-        assert!(
-            ran.stderr().contains("campaign `spring` is cancelled"),
-            "{ran}"
-        );
-        assert!(
-            ran.stderr().contains("smsq resume --campaign spring"),
-            "{ran}"
-        );
+        assert!(ran.stderr().contains("campaign `spring` is cancelled"), "{ran}");
+        assert!(ran.stderr().contains("smsq resume --campaign spring"), "{ran}");
     }
     let everywhere = ["retry", "--class", "cancelled"];
     let ran = scratch.run(everywhere);
     assert!(ran.stderr().contains("nothing was changed"), "{ran}");
     scratch.run(["resume", "--campaign", "spring"]);
     let ran = scratch.run(everywhere);
-    assert!(
-        ran.stderr().contains("put 4 messages back into the queue"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("put 4 messages back into the queue"), "{ran}");
 }
 
 #[test]
@@ -171,9 +141,7 @@ fn signal_stops_sending_and_next_send_continues() {
     let scratch = Scratch::new();
     let gateway = Gateway::start(&scratch, &["--latency", "30ms"]);
     let rows: Vec<String> = (1_000..1_300).map(|n| format!("+44740012{n}\n")).collect();
-    scratch
-        .write_cellar(&gateway.url)
-        .write("list.csv", &format!("phone\n{}", rows.concat()));
+    scratch.write_cellar(&gateway.url).write("list.csv", &format!("phone\n{}", rows.concat()));
     scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
     let mut sending = scratch
         .command(["send", "-v", "--concurrency", "2"])
@@ -186,27 +154,15 @@ fn signal_stops_sending_and_next_send_continues() {
     assert!(first.is_some_and(|line| line.is_ok_and(|line| line.contains("****"))));
     interrupt(&sending);
     let rest: Vec<String> = talk.map_while(Result::ok).collect();
-    assert_eq!(
-        sending.wait().expect("it ends").code(),
-        Some(130),
-        "{rest:?}"
-    );
-    assert!(
-        rest.iter()
-            .any(|line| line.contains("`smsq send` continues")),
-        "{rest:?}"
-    );
+    assert_eq!(sending.wait().expect("it ends").code(), Some(130), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("`smsq send` continues")), "{rest:?}");
 
-    let status = scratch
-        .run(["status", "--campaign", "spring", "--format", "json"])
-        .json();
+    let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
     assert_eq!(status["sending"], 0, "{status}");
     assert_ne!(status["queued"], 0, "{status}");
     let ran = scratch.run(["send"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    let status = scratch
-        .run(["status", "--campaign", "spring", "--format", "json"])
-        .json();
+    let status = scratch.run(["status", "--campaign", "spring", "--format", "json"]).json();
     assert_eq!(status["sent"], 300, "{status}");
 }
 
@@ -215,12 +171,8 @@ fn second_signal_leaves_messages_in_flight_unknown() {
     let scratch = Scratch::new();
     scratch.write("faults.toml", "slow = '100%'\nslow_for = '60s'\n");
     let gateway = Gateway::start(&scratch, &["--faults", "faults.toml"]);
-    scratch
-        .write_cellar(&gateway.url)
-        .write("list.csv", "phone\n+447400123456\n");
-    let fixed = scratch
-        .read("smsq.toml")
-        .replace("timeout = \"2s\"", "timeout = \"25s\"");
+    scratch.write_cellar(&gateway.url).write("list.csv", "phone\n+447400123456\n");
+    let fixed = scratch.read("smsq.toml").replace("timeout = \"2s\"", "timeout = \"25s\"");
     scratch.write("smsq.toml", &fixed);
     scratch.run(["import", "list.csv", "--text", "Hi", "--campaign", "spring"]);
     let mut sending = scratch
@@ -264,8 +216,6 @@ fn second_signal_leaves_messages_in_flight_unknown() {
 }
 
 fn interrupt(process: &Child) {
-    let sent = Command::new("kill")
-        .args(["-INT", &process.id().to_string()])
-        .status();
+    let sent = Command::new("kill").args(["-INT", &process.id().to_string()]).status();
     assert!(sent.is_ok_and(|status| status.success()));
 }

@@ -19,9 +19,7 @@ const HOSTILE: &str = "X\u{1b}]0;OWNED\u{7}\u{9b}31m\u{202e}dcba\u{2066}\u{200b}
 
 fn assert_plain(ran: &Ran) {
     for text in [ran.stdout(), ran.stderr()] {
-        let bad = text
-            .chars()
-            .find(|c| !is_printable(*c) && *c != '\n' && *c != '\t');
+        let bad = text.chars().find(|c| !is_printable(*c) && *c != '\n' && *c != '\t');
         assert_eq!(bad, None, "{text:?}");
     }
 }
@@ -88,15 +86,7 @@ fn hostile_gateway_never_steers_the_terminal() {
         &["report", "--failed"],
         &["report", "--failed", "--format", "json"],
         &["report", "--format", "html"],
-        &[
-            "providers",
-            "test",
-            "cellar",
-            "--to",
-            "+447400301000",
-            "--text",
-            HOSTILE,
-        ],
+        &["providers", "test", "cellar", "--to", "+447400301000", "--text", HOSTILE],
     ] {
         let ran = scratch.run(line.iter().copied());
         assert_plain(&ran);
@@ -111,10 +101,7 @@ fn hostile_text_of_another_program_stays_exact_in_json() {
         "INSERT INTO sms (phone, content) VALUES ('+447400301{HOSTILE}', 'Hello {HOSTILE}')"
     );
     crate::support::shell::sqlite(&scratch, &sql);
-    assert_eq!(
-        scratch.run(["cancel", "--campaign", "default"]).code(),
-        Some(0)
-    );
+    assert_eq!(scratch.run(["cancel", "--campaign", "default"]).code(), Some(0));
     for format in ["text", "json", "html"] {
         assert_plain(&scratch.run(["report", "--failed", "--format", format]));
     }
@@ -195,12 +182,8 @@ fn progress_bar_is_gone_after_ctrl_c() {
         .args(send.get_args())
         .current_dir(scratch.path("."))
         .env("TERM", "xterm");
-    let mut child = command
-        .stdin(open())
-        .stdout(open())
-        .stderr(open())
-        .spawn()
-        .expect("setsid starts");
+    let mut child =
+        command.stdin(open()).stdout(open()).stderr(open()).spawn().expect("setsid starts");
     drop(command);
     let mut master = File::from(master);
     let (mut seen, mut is_typed) = (Vec::new(), false);
@@ -219,9 +202,6 @@ fn progress_bar_is_gone_after_ctrl_c() {
     assert!(written.contains("^C"), "{written}");
     let shown = screen(&written);
     let has = |text: &str| shown.iter().any(|line| line.contains(text));
-    assert!(
-        has("stopping: ") && has("`smsq send` continues"),
-        "{shown:#?}"
-    );
+    assert!(has("stopping: ") && has("`smsq send` continues"), "{shown:#?}");
     assert!(!has("━") && !has("─"), "{shown:#?}");
 }

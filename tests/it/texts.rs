@@ -24,28 +24,12 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
     ("{{ name[:2] }}", "{{ §name[:§price | float | int] }}", "an"),
     ("{{ name[:2] }}", "{{ §name[§city | length - 3:] }}", "nn"),
     ("{{ name[:2] }}", "{{ §name[:2][1:] }}", "n"),
-    (
-        "{{ name[:2] }}",
-        "{{ §name[:2] | upper ~ §city[2:] }}",
-        "ANme",
-    ),
-    (
-        "{{ name[:2] }}",
-        "{{ [§name[:1], §city[:1]] | join('') }}",
-        "aR",
-    ),
+    ("{{ name[:2] }}", "{{ §name[:2] | upper ~ §city[2:] }}", "ANme"),
+    ("{{ name[:2] }}", "{{ [§name[:1], §city[:1]] | join('') }}", "aR"),
     ("{{ name[0] }}", "{{ §name[0] }}", "a"),
-    (
-        "{{ (name ~ city)[:9] }}",
-        "{{ (§name ~ §city)[2:5] }}",
-        "nRo",
-    ),
+    ("{{ (name ~ city)[:9] }}", "{{ (§name ~ §city)[2:5] }}", "nRo"),
     ("{{ (name ~ city)[:9] }}", "{{ (§name[0] ~ 'b')[1:] }}", "b"),
-    (
-        r#"{{ (name | default("friend"))[:3] }}"#,
-        r#"{{ (§name | default("friend"))[:3] }}"#,
-        "ann",
-    ),
+    (r#"{{ (name | default("friend"))[:3] }}"#, r#"{{ (§name | default("friend"))[:3] }}"#, "ann"),
     // Conditions
     (
         "{% if vip %}…{% elif city %}…{% else %}…{% endif %}",
@@ -62,16 +46,8 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
         "x{% if §city[:1] == 'R' %} to {{ §name }}{% endif %}",
         "x to ann",
     ),
-    (
-        r#"{{ "A" if vip else "B" }}"#,
-        r#"{{ "A" if §vip else "B" }}"#,
-        "A",
-    ),
-    (
-        r#"{{ "A" if vip else "B" }}"#,
-        r#"{{ "A" if §vip == "no" else §city[:2] }}"#,
-        "Ro",
-    ),
+    (r#"{{ "A" if vip else "B" }}"#, r#"{{ "A" if §vip else "B" }}"#, "A"),
+    (r#"{{ "A" if vip else "B" }}"#, r#"{{ "A" if §vip == "no" else §city[:2] }}"#, "Ro"),
     // Comparisons
     ("`==`", "{{ 1 if §name == 'ann' else 2 }}", "1"),
     ("`!=`", "{{ 1 if §name[:1] != 'a' else 2 }}", "2"),
@@ -82,34 +58,14 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
     ("`in`", "{{ 1 if 'om' in §city[:3] else 2 }}", "1"),
     ("`not in`", "{{ 1 if 'x' not in §city[1:] else 2 }}", "1"),
     ("`and`", "{{ 1 if §vip and §name[:1] == 'a' else 2 }}", "1"),
-    (
-        "`or`",
-        "{{ 1 if §vip == 'no' or §name[:1] == 'a' else 2 }}",
-        "1",
-    ),
+    ("`or`", "{{ 1 if §vip == 'no' or §name[:1] == 'a' else 2 }}", "1"),
     ("`not`", "{{ 1 if not §name[:1] == 'a' else 2 }}", "2"),
     // Tests
     ("`is defined`", "{{ 1 if §name is defined else 2 }}", "1"),
-    (
-        r#"`is startingwith("A")`"#,
-        r#"{{ 1 if §city[1:] is startingwith("o") else 2 }}"#,
-        "1",
-    ),
-    (
-        r#"`is startingwith("A")`"#,
-        "{{ 1 if 'an apple' is startingwith §name[:2] else 2 }}",
-        "1",
-    ),
-    (
-        r#"`is endingwith("n")`"#,
-        r#"{{ 1 if §name is endingwith("n") else 2 }}"#,
-        "1",
-    ),
-    (
-        "`is divisibleby(2)`",
-        "{{ 1 if §city[:3] | length is divisibleby(2) else 2 }}",
-        "2",
-    ),
+    (r#"`is startingwith("A")`"#, r#"{{ 1 if §city[1:] is startingwith("o") else 2 }}"#, "1"),
+    (r#"`is startingwith("A")`"#, "{{ 1 if 'an apple' is startingwith §name[:2] else 2 }}", "1"),
+    (r#"`is endingwith("n")`"#, r#"{{ 1 if §name is endingwith("n") else 2 }}"#, "1"),
+    ("`is divisibleby(2)`", "{{ 1 if §city[:3] | length is divisibleby(2) else 2 }}", "2"),
     // Loops
     (
         r#"{% for item in items | split(",") %}…{% endfor %}"#,
@@ -153,11 +109,7 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
         "{{ name[:2] }}a",
     ),
     ("{# … #}", "{# {{ name[:2] }} #}{{ §name[:1] }}", "a"),
-    (
-        "`-%}`",
-        "x {%- if §name[:1] == 'a' -%} y {%- endif -%} z",
-        "xyz",
-    ),
+    ("`-%}`", "x {%- if §name[:1] == 'a' -%} y {%- endif -%} z", "xyz"),
     // Filters
     ("`abs`", "{{ §price[2:] | int | abs }}", "5"),
     ("`capitalize`", "{{ §name[:2] | capitalize }}", "An"),
@@ -168,22 +120,14 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
     ("`format`", "{{ '%.2f' | format(§price | float) }}", "2.50"),
     ("`format`", "{{ '%s' | format(§name[:1]) }}", "a"),
     ("`int`", "{{ §price[:1] | int }}", "2"),
-    (
-        "`join`",
-        "{{ §items | split(',') | join(§name[:1]) }}",
-        "teaacake",
-    ),
+    ("`join`", "{{ §items | split(',') | join(§name[:1]) }}", "teaacake"),
     ("`last`", "{{ §items | split(',') | last }}", "cake"),
     ("`length`", "{{ §name[1:] | length }}", "2"),
     ("`lines`", "{{ §name[1:] | lines | first }}", "nn"),
     ("`lower`", "{{ §city[:2] | lower }}", "ro"),
     ("`replace`", "{{ §city | replace('R', §name[:1]) }}", "aome"),
     ("`round`", "{{ (§price | float + 0.2) | round }}", "3.0"),
-    (
-        "`split`",
-        "{{ §items | split(§items[3:4]) | last }}",
-        "cake",
-    ),
+    ("`split`", "{{ §items | split(§items[3:4]) | last }}", "cake"),
     ("`title`", "{{ §name[:2] | title }}", "An"),
     ("`trim`", "{{ §items | trim(§items[:1]) }}", "ea,cake"),
     ("`upper`", "{{ §name[:2] | upper }}", "AN"),
@@ -192,9 +136,7 @@ const CONSTRUCTS: &[(&str, &str, &str)] = &[
 /// The manual's section about texts, with lines joined.
 fn manual() -> String {
     let manual = std::fs::read_to_string(repository("docs/importing.md")).expect("the manual");
-    let section = manual
-        .split("\n## ")
-        .find(|section| section.starts_with("Texts\n"));
+    let section = manual.split("\n## ").find(|section| section.starts_with("Texts\n"));
     section.expect("the section").replace('\n', " ")
 }
 
@@ -202,22 +144,14 @@ fn manual() -> String {
 fn manual_names_every_construct_of_texts() {
     let manual = manual();
     for (shown, text, _) in CONSTRUCTS {
-        assert!(
-            manual.contains(shown),
-            "{text}: the manual does not have {shown}"
-        );
+        assert!(manual.contains(shown), "{text}: the manual does not have {shown}");
     }
     let (_, filters) = manual.split_once("Available filters: ").expect("filters");
     let (filters, _) = filters.split_once(", as in").expect("an end");
-    let filters: BTreeSet<&str> = filters
-        .split([',', ' '])
-        .filter(|word| word.starts_with('`'))
-        .collect();
+    let filters: BTreeSet<&str> =
+        filters.split([',', ' ']).filter(|word| word.starts_with('`')).collect();
     let shown: BTreeSet<&str> = CONSTRUCTS.iter().map(|(shown, ..)| *shown).collect();
-    assert_eq!(
-        filters.difference(&shown).collect::<Vec<_>>(),
-        Vec::<&&str>::new()
-    );
+    assert_eq!(filters.difference(&shown).collect::<Vec<_>>(), Vec::<&&str>::new());
     assert!(filters.len() > 15, "{filters:?}");
 }
 
@@ -297,10 +231,7 @@ fn part_of_an_empty_value_rejects_the_row() {
     let text = "Hi {% if city %}{{ name[:2] }}{% else %}{{ name[1:] }}{% endif %}";
     let ran = scratch.run(["run", "list.csv", "--text", text, "--yes"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert!(
-        ran.stdout().contains("rejected 1 row (1 missing value)"),
-        "{ran}"
-    );
+    assert!(ran.stdout().contains("rejected 1 row (1 missing value)"), "{ran}");
     let sent: BTreeSet<String> = gateway
         .bodies()
         .iter()

@@ -24,11 +24,7 @@ fn start(db: &Database, program: Option<&Path>) -> (Practice, Scratch, Running) 
         if let Some(program) = program {
             let mut other = Command::new(program);
             other.args(command.get_args());
-            other.envs(
-                command
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            );
+            other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
             other.current_dir(command.get_current_dir().expect("a scratch folder"));
             command = other;
         }
@@ -71,17 +67,9 @@ fn old_worker_stops(db: &Database, program: Option<&Path>) {
     let accepted = gateway.accepted();
     assert!(accepted < MESSAGES, "it did not send all");
     let stored = db.number("SELECT count(*) AS value FROM sms_sent");
-    assert_eq!(
-        u64::try_from(stored),
-        Ok(accepted),
-        "all results are stored"
-    );
+    assert_eq!(u64::try_from(stored), Ok(accepted), "all results are stored");
     for left in ["sms WHERE state <> 0", "worker"] {
-        assert_eq!(
-            db.number(&format!("SELECT count(*) AS value FROM {left}")),
-            0,
-            "{left}"
-        );
+        assert_eq!(db.number(&format!("SELECT count(*) AS value FROM {left}")), 0, "{left}");
     }
     assert_goes_on(&gateway, &scratch);
 }

@@ -61,10 +61,7 @@ pub(crate) static EXAMPLES: LazyLock<BTreeMap<&str, Example>> = LazyLock::new(||
         let example = toml::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
         Some((kind, example))
     };
-    builtin()
-        .iter()
-        .filter_map(|(kind, _)| read(kind))
-        .collect()
+    builtin().iter().filter_map(|(kind, _)| read(kind)).collect()
 });
 
 /// Name, provider, and the accepted response of each vendor.
@@ -76,20 +73,14 @@ fn accepted() -> impl Iterator<Item = (&'static str, Provider, u16, &'static str
 }
 
 pub(crate) fn provider(kind: &str) -> Provider {
-    section(
-        kind,
-        &format!("kind = '{kind}'\n{}", EXAMPLES[kind].settings),
-    )
+    section(kind, &format!("kind = '{kind}'\n{}", EXAMPLES[kind].settings))
 }
 
 /// A provider that takes several messages per request.
 pub(crate) fn batch_provider(kind: &str) -> Provider {
     let example = &EXAMPLES[kind];
     let more = example.batch.as_ref().map_or("", |batch| &batch.settings);
-    section(
-        kind,
-        &format!("kind = '{kind}'\n{}\n{more}", example.settings),
-    )
+    section(kind, &format!("kind = '{kind}'\n{}\n{more}", example.settings))
 }
 
 fn section(kind: &str, source: &str) -> Provider {
@@ -98,11 +89,8 @@ fn section(kind: &str, source: &str) -> Provider {
     provider.unwrap_or_else(|error| panic!("{error}"))
 }
 
-pub(crate) static PROVIDERS: LazyLock<Vec<(&str, Provider)>> = LazyLock::new(|| {
-    accepted()
-        .map(|(kind, provider, ..)| (kind, provider))
-        .collect()
-});
+pub(crate) static PROVIDERS: LazyLock<Vec<(&str, Provider)>> =
+    LazyLock::new(|| accepted().map(|(kind, provider, ..)| (kind, provider)).collect());
 
 pub(crate) fn message() -> Message {
     let params = json!({ "order": "4711" });
@@ -116,10 +104,7 @@ pub(crate) fn message() -> Message {
 }
 
 pub(crate) fn context() -> RequestContext {
-    RequestContext {
-        now: Timestamp::from_millis(1_700_000_000_000),
-        nonce: 7,
-    }
+    RequestContext { now: Timestamp::from_millis(1_700_000_000_000), nonce: 7 }
 }
 
 fn filled(body: &str) -> String {
@@ -146,9 +131,7 @@ fn every_vendor_builds_a_request_and_accepts_its_response() {
     for (kind, provider, status, body) in accepted() {
         let request = provider.request(&[message()], &context());
         let request = request.unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
-        let again = provider
-            .request(&[message()], &context())
-            .expect("a request");
+        let again = provider.request(&[message()], &context()).expect("a request");
         assert_eq!(request.uri(), again.uri(), "{kind}");
         assert_eq!(request.headers(), again.headers(), "{kind}");
         assert_eq!(request.body(), again.body(), "{kind}");
@@ -165,15 +148,9 @@ fn cut_response_is_never_accepted() {
     for (kind, provider, status, body) in accepted() {
         let body = filled(body);
         for end in 0..body.len() {
-            let outcome = answered(
-                &provider,
-                status,
-                Bytes::copy_from_slice(&body.as_bytes()[..end]),
-            );
-            assert!(
-                matches!(outcome, Outcome::Unknown(_)),
-                "{kind} {end}: {outcome:?}"
-            );
+            let outcome =
+                answered(&provider, status, Bytes::copy_from_slice(&body.as_bytes()[..end]));
+            assert!(matches!(outcome, Outcome::Unknown(_)), "{kind} {end}: {outcome:?}");
         }
     }
 }
@@ -184,24 +161,10 @@ fn response_of_a_proxy_is_never_accepted() {
     let large = format!("[{}0]", "0,".repeat(1 << 16));
     let deep = "[".repeat(100_000);
     for (kind, provider, status, _) in accepted() {
-        for body in [
-            html,
-            "",
-            "null",
-            "[]",
-            "{}",
-            "\"OK\"",
-            "0",
-            "\u{0}\u{0}",
-            &large,
-            &deep,
-        ] {
+        for body in [html, "", "null", "[]", "{}", "\"OK\"", "0", "\u{0}\u{0}", &large, &deep] {
             for status in [status, 200] {
                 let outcome = answered(&provider, status, body.to_owned());
-                assert!(
-                    matches!(outcome, Outcome::Unknown(_)),
-                    "{kind} {status}: {outcome:?}"
-                );
+                assert!(matches!(outcome, Outcome::Unknown(_)), "{kind} {status}: {outcome:?}");
             }
             for status in [400, 404, 429, 500, 502, 503, 504] {
                 assert!(
@@ -229,14 +192,7 @@ fn places(json: &Value, at: &str, all: &mut Vec<String>) {
 
 #[test]
 fn wrong_type_is_accepted_only_with_a_message_id() {
-    let wrong = [
-        json!(null),
-        json!({}),
-        json!([]),
-        json!([[7]]),
-        json!({ "a": 1 }),
-        json!(""),
-    ];
+    let wrong = [json!(null), json!({}), json!([]), json!([[7]]), json!({ "a": 1 }), json!("")];
     for (kind, provider, status, body) in accepted() {
         let Ok(whole) = serde_json::from_str::<Value>(&filled(body)) else {
             continue;
@@ -271,17 +227,12 @@ fn long_message_id_is_truncated() {
         let id = "x".repeat(10_000);
         let long = [r#""m1""#, r#""s1""#, r#""t1""#, r#""b1""#, r#""SM1""#]
             .iter()
-            .fold(filled(body), |body, old| {
-                body.replace(old, &format!("\"{id}\""))
-            });
+            .fold(filled(body), |body, old| body.replace(old, &format!("\"{id}\"")));
         let outcome = answered(&provider, status, long);
         let Outcome::Accepted(acceptance) = outcome else {
             panic!("{kind}: {outcome:?}");
         };
-        assert!(
-            acceptance.message_id.is_none_or(|id| id.len() <= 255),
-            "{kind}"
-        );
+        assert!(acceptance.message_id.is_none_or(|id| id.len() <= 255), "{kind}");
     }
 }
 
@@ -293,10 +244,7 @@ fn tables() -> [(&'static str, String); 2] {
     let mut posted = String::from(
         "| provider | signature | secret of the webhook | note |\n| --- | --- | --- | --- |\n",
     );
-    for (kind, _) in builtin()
-        .iter()
-        .filter(|(kind, _)| !["generic", "sandbox"].contains(kind))
-    {
+    for (kind, _) in builtin().iter().filter(|(kind, _)| !["generic", "sandbox"].contains(kind)) {
         let Some(section) = builtin_section(kind) else {
             continue;
         };
@@ -310,10 +258,7 @@ fn tables() -> [(&'static str, String); 2] {
             let shape = pull.source.shape.as_str();
             let is_on = if pull.is_enabled { "yes" } else { "no" };
             let repaired = if pull.recheck.is_some() { "yes" } else { "" };
-            let _ = writeln!(
-                fetched,
-                "| `{kind}` | {shape} | {is_on} | {repaired} | {note} |"
-            );
+            let _ = writeln!(fetched, "| `{kind}` | {shape} | {is_on} | {repaired} | {note} |");
         } else {
             let note = if capabilities.receipts {
                 "only [posted](#posted-receipts)"
@@ -323,15 +268,12 @@ fn tables() -> [(&'static str, String); 2] {
             let _ = writeln!(fetched, "| `{kind}` | | | | {note} |");
         }
         if let Some(webhook) = &capabilities.webhook {
-            let scheme = webhook
-                .signature
-                .map_or_else(|| "none".to_owned(), |scheme| format!("`{scheme}`"));
-            let secret = section["webhook"]
-                .get("secret")
-                .map_or_else(String::new, |secret| {
-                    let name = secret.get("env").unwrap_or(secret).as_str();
-                    format!("`{}`", name.unwrap_or_default())
-                });
+            let scheme =
+                webhook.signature.map_or_else(|| "none".to_owned(), |scheme| format!("`{scheme}`"));
+            let secret = section["webhook"].get("secret").map_or_else(String::new, |secret| {
+                let name = secret.get("env").unwrap_or(secret).as_str();
+                format!("`{}`", name.unwrap_or_default())
+            });
             let note = webhook.requires.as_deref().unwrap_or_default();
             let _ = writeln!(posted, "| `{kind}` | {scheme} | {secret} | {note} |");
         }
@@ -353,11 +295,8 @@ fn every_vendor_has_its_examples_and_its_documentation() {
             continue;
         };
         let sections: toml::Table = source.parse().expect("TOML");
-        let names: Vec<&String> = sections["providers"]
-            .as_table()
-            .expect("a table")
-            .keys()
-            .collect();
+        let names: Vec<&String> =
+            sections["providers"].as_table().expect("a table").keys().collect();
         if names != [kind] {
             let _ = writeln!(
                 missing,
@@ -369,10 +308,7 @@ fn every_vendor_has_its_examples_and_its_documentation() {
         let pull = capabilities.pull.as_ref();
         let is_listed = pull.is_some_and(|pull| pull.source.shape != PullShape::Ask);
         for (is_missing, part) in [
-            (
-                example.accepted.is_none(),
-                "[accepted]: its answer to a message that it accepts",
-            ),
+            (example.accepted.is_none(), "[accepted]: its answer to a message that it accepts"),
             (
                 capabilities.max_batch > 1 && *kind != "sandbox" && example.batch.is_none(),
                 "[batch]: its answer to several messages",

@@ -23,12 +23,7 @@ struct Case {
 static ACCEPTED: LazyLock<Vec<Case>> = LazyLock::new(|| {
     let case = |(kind, example): (&&'static str, &'static Example)| {
         let example = example.batch.as_ref()?;
-        Some(Case {
-            kind,
-            example,
-            status: example.status,
-            list: example.list.as_deref(),
-        })
+        Some(Case { kind, example, status: example.status, list: example.list.as_deref() })
     };
     EXAMPLES.iter().filter_map(case).collect()
 });
@@ -50,10 +45,7 @@ impl Case {
                 .replace("@id", &format!("m{}", message.reference))
         };
         let list: Vec<String> = messages().iter().map(entry).collect();
-        let body = self
-            .example
-            .whole
-            .replace("@list", &format!("[{}]", list.join(",")));
+        let body = self.example.whole.replace("@list", &format!("[{}]", list.join(",")));
         serde_json::from_str(&body).expect(self.kind)
     }
 
@@ -73,19 +65,13 @@ fn messages() -> Vec<Message> {
         content: "Hello".to_owned(),
         reference: format!("0f7a-{at}"),
         from: None,
-        params: json!({ "order": "4711" })
-            .as_object()
-            .expect("an object")
-            .clone(),
+        params: json!({ "order": "4711" }).as_object().expect("an object").clone(),
     };
     (0..3).map(one).collect()
 }
 
 fn context() -> RequestContext {
-    RequestContext {
-        now: Timestamp::from_millis(1_700_000_000_000),
-        nonce: 7,
-    }
+    RequestContext { now: Timestamp::from_millis(1_700_000_000_000), nonce: 7 }
 }
 
 fn answered(provider: &Provider, status: u16, body: impl Into<Bytes>) -> Vec<Outcome> {
@@ -112,8 +98,7 @@ fn accepted_batch_is_read() {
         let (kind, provider) = (case.kind, case.provider());
         let all = messages();
         assert!(
-            all.iter()
-                .all(|message| provider.batch_key(message) == provider.batch_key(&all[0])),
+            all.iter().all(|message| provider.batch_key(message) == provider.batch_key(&all[0])),
             "{kind}"
         );
         let request = provider.request(&all, &context());
@@ -137,27 +122,11 @@ fn message_without_own_result_is_unknown() {
         // One vendor matches results by position.
         let by_place = kind == "tencent";
         for (what, expected, found) in [
-            (
-                "short",
-                "a?a",
-                marks_of(case.changed(|list| drop(list.remove(1)))),
-            ),
+            ("short", "a?a", marks_of(case.changed(|list| drop(list.remove(1))))),
             ("empty", "???", marks_of(case.changed(Vec::clear))),
-            (
-                "twice",
-                "?aa",
-                marks_of(case.changed(|list| list.push(list[0].clone()))),
-            ),
-            (
-                "null",
-                "aa?",
-                marks_of(case.changed(|list| list[2] = Value::Null)),
-            ),
-            (
-                "a number",
-                "aa?",
-                marks_of(case.changed(|list| list[2] = json!(7))),
-            ),
+            ("twice", "?aa", marks_of(case.changed(|list| list.push(list[0].clone())))),
+            ("null", "aa?", marks_of(case.changed(|list| list[2] = Value::Null))),
+            ("a number", "aa?", marks_of(case.changed(|list| list[2] = json!(7)))),
         ] {
             let is_counted = by_place && !["null", "a number"].contains(&what);
             let expected = if is_counted { "???" } else { expected };
@@ -169,14 +138,9 @@ fn message_without_own_result_is_unknown() {
         let other = case.body().to_string();
         let other = ["+861381234567", "861381234567", "1381234567"]
             .iter()
-            .fold(other, |body, phone| {
-                body.replace(&format!("{phone}1"), &format!("{phone}9"))
-            });
+            .fold(other, |body, phone| body.replace(&format!("{phone}1"), &format!("{phone}9")));
         let other = marks_of(case.list.map(|_| other));
-        assert!(
-            other.as_deref().is_none_or(|found| found == "a?a"),
-            "{kind}: {other:?}"
-        );
+        assert!(other.as_deref().is_none_or(|found| found == "a?a"), "{kind}: {other:?}");
     }
 }
 
@@ -220,9 +184,9 @@ fn error_status_with_accepted_entries_resends_none() {
 fn places(json: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match json {
-        Value::Object(map) => map
-            .iter()
-            .for_each(|(key, value)| places(value, &format!("{at}/{key}"), all)),
+        Value::Object(map) => {
+            map.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), all))
+        }
         Value::Array(list) => list
             .iter()
             .enumerate()
@@ -245,9 +209,7 @@ fn malformed_result_changes_no_other_message() {
                 let mut broken = whole.clone();
                 *broken.pointer_mut(&place).expect("a place") = wrong.clone();
                 let outcomes = answered(&provider, case.status, broken.to_string());
-                let entry = case
-                    .list
-                    .and_then(|list| place.strip_prefix(list)?.get(1..2));
+                let entry = case.list.and_then(|list| place.strip_prefix(list)?.get(1..2));
                 for (at, (outcome, right)) in outcomes.iter().zip(&right).enumerate() {
                     if entry.is_some_and(|entry| entry != at.to_string()) {
                         assert_eq!(outcome, right, "{kind} {place} {wrong}");

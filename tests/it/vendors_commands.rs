@@ -13,10 +13,7 @@ fn providers_show_lists_missing_settings() {
         "smsq.toml",
         "[providers.shop]\nkind = \"infobip\"\nurl = \"https://x1.api.infobip.com\"\n",
     );
-    let ran = scratch.run_with(
-        ["providers", "show", "shop"],
-        &[("INFOBIP_API_KEY", "hunter2")],
-    );
+    let ran = scratch.run_with(["providers", "show", "shop"], &[("INFOBIP_API_KEY", "hunter2")]);
     let shown = ran.stdout();
     for line in [
         "limit      100/s messages",
@@ -29,10 +26,7 @@ fn providers_show_lists_missing_settings() {
         "webhook    reads posted receipts and replies; only the token in the address protects it",
         "secret     api_key: environment variable INFOBIP_API_KEY, set",
     ] {
-        assert!(
-            shown.lines().any(|shown| shown == line),
-            "`{line}` is not in\n{shown}"
-        );
+        assert!(shown.lines().any(|shown| shown == line), "`{line}` is not in\n{shown}");
     }
     let credit = "12       account      no credit: top up, then `smsq send` again";
     assert!(shown.contains(credit), "{shown}");
@@ -68,11 +62,9 @@ fn providers_show_whether_signatures_are_checked() {
         "webhook    reads posted receipts and replies; does not check the signature `vonage`: the environment \
          variable `VONAGE_SIGNATURE_SECRET` is not set"
     );
-    for (name, variables) in [
-        ("vonage", &[("VONAGE_SIGNATURE_SECRET", "hunter2")][..]),
-        ("twilio", &[]),
-        ("filed", &[]),
-    ] {
+    for (name, variables) in
+        [("vonage", &[("VONAGE_SIGNATURE_SECRET", "hunter2")][..]), ("twilio", &[]), ("filed", &[])]
+    {
         let line = line(name, variables);
         assert!(line.contains("; checks the signature `"), "{line}");
     }
@@ -81,14 +73,8 @@ fn providers_show_whether_signatures_are_checked() {
 #[test]
 fn check_reports_settings_and_malformed_credentials() {
     let scratch = Scratch::new();
-    scratch.write(
-        "smsq.toml",
-        "[providers.aliyun]\nkind = \"aliyun\"\nfrom = \"X\"\n",
-    );
-    let secrets = [
-        ("ALIYUN_ACCESS_KEY_ID", "hunter1"),
-        ("ALIYUN_ACCESS_KEY_SECRET", "hunter2"),
-    ];
+    scratch.write("smsq.toml", "[providers.aliyun]\nkind = \"aliyun\"\nfrom = \"X\"\n");
+    let secrets = [("ALIYUN_ACCESS_KEY_ID", "hunter1"), ("ALIYUN_ACCESS_KEY_SECRET", "hunter2")];
     snapshot!(scratch.run_with(["check"], &secrets), @r"
     exit 2
     ----- stdout
@@ -109,30 +95,17 @@ fn providers_test_prints_the_exchange_without_secrets() {
         "[providers.t]\nkind = \"tencent\"\nurl = \"http://127.0.0.1:1/\"\nfrom = \"S\"\nsdk_app_id = \"1400\"\n\
          template = \"1\"\nparams = [\"order\"]\ntemplate_text = \"order {1}!\"\n",
     );
-    let secrets = [
-        ("TENCENT_SECRET_ID", "AKIDhunter"),
-        ("TENCENT_SECRET_KEY", "hunter2"),
-    ];
+    let secrets = [("TENCENT_SECRET_ID", "AKIDhunter"), ("TENCENT_SECRET_KEY", "hunter2")];
     let line = ["providers", "test", "t", "--to", "+8613812345678"];
     let ran = scratch.run_with(line, &secrets);
     assert_eq!(ran.code(), Some(1), "{ran}");
-    assert!(
-        ran.stdout()
-            .starts_with("rejected: the template needs parameter `1`"),
-        "{ran}"
-    );
+    assert!(ran.stdout().starts_with("rejected: the template needs parameter `1`"), "{ran}");
     let ran = scratch.run_with(line.into_iter().chain(["--param", "order=4711"]), &secrets);
     let output = ran.to_string();
-    assert!(
-        output.contains("text as the recipient sees it: order 4711!"),
-        "{output}"
-    );
+    assert!(output.contains("text as the recipient sees it: order 4711!"), "{output}");
     assert!(output.contains("> POST http://127.0.0.1:1/"), "{output}");
     assert!(output.contains("Credential=[secret_id]/"), "{output}");
-    assert!(
-        ran.stdout().starts_with("unavailable: no connection"),
-        "{output}"
-    );
+    assert!(ran.stdout().starts_with("unavailable: no connection"), "{output}");
     assert!(!output.contains("hunter"), "{output}");
 }
 
@@ -178,10 +151,7 @@ error_reason = "/error/message"
         assert_ne!(ran.code(), Some(2), "{line}: {ran}");
         output.push_str(&ran.to_string());
     }
-    assert!(
-        output.contains("the gateway answered 400 Bad Request"),
-        "{output}"
-    );
+    assert!(output.contains("the gateway answered 400 Bad Request"), "{output}");
     let database = std::fs::read(scratch.path("smsq.db")).expect("a database");
     output.push_str(&String::from_utf8_lossy(&database));
     for form in [basic.as_str(), form, password, "S3CR3T"] {

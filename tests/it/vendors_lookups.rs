@@ -64,14 +64,7 @@ fn lookup_of_every_provider_finds_only_our_message() {
         "created": "2023-11-14T22:13:21.123000", "message_time": "2023-11-14 22:13:21+00:00",
     });
     let mut other = ours.clone();
-    for key in [
-        "reference",
-        "client_reference",
-        "custom_string",
-        "to",
-        "to_number",
-        "message",
-    ] {
+    for key in ["reference", "client_reference", "custom_string", "to", "to_number", "message"] {
         other[key] = "another".into();
     }
     for (kind, list) in [
@@ -88,9 +81,7 @@ fn lookup_of_every_provider_finds_only_our_message() {
             is_only: true,
         };
         let lookup = provider.lookup(&message(), attempt, &context());
-        lookup
-            .expect("a lookup")
-            .unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
+        lookup.expect("a lookup").unwrap_or_else(|outcome| panic!("{kind}: {outcome:?}"));
         let result_of = |entries: &Value, hours: i64| {
             let count = entries.as_array().map_or(0, Vec::len);
             let mut body = match list.split_once('.') {
@@ -100,37 +91,18 @@ fn lookup_of_every_provider_finds_only_our_message() {
             body["count"] = count.into();
             body["totalCount"] = count.into();
             body["meta"] = json!({ "next": null });
-            found(
-                &provider,
-                Response::new(Bytes::from(body.to_string())),
-                hours,
-            )
+            found(&provider, Response::new(Bytes::from(body.to_string())), hours)
         };
         // The list of one vendor contains no texts, so an entry may be another message.
         let is_sure = kind != "plivo";
         let ours = result_of(&json!([other, ours]), 1);
-        assert_eq!(
-            matches!(ours, LookupResult::Found(_)),
-            is_sure,
-            "{kind}: {ours:?}"
-        );
+        assert_eq!(matches!(ours, LookupResult::Found(_)), is_sure, "{kind}: {ours:?}");
         let can_be_absent = !["46elks", "clicksend"].contains(&kind);
         let absent = result_of(&json!([other]), 2);
-        assert_eq!(
-            absent == LookupResult::Absent,
-            can_be_absent,
-            "{kind}: {absent:?}"
-        );
+        assert_eq!(absent == LookupResult::Absent, can_be_absent, "{kind}: {absent:?}");
         let early = result_of(&json!([]), 0);
-        assert_eq!(
-            matches!(early, LookupResult::TooSoon(_)),
-            can_be_absent,
-            "{kind}: {early:?}"
-        );
+        assert_eq!(matches!(early, LookupResult::TooSoon(_)), can_be_absent, "{kind}: {early:?}");
         let forgotten = result_of(&json!([]), 24 * 31);
-        assert!(
-            matches!(forgotten, LookupResult::Unclear(_)),
-            "{kind}: {forgotten:?}"
-        );
+        assert!(matches!(forgotten, LookupResult::Unclear(_)), "{kind}: {forgotten:?}");
     }
 }

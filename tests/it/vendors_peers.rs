@@ -30,9 +30,7 @@ fn sdk(action: &str, name: &str, input: &Value) -> Value {
         .spawn()
         .expect("python starts");
     let mut stdin = python.stdin.take().expect("its standard input is piped");
-    stdin
-        .write_all(input.to_string().as_bytes())
-        .expect("writes");
+    stdin.write_all(input.to_string().as_bytes()).expect("writes");
     drop(stdin);
     let output = python.wait_with_output().expect("python ends");
     assert!(output.status.success(), "{action} {name}");
@@ -71,10 +69,7 @@ const SIGNERS: [&str; 5] = ["aliyun", "aliyun-batch", "tencent", "aws-sns", "aws
 const BATCHES: [&str; 4] = ["aliyun-batch", "clicksend", "infobip", "sinch"];
 
 const PEERS: [(&str, &str); 12] = [
-    (
-        "aliyun",
-        "kind = 'aliyun'\nfrom = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }",
-    ),
+    ("aliyun", "kind = 'aliyun'\nfrom = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }"),
     (
         "aliyun-batch",
         "kind = 'aliyun'\nfrom = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }",
@@ -87,10 +82,7 @@ const PEERS: [(&str, &str); 12] = [
     ("aws-sms", "kind = 'aws-sms'\nregion = 'eu-west-1'"),
     ("twilio", "kind = 'twilio'\nfrom = '+15005550006'"),
     ("clicksend", "kind = 'clicksend'"),
-    (
-        "infobip",
-        "kind = 'infobip'\nurl = 'https://x1.api.infobip.com'\nfrom = 'SHOP'",
-    ),
+    ("infobip", "kind = 'infobip'\nurl = 'https://x1.api.infobip.com'\nfrom = 'SHOP'"),
     ("plivo", "kind = 'plivo'"),
     ("sinch", "kind = 'sinch'\nbatch = { per_call = 2 }"),
     ("telnyx", "kind = 'telnyx'\nfrom = 'SHOP'"),
@@ -107,10 +99,7 @@ fn request(name: &str, section: &str) -> http::Request<bytes::Bytes> {
         content: TEXT.to_owned(),
         reference: REFERENCE.to_owned(),
         from: None,
-        params: json!({ "order": order })
-            .as_object()
-            .expect("an object")
-            .clone(),
+        params: json!({ "order": order }).as_object().expect("an object").clone(),
     };
     let mut messages = vec![message("+8613812345678", "4711")];
     if BATCHES.contains(&name) {
@@ -126,9 +115,7 @@ fn request(name: &str, section: &str) -> http::Request<bytes::Bytes> {
 fn headers(request: &http::Request<bytes::Bytes>) -> BTreeMap<String, String> {
     let text = |value: &http::HeaderValue| value.to_str().expect("text").to_owned();
     let headers = request.headers().iter();
-    headers
-        .map(|(name, value)| (name.to_string(), text(value)))
-        .collect()
+    headers.map(|(name, value)| (name.to_string(), text(value))).collect()
 }
 
 /// Posts a request as `tests/peers/sdk.py` prints it.
@@ -141,10 +128,7 @@ fn post(
     let mut headers = http::HeaderMap::new();
     for (name, value) in request["headers"].as_object().expect("headers") {
         let name: http::HeaderName = name.parse().expect("a name");
-        headers.insert(
-            name,
-            value.as_str().expect("a text").parse().expect("a value"),
-        );
+        headers.insert(name, value.as_str().expect("a text").parse().expect("a value"));
     }
     provider.parse_webhook(&smsq::provider::PostedRequest {
         method: &text("method").parse().expect("a method"),
@@ -186,10 +170,7 @@ fn sdks_accept_the_same_posted_receipts() {
             let posted = post(&provider(right), request, now);
             let posted = posted.unwrap_or_else(|error| panic!("{error}: {request}"));
             assert_eq!(posted.receipts.len(), 1, "{request}");
-            assert!(
-                post(&provider("hunter3"), request, now).is_err(),
-                "{request}"
-            );
+            assert!(post(&provider("hunter3"), request, now).is_err(), "{request}");
             let mut changed = request.clone();
             for key in ["url", "body"] {
                 let text = request[key].as_str().expect("a text");
@@ -216,20 +197,15 @@ fn sdks_sign_requests_like_smsq() {
                 "headers": headers(&request), "body": body,
             }),
         );
-        assert_eq!(
-            signed["authorization"],
-            headers(&request)["authorization"],
-            "{name}"
-        );
+        assert_eq!(signed["authorization"], headers(&request)["authorization"], "{name}");
     }
 }
 
 /// The pairs of a form or the values of a document, without their order and their writing.
 fn content(body: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|_| {
-        let pairs: BTreeSet<_> = url::form_urlencoded::parse(body.as_bytes())
-            .into_owned()
-            .collect();
+        let pairs: BTreeSet<_> =
+            url::form_urlencoded::parse(body.as_bytes()).into_owned().collect();
         json!(pairs)
     })
 }
@@ -243,23 +219,17 @@ fn sdks_send_the_same_content() {
         let target = ours.uri().path_and_query().expect("a target").as_str();
         assert_eq!(theirs["target"], target, "{name}");
         let body = std::str::from_utf8(ours.body()).expect("text");
-        let (mut body, mut their_body) = (
-            content(body),
-            content(theirs["body"].as_str().expect("text")),
-        );
+        let (mut body, mut their_body) =
+            (content(body), content(theirs["body"].as_str().expect("text")));
         if name == "aws-sns" {
             // What our section adds.
             let is_own = |pair: &Value| {
-                !pair[0]
-                    .as_str()
-                    .is_some_and(|name| name.starts_with("MessageAttr"))
+                !pair[0].as_str().is_some_and(|name| name.starts_with("MessageAttr"))
             };
             body.as_array_mut().expect("pairs").retain(is_own);
         }
         if name == "aws-sms" {
-            body.as_object_mut()
-                .expect("an object")
-                .remove("MessageType");
+            body.as_object_mut().expect("an object").remove("MessageType");
         }
         if name == "plivo" {
             // Defaults of the vendor that the SDK sends.
@@ -279,11 +249,7 @@ fn sdks_send_the_same_content() {
             ];
             if !SIGNERS.contains(&name) || !changes.contains(&header.as_str()) {
                 let theirs = theirs["headers"][&header].as_str().unwrap_or_default();
-                assert_eq!(
-                    theirs.split(';').next(),
-                    Some(value.as_str()),
-                    "{name} {header}"
-                );
+                assert_eq!(theirs.split(';').next(), Some(value.as_str()), "{name} {header}");
             }
         }
     }
@@ -297,11 +263,7 @@ fn sends_a_campaign(section: &str, environment: &[(&str, &str)]) {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", section);
     let name = |at: usize| {
-        if at.is_multiple_of(2) {
-            "Ann"
-        } else {
-            "Αννα"
-        }
+        if at.is_multiple_of(2) { "Ann" } else { "Αννα" }
     };
     let row = |at: usize| format!("+4474001{at:05},{}", name(at));
     let rows: Vec<String> = (0..CAMPAIGN).map(row).collect();
@@ -347,15 +309,7 @@ fn kannel_receives_each_message_once() {
     let scratch = Scratch::new();
     scratch.write("smsq.toml", &section);
     let ran = scratch.run_with(
-        [
-            "providers",
-            "test",
-            "cellar",
-            "--to",
-            "+447400100000",
-            "--format",
-            "json",
-        ],
+        ["providers", "test", "cellar", "--to", "+447400100000", "--format", "json"],
         &wrong,
     );
     assert_eq!(ran.json()["outcome"], "account error", "{ran}");
@@ -380,11 +334,7 @@ impl Moto {
             .spawn()
             .expect("python starts");
         let stdout = process.stdout.take().expect("its standard output is piped");
-        let mut moto = Self {
-            process,
-            lines: BufReader::new(stdout),
-            port: String::new(),
-        };
+        let mut moto = Self { process, lines: BufReader::new(stdout), port: String::new() };
         moto.port = moto.line();
         moto
     }
@@ -416,10 +366,7 @@ fn moto_accepts_a_campaign_for_sns() {
     let mut moto = Moto::start();
     let url = format!("http://127.0.0.1:{}/", moto.port);
     let section = format!("[providers.cellar]\nkind = 'aws-sns'\nurl = '{url}'\nrate = '500/s'\n");
-    let secrets = [
-        ("AWS_ACCESS_KEY_ID", "AKIAIDIDIDIDIDID"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-    ];
+    let secrets = [("AWS_ACCESS_KEY_ID", "AKIAIDIDIDIDIDID"), ("AWS_SECRET_ACCESS_KEY", "secret")];
     sends_a_campaign(&section, &secrets);
     assert_eq!(moto.counts(), format!("{CAMPAIGN} {CAMPAIGN}"));
 }

@@ -11,9 +11,7 @@ const LIST: &str = "phone,name,tz\n\
 /// A folder with a list and a provider that is not running.
 fn scratch() -> Scratch {
     let scratch = Scratch::new();
-    scratch
-        .write_cellar("http://127.0.0.1:9")
-        .write("list.csv", LIST);
+    scratch.write_cellar("http://127.0.0.1:9").write("list.csv", LIST);
     scratch
 }
 
@@ -24,9 +22,8 @@ fn import<'a>(flags: &[&'a str]) -> Vec<&'a str> {
 
 /// Two hours of the day that are far from now, whatever the time is.
 fn closed() -> &'static str {
-    let since_epoch = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .expect("after 1970");
+    let since_epoch =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     match since_epoch.as_secs() / 3_600 % 24 {
         0..12 => "18:00-20:00",
         _ => "04:00-06:00",
@@ -46,38 +43,20 @@ fn invalid_window_is_rejected_before_import() {
             [&zone[..], &["Mars"]].concat(),
             "unknown time zone `Mars`: write it like `Europe/Berlin` or `UTC`",
         ),
-        (
-            [&utc[..], &["9-9"]].concat(),
-            "invalid hours `9-9`: they close when they open",
-        ),
-        (
-            [&utc[..], &["22:00-06:00"]].concat(),
-            "invalid hours `22:00-06:00`: they cross midnight",
-        ),
-        (
-            [&utc[..], &["9 to 5"]].concat(),
-            "invalid hours `9 to 5`: write them like `09:00-20:00`",
-        ),
+        ([&utc[..], &["9-9"]].concat(), "invalid hours `9-9`: they close when they open"),
+        ([&utc[..], &["22:00-06:00"]].concat(), "invalid hours `22:00-06:00`: they cross midnight"),
+        ([&utc[..], &["9 to 5"]].concat(), "invalid hours `9 to 5`: write them like `09:00-20:00`"),
         (
             [&utc[..], &["9-20", "--days", "someday"]].concat(),
             "invalid days `someday`: write them like `mon-fri`",
         ),
-        (
-            vec!["--window", "9-20"],
-            "missing `--timezone`: a sending window needs one",
-        ),
-        (
-            vec!["--days", "mon"],
-            "missing `--window`: days and a time zone need one",
-        ),
+        (vec!["--window", "9-20"], "missing `--timezone`: a sending window needs one"),
+        (vec!["--days", "mon"], "missing `--window`: days and a time zone need one"),
         (
             vec!["--window", "none", "--days", "mon"],
             "`--window none` cannot be combined with days or a time zone",
         ),
-        (
-            [&zone[..], &["recipient"]].concat(),
-            "not every recipient's time zone is known",
-        ),
+        ([&zone[..], &["recipient"]].concat(), "not every recipient's time zone is known"),
         (
             [&zone[..], &["UTC", "--fallback-timezone", "UTC"]].concat(),
             "`--fallback-timezone` needs `--timezone recipient`",
@@ -100,10 +79,7 @@ fn invalid_window_is_rejected_before_import() {
 fn window_after_the_expiry_is_rejected() {
     let scratch = scratch();
     let hours = ["--window", closed(), "--timezone", "UTC"];
-    for more in [
-        &["--expires", "+1h"][..],
-        &["--expires", "+1h", "--dry-run"],
-    ] {
+    for more in [&["--expires", "+1h"][..], &["--expires", "+1h", "--dry-run"]] {
         let ran = scratch.run(import(&[&hours[..], more].concat()));
         assert_eq!(ran.code(), Some(2), "{ran}");
         assert!(ran.stderr().contains(": nothing would be sent"), "{ran}");
@@ -207,10 +183,7 @@ fn send_waits_for_the_window_until_it_is_removed() {
     assert_eq!(ran.code(), Some(3), "{ran}");
     assert_eq!(ran.stdout(), "nothing was sent\n", "{ran}");
     let expected = "nothing was lost: run `smsq send` then";
-    assert!(
-        ran.stderr().contains("campaign `spring` waits until"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("campaign `spring` waits until"), "{ran}");
     assert!(ran.stderr().contains(expected), "{ran}");
     let ran = scratch.run(["status", "--campaign", "spring"]);
     let expected = format!("sent {} daily in UTC; opens ", closed());
@@ -241,22 +214,10 @@ fn opted_out_recipient_is_suppressed() {
     let line = ran.stdout();
     assert!(line.contains("+15005552000"), "{ran}");
     assert!(line.contains("`cellar` said on "), "{ran}");
-    let again = [
-        "import",
-        "list.csv",
-        "--text",
-        "more",
-        "--campaign",
-        "summer",
-        "--again",
-    ];
+    let again = ["import", "list.csv", "--text", "more", "--campaign", "summer", "--again"];
     let ran = scratch.run([&again[..], &["--format", "json"]].concat());
     let object = ran.json();
-    assert_eq!(
-        (&object["accepted"], &object["suppressed"]),
-        (&1.into(), &1.into()),
-        "{ran}"
-    );
+    assert_eq!((&object["accepted"], &object["suppressed"]), (&1.into(), &1.into()), "{ran}");
 }
 
 #[test]
@@ -270,9 +231,5 @@ fn recipient_over_the_cap_delays_no_other() {
     let cap = [("SMSQ__SENDER__MAX_PER_RECIPIENT", "1/day")];
     let ran = scratch.run_with(["send", "--no-wait", "--format", "json"], &cap);
     assert_eq!(ran.code(), Some(3), "{ran}");
-    assert_eq!(
-        (&ran.json()["sent"], &ran.json()["queued"]),
-        (&2.into(), &1.into()),
-        "{ran}"
-    );
+    assert_eq!((&ran.json()["sent"], &ran.json()["queued"]), (&2.into(), &1.into()), "{ran}");
 }

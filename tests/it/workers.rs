@@ -95,23 +95,15 @@ fn worker_frozen_past_its_lease_continues_with_a_new_id() {
     freeze(&scratch, &mut frozen);
     let mut peer = scratch.start(["send", "--concurrency", "1", "--quiet"]);
     let reclaimed = peer.until("the other worker reclaims it", || {
-        workers(&scratch)
-            .iter()
-            .all(|worker| worker["id"] != before)
+        workers(&scratch).iter().all(|worker| worker["id"] != before)
     });
     assert!(reclaimed, "{}", peer.ended());
     let unknown = scratch.checked_status(Some("c"))["unknown"].clone();
-    assert!(
-        unknown.as_u64().is_some_and(|unknown| unknown <= 8),
-        "{unknown}"
-    );
+    assert!(unknown.as_u64().is_some_and(|unknown| unknown <= 8), "{unknown}");
 
     frozen.signal(Signal::CONT);
     assert!(frozen.until("it is back under a new id", || {
-        let ids: Vec<Value> = workers(&scratch)
-            .iter()
-            .map(|one| one["id"].clone())
-            .collect();
+        let ids: Vec<Value> = workers(&scratch).iter().map(|one| one["id"].clone()).collect();
         ids.len() == 2 && !ids.contains(&before)
     }));
     // Both continue to the end, and no message is sent twice.
@@ -127,10 +119,7 @@ fn worker_frozen_past_its_lease_continues_with_a_new_id() {
     let sent = summary["sent"].as_u64().expect("a count");
     let unknown = summary["unknown"].as_u64().expect("a count");
     assert_eq!(sent + unknown, 400, "{summary}");
-    assert!(
-        (sent..=sent + unknown).contains(&stats.accepted),
-        "{summary} {stats:?}"
-    );
+    assert!((sent..=sent + unknown).contains(&stats.accepted), "{summary} {stats:?}");
 }
 
 #[test]
@@ -145,9 +134,8 @@ fn messages_of_a_silent_remote_worker_are_reclaimed() {
     dead.kill();
     // As if it had run on another host: its process cannot be inspected.
     sqlite(&scratch, "UPDATE worker SET boot_id = 'another host'");
-    let beat: i64 = sqlite(&scratch, "SELECT heartbeat_at FROM worker")
-        .parse()
-        .expect("an instant");
+    let beat: i64 =
+        sqlite(&scratch, "SELECT heartbeat_at FROM worker").parse().expect("an instant");
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");
     let summary = scratch.checked_status(Some("c"));
@@ -155,11 +143,7 @@ fn messages_of_a_silent_remote_worker_are_reclaimed() {
     let clock = "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)";
     let now: i64 = sqlite(&scratch, clock).parse().expect("an instant");
     let lease = i64::try_from(LEASE.as_millis()).expect("small");
-    assert!(
-        now - beat > lease,
-        "it was not waited for: {} ms",
-        now - beat
-    );
+    assert!(now - beat > lease, "it was not waited for: {} ms", now - beat);
     let words = sqlite(&scratch, "SELECT DISTINCT last_reason FROM sms");
     assert!(words.contains("fell silent"), "{words}");
     assert_eq!(workers(&scratch), Vec::<Value>::new());

@@ -50,9 +50,7 @@ pub(super) fn conflicts(
         Conflict::Note("limit", note)
     }));
     found.extend(
-        notes
-            .into_iter()
-            .filter_map(|(subject, note)| Some(Conflict::Note(subject, note?))),
+        notes.into_iter().filter_map(|(subject, note)| Some(Conflict::Note(subject, note?))),
     );
     found
 }
@@ -138,14 +136,9 @@ fn retry_note(config: &Config) -> Option<String> {
     let waits: [(&str, Duration); 3] = [
         ("retry.max_wait", retry.max_wait),
         ("retry.max_retry_after", retry.max_retry_after),
-        (
-            "circuit_breaker.max_probe",
-            config.circuit_breaker.max_probe,
-        ),
+        ("circuit_breaker.max_probe", config.circuit_breaker.max_probe),
     ];
-    let longer = waits
-        .into_iter()
-        .filter(|(_, wait)| *wait > retry.give_up_after);
+    let longer = waits.into_iter().filter(|(_, wait)| *wait > retry.give_up_after);
     let (key, wait) = longer.max_by_key(|(_, wait)| *wait)?;
     let (give_up, wait) = (duration(retry.give_up_after), duration(wait));
     Some(format!(
@@ -186,10 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("smsq.toml");
         std::fs::write(&path, file).expect("writes a file");
-        let flags = Flags {
-            config: Some(path),
-            ..Flags::default()
-        };
+        let flags = Flags { config: Some(path), ..Flags::default() };
         let config = Config::load(&flags, &Environment::new()).expect(file);
         let provider = |name: &String| {
             let section = &config.providers[name];
@@ -222,22 +212,10 @@ mod tests {
         let pulled = "[providers.v.receipts]\npull = 'drain'\nrate = '1/s'\nlist = '/list'\nmessage_id = '/id'\n\
             state = '/state'\nstates = { ok = 'delivered' }\n";
         for (before, after, expected) in [
-            (
-                "",
-                enabled.as_str(),
-                "problem receipts: `v` awaits posted receipts",
-            ),
-            (
-                KEY,
-                &with_setting,
-                "problem receipts: `v` awaits posted receipts",
-            ),
+            ("", enabled.as_str(), "problem receipts: `v` awaits posted receipts"),
+            (KEY, &with_setting, "problem receipts: `v` awaits posted receipts"),
             (KEY, &enabled, "note receipts: `v` awaits posted receipts"),
-            (
-                "receipts.wait = '10min'\n",
-                "",
-                "note receipts: `receipts.wait` is 10m",
-            ),
+            ("receipts.wait = '10min'\n", "", "note receipts: `receipts.wait` is 10m"),
             (
                 "receipts = { wait = '2h', no_report_after = '1h' }\n",
                 pulled,
@@ -253,11 +231,7 @@ mod tests {
                 "",
                 "note retry: a campaign stops after 30m without a success",
             ),
-            (
-                "import.numbers = 'national'\n",
-                "",
-                "note import: `import.numbers` is `national`",
-            ),
+            ("import.numbers = 'national'\n", "", "note import: `import.numbers` is `national`"),
             (
                 "database = { password = 'a', password_file = 'b' }\n",
                 "",
@@ -276,10 +250,7 @@ mod tests {
         ] {
             let file = format!("{before}{VENDOR}{after}");
             let found = found(&file);
-            let count = found
-                .iter()
-                .filter(|conflict| conflict.starts_with(expected))
-                .count();
+            let count = found.iter().filter(|conflict| conflict.starts_with(expected)).count();
             assert_eq!(count, 1, "{file}{found:#?}");
         }
         // The same settings with what they need.

@@ -211,11 +211,7 @@ impl List {
         let Some(rejects) = &summary.rejects_file else {
             return String::new();
         };
-        let name = if store.mode().is_practice() {
-            "run"
-        } else {
-            "import"
-        };
+        let name = if store.mode().is_practice() { "run" } else { "import" };
         let rejects = shell_word(&rejects.display().to_string());
         let mut command = format!("smsq {name} {rejects}");
         let mut flag = |name: &str, value: Option<String>| {
@@ -226,10 +222,7 @@ impl List {
         flag("--campaign", Some(campaign.name.clone()));
         flag("--text", self.text.clone());
         let template = self.template.as_ref();
-        flag(
-            "--template",
-            template.map(|file| file.display().to_string()),
-        );
+        flag("--template", template.map(|file| file.display().to_string()));
         for (name, column) in &self.column {
             flag("--column", Some(format!("{name}={column}")));
         }

@@ -72,10 +72,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     let (list, console) = (&args.list, &context.console);
     let options = list.options(context);
     options.check_provider()?;
-    let messages = Options {
-        dialling: options.list.dialling.of_single(),
-        ..options.list.clone()
-    };
+    let messages = Options { dialling: options.list.dialling.of_single(), ..options.list.clone() };
     let (stem, file) = match &source {
         Source::Redis(redis) => (redis.key.as_str(), redis.name()),
         Source::Stdin => ("stdin", consumer::STDIN.to_owned()),
@@ -105,9 +102,7 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
     options.check_sender(existing.as_ref())?;
     let unique = list.unique.clone().unwrap_or(Unique::None).to_string();
     let (actor, tell) = (user_of("import"), |message: &str| console.status(message));
-    let campaign = options
-        .open_campaign(&store, name, unique, &actor, tell)
-        .await?;
+    let campaign = options.open_campaign(&store, name, unique, &actor, tell).await?;
     let schedule = |now: Timestamp| options.unchecked_schedule(now);
     let division = options.division(&store, &campaign).await?;
     let gate = if args.follow {
@@ -126,15 +121,9 @@ pub(super) async fn run(args: &Args, source: Source, context: &Context) -> anyho
         approval: &gate.approval,
     };
     let (stop, stopped) = watch::channel(false);
-    let consuming = ConsumeOptions {
-        messages,
-        follow: args.follow,
-        stop: stopped,
-    };
+    let consuming = ConsumeOptions { messages, follow: args.follow, stop: stopped };
     if args.follow {
-        console.status(&format!(
-            "following {file}; Ctrl-C stops after the current batch"
-        ));
+        console.status(&format!("following {file}; Ctrl-C stops after the current batch"));
     }
     let running = Box::pin(consume(&source, rejects, target, consuming, console));
     let (summary, signal) = until_stopped(running, &stop, context.signals.listen()).await?;

@@ -76,9 +76,6 @@ impl PreparedLists<'_> {
         let progress = self.context.console.progress(None, "checking");
         let store = self.store.as_ref();
         let rows = |rows| progress.set(rows);
-        Ok(self
-            .options
-            .estimate(plan, seen, store, false, rows)
-            .await?)
+        Ok(self.options.estimate(plan, seen, store, false, rows).await?)
     }
 }

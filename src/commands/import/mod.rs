@@ -75,11 +75,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     if let Some(source) = consumer::source(args, context)? {
         return consumer::run(args, source, context).await;
     }
-    let access = if args.dry_run {
-        Access::Read
-    } else {
-        Access::Existing
-    };
+    let access = if args.dry_run { Access::Read } else { Access::Existing };
     let mut lists = PreparedLists::prepare(list, context, access).await?;
     if args.dry_run {
         return lists.dry_run().await;
@@ -150,13 +146,7 @@ impl<'a> PreparedLists<'a> {
                 context.console.warn(&format!("`{file}`: {warning}"));
             }
         }
-        Ok(Self {
-            list,
-            context,
-            options,
-            plans,
-            store,
-        })
+        Ok(Self { list, context, options, plans, store })
     }
 
     /// Fails if the database exists and is not for what the command does.
@@ -176,9 +166,7 @@ impl<'a> PreparedLists<'a> {
     /// Fails if rejected rows could not be written, or if there would be more of them than allowed.
     pub(super) async fn check_rejects(&self) -> anyhow::Result<()> {
         let progress = self.context.console.progress(None, "checking");
-        let checked = self
-            .options
-            .check_rejects(&self.plans, |rows| progress.set(rows));
+        let checked = self.options.check_rejects(&self.plans, |rows| progress.set(rows));
         Ok(checked.await?)
     }
 
@@ -187,9 +175,7 @@ impl<'a> PreparedLists<'a> {
         let console = &self.context.console;
         let confirm = |question: &str| console.can_ask() && console.confirm(question);
         if !self.list.again {
-            self.options
-                .check_again(&self.plans, store, confirm)
-                .await?;
+            self.options.check_again(&self.plans, store, confirm).await?;
         }
         Ok(())
     }
@@ -216,9 +202,7 @@ impl<'a> PreparedLists<'a> {
                     progress.set_total(total);
                 }
             };
-            let running = self
-                .options
-                .import(plan, schedule, store, &actor, tell, set);
+            let running = self.options.import(plan, schedule, store, &actor, tell, set);
             let (mut list, campaign) = tokio::select! {
                 done = running => done?,
                 signal = signals.next() => {
@@ -231,8 +215,7 @@ impl<'a> PreparedLists<'a> {
                 }
             };
             list.rejects_command =
-                self.list
-                    .rejects_command(store, &list.summary, &campaign, schedule);
+                self.list.rejects_command(store, &list.summary, &campaign, schedule);
             imported.push(list);
         }
         Ok((imported, None))

@@ -55,10 +55,9 @@ pub(super) async fn print(
     let practice = practice::flags(store);
     match queued.as_slice() {
         [] => {}
-        [name] => console.status(&format!(
-            "next: `smsq send --campaign {}{practice}`",
-            shell_word(name)
-        )),
+        [name] => {
+            console.status(&format!("next: `smsq send --campaign {}{practice}`", shell_word(name)))
+        }
         _ => console.status(&format!("next: `smsq send{practice}`")),
     }
     Ok(())

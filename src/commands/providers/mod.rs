@@ -154,9 +154,7 @@ fn route_requirements(
     let needs_sender = sender.is_none() && providers.iter().any(|each| each.needs_sender());
     let check = |provider: &Arc<Provider>| {
         let provider = Arc::clone(provider);
-        provider
-            .reads_columns()
-            .then(|| row_check(provider, sender.cloned()))
+        provider.reads_columns().then(|| row_check(provider, sender.cloned()))
     };
     let checks: Vec<Option<RowCheck>> = providers.iter().map(check).collect();
     let has_check = checks.iter().any(Option::is_some);
@@ -191,9 +189,7 @@ fn row_check(provider: Arc<Provider>, sender: Option<String>) -> RowCheck {
             from,
             params: serde_json::from_str(&row.params).unwrap_or_default(),
         };
-        provider
-            .validate(&message)
-            .map_err(|failure| failure.reason)?;
+        provider.validate(&message).map_err(|failure| failure.reason)?;
         Ok(provider.preview(&message))
     })
 }
@@ -201,10 +197,7 @@ fn row_check(provider: Arc<Provider>, sender: Option<String>) -> RowCheck {
 /// The provider whose requests can be shown: without secrets, and without what may be one.
 fn to_show(context: &Context, name: &str) -> anyhow::Result<Provider> {
     let section = context.provider_section(name)?;
-    let section = redact::section(
-        section,
-        &redact::provider(name, section, &context.environment)?,
-    );
+    let section = redact::section(section, &redact::provider(name, section, &context.environment)?);
     Ok(redact::provider(name, &section, &context.environment)?)
 }
 
@@ -304,11 +297,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     let provider = redact::provider(name, section, &context.environment)?;
     let mut settings = redact::section(section, &provider);
     let rates = provider.rates();
-    let unit = if provider.rates_count_segments() {
-        "segments"
-    } else {
-        "messages"
-    };
+    let unit = if provider.rates_count_segments() { "segments" } else { "messages" };
     if context.is_json() {
         return context.print_json(&json!({
             "name": name,
@@ -342,11 +331,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
     text.push_str(&describe(capabilities));
     for secret in &secrets {
         let state = if secret.is_set { "set" } else { "MISSING" };
-        let _ = writeln!(
-            text,
-            "secret     {}: {}, {state}",
-            secret.name, secret.source
-        );
+        let _ = writeln!(text, "secret     {}: {}, {state}", secret.name, secret.source);
     }
     let codes = provider.codes();
     if !codes.is_empty() {
@@ -365,9 +350,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
         context.console.warn(&warning);
     }
     if secrets.iter().any(|secret| !secret.is_set) {
-        context
-            .console
-            .warn("missing secret: nothing can be sent without it");
+        context.console.warn("missing secret: nothing can be sent without it");
     }
     Ok(())
 }
@@ -390,10 +373,7 @@ fn after_timeout(capabilities: &Capabilities, on_unknown: OnUnknown) -> String {
         let after = duration(after);
         format!("; if the provider does not know it after {after}, it is sent again")
     });
-    format!(
-        "{looked_up}{}; without a clear result it is {otherwise}",
-        absent.unwrap_or_default()
-    )
+    format!("{looked_up}{}; without a clear result it is {otherwise}", absent.unwrap_or_default())
 }
 
 fn describe(capabilities: &Capabilities) -> String {
@@ -435,11 +415,7 @@ fn how_receipts_come(capabilities: &Capabilities) -> String {
 
 /// How posted receipts are read, and whether their signatures are checked.
 fn posted(webhook: &Webhook) -> String {
-    let replies = if webhook.has_replies {
-        " and replies"
-    } else {
-        ""
-    };
+    let replies = if webhook.has_replies { " and replies" } else { "" };
     let mut text = format!("reads posted receipts{replies}; ");
     match (webhook.signature, &webhook.unchecked_because) {
         (None, _) => text.push_str("only the token in the address protects it"),

@@ -29,21 +29,16 @@ pub(super) fn secrets(section: &Table, context: &Context) -> Vec<NamedSecret> {
     let secret = |(name, place): (&String, &Value)| {
         let text = |key: &str| place.get(key).and_then(Value::as_str);
         let (source, is_set) = match (text("env"), text("file")) {
-            (Some(variable), _) => (
-                format!("environment variable {variable}"),
-                context.variable(variable).is_some(),
-            ),
+            (Some(variable), _) => {
+                (format!("environment variable {variable}"), context.variable(variable).is_some())
+            }
             (None, Some(file)) => (
                 format!("file {file}"),
                 std::fs::read_to_string(file).is_ok_and(|text| !text.trim_end().is_empty()),
             ),
             (None, None) => ("no source".to_owned(), false),
         };
-        NamedSecret {
-            name: name.clone(),
-            source,
-            is_set,
-        }
+        NamedSecret { name: name.clone(), source, is_set }
     };
     secrets.into_iter().flatten().map(secret).collect()
 }
@@ -146,16 +141,10 @@ fn only_placeholders(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let start = ["{{", "{%", "{#"]
-            .iter()
-            .filter_map(|bracket| rest.find(bracket));
+        let start = ["{{", "{%", "{#"].iter().filter_map(|bracket| rest.find(bracket));
         let start = start.min().unwrap_or(rest.len());
         let (literal, placeholder) = rest.split_at(start);
-        shown.push_str(if literal.trim().is_empty() {
-            literal
-        } else {
-            HIDDEN
-        });
+        shown.push_str(if literal.trim().is_empty() { literal } else { HIDDEN });
         let end = match placeholder.get(..2) {
             Some("{{") => placeholder.find("}}"),
             Some("{%") => placeholder.find("%}"),
@@ -202,14 +191,8 @@ mod tests {
             ("Bearer {{ secret.token }}", "[hidden]{{ secret.token }}"),
             ("{{ phone }} {{ content }}", "{{ phone }} {{ content }}"),
             ("hunter2{{ phone }}hunter2", "[hidden]{{ phone }}[hidden]"),
-            (
-                r"{{ ('me:hunter\'2' ~ phone) | base64 }}",
-                "{{ ('[hidden]' ~ phone) | base64 }}",
-            ),
-            (
-                "{{ \"hunter'2\" }}{% if phone %}hunter2",
-                "{{ \"[hidden]\" }}{% if phone %}[hidden]",
-            ),
+            (r"{{ ('me:hunter\'2' ~ phone) | base64 }}", "{{ ('[hidden]' ~ phone) | base64 }}"),
+            ("{{ \"hunter'2\" }}{% if phone %}hunter2", "{{ \"[hidden]\" }}{% if phone %}[hidden]"),
             ("{{ phone }}{# hunter2 #}", "{{ phone }}[hidden]"),
             ("{{ 'hunter2 }}", "{{ '[hidden]'"),
             ("{{ hunter2", "[hidden]"),

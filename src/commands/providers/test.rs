@@ -44,11 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "PHONE")]
     to: String,
     /// The text of the message
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "smsq: this is a test message"
-    )]
+    #[arg(long, value_name = "TEXT", default_value = "smsq: this is a test message")]
     text: String,
     /// The sender that the recipient sees
     #[arg(long, value_name = "SENDER")]
@@ -83,19 +79,14 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let from = args.from.clone().or_else(|| provider.pool_sender(&phone));
     if let (None, Some(pool)) = (&from, provider.senders()) {
         let problem = Route::of_pool(Arc::clone(pool)).no_sender(phone.as_str());
-        return Err(with_hint(
-            problem,
-            "add one to `senders`, or name one with `--from`",
-        ));
+        return Err(with_hint(problem, "add one to `senders`, or name one with `--from`"));
     }
     let message = [Message {
         from,
         phone,
         content: args.text.clone(),
         reference: format!("test-{:032x}", rand::random::<u128>() >> 16),
-        params: params
-            .map(|(column, value)| (column.clone(), value.as_str().into()))
-            .collect(),
+        params: params.map(|(column, value)| (column.clone(), value.as_str().into())).collect(),
     }];
     let request_context = RequestContext {
         now: Timestamp::from_millis(jiff::Timestamp::now().as_millisecond()),
@@ -120,9 +111,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
                 let shown = exchange('<', &head, response.headers(), response.body());
                 console.status(&provider.hide_secrets(&shown));
                 status = Some(response.status().as_u16());
-                provider
-                    .parse(&message, &response, &request_context)
-                    .remove(0)
+                provider.parse(&message, &response, &request_context).remove(0)
             }
         },
     };
@@ -158,10 +147,7 @@ async fn send(
         match context.configured_store(Access::Existing).await {
             Ok(store) => await_permit(context, &store, provider, message).await?,
             Err(error)
-                if matches!(
-                    error.kind(),
-                    StoreErrorKind::Missing | StoreErrorKind::NoTables
-                ) =>
+                if matches!(error.kind(), StoreErrorKind::Missing | StoreErrorKind::NoTables) =>
             {
                 let note = "there is no database: nothing else counts towards the rate limit";
                 context.console.status(note);
@@ -241,8 +227,7 @@ fn print(
     }
     let detail = |key: &str, before: &str| {
         let text = details[key].as_str();
-        text.map(|text| format!("{before}{text}"))
-            .unwrap_or_default()
+        text.map(|text| format!("{before}{text}")).unwrap_or_default()
     };
     if let Some(receipt) = receipt {
         object["receipt"] = json!({
@@ -253,12 +238,9 @@ fn print(
     }
     let mut text = match outcome.failure() {
         None => format!("accepted by `{name}`{}\n", detail("message_id", " as ")),
-        Some(failure) => format!(
-            "{word}: {} ({}{})\n",
-            failure.reason,
-            failure.class,
-            detail("code", ", code ")
-        ),
+        Some(failure) => {
+            format!("{word}: {} ({}{})\n", failure.reason, failure.class, detail("code", ", code "))
+        }
     };
     if let Some(receipt) = receipt {
         let why = receipt.failure.as_ref().map(|failure| {
@@ -314,18 +296,13 @@ async fn await_receipt(
     let spacing = spacing.unwrap_or_default().max(Duration::from_secs(1));
     let client = Client::new(provider)?;
     let wait = duration(args.wait);
-    context
-        .console
-        .status(&format!("waiting for its receipt, for up to {wait}"));
+    context.console.status(&format!("waiting for its receipt, for up to {wait}"));
     let until = Instant::now() + args.wait;
     loop {
         let mut page = ReceiptCursor::default();
         loop {
             let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
-            let request_context = RequestContext {
-                now,
-                nonce: rand::random(),
-            };
+            let request_context = RequestContext { now, nonce: rand::random() };
             let asked = AwaitedMessage {
                 phone: &sent.message.phone,
                 reference: &sent.message.reference,
@@ -350,25 +327,17 @@ async fn await_receipt(
                 Err(outcome) => {
                     let reason = outcome.failure().map(|failure| failure.reason.clone());
                     let reason = reason.unwrap_or_default();
-                    context
-                        .console
-                        .warn(&format!("its receipt cannot be fetched: {reason}"));
+                    context.console.warn(&format!("its receipt cannot be fetched: {reason}"));
                     return Ok(None);
                 }
             };
             if let Some(store) = &store {
                 let now = store.now().await?;
-                store
-                    .receipts()
-                    .add(provider.name(), &found.receipts, now)
-                    .await?;
+                store.receipts().add(provider.name(), &found.receipts, now).await?;
             }
             let is_final = |receipt: &&Receipt| {
                 sent.is_its(receipt)
-                    && !matches!(
-                        receipt.state,
-                        ReceiptState::Accepted | ReceiptState::Unlisted
-                    )
+                    && !matches!(receipt.state, ReceiptState::Accepted | ReceiptState::Unlisted)
             };
             if let Some(receipt) = found.receipts.iter().find(is_final) {
                 return Ok(Some(receipt.clone()));
@@ -380,9 +349,7 @@ async fn await_receipt(
             tokio::time::sleep(spacing.min(Duration::from_secs(60))).await;
         }
         if Instant::now() + spacing > until {
-            context
-                .console
-                .status(&format!("no receipt came in {wait}; it may come later"));
+            context.console.status(&format!("no receipt came in {wait}; it may come later"));
             return Ok(None);
         }
         tokio::time::sleep(spacing).await;

@@ -45,10 +45,7 @@ impl MetricsFile {
         if let Some(path) = path {
             if is_device(path) {
                 return Err(with_hint(
-                    format!(
-                        "invalid metrics file `{}`: it is not a file",
-                        path.display()
-                    ),
+                    format!("invalid metrics file `{}`: it is not a file", path.display()),
                     "use a path such as `/var/lib/prometheus/node-exporter/smsq.prom`",
                 ));
             }
@@ -56,12 +53,7 @@ impl MetricsFile {
             metrics.set_run(run);
             write(path, &metrics.text(None)).map_err(|error| cannot_write(path, &error))?;
         }
-        Ok(Self {
-            metrics,
-            path: path.map(Path::to_owned),
-            run,
-            writer: None,
-        })
+        Ok(Self { metrics, path: path.map(Path::to_owned), run, writer: None })
     }
 
     pub(in crate::commands) fn metrics(&self) -> &Arc<Metrics> {
@@ -134,9 +126,7 @@ impl MetricsFile {
             }
         }
         if let Err(error) = write_elsewhere(path.clone(), text).await {
-            context
-                .console
-                .warn(&cannot_write(&path, &error).to_string());
+            context.console.warn(&cannot_write(&path, &error).to_string());
         }
         ended
     }

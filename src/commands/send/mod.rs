@@ -103,9 +103,7 @@ impl WorkerFlags {
             (self.on_unknown.is_some(), "--on-unknown"),
             (self.practice, "--practice"),
         ];
-        flags
-            .into_iter()
-            .find_map(|(is_set, flag)| is_set.then_some(flag))
+        flags.into_iter().find_map(|(is_set, flag)| is_set.then_some(flag))
     }
 }
 
@@ -134,9 +132,7 @@ pub(crate) struct SendFlags {
 
 /// `send` has no FILE: the user meant `run`.
 fn refuse_file(file: &str) -> Result<String, String> {
-    Err(format!(
-        "`send` sends what is queued and takes no file; did you mean `smsq run {file}`?"
-    ))
+    Err(format!("`send` sends what is queued and takes no file; did you mean `smsq run {file}`?"))
 }
 
 pub(crate) async fn run(args: &Args, mut context: Context) -> anyhow::Result<Exit> {
@@ -188,11 +184,8 @@ async fn send(
         return Ok(Exit::CouldNotRun);
     }
     let mut signals = context.signals.listen();
-    let schedules = if args.follow {
-        Some(RunningScheduler::start(context, store).await?)
-    } else {
-        None
-    };
+    let schedules =
+        if args.follow { Some(RunningScheduler::start(context, store).await?) } else { None };
     // After an error the schedules stop without waiting for the database.
     let run = prepared.start(&mut signals).await?;
     if let Some(schedules) = schedules {
@@ -234,28 +227,12 @@ impl<'a> PreparedRun<'a> {
         context.check_mode(store)?;
         let (campaigns, idle) = campaigns(context, store, options).await?;
         let sender = sender(context, store, options, &campaigns).await?;
-        Ok(Self {
-            context,
-            store,
-            options,
-            campaigns,
-            idle,
-            sender,
-            hooks: context.hooks()?,
-        })
+        Ok(Self { context, store, options, campaigns, idle, sender, hooks: context.hooks()? })
     }
 
     /// Sends until nothing is left to do, or until a signal stops it.
     pub(super) async fn start(self, signals: &mut Signals) -> anyhow::Result<SendRun> {
-        let Self {
-            context,
-            store,
-            options,
-            mut campaigns,
-            idle,
-            sender,
-            hooks,
-        } = self;
+        let Self { context, store, options, mut campaigns, idle, sender, hooks } = self;
         let hooks = Delivering::start(hooks, context, store);
         if options.follow {
             warn_of_missing_campaigns(&context.console, &store.report().without_campaign().await?);
@@ -287,9 +264,7 @@ impl<'a> PreparedRun<'a> {
             let settled = &fetched.applied;
             summary.sent += settled.sent;
             summary.failed += settled.failed;
-            summary.unknown = summary
-                .unknown
-                .saturating_sub(settled.sent + settled.failed);
+            summary.unknown = summary.unknown.saturating_sub(settled.sent + settled.failed);
             signal = stopped_by;
         }
         service.stopping();
@@ -407,10 +382,7 @@ impl SendRun {
             matches!(summary.state, "paused" | "stopped" | "unapproved")
                 && summary.totals.queued > 0
         };
-        let delivery = totals
-            .delivery
-            .filter(|_| self.is_waiting)
-            .unwrap_or_default();
+        let delivery = totals.delivery.filter(|_| self.is_waiting).unwrap_or_default();
         let not_reached = totals.failed + totals.unknown + delivery.undelivered + delivery.expired;
         let has_failures = not_reached > 0 || !self.without_campaign.is_empty();
         match &self.summary.ended {
@@ -479,9 +451,7 @@ impl SendRun {
         match &self.summary.ended {
             Ended::Stopped if queued == 0 => console.status("stopped"),
             Ended::Stopped => {
-                console.status(&format!(
-                    "stopped; {left} left: `smsq send{practice}` continues"
-                ));
+                console.status(&format!("stopped; {left} left: `smsq send{practice}` continues"));
             }
             Ended::Limit if queued > 0 => console.status(&format!("limit reached; {left} left")),
             Ended::Halted(campaigns) => {
@@ -597,9 +567,7 @@ async fn announce(
         let name = &campaign.name;
         if campaign.state == CampaignStatus::Stopped {
             let reason = campaign.state_reason.as_deref().unwrap_or("unknown reason");
-            console.status(&format!(
-                "campaign `{name}` was stopped ({reason}): trying again"
-            ));
+            console.status(&format!("campaign `{name}` was stopped ({reason}): trying again"));
         }
         if totals.queued == 0 || options.flags.no_wait {
             continue;
@@ -644,10 +612,7 @@ async fn sender(
     let mut sent = Vec::new();
     for (campaign, totals) in campaigns {
         let has_work = totals.queued + totals.sending > 0;
-        let is_held = matches!(
-            campaign.state,
-            CampaignStatus::Paused | CampaignStatus::Cancelled
-        );
+        let is_held = matches!(campaign.state, CampaignStatus::Paused | CampaignStatus::Cancelled);
         if has_work && !is_held && campaign.approval != ApprovalGate::AllWait {
             let name = campaign.provider.as_deref();
             let name = name.map_or_else(|| default_provider(context), Ok)?;
@@ -663,9 +628,8 @@ async fn sender(
     for name in needed {
         providers.insert(name.to_owned(), context.provider(name)?);
     }
-    if let Some(error) = providers
-        .values()
-        .find_map(|provider| providers::missing_settings(provider))
+    if let Some(error) =
+        providers.values().find_map(|provider| providers::missing_settings(provider))
     {
         return Err(error);
     }
@@ -673,10 +637,7 @@ async fn sender(
         let needs = |name: &&str| providers[*name].needs_sender();
         campaign.sender.is_some() || !config.providers_of(name).iter().any(needs)
     };
-    let can_send = options.follow
-        || sent
-            .iter()
-            .any(|(name, campaign)| has_sender(name, campaign));
+    let can_send = options.follow || sent.iter().any(|(name, campaign)| has_sender(name, campaign));
     for (name, campaign) in sent {
         if has_sender(name, campaign) {
             continue;
@@ -704,9 +665,7 @@ async fn sender(
         let member = |name: &str| {
             let provider: Option<&Arc<Provider>> = providers.get(name);
             let prices = config.prices.get(name);
-            provider
-                .map(|provider| provider.route_member(prices))
-                .ok_or(())
+            provider.map(|provider| provider.route_member(prices)).ok_or(())
         };
         let route = Route::new(name, route, member).ok()?;
         Some((name.clone(), Arc::new(route)))

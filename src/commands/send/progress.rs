@@ -37,17 +37,10 @@ pub(super) async fn run_with_progress(
     let is_verbose = console.verbosity == Verbosity::Verbose;
     let printing = is_verbose.then(|| {
         let (events, received) = mpsc::unbounded_channel();
-        (
-            events,
-            tokio::spawn(print_events(console.clone(), received)),
-        )
+        (events, tokio::spawn(print_events(console.clone(), received)))
     });
     let (events, printer) = printing.unzip();
-    let what = if sender.mode().is_practice() {
-        "practice: sending"
-    } else {
-        "sending"
-    };
+    let what = if sender.mode().is_practice() { "practice: sending" } else { "sending" };
     let bar = console.progress(total, what);
     let mut running = Box::pin(sender.run(stopped, Arc::clone(&progress), events));
     let mut update = tokio::time::interval(UPDATE_EVERY);
@@ -90,13 +83,7 @@ struct ServiceReports<'a> {
 
 impl<'a> ServiceReports<'a> {
     fn new(service: &'a mut ServiceManager, total: Option<u64>, mode: Mode) -> Self {
-        Self {
-            service,
-            total,
-            mode,
-            heartbeats: 0,
-            status: None,
-        }
+        Self { service, total, mode, heartbeats: 0, status: None }
     }
 
     /// Once the worker has its lease it is ready, and it works as long as the lease is renewed.
@@ -126,32 +113,19 @@ impl<'a> ServiceReports<'a> {
         let note = progress.note().map(|note| format!("; {note}"));
         let note = note.unwrap_or_default();
         let sent = HumanCount(sent);
-        let practice = if self.mode.is_practice() {
-            "practice: "
-        } else {
-            ""
-        };
-        self.service
-            .status(&format!("{practice}sent {sent}{of}, {rate:.0}/s{note}"));
+        let practice = if self.mode.is_practice() { "practice: " } else { "" };
+        self.service.status(&format!("{practice}sent {sent}{of}, {rate:.0}/s{note}"));
     }
 }
 
 fn show(progress: &Progress, bar: &console::ProgressDisplay, total: Option<u64>) {
     let counts = [&progress.sent, &progress.failed, &progress.unknown];
-    let done = counts
-        .iter()
-        .map(|count| count.load(Ordering::Relaxed))
-        .sum();
+    let done = counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
     if total.is_some_and(|total| done > total) {
         bar.set_total(done);
     }
     bar.set(done);
-    bar.note(
-        progress
-            .note()
-            .or_else(|| last_failure(progress))
-            .as_deref(),
-    );
+    bar.note(progress.note().or_else(|| last_failure(progress)).as_deref());
 }
 
 fn last_failure(progress: &Progress) -> Option<String> {

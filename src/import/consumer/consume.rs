@@ -188,9 +188,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
     async fn fill(&mut self) -> Result<(), ImportError> {
         let batch = self.batch;
         self.connect().await?;
-        let is_due = self
-            .reclaimed_at
-            .is_none_or(|at| at.elapsed() > RECLAIM_EVERY);
+        let is_due = self.reclaimed_at.is_none_or(|at| at.elapsed() > RECLAIM_EVERY);
         if self.pending.is_empty() && is_due && self.reclaim().await? {
             self.pending = self.connect().await?.processing(batch).await?;
             let count = entries(self.pending.len() as u64);
@@ -248,11 +246,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
     async fn parse(&mut self) -> Result<ParsedBatch<MappedRow>, ImportError> {
         let mut parsed = ParsedBatch::default();
         let mut letters = Vec::new();
-        let first = self
-            .importer
-            .as_ref()
-            .map_or(0, |importer| importer.summary.rows)
-            + 1;
+        let first = self.importer.as_ref().map_or(0, |importer| importer.summary.rows) + 1;
         for (number, entry) in (first..).zip(&self.pending) {
             match self.messages.map(number, entry) {
                 Ok(row) => parsed.rows.push(row),
@@ -268,8 +262,7 @@ impl<'a, T: FnMut(Event)> Consumer<'a, T> {
             connection.dead_letter(self.batch, &letters).await?;
             let dead: HashSet<u64> = self.rejected.iter().map(|(number, _)| *number).collect();
             let mut number = first..;
-            self.pending
-                .retain(|_| number.next().is_some_and(|number| !dead.contains(&number)));
+            self.pending.retain(|_| number.next().is_some_and(|number| !dead.contains(&number)));
         }
         // Without new dead letters, these are rejected entries of which the answer of the server was lost.
         parsed.rejected = std::mem::take(&mut self.rejected);
@@ -345,9 +338,6 @@ mod tests {
     #[test]
     fn dead_letter_keeps_every_byte() {
         assert_eq!(dead_letter(b"{", "no"), r#"{"reason":"no","entry":"{"}"#);
-        assert_eq!(
-            dead_letter(b"\xff", "no"),
-            r#"{"reason":"no","entry_base64":"/w=="}"#
-        );
+        assert_eq!(dead_letter(b"\xff", "no"), r#"{"reason":"no","entry_base64":"/w=="}"#);
     }
 }

@@ -71,9 +71,7 @@ impl MessageReader {
         }
         let layout = self.layouts[&keys].as_ref().map_err(Clone::clone)?;
         let mut row = layout.mapper.map(&record)?;
-        let key = layout
-            .own_key
-            .and_then(|column| record.fields()?.nth(column));
+        let key = layout.own_key.and_then(|column| record.fields()?.nth(column));
         if let Some(key) = key.filter(|key| !key.is_empty()) {
             row.message.dedupe_key = own_key(key);
         }
@@ -112,10 +110,7 @@ mod tests {
     use crate::import::TextSource;
 
     fn reader(text: TextSource, unique: Unique) -> MessageReader {
-        let options = Options {
-            text,
-            ..Options::default()
-        };
+        let options = Options { text, ..Options::default() };
         MessageReader::new(options, unique).expect("a good text")
     }
 
@@ -130,11 +125,7 @@ mod tests {
         let first = r#"{"phone":"+447400123451","content":"Hi","order":7}"#;
         let message = entries.map(1, first.as_bytes()).expect("a message").message;
         assert_eq!(
-            (
-                message.phone.as_str(),
-                message.content.as_str(),
-                message.params.as_str()
-            ),
+            (message.phone.as_str(), message.content.as_str(), message.params.as_str()),
             ("+447400123451", "Hi", r#"{"order":"7"}"#)
         );
         let second = r#" {"content":"Ho","mobile":"+447400123451"} "#;
@@ -163,10 +154,7 @@ mod tests {
         for (entry, why) in [
             ("{", "the line is not a JSON object"),
             ("[1]", "the line is not a JSON object"),
-            (
-                r#"{"name":"Ann"}"#,
-                "missing phone column in `entry`: it has only `name`",
-            ),
+            (r#"{"name":"Ann"}"#, "missing phone column in `entry`: it has only `name`"),
             (
                 r#"{"phone":"+447400123451"}"#,
                 "unknown column `name` in `--text`: `entry` does not have it",

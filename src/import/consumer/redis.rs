@@ -39,9 +39,7 @@ impl RedisList {
     /// `url` is `redis://host:6379/0`, or `rediss://…` with TLS.
     pub fn new(url: &str, key: &str, password: &Secret<String>) -> Result<Self, ImportError> {
         let invalid = |reason: &str| {
-            ImportError::new(format!(
-                "invalid Redis url: {reason}; use `redis://host:6379/0`"
-            ))
+            ImportError::new(format!("invalid Redis url: {reason}; use `redis://host:6379/0`"))
         };
         let mut url = Url::parse(url).map_err(|error| invalid(&error.to_string()))?;
         if url.host_str().is_none_or(str::is_empty) {
@@ -61,11 +59,7 @@ impl RedisList {
         let _ = server.set_password(None);
         let _ = server.set_username("");
         server.set_query(None);
-        Ok(Self {
-            client,
-            server: server.to_string(),
-            key: key.to_owned(),
-        })
+        Ok(Self { client, server: server.to_string(), key: key.to_owned() })
     }
 
     /// Returns the name in messages and in the table of imports.
@@ -286,11 +280,7 @@ impl RedisConnection {
         // If it is alive and takes more entries meanwhile, nothing is changed.
         let () = self.query(cmd("WATCH").arg(&left)).await?;
         let exists: bool = self.query(cmd("EXISTS").arg(&left)).await?;
-        let mut pipeline = if exists {
-            self.register()
-        } else {
-            redis::pipe()
-        };
+        let mut pipeline = if exists { self.register() } else { redis::pipe() };
         pipeline.atomic();
         if exists {
             pipeline.rename_nx(&left, self.list.processing(&self.token, batch));

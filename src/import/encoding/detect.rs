@@ -58,10 +58,7 @@ pub(in crate::import) fn detect(
         Detected::Encoding(Encoding::UTF8)
     } else if utf8.count * 20 > other.count {
         // In a long list of two-byte characters, a few lines look like UTF-8 by chance.
-        Detected::Mixed {
-            utf8: utf8.first,
-            other: other.first,
-        }
+        Detected::Mixed { utf8: utf8.first, other: other.first }
     } else {
         Detected::Encoding(guess(&sample, region).into())
     })
@@ -99,24 +96,20 @@ fn guess(sample: &[u8], region: Option<Region>) -> &'static encoding_rs::Encodin
     if !first.is_single_byte() {
         return first;
     }
-    let second = [GBK, BIG5, SHIFT_JIS, EUC_KR, EUC_JP]
-        .into_iter()
-        .find(|encoding| {
-            let is_whole = |line: &&[u8]| {
-                let text = encoding.decode_without_bom_handling_and_without_replacement(line);
-                text.is_some()
-            };
-            let whole: Vec<&[u8]> = lines.iter().copied().filter(is_whole).collect();
-            let broken = lines.len() - whole.len();
-            broken > 0 && broken * 10 <= lines.len() && guess(&whole) == *encoding
-        });
+    let second = [GBK, BIG5, SHIFT_JIS, EUC_KR, EUC_JP].into_iter().find(|encoding| {
+        let is_whole = |line: &&[u8]| {
+            let text = encoding.decode_without_bom_handling_and_without_replacement(line);
+            text.is_some()
+        };
+        let whole: Vec<&[u8]> = lines.iter().copied().filter(is_whole).collect();
+        let broken = lines.len() - whole.len();
+        broken > 0 && broken * 10 <= lines.len() && guess(&whole) == *encoding
+    });
     second.unwrap_or(first)
 }
 
 /// Two bytes can be UTF-8 by chance; three, or two pairs, hardly.
 fn is_certain(text: &str) -> bool {
     let wide = text.chars().filter(|character| !character.is_ascii());
-    wide.map(|character| character.len_utf8() - 1)
-        .sum::<usize>()
-        >= 2
+    wide.map(|character| character.len_utf8() - 1).sum::<usize>() >= 2
 }

@@ -51,11 +51,7 @@ impl From<&'static encoding_rs::Encoding> for Encoding {
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0 == GB18030 {
-            "GB18030"
-        } else {
-            self.0.name()
-        })
+        f.write_str(if self.0 == GB18030 { "GB18030" } else { self.0.name() })
     }
 }
 

@@ -8,9 +8,7 @@ use super::*;
 
 fn decoded(bytes: &[u8], encoding: Encoding) -> Vec<u8> {
     let mut text = Vec::new();
-    Decoder::new(bytes, encoding)
-        .read_to_end(&mut text)
-        .expect("reads from memory");
+    Decoder::new(bytes, encoding).read_to_end(&mut text).expect("reads from memory");
     text
 }
 
@@ -31,10 +29,7 @@ fn encodings_have_several_names() {
         (&["shift-jis", "Shift_JIS", "sjis", "cp932"], "Shift_JIS"),
         (&["utf16", "UTF-16", "utf-16le"], "UTF-16LE"),
         (&["utf-16be"], "UTF-16BE"),
-        (
-            &["latin1", "latin-1", "iso-8859-1", "windows-1252", "cp1252"],
-            "windows-1252",
-        ),
+        (&["latin1", "latin-1", "iso-8859-1", "windows-1252", "cp1252"], "windows-1252"),
         (&["cp1251", "windows-1251"], "windows-1251"),
     ] {
         for label in names {
@@ -59,11 +54,7 @@ fn encoding_is_detected_from_lines() {
         (japanese, "shift_jis"),
     ] {
         let bytes = encoding(label).encode(text.as_bytes());
-        assert_eq!(
-            detected(&bytes),
-            Detected::Encoding(encoding(label)),
-            "{label}"
-        );
+        assert_eq!(detected(&bytes), Detected::Encoding(encoding(label)), "{label}");
         assert_eq!(decoded(&bytes, encoding(label)), text.as_bytes(), "{label}");
     }
 }

@@ -64,10 +64,7 @@ pub(super) fn unzip(
     let [entry] = entries[..] else {
         let listed = listed(entries.iter().take(MAX_LISTED).map(|entry| entry.as_str()));
         return Err(ImportError::hinted(
-            format!(
-                "`{name}` is an archive of {} files: {listed}",
-                entries.len()
-            ),
+            format!("`{name}` is an archive of {} files: {listed}", entries.len()),
             "unpack it and name the files: several are imported at once",
         ));
     };

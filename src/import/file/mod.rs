@@ -48,11 +48,7 @@ impl ListFile {
         let is_stdin = options.file == Path::new("-");
         let (mut file, path) = open(&options.file)?;
         let name = options.name.clone().unwrap_or(path);
-        let mut stem = if is_stdin {
-            "stdin".to_owned()
-        } else {
-            stem_of(&name)
-        };
+        let mut stem = if is_stdin { "stdin".to_owned() } else { stem_of(&name) };
         for layer in 0.. {
             let mut head = head(&mut file).map_err(ImportError::read(&name))?;
             let is_compressed = head.bytes.starts_with(b"\x1f\x8b");
@@ -109,13 +105,7 @@ impl ListFile {
             is_detected: false,
             has_mark: false,
             modified_at: None,
-            text: TextFile {
-                file,
-                name,
-                encoding: Encoding::UTF8,
-                start: 0,
-                length: scan.bytes,
-            },
+            text: TextFile { file, name, encoding: Encoding::UTF8, start: 0, length: scan.bytes },
         })
     }
 
@@ -218,9 +208,7 @@ fn open(path: &Path) -> Result<(File, String), ImportError> {
     let cannot_open = |error| ImportError::open(path, &name, error);
     let kind = std::fs::metadata(path).map_err(cannot_open)?.file_type();
     if kind.is_char_device() || kind.is_block_device() || kind.is_socket() {
-        return Err(ImportError::new(format!(
-            "`{name}` is a device, not a file"
-        )));
+        return Err(ImportError::new(format!("`{name}` is a device, not a file")));
     }
     let mut file = File::open(path).map_err(cannot_open)?;
     if !kind.is_file() {
@@ -276,11 +264,7 @@ impl FileScan {
             }
             if read == 0 {
                 let hash = hex::encode(hasher.finalize());
-                return Ok(Self {
-                    hash,
-                    bytes,
-                    is_utf8,
-                });
+                return Ok(Self { hash, bytes, is_utf8 });
             }
         }
     }

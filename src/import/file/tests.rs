@@ -13,10 +13,7 @@ fn open(bytes: &[u8]) -> Result<ListFile, ImportError> {
 }
 
 fn open_path(file: PathBuf) -> Result<ListFile, ImportError> {
-    ListFile::open(&Options {
-        file,
-        ..Options::default()
-    })
+    ListFile::open(&Options { file, ..Options::default() })
 }
 
 fn fault(bytes: &[u8]) -> String {
@@ -27,14 +24,8 @@ fn fault(bytes: &[u8]) -> String {
 
 fn first_row(list: &ListFile) -> (u64, Vec<String>) {
     let mut record = Record::default();
-    list.records()
-        .expect("opens")
-        .next(&mut record)
-        .expect("reads");
-    (
-        record.line,
-        record.fields().expect("UTF-8").map(str::to_owned).collect(),
-    )
+    list.records().expect("opens").next(&mut record).expect("reads");
+    (record.line, record.fields().expect("UTF-8").map(str::to_owned).collect())
 }
 
 #[test]
@@ -53,10 +44,7 @@ fn delimiter_is_the_most_frequent_in_the_header() {
         assert_eq!(first_row(&source).1[0], "phone", "{text}");
     }
     assert_eq!(first_row(&open(b"sep=;\nphone;a\n").expect("a list")).0, 2);
-    assert_eq!(
-        first_row(&open(b"phone;a\r1;2\r").expect("a list")).1.len(),
-        2
-    );
+    assert_eq!(first_row(&open(b"phone;a\r1;2\r").expect("a list")).1.len(), 2);
 }
 
 #[test]
@@ -68,22 +56,13 @@ fn other_files_are_rejected_by_kind() {
         (b"%PDF-1.7\n", "`list.csv` is not a text file: it is a PDF"),
         (b"[\n {\"phone\":1}]", "`list.csv` is one JSON array"),
         (b"PK\x03\x04rest", "`list.csv`: it is damaged or cut off"),
-        (
-            b"\x1f\x8b\x08\x00cut",
-            "`list.csv`: it is damaged or cut off",
-        ),
-        (
-            b"\xff\xfe\0\0p\0\0\0h\0\0\0",
-            "`list.csv` is not a text file: it is in UTF-32",
-        ),
+        (b"\x1f\x8b\x08\x00cut", "`list.csv`: it is damaged or cut off"),
+        (b"\xff\xfe\0\0p\0\0\0h\0\0\0", "`list.csv` is not a text file: it is in UTF-32"),
         (
             b"p\0\0\0h\0\0\0o\0\0\0n\0\0\0e\0\0\0\n\0\0\0",
             "`list.csv` is not a text file: it is in UTF-32",
         ),
-        (
-            b"\0\x01\x02\x03phone",
-            "`list.csv` is not a text file: it contains binary data",
-        ),
+        (b"\0\x01\x02\x03phone", "`list.csv` is not a text file: it contains binary data"),
     ] {
         assert_eq!(fault(bytes), expected);
     }
@@ -100,27 +79,17 @@ fn nul_in_a_row_is_not_binary() {
 fn missing_file_and_folder_are_named() {
     let folder = tempfile::tempdir().expect("a scratch folder");
     let missing = open_path(folder.path().join("none.csv")).expect_err("missing");
-    assert!(
-        missing.to_string().ends_with("none.csv` does not exist"),
-        "{missing}"
-    );
+    assert!(missing.to_string().ends_with("none.csv` does not exist"), "{missing}");
     let is_folder = open_path(folder.path().to_owned()).expect_err("a folder");
-    assert!(
-        is_folder.to_string().ends_with("` is a folder"),
-        "{is_folder}"
-    );
+    assert!(is_folder.to_string().ends_with("` is a folder"), "{is_folder}");
 }
 
 #[test]
 fn standard_input_can_be_read_twice() {
     let file = buffered(&mut &b"phone\n1\n"[..]).expect("copies");
-    let source = ListFile::open_text(
-        file,
-        "standard input".into(),
-        "stdin".into(),
-        &Options::default(),
-    )
-    .expect("a list");
+    let source =
+        ListFile::open_text(file, "standard input".into(), "stdin".into(), &Options::default())
+            .expect("a list");
     assert_eq!(first_row(&source), first_row(&source));
 }
 

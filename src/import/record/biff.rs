@@ -64,9 +64,7 @@ impl XlsSheets {
             NAME => data.get(3),
             _ => None,
         });
-        let longest_name = name_lengths
-            .max()
-            .map_or(0, |length| 3 * u64::from(*length));
+        let longest_name = name_lengths.max().map_or(0, |length| 3 * u64::from(*length));
         let (mut bytes, mut hidden) = (0_u64, Vec::new());
         for (_, sheet) in xls_records(&stream).filter(|(kind, _)| *kind == BOUND_SHEET) {
             let mut rows = HiddenRows::default();
@@ -93,9 +91,7 @@ impl XlsSheets {
                 }
                 // The last word of a record with several cells is the last column.
                 let end = data.len().checked_sub(2).and_then(|at| u16_at(data, at));
-                let last = end
-                    .filter(|_| matches!(kind, MUL_RK | MUL_BLANK))
-                    .unwrap_or(first);
+                let last = end.filter(|_| matches!(kind, MUL_RK | MUL_BLANK)).unwrap_or(first);
                 let [row, first, last] = [row, first, last.max(first)].map(u64::from);
                 let [top, bottom, left, right] = bounds.get_or_insert([row, row, first, last]);
                 (*top, *bottom) = ((*top).min(row), (*bottom).max(row));
@@ -164,12 +160,7 @@ fn reserved_bytes(dimensions: &[u8]) -> u64 {
     let word = |at| u16_at(dimensions, at).map(u32::from);
     let bounds = match dimensions.len() {
         10 => [word(0), word(2), word(4), word(6)],
-        14 => [
-            u32_at(dimensions, 0),
-            u32_at(dimensions, 4),
-            word(8),
-            word(10),
-        ],
+        14 => [u32_at(dimensions, 0), u32_at(dimensions, 4), word(8), word(10)],
         _ => return 0,
     };
     let [Some(top), Some(bottom), Some(left), Some(right)] = bounds else {

@@ -37,9 +37,7 @@ pub(super) fn open(
     let (first, rest) = head.split_at(line.map_or(head.len(), |end| end + 1));
     let declared = declared_delimiter(first);
     let format = CsvFormat {
-        delimiter: delimiter
-            .or(declared)
-            .unwrap_or_else(|| likely_delimiter(first, rest)),
+        delimiter: delimiter.or(declared).unwrap_or_else(|| likely_delimiter(first, rest)),
         terminator,
     };
     let fields = match format.delimiter {
@@ -62,10 +60,7 @@ pub(super) fn open(
 /// Reads a first line `sep=;`, which spreadsheets write.
 fn declared_delimiter(line: &[u8]) -> Option<u8> {
     let text = line.trim_ascii_end();
-    match text
-        .strip_prefix(b"sep=")
-        .or_else(|| text.strip_prefix(b"SEP="))?
-    {
+    match text.strip_prefix(b"sep=").or_else(|| text.strip_prefix(b"SEP="))? {
         [delimiter] if is_delimiter(*delimiter) => Some(*delimiter),
         [] => Some(b'\t'),
         _ => None,
@@ -76,9 +71,7 @@ fn declared_delimiter(line: &[u8]) -> Option<u8> {
 /// without any.
 fn likely_delimiter(first: &[u8], rest: &[u8]) -> u8 {
     let is_title = || !is_phone(&String::from_utf8_lossy(first));
-    most_frequent(first)
-        .or_else(|| most_frequent(rest).filter(|_| is_title()))
-        .unwrap_or(b',')
+    most_frequent(first).or_else(|| most_frequent(rest).filter(|_| is_title())).unwrap_or(b',')
 }
 
 /// Counts delimiters outside quotes.
@@ -167,9 +160,7 @@ impl<R: Read> CsvReader<R> {
     fn scan(&self, record: &mut Record) -> ScannedRecord {
         record.clear();
         let window = &self.buffer[self.start..];
-        let line = window
-            .iter()
-            .position(|&byte| byte == self.format.terminator);
+        let line = window.iter().position(|&byte| byte == self.format.terminator);
         if line.is_none() && !self.ended && window.len() <= LOOKAHEAD {
             return ScannedRecord::More;
         }
@@ -209,11 +200,7 @@ impl<R: Read> CsvReader<R> {
             }
             let plain = &rest[..end.unwrap_or(rest.len())];
             let last = end.is_none_or(|end| rest[end] == self.format.terminator);
-            let plain = if last {
-                trimmed(plain, self.format.terminator)
-            } else {
-                plain
-            };
+            let plain = if last { trimmed(plain, self.format.terminator) } else { plain };
             if quoted && !plain.is_empty() {
                 return ScannedRecord::Malformed(Malformed::TextAfterQuote);
             }
@@ -266,9 +253,7 @@ impl<R: Read> CsvReader<R> {
         record.clear();
         loop {
             let window = &self.buffer[self.start..];
-            let end = window
-                .iter()
-                .position(|&byte| byte == self.format.terminator);
+            let end = window.iter().position(|&byte| byte == self.format.terminator);
             let length = end.map_or(window.len(), |end| end + 1);
             let room = self.max_row.saturating_sub(record.text.len());
             record.text.extend_from_slice(&window[..length.min(room)]);

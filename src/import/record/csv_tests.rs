@@ -4,10 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const COMMA: CsvFormat = CsvFormat {
-    delimiter: b',',
-    terminator: b'\n',
-};
+const COMMA: CsvFormat = CsvFormat { delimiter: b',', terminator: b'\n' };
 
 /// Returns a few bytes at a time, so that rows meet the end of the buffer.
 struct Drip<'t>(&'t [u8], usize);
@@ -50,10 +47,7 @@ fn read_in(text: &str, width: Option<usize>, piece: usize) -> Vec<Row> {
 }
 
 fn row(line: u64, fields: &[&str]) -> Row {
-    (
-        line,
-        Ok(fields.iter().map(|&field| field.to_owned()).collect()),
-    )
+    (line, Ok(fields.iter().map(|&field| field.to_owned()).collect()))
 }
 
 #[test]
@@ -90,30 +84,19 @@ fn stray_quote_rejects_only_its_line() {
     let closed_by_another = "1,\"Ann\n2,\"Bob\"\n3,Cid\n";
     assert_eq!(
         read(closed_by_another, Some(2)),
-        [
-            (1, Err(Malformed::TextAfterQuote)),
-            row(2, &["2", "Bob"]),
-            row(3, &["3", "Cid"])
-        ]
+        [(1, Err(Malformed::TextAfterQuote)), row(2, &["2", "Bob"]), row(3, &["3", "Cid"])]
     );
     let swallowing_whole_rows = "1,\"Ann\n2,\"\n3,Cid\n";
     assert_eq!(
         read(swallowing_whole_rows, Some(3)),
-        [
-            (1, Err(Malformed::OpenQuote)),
-            (2, Err(Malformed::OpenQuote)),
-            row(3, &["3", "Cid"])
-        ]
+        [(1, Err(Malformed::OpenQuote)), (2, Err(Malformed::OpenQuote)), row(3, &["3", "Cid"])]
     );
 }
 
 #[test]
 fn row_without_end_is_rejected_in_bounded_memory() {
     let text = format!("{}\n1,2\n", "x".repeat(300_000));
-    assert_eq!(
-        read(&text, Some(2)),
-        [(1, Err(Malformed::TooLong)), row(2, &["1", "2"])]
-    );
+    assert_eq!(read(&text, Some(2)), [(1, Err(Malformed::TooLong)), row(2, &["1", "2"])]);
     let text = format!("1,\"{}\n1,2\n", "x\n".repeat(100_000));
     let rows = read(&text, Some(2));
     assert_eq!(rows[0], (1, Err(Malformed::OpenQuote)));
@@ -133,10 +116,7 @@ fn long_quoted_row_is_one_row() {
         }
     }
     let long = format!("{},\"x\n{line}\"\n", "x".repeat(100_000));
-    assert_eq!(
-        read_in(&long, Some(2), 50_000),
-        [(1, Err(Malformed::TooLong))]
-    );
+    assert_eq!(read_in(&long, Some(2), 50_000), [(1, Err(Malformed::TooLong))]);
 }
 
 #[test]
@@ -154,10 +134,7 @@ fn row_above_64_kib_is_rejected_at_any_buffer_end() {
 
 #[test]
 fn lines_can_end_with_a_carriage_return() {
-    let format = CsvFormat {
-        delimiter: b';',
-        terminator: b'\r',
-    };
+    let format = CsvFormat { delimiter: b';', terminator: b'\r' };
     let mut reader = CsvReader::new(&b"a;b\r1;2\r"[..], format);
     let mut record = Record::default();
     for expected in [["a", "b"], ["1", "2"]] {

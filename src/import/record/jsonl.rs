@@ -221,19 +221,15 @@ mod tests {
     use super::*;
 
     fn rows(text: &str) -> Vec<Result<Vec<String>, Malformed>> {
-        let keys = keys(text.as_bytes())
-            .expect("reads")
-            .expect("not too many keys");
+        let keys = keys(text.as_bytes()).expect("reads").expect("not too many keys");
         let mut lines = JsonReader::new(text.as_bytes(), &keys);
         let mut record = Record::default();
         let mut rows = Vec::new();
         loop {
             match lines.next(&mut record).expect("reads") {
-                Next::Row => rows.push(Ok(record
-                    .fields()
-                    .expect("UTF-8")
-                    .map(str::to_owned)
-                    .collect())),
+                Next::Row => {
+                    rows.push(Ok(record.fields().expect("UTF-8").map(str::to_owned).collect()))
+                }
                 Next::Malformed(why) => rows.push(Err(why)),
                 Next::Unusable(why) => panic!("{why:?}"),
                 Next::End => return rows,
@@ -259,13 +255,7 @@ mod tests {
 
     #[test]
     fn long_line_is_rejected_in_bounded_memory() {
-        let text = format!(
-            "{{\"phone\":\"{}\"}}\n{{\"phone\":\"1\"}}\n",
-            "x".repeat(200_000)
-        );
-        assert_eq!(
-            rows(&text)[1..],
-            [Err(Malformed::TooLong), Ok(vec!["1".to_owned()])]
-        );
+        let text = format!("{{\"phone\":\"{}\"}}\n{{\"phone\":\"1\"}}\n", "x".repeat(200_000));
+        assert_eq!(rows(&text)[1..], [Err(Malformed::TooLong), Ok(vec!["1".to_owned()])]);
     }
 }

@@ -157,8 +157,7 @@ impl RowLayout {
             _ => None,
         });
         let book = BookFile { file, until };
-        copy.map(|copy| workbook::open(&book, name, sheet, copy))
-            .transpose()
+        copy.map(|copy| workbook::open(&book, name, sheet, copy)).transpose()
     }
 
     /// Opens the rows of `text` from the header on.
@@ -183,9 +182,7 @@ pub(super) struct RecordReader {
 
 impl RecordReader {
     pub(super) fn next(&mut self, record: &mut Record) -> Result<Next, ImportError> {
-        self.rows
-            .next(record)
-            .map_err(ImportError::read(&self.list))
+        self.rows.next(record).map_err(ImportError::read(&self.list))
     }
 
     /// Skips the rows before the list, and expects `width` fields from there on.
@@ -200,8 +197,6 @@ impl RecordReader {
 
     /// Returns how many bytes of the file were read. Readers read up to 64 KiB ahead.
     pub(super) fn consumed(&mut self) -> Result<u64, ImportError> {
-        self.file
-            .stream_position()
-            .map_err(ImportError::read(&self.list))
+        self.file.stream_position().map_err(ImportError::read(&self.list))
     }
 }

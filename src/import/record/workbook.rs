@@ -163,11 +163,7 @@ fn source(book: &BookFile<'_>) -> io::Result<WorkbookFile> {
 pub(super) fn copy_xlsx(file: &BookFile<'_>, sheet: Option<&str>) -> Copied {
     let mut archive = ZipArchive::new(source(file)?)?;
     check_parts(&mut archive, |part| {
-        if part.ends_with("sharedStrings.xml") {
-            MAX_SHARED
-        } else {
-            MAX_STREAMED
-        }
+        if part.ends_with("sharedStrings.xml") { MAX_SHARED } else { MAX_STREAMED }
     })?;
     let mut book = Xlsx::new(source(file)?)?;
     let chosen = choose(&book, sheet)?;
@@ -251,14 +247,10 @@ fn check_parts(
         }
         let length = io::copy(&mut part.take(limit + 1), &mut io::sink())?;
         if length > limit {
-            return Err(WorkbookError::TooLarge(
-                "its texts or cells do not fit in memory",
-            ));
+            return Err(WorkbookError::TooLarge("its texts or cells do not fit in memory"));
         }
         if length > 64 << 20 && length / packed.max(1) > 500 {
-            return Err(WorkbookError::TooLarge(
-                "it unpacks to more than 500 times its size",
-            ));
+            return Err(WorkbookError::TooLarge("it unpacks to more than 500 times its size"));
         }
     }
     Ok(())
@@ -313,11 +305,7 @@ impl Chosen {
             [] => String::new(),
             others => {
                 let named = others.iter().take(MAX_NAMED).map(String::as_str);
-                let more = if others.len() > MAX_NAMED {
-                    ", …"
-                } else {
-                    ""
-                };
+                let more = if others.len() > MAX_NAMED { ", …" } else { "" };
                 format!(", not {}{more} (`--sheet NAME` selects one)", listed(named))
             }
         };
@@ -372,9 +360,7 @@ impl SheetWriter {
             return Ok(());
         }
         if column >= MAX_COLUMNS || row >= MAX_ROWS {
-            return Err(WorkbookError::TooLarge(
-                "it has a cell beyond column XFD or row 1048576",
-            ));
+            return Err(WorkbookError::TooLarge("it has a cell beyond column XFD or row 1048576"));
         }
         if self.row != Some(row) {
             if self.row.is_some_and(|current| row < current) {
@@ -436,11 +422,7 @@ impl SheetWriter {
         let unwritten =
             |error: csv::IntoInnerError<_>| WorkbookError::Other(error.error().to_string());
         let file = self.csv.into_inner().map_err(unwritten)?;
-        Ok(SheetCopy {
-            file,
-            note: chosen.note(self.left_out),
-            sheets: chosen.all.clone(),
-        })
+        Ok(SheetCopy { file, note: chosen.note(self.left_out), sheets: chosen.all.clone() })
     }
 }
 
@@ -517,10 +499,7 @@ struct SheetReader<R> {
 
 impl<R: Read> SheetReader<R> {
     fn new(source: R) -> Self {
-        let format = CsvFormat {
-            delimiter: b',',
-            terminator: b'\n',
-        };
+        let format = CsvFormat { delimiter: b',', terminator: b'\n' };
         let mut csv = CsvReader::new(source, format);
         // The writer has limited the cells; quotes and commas are in addition.
         csv.max_row = 4 * MAX_ROW;

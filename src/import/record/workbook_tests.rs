@@ -38,10 +38,7 @@ fn rows_of(bytes: &[u8], sheet: Option<&str>) -> Result<(Vec<Row>, String), Stri
 }
 
 fn row(line: u64, cells: &[&str]) -> Row {
-    (
-        line,
-        Ok(cells.iter().map(|&cell| cell.to_owned()).collect()),
-    )
+    (line, Ok(cells.iter().map(|&cell| cell.to_owned()).collect()))
 }
 
 #[test]
@@ -54,45 +51,24 @@ fn numbers_and_dates_are_written_in_full() {
     for (column, name) in (0..).zip(["phone", "day", "at", "price", "ok"]) {
         sheet.write(0, column, name).expect("writes");
     }
-    sheet
-        .write_with_format(2, 0, 13_800_138_000.0, &wide)
-        .expect("writes");
-    sheet
-        .write_with_format(2, 1, 46_347.0, &day)
-        .expect("writes");
-    sheet
-        .write_with_format(2, 2, 46_347.75, &time)
-        .expect("writes");
+    sheet.write_with_format(2, 0, 13_800_138_000.0, &wide).expect("writes");
+    sheet.write_with_format(2, 1, 46_347.0, &day).expect("writes");
+    sheet.write_with_format(2, 2, 46_347.75, &time).expect("writes");
     sheet.write(2, 3, 9.5).expect("writes");
     sheet.write(2, 4, true).expect("writes");
-    sheet
-        .write_with_format(3, 0, 13_800_138_001.0, &day)
-        .expect("writes");
-    sheet
-        .write_formula(4, 0, Formula::new("=1/0").set_result("#DIV/0!"))
-        .expect("writes");
+    sheet.write_with_format(3, 0, 13_800_138_001.0, &day).expect("writes");
+    sheet.write_formula(4, 0, Formula::new("=1/0").set_result("#DIV/0!")).expect("writes");
     sheet.write(4, 1, "x").expect("writes");
     sheet.set_row_hidden(5).expect("hides");
     sheet.write(5, 0, "13800138002").expect("writes");
-    sheet
-        .merge_range(6, 0, 6, 2, "13800138003", &Format::new())
-        .expect("merges");
+    sheet.merge_range(6, 0, 6, 2, "13800138003", &Format::new()).expect("merges");
     let bytes = book.save_to_buffer().expect("a workbook");
     let (rows, note) = rows_of(&bytes, None).expect("rows");
     assert_eq!(
         rows,
         [
             row(1, &["phone", "day", "at", "price", "ok"]),
-            row(
-                3,
-                &[
-                    "13800138000",
-                    "2026-11-21",
-                    "2026-11-21 18:00",
-                    "9.5",
-                    "TRUE"
-                ]
-            ),
+            row(3, &["13800138000", "2026-11-21", "2026-11-21 18:00", "9.5", "TRUE"]),
             row(4, &["13800138001"]),
             (5, Err("cell A5 has a formula error, #DIV/0!".to_owned())),
             row(7, &["13800138003"]),
@@ -115,23 +91,15 @@ fn sheet_is_chosen_by_name_or_number() {
     let other = "sheet `notes`, not `März` (`--sheet NAME` selects one)".to_owned();
     assert_eq!(first(None), Ok((cell("none"), other)));
     for asked in ["März", "2"] {
-        assert_eq!(
-            first(Some(asked)),
-            Ok((cell("phone"), "sheet `März`".to_owned()))
-        );
+        assert_eq!(first(Some(asked)), Ok((cell("phone"), "sheet `März`".to_owned())));
     }
-    assert_eq!(
-        first(Some("4")),
-        Err("unknown sheet `4` in `book`".to_owned())
-    );
+    assert_eq!(first(Some("4")), Err("unknown sheet `4` in `book`".to_owned()));
 }
 
 fn archive(parts: &[(&str, &str)]) -> Vec<u8> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, text) in parts {
-        archive
-            .start_file(*name, SimpleFileOptions::default())
-            .expect("a part");
+        archive.start_file(*name, SimpleFileOptions::default()).expect("a part");
         archive.write_all(text.as_bytes()).expect("writes");
     }
     archive.finish().expect("an archive").into_inner()
@@ -150,13 +118,7 @@ fn ods_sheets_are_read() {
         ("content.xml", content),
     ]);
     let (rows, note) = rows_of(&bytes, None).expect("rows");
-    assert_eq!(
-        rows,
-        [
-            row(1, &["phone", "name"]),
-            row(2, &["13800138000", "2026-11-21"])
-        ]
-    );
+    assert_eq!(rows, [row(1, &["phone", "name"]), row(2, &["13800138000", "2026-11-21"])]);
     assert_eq!(note, "sheet `Liste`");
 }
 
@@ -202,20 +164,14 @@ fn invalid_workbooks_are_rejected() {
     );
     let torn = &fixture("hidden-row.xls")[..2_000];
     let message = rows_of(torn, None).expect_err("half a workbook");
-    assert!(
-        message.starts_with("cannot read workbook `book`: "),
-        "{message}"
-    );
+    assert!(message.starts_with("cannot read workbook `book`: "), "{message}");
     let empty = archive(&[("[Content_Types].xml", ""), ("xl/workbook.xml", "")]);
     let message = rows_of(&empty, None).expect_err("no workbook");
     assert!(
         message.starts_with("cannot read workbook `book`: ") || message.contains("unknown sheet"),
         "{message}"
     );
-    let bomb = archive(&[
-        ("[Content_Types].xml", ""),
-        ("xl/workbook.xml", &" ".repeat(80 << 20)),
-    ]);
+    let bomb = archive(&[("[Content_Types].xml", ""), ("xl/workbook.xml", &" ".repeat(80 << 20))]);
     assert_eq!(
         rows_of(&bomb, None),
         Err("workbook `book` is too large: it unpacks to more than 500 times its size".to_owned())

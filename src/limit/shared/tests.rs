@@ -152,15 +152,7 @@ fn single_messages_use_at_least_95_percent_of_a_limit() {
 
 #[test]
 fn largest_batches_use_at_least_95_percent_of_a_limit() {
-    for text in [
-        "20/s",
-        "50/s",
-        "64/s",
-        "100/s",
-        "3000/s",
-        "300/min",
-        "6000/hour",
-    ] {
+    for text in ["20/s", "50/s", "64/s", "100/s", "3000/s", "300/min", "6000/hour"] {
         let limits = rates(text);
         let cost = max_request_cost(&limits);
         let starts = starts(&limits, &vec![cost; 20_000], &[0], false);
@@ -222,10 +214,7 @@ fn clock_set_back_delays_permits_only_briefly() {
 
 #[test]
 fn pause_applies_without_a_limit() {
-    let mut limit = SharedLimit {
-        paused_until: 5_000,
-        ..SharedLimit::default()
-    };
+    let mut limit = SharedLimit { paused_until: 5_000, ..SharedLimit::default() };
     limit.begin(&[], 1, at(1_000_000), Tolerance::MIN);
     assert_eq!(limit.earliest(1, at(1_000_000)).as_micros(), 5_000_000);
 }
@@ -319,12 +308,7 @@ fn highest_cost_is_forgotten_after_an_idle_window() {
         let mut limit = begun("10/s", 0);
         limit.take(5, at(0));
         assert_eq!(limit.next_us, 5 * 168_667);
-        limit.begin(
-            &rates("10/s"),
-            1,
-            at(limit.next_us + after_us),
-            Tolerance::MIN,
-        );
+        limit.begin(&rates("10/s"), 1, at(limit.next_us + after_us), Tolerance::MIN);
         (limit.usual_cost(), limit.spacing_us)
     };
     assert_eq!(costs(1_002_000), (5, 168_667));
@@ -371,10 +355,8 @@ fn only_the_last_permit_is_given_back_to_short_windows() {
     assert_eq!(limit.state.last, None);
 }
 
-const WIDE: Tolerance = Tolerance {
-    total: Duration::from_millis(40),
-    spread: Duration::from_millis(20),
-};
+const WIDE: Tolerance =
+    Tolerance { total: Duration::from_millis(40), spread: Duration::from_millis(20) };
 
 /// The limit after worker 1 took a permit at 0, as `worker_id` begins with it at `now`.
 fn taken_over(worker_id: i64, now: i64) -> SharedLimit {
@@ -389,11 +371,9 @@ fn taken_over(worker_id: i64, now: i64) -> SharedLimit {
 fn sole_user_for_a_window_is_spaced_by_its_spread() {
     // The window and the tolerance.
     let alone_after = 1_042_000;
-    for (worker_id, now, tolerance_us) in [
-        (1, alone_after, 40_000),
-        (1, alone_after + 1, 20_000),
-        (2, alone_after + 1, 40_000),
-    ] {
+    for (worker_id, now, tolerance_us) in
+        [(1, alone_after, 40_000), (1, alone_after + 1, 20_000), (2, alone_after + 1, 40_000)]
+    {
         let limit = taken_over(worker_id, now);
         assert_eq!(limit.tolerance_us, tolerance_us, "{worker_id} at {now}");
         assert_eq!(limit.handover_us, 0);

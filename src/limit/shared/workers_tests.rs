@@ -25,11 +25,7 @@ struct Skewed {
 impl Skewed {
     fn tolerance(self, is_wide: bool) -> Tolerance {
         let narrow_us = i64::from(2 * self.error_us + 5_000).max(micros(MIN_TOLERANCE));
-        let spread_us = if is_wide {
-            WIDE_US
-        } else {
-            micros(MIN_TOLERANCE)
-        };
+        let spread_us = if is_wide { WIDE_US } else { micros(MIN_TOLERANCE) };
         let total_us = narrow_us + spread_us - micros(MIN_TOLERANCE);
         Tolerance {
             total: Duration::from_micros(total_us.unsigned_abs()),
@@ -69,20 +65,11 @@ struct Asks {
 }
 
 fn worker() -> impl Strategy<Value = (i32, f64)> {
-    (
-        0_i32..40_000,
-        prop::sample::select(vec![-1.0, -0.5, 0.0, 0.5, 1.0]),
-    )
+    (0_i32..40_000, prop::sample::select(vec![-1.0, -0.5, 0.0, 0.5, 1.0]))
 }
 
 fn asks() -> impl Strategy<Value = Asks> {
-    let asks = (
-        0_usize..3,
-        1_usize..20,
-        0_i64..80_000,
-        0.0..=1.0_f64,
-        any::<bool>(),
-    );
+    let asks = (0_usize..3, 1_usize..20, 0_i64..80_000, 0.0..=1.0_f64, any::<bool>());
     asks.prop_map(|(worker, most, wait_us, part, is_wide)| Asks {
         worker,
         most,
@@ -140,11 +127,8 @@ fn rates(text: &str) -> Vec<Rate> {
 
 fn skewed(workers: &[(i32, f64)]) -> Vec<Skewed> {
     let numbered = (1_i64..).zip(workers);
-    let skewed = numbered.map(|(id, (error_us, off))| Skewed {
-        id,
-        error_us: *error_us,
-        off: *off,
-    });
+    let skewed =
+        numbered.map(|(id, (error_us, off))| Skewed { id, error_us: *error_us, off: *off });
     skewed.collect()
 }
 
@@ -153,13 +137,7 @@ fn used(error_us: i32, workers: usize, text: &str) -> f64 {
     let limits = rates(text);
     let workers = skewed(&vec![(error_us, 1.0); workers]);
     let rounds: Vec<Asks> = (0..8_000)
-        .map(|round| Asks {
-            worker: round,
-            most: 200,
-            wait_us: 20_000,
-            part: 0.5,
-            is_wide: false,
-        })
+        .map(|round| Asks { worker: round, most: 200, wait_us: 20_000, part: 0.5, is_wide: false })
         .collect();
     let starts = starts(&limits, &workers, &rounds);
     let span = Duration::from_micros(starts[starts.len() - 1].abs_diff(starts[0]));

@@ -125,18 +125,10 @@ impl CronTime {
                 "it has {fields} fields; seconds and years are not possible"
             )));
         }
-        let parser = CronParser::builder()
-            .seconds(Seconds::Disallowed)
-            .year(Year::Disallowed)
-            .build();
-        let cron = parser
-            .parse(expression)
-            .map_err(|error| invalid(&error.to_string()))?;
-        let time = Self {
-            expression: expression.to_owned(),
-            cron,
-            zone,
-        };
+        let parser =
+            CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser.parse(expression).map_err(|error| invalid(&error.to_string()))?;
+        let time = Self { expression: expression.to_owned(), cron, zone };
         let start = Date::constant(2026, 1, 1).to_datetime(Time::midnight());
         if time.next(start).is_none() {
             return Err(invalid("it has no date"));
@@ -182,11 +174,7 @@ impl CronTime {
         let (mut latest, mut missed) = (due, None);
         while let Some(next) = self.next(latest.local).filter(|next| next.at <= now) {
             let count = missed.map_or(0, |missed: Missed| missed.count);
-            missed = Some(Missed {
-                first: due,
-                last: latest,
-                count: count + 1,
-            });
+            missed = Some(Missed { first: due, last: latest, count: count + 1 });
             latest = next;
         }
         (latest, missed)
@@ -194,10 +182,7 @@ impl CronTime {
 
     /// The fire at this local time.
     pub fn fire(&self, local: DateTime) -> Fire {
-        Fire {
-            local,
-            at: self.instant(local),
-        }
+        Fire { local, at: self.instant(local) }
     }
 
     /// When the period of a local time ends.

@@ -170,11 +170,7 @@ fn missed_fires_are_one_run_of_the_last_one() {
     assert_eq!(daily.latest(due, due.at), (due, None));
     assert_eq!(daily.latest(due, at("2026-03-28T07:59:59Z")), (due, None));
     let last = daily.fire(local("2026-03-29T09:00"));
-    let missed = Missed {
-        first: due,
-        last: daily.fire(local("2026-03-28T09:00")),
-        count: 2,
-    };
+    let missed = Missed { first: due, last: daily.fire(local("2026-03-28T09:00")), count: 2 };
     let later = at("2026-03-29T07:00:00Z");
     assert_eq!(daily.latest(due, later), (last, Some(missed)));
 }
@@ -206,23 +202,11 @@ fn period_ends_when_the_next_one_begins() {
 
 #[test]
 fn cron_expression_has_five_fields_and_a_date() {
-    for valid in [
-        "0 9 * * *",
-        " 0 9 * * MON-FRI ",
-        "*/5 8-18 1,15 * *",
-        "@daily",
-        "0 9 L * *",
-    ] {
-        assert!(
-            CronTime::new(valid, "UTC".parse().expect("a zone")).is_ok(),
-            "{valid}"
-        );
+    for valid in ["0 9 * * *", " 0 9 * * MON-FRI ", "*/5 8-18 1,15 * *", "@daily", "0 9 L * *"] {
+        assert!(CronTime::new(valid, "UTC".parse().expect("a zone")).is_ok(), "{valid}");
     }
     for (bad, said) in [
-        (
-            "0 0 9 * * *",
-            "it has 6 fields; seconds and years are not possible",
-        ),
+        ("0 0 9 * * *", "it has 6 fields; seconds and years are not possible"),
         ("0 9 * *", "invalid cron expression `0 9 * *`"),
         ("61 9 * * *", "invalid cron expression"),
         ("0 9 * * someday", "invalid cron expression"),

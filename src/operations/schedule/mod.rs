@@ -72,7 +72,7 @@ pub fn schedule_name(text: &str) -> Result<String, String> {
     let name = campaign_name(text)?;
     if name.contains('/') {
         return Err(
-            "the name contains `/`, which is before the period in names of campaigns".to_owned(),
+            "the name contains `/`, which is before the period in names of campaigns".to_owned()
         );
     }
     if name.chars().count() > MAX_NAME {
@@ -123,18 +123,11 @@ impl<'a> ReadSchedule<'a> {
 }
 
 fn fire_row(per: Per, fire: Fire) -> FireRow {
-    FireRow {
-        fire: written(fire.local),
-        period: per.period(fire.local),
-        at: fire.at,
-    }
+    FireRow { fire: written(fire.local), period: per.period(fire.local), at: fire.at }
 }
 
 fn never(name: &str) -> Hinted {
-    Hinted::new(
-        format!("schedule `{name}` has no next run"),
-        "check its cron expression",
-    )
+    Hinted::new(format!("schedule `{name}` has no next run"), "check its cron expression")
 }
 
 /// Adds a schedule, after its query was run once without importing its rows. `progress` gets their number; `warn` gets what
@@ -173,9 +166,7 @@ pub async fn add_schedule(
     let rows = QueryRows::read(&database, &query, progress).await?;
     let count = rows.count();
     // Not before, because the query may take minutes.
-    let fire = time
-        .next_after(store.now().await?)
-        .ok_or_else(|| never(name))?;
+    let fire = time.next_after(store.now().await?).ok_or_else(|| never(name))?;
     let options = ListOptions {
         at: Some(When::At(fire.at)),
         ..runs::list_options(lists, &request.options, &request.key, rows, None)?
@@ -196,10 +187,7 @@ pub async fn add_schedule(
         catch_up: request.catch_up,
         next: fire_row(request.per, fire),
     };
-    let detail = format!(
-        "added schedule `{name}`: `{}` in {}",
-        new.cron, new.timezone
-    );
+    let detail = format!("added schedule `{name}`: `{}` in {}", new.cron, new.timezone);
     let entry = actor.entry(store, VERB, None, detail).await?;
     if !store.schedules().add(&new, &entry).await? {
         return Err(exists(name));
@@ -235,9 +223,7 @@ fn is_period(text: &str) -> bool {
     text.split_once('-').is_some_and(|(year, rest)| {
         year.len() == 4
             && year.bytes().all(|byte| byte.is_ascii_digit())
-            && rest
-                .trim_start_matches('W')
-                .starts_with(|first: char| first.is_ascii_digit())
+            && rest.trim_start_matches('W').starts_with(|first: char| first.is_ascii_digit())
     })
 }
 
@@ -245,8 +231,7 @@ fn is_period(text: &str) -> bool {
 fn has_password(url: &str, database: &SourceDatabase) -> bool {
     let login = |url: &str| {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-        rest.rsplit_once('@')
-            .is_some_and(|(login, _)| login.contains(':'))
+        rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
     };
     !url.starts_with("sqlite:") && login(url) && !login(database.name())
 }
@@ -291,16 +276,11 @@ pub async fn resume_schedule(
     actor: &Actor,
 ) -> Result<bool, OperationError> {
     let read = ReadSchedule::new(schedule)?;
-    let fire = read
-        .time
-        .next_after(store.now().await?)
-        .ok_or_else(|| never(&schedule.name))?;
+    let fire = read.time.next_after(store.now().await?).ok_or_else(|| never(&schedule.name))?;
     let detail = format!("resumed schedule `{}`", schedule.name);
     let entry = actor.entry(store, VERB, None, detail).await?;
     let next = read.fire_row(fire);
-    let resumed = store
-        .schedules()
-        .set_paused(schedule.id, Some(&next), &entry);
+    let resumed = store.schedules().set_paused(schedule.id, Some(&next), &entry);
     Ok(resumed.await?)
 }
 
@@ -417,9 +397,7 @@ impl ScheduleReport {
     }
 
     fn new(schedule: ScheduleRow, runs: Vec<ScheduleRun>) -> Self {
-        let zone = Zone::from_str(&schedule.timezone)
-            .ok()
-            .filter(|_| !schedule.is_paused);
+        let zone = Zone::from_str(&schedule.timezone).ok().filter(|_| !schedule.is_paused);
         let next_at = (!schedule.is_paused).then(|| schedule.next_at.to_string());
         Self {
             next: zone.map(|zone| zone.format_local(schedule.next_at)),
@@ -430,11 +408,7 @@ impl ScheduleReport {
             key: schedule.unique_by,
             per: schedule.per,
             catch_up: schedule.catch_up,
-            state: if schedule.is_paused {
-                "paused"
-            } else {
-                "active"
-            },
+            state: if schedule.is_paused { "paused" } else { "active" },
             next_at,
             created_by: schedule.created_by,
             runs: runs.into_iter().map(RunReport::from).collect(),
@@ -443,13 +417,7 @@ impl ScheduleReport {
 
     /// `0 9 * * * Europe/Berlin, one message per customer_id and day`.
     pub fn describe(&self) -> String {
-        let Self {
-            cron,
-            timezone,
-            key,
-            per,
-            ..
-        } = self;
+        let Self { cron, timezone, key, per, .. } = self;
         format!("{cron} {timezone}, one message per {key} and {per}")
     }
 }

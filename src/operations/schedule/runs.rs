@@ -114,13 +114,7 @@ fn wait(attempts: i32) -> Duration {
 
 impl Scheduler {
     pub fn new(store: Store, lists: ListOptions, rejects: PathBuf, jobs: Jobs) -> Self {
-        Self {
-            store,
-            lists,
-            rejects,
-            holder: i64::from(rand::random::<u32>()) + 1,
-            jobs,
-        }
+        Self { store, lists, rejects, holder: i64::from(rand::random::<u32>()) + 1, jobs }
     }
 
     /// Runs schedules when they are due, until the process stops. Another process or the next one repeats what it
@@ -173,10 +167,7 @@ impl Scheduler {
     async fn lease(&self) -> Result<Option<ScheduleRow>, StoreError> {
         let now = self.store.now().await?;
         let until = now.plus(LEASE);
-        self.store
-            .schedules()
-            .lease_due(self.holder, now, until)
-            .await
+        self.store.schedules().lease_due(self.holder, now, until).await
     }
 
     /// Runs a schedule whose lease this process has. The lease is renewed here, while the run blocks its thread.
@@ -231,11 +222,8 @@ impl Scheduler {
     ) -> Result<(), OperationError> {
         let read = ReadSchedule::new(schedule)?;
         let (due, now) = (read.current()?, self.store.now().await?);
-        let (fire, missed) = if schedule.catch_up {
-            (due, None)
-        } else {
-            read.time.latest(due, now)
-        };
+        let (fire, missed) =
+            if schedule.catch_up { (due, None) } else { read.time.latest(due, now) };
         let run = progress(&read, fire);
         let missed = missed.map(|missed| missed_row(&read, missed));
         let after = Some((schedule.fire.as_str(), missed.as_ref()));
@@ -256,9 +244,7 @@ impl Scheduler {
             .ok_or_else(|| super::never(&schedule.name))?;
         match done {
             Ok(counts) => {
-                let is_first = schedules
-                    .finish_run(&run, Ok(&counts), Some(&next), now)
-                    .await?;
+                let is_first = schedules.finish_run(&run, Ok(&counts), Some(&next), now).await?;
                 if is_first {
                     let (accepted, rejected) = (counts.accepted, counts.rejected);
                     let (schedule, fire) = (&schedule.name, &run.fire);
@@ -269,28 +255,17 @@ impl Scheduler {
             Err(error) if error.is_temporary() => return Err(error),
             Err(error) => {
                 let is_refused = matches!(error, OperationError::Refused(_));
-                let attempts = if run.fire == schedule.fire {
-                    schedule.attempts
-                } else {
-                    0
-                };
+                let attempts = if run.fire == schedule.fire { schedule.attempts } else { 0 };
                 let again_at = now.plus(wait(attempts));
                 let (schedule, fire, reason) = (&schedule.name, &run.fire, error.to_string());
                 // What somebody cancelled is not tried again.
                 if again_at < next.at && !is_refused {
-                    tracing::warn!(
-                        schedule,
-                        fire,
-                        error = reason,
-                        "a run failed, and is repeated"
-                    );
+                    tracing::warn!(schedule, fire, error = reason, "a run failed, and is repeated");
                     schedules.postpone_run(&run, &reason, again_at).await?;
                 } else {
                     tracing::warn!(schedule, fire, error = reason, "a run was missed");
                     let outcome = Err(reason.as_str());
-                    schedules
-                        .finish_run(&run, outcome, Some(&next), now)
-                        .await?;
+                    schedules.finish_run(&run, outcome, Some(&next), now).await?;
                 }
             }
         }
@@ -335,13 +310,8 @@ impl Scheduler {
             run.campaign = read.campaign(&run.period);
         }
         let campaign = &run.campaign;
-        let detail = format!(
-            "ran schedule `{}` into campaign `{campaign}`",
-            schedule.name
-        );
-        self.store
-            .record(&actor.who, VERB, Some(campaign), &detail)
-            .await?;
+        let detail = format!("ran schedule `{}` into campaign `{campaign}`", schedule.name);
+        self.store.record(&actor.who, VERB, Some(campaign), &detail).await?;
         if !self.store.schedules().begin_run(&run, None, now).await? {
             return Err(Hinted::new(
                 format!("schedule `{}` was removed", schedule.name),
@@ -364,15 +334,9 @@ impl Scheduler {
             done = Err(interrupted().into());
         }
         let reason = done.as_ref().map_err(ToString::to_string);
-        let outcome = reason
-            .as_ref()
-            .map(|counts| *counts)
-            .map_err(String::as_str);
+        let outcome = reason.as_ref().map(|counts| *counts).map_err(String::as_str);
         let now = self.store.now().await?;
-        self.store
-            .schedules()
-            .finish_run(run, outcome, None, now)
-            .await?;
+        self.store.schedules().finish_run(run, outcome, None, now).await?;
         Ok((run.campaign.clone(), done?))
     }
 
@@ -412,28 +376,20 @@ impl Scheduler {
         }
         let Ok(key) = schedule.unique_by.parse::<Unique>();
         let file = PathBuf::from(&options.query_name);
-        let period = PeriodCampaign {
-            name: run.campaign.clone(),
-            is_first,
-        };
+        let period = PeriodCampaign { name: run.campaign.clone(), is_first };
         let mut lists = list_options(&self.lists, &options, &key, rows, Some(period))?;
         lists.list.rejects = Some(self.rejects_file(&run.campaign)?);
         let plans = lists.prepare(&[file], Some(&self.store)).await?;
         lists.check_rejects(&plans, |_| ()).await?;
-        let actor = Actor {
-            who: schedule.created_by.clone(),
-            by: format!("schedule `{}`", schedule.name),
-        };
+        let actor =
+            Actor { who: schedule.created_by.clone(), by: format!("schedule `{}`", schedule.name) };
         let times = lists.schedule(self.store.now().await?)?;
         let mut counts = RunCounts::default();
         for plan in &plans {
             let tell = |message: &str| tracing::info!(schedule = schedule.name, "{message}");
             let imported = lists.import(plan, times, &self.store, &actor, tell, |_, _| ());
             let imported = until.unless_over(imported).await;
-            let summary = imported
-                .unwrap_or_else(|_| Err(interrupted().into()))?
-                .0
-                .summary;
+            let summary = imported.unwrap_or_else(|_| Err(interrupted().into()))?.0.summary;
             let reasons = summary
                 .frequent_reasons()
                 .into_iter()
@@ -490,12 +446,7 @@ fn missed_row(read: &ReadSchedule<'_>, missed: Missed) -> MissedRow {
         let count = counted(missed.count, "run");
         format!("no process ran it: {count} from {first} to {last}")
     };
-    MissedRow {
-        campaign: read.campaign(&period),
-        fire: last,
-        period,
-        reason,
-    }
+    MissedRow { campaign: read.campaign(&period), fire: last, period, reason }
 }
 
 #[cfg(test)]
@@ -505,9 +456,6 @@ mod tests {
     #[test]
     fn wait_doubles_up_to_ten_minutes() {
         let seconds = |attempts| wait(attempts).as_secs();
-        assert_eq!(
-            [0, 1, 2, 4, 5, 100].map(seconds),
-            [30, 60, 120, 480, 600, 600]
-        );
+        assert_eq!([0, 1, 2, 4, 5, 100].map(seconds), [30, 60, 120, 480, 600, 600]);
     }
 }

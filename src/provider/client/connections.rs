@@ -261,9 +261,7 @@ impl Connections {
     }
 
     fn take_link(&self, host: &str) -> Option<Link> {
-        self.with(host, |host| {
-            std::iter::from_fn(|| host.idle.pop()).find(Link::is_usable)
-        })
+        self.with(host, |host| std::iter::from_fn(|| host.idle.pop()).find(Link::is_usable))
     }
 
     /// A connection that was opened for a request.
@@ -283,10 +281,7 @@ impl Connections {
     }
 
     fn guard(self: &Arc<Self>, link: Link) -> OpenConnection {
-        OpenConnection {
-            link: Some(link),
-            connections: Arc::clone(self),
-        }
+        OpenConnection { link: Some(link), connections: Arc::clone(self) }
     }
 
     /// What a refusal that ended its connection may be: on one that was used before, a second answer to the request before.
@@ -297,18 +292,12 @@ impl Connections {
             closes.fetch_or(status != StatusCode::REQUEST_TIMEOUT, Ordering::Relaxed);
             return None;
         }
-        Some(MaybeStray {
-            is_habit: closes.load(Ordering::Relaxed),
-        })
+        Some(MaybeStray { is_habit: closes.load(Ordering::Relaxed) })
     }
 
     /// Keeps a connection whose response was read to its end.
     pub(super) fn add_used(self: &Arc<Self>, link: Link) {
-        self.add(Link {
-            was_used: true,
-            closes_at: Instant::now() + self.idle_for,
-            ..link
-        });
+        self.add(Link { was_used: true, closes_at: Instant::now() + self.idle_for, ..link });
     }
 
     fn add(self: &Arc<Self>, link: Link) {

@@ -140,10 +140,7 @@ async fn slow_connection_is_reported_as_not_sent() {
 #[tokio::test]
 async fn connection_closed_before_the_answer_is_unknown() {
     let (word, reason) = reason(send_to(Vec::new(), "").await);
-    assert_eq!(
-        reason,
-        "no answer: connection closed before message completed"
-    );
+    assert_eq!(reason, "no answer: connection closed before message completed");
     assert_eq!(word, "unknown");
 }
 
@@ -198,10 +195,8 @@ async fn answer_that_comes_too_slowly_is_unknown() {
     };
     let (word, reason) = reason(answer);
     assert_eq!(word, "unknown");
-    let expected = [
-        "the answer 400 is incomplete: not within 0.05 s",
-        "no answer: not within 0.05 s",
-    ];
+    let expected =
+        ["the answer 400 is incomplete: not within 0.05 s", "no answer: not within 0.05 s"];
     assert!(expected.contains(&reason.as_str()), "{reason}");
 }
 
@@ -366,11 +361,8 @@ async fn connections_are_opened_ahead_for_what_the_rate_allows() {
     assert_eq!(client.prepare(0, Some(20.0), ahead), 0, "it is reserved");
     drop(reservation);
     let request = order(address);
-    let open = client
-        .connect(request.uri())
-        .now_or_never()
-        .expect("one is open")
-        .expect("a connection");
+    let open =
+        client.connect(request.uri()).now_or_never().expect("one is open").expect("a connection");
     let answer = client.exchange(open, request.clone()).await;
     assert_eq!(answer.expect("an answer").status(), 201);
     let open = client.connect(request.uri()).now_or_never();
@@ -397,10 +389,7 @@ async fn connection_closed_before_its_first_request_is_not_used() {
             other => break other,
         }
     };
-    assert!(
-        matches!(unsent, Err(Unanswered::NotConnected)),
-        "{unsent:?}"
-    );
+    assert!(matches!(unsent, Err(Unanswered::NotConnected)), "{unsent:?}");
 }
 
 #[tokio::test]

@@ -119,10 +119,7 @@ impl BatchResults {
         let Some(results) = self.settings.results.as_deref() else {
             return all(ResultLocation::Whole);
         };
-        let list = response
-            .json
-            .as_ref()
-            .and_then(|json| json.pointer(results));
+        let list = response.json.as_ref().and_then(|json| json.pointer(results));
         let list = match list {
             Some(Json::Array(list)) => list,
             Some(_) if messages.len() > 1 && !self.lists_nothing(response) => {
@@ -138,9 +135,7 @@ impl BatchResults {
             if list.len() == messages.len() {
                 return (0..list.len()).map(ResultLocation::Entry).collect();
             }
-            return all(ResultLocation::Unclear(
-                " with a different number of results",
-            ));
+            return all(ResultLocation::Unclear(" with a different number of results"));
         }
         let mut by_values: HashMap<Vec<String>, Vec<usize>> = HashMap::new();
         for (index, entry) in list.iter().enumerate() {
@@ -195,9 +190,7 @@ impl EntryMatch {
     /// The values of one message, to compare with those that are found.
     pub(super) fn expected(&self, values: &Values<'_>) -> Result<Vec<String>, Outcome> {
         let texts = self.0.iter();
-        texts
-            .map(|(_, text)| Ok(normalized(&values.fill_required(text)?)))
-            .collect()
+        texts.map(|(_, text)| Ok(normalized(&values.fill_required(text)?))).collect()
     }
 
     /// Whether an entry with other values may all the same be of the message: they are missing, or written otherwise.
@@ -221,11 +214,8 @@ impl EntryMatch {
 fn is_similar(found: &str, expected: &str) -> bool {
     let plain = |text: &str| text.trim().to_lowercase();
     let (found, expected) = (plain(found), plain(expected));
-    let (short, long) = if found.len() < expected.len() {
-        (&found, &expected)
-    } else {
-        (&expected, &found)
-    };
+    let (short, long) =
+        if found.len() < expected.len() { (&found, &expected) } else { (&expected, &found) };
     let is_part = long.starts_with(short.as_str()) || long.ends_with(short.as_str());
     found.is_empty() || found == expected || (short.len() >= SHORTENED && is_part)
 }

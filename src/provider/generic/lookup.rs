@@ -100,11 +100,7 @@ impl StatusLookup {
         if matches.is_empty() {
             return Err(section.missing("matches"));
         }
-        let status_lookup = Self {
-            request,
-            matches,
-            rules,
-        };
+        let status_lookup = Self { request, matches, rules };
         let can_show_absence =
             status_lookup.can_be_complete() || status_lookup.rules.absent.is_some();
         if lookup.absent_after.is_some() && !can_show_absence {

@@ -205,11 +205,7 @@ impl Adapter for Generic {
         outside.reference = "";
         let frame = self.request.fill(&outside, &[])?;
         let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let headers = frame
-            .headers()
-            .values()
-            .map(HeaderValue::as_bytes)
-            .map(lossy);
+        let headers = frame.headers().values().map(HeaderValue::as_bytes).map(lossy);
         let rest = [frame.uri().to_string(), lossy(frame.body())];
         Ok(BatchKey(headers.chain(rest).collect()))
     }
@@ -282,17 +278,11 @@ impl Adapter for Generic {
     }
 
     fn lookup(&self, message: &Message, attempt: AttemptSpan, _: &RequestContext) -> Requests {
-        self.lookup
-            .iter()
-            .map(|lookup| lookup.request(&self.templates, message, attempt))
-            .collect()
+        self.lookup.iter().map(|lookup| lookup.request(&self.templates, message, attempt)).collect()
     }
 
     fn lookup_ids(&self, response: &ResponseView<'_>) -> Vec<String> {
-        self.lookup
-            .iter()
-            .flat_map(|lookup| lookup.ids(response))
-            .collect()
+        self.lookup.iter().flat_map(|lookup| lookup.ids(response)).collect()
     }
 
     fn parse_lookup(&self, target: &LookupTarget<'_>, response: &ResponseView<'_>) -> LookupResult {

@@ -63,11 +63,7 @@ impl<'de> Deserialize<'de> for Pointers {
             );
             Err(de::Error::custom(problem.joined()))
         };
-        values
-            .into_iter()
-            .map(place)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        values.into_iter().map(place).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -85,9 +81,7 @@ impl Pointers {
 
     /// The first place, as it is written in the section.
     pub(super) fn first_place(&self) -> String {
-        self.0
-            .first()
-            .map_or_else(String::new, |place| place.0.join(" "))
+        self.0.first().map_or_else(String::new, |place| place.0.join(" "))
     }
 }
 
@@ -105,35 +99,21 @@ pub(super) struct Node<'a> {
 
 impl<'a> Node<'a> {
     pub(super) fn new(json: &'a Json) -> Self {
-        Self {
-            json,
-            index: None,
-            item: None,
-            query: None,
-        }
+        Self { json, index: None, item: None, query: None }
     }
 
     /// The whole response, with an index for pointers to its list. Without JSON it has no values.
     pub(super) fn of_response(response: &'a ResponseView<'_>, index: Option<usize>) -> Self {
         static NULL: Json = Json::Null;
-        Self {
-            index,
-            ..Self::new(response.json.as_ref().unwrap_or(&NULL))
-        }
+        Self { index, ..Self::new(response.json.as_ref().unwrap_or(&NULL)) }
     }
 
     pub(super) fn with_query(self, query: &'a Json) -> Self {
-        Self {
-            query: self.json.get("query").is_none().then_some(query),
-            ..self
-        }
+        Self { query: self.json.get("query").is_none().then_some(query), ..self }
     }
 
     pub(super) fn with_item(self, item: &'a Json) -> Self {
-        Self {
-            item: Some(item),
-            ..self
-        }
+        Self { item: Some(item), ..self }
     }
 
     pub(super) fn json(self) -> &'a Json {

@@ -121,14 +121,10 @@ impl ReceiptReader {
             tracing::debug!(provider, state = word, "a receipt has an unlisted state");
         }
         let total = value(&rules.parts);
-        let part = value(&rules.part)
-            .and_then(|text| part_of(&text, total.as_deref()))
-            .or_else(|| {
+        let part =
+            value(&rules.part).and_then(|text| part_of(&text, total.as_deref())).or_else(|| {
                 let total = total.and_then(|total| total.trim().parse().ok());
-                rules.part_has_id.then_some(ReceiptPart {
-                    number: 0,
-                    total: total.unwrap_or(0),
-                })
+                rules.part_has_id.then_some(ReceiptPart { number: 0, total: total.unwrap_or(0) })
             });
         Some(Receipt {
             reference,
@@ -203,10 +199,7 @@ pub(super) fn is_full(receipts: &[Receipt], config: &ProviderConfig) -> bool {
     let is_full = receipts.len() >= MAX_RECEIPTS;
     if is_full {
         let provider = &config.name;
-        tracing::warn!(
-            provider,
-            "receipts after the first {MAX_RECEIPTS} are left out"
-        );
+        tracing::warn!(provider, "receipts after the first {MAX_RECEIPTS} are left out");
     }
     is_full
 }
@@ -220,8 +213,5 @@ fn part_of(text: &str, total: Option<&str>) -> Option<ReceiptPart> {
     let read = |text: &str| text.trim().parse::<u16>().ok();
     let number = read(number).filter(|number| *number > 0)?;
     let total = total.and_then(read).or_else(|| of.and_then(read));
-    Some(ReceiptPart {
-        number,
-        total: total.unwrap_or(0),
-    })
+    Some(ReceiptPart { number, total: total.unwrap_or(0) })
 }

@@ -128,12 +128,7 @@ impl Receipts {
             requires: own.requires,
             is_enabled: own.enabled.unwrap_or(true),
         });
-        Ok(Self {
-            templates,
-            pull,
-            recheck,
-            confirm,
-        })
+        Ok(Self { templates, pull, recheck, confirm })
     }
 
     fn source(&self, path: ReceiptPath) -> &ReceiptRequests {
@@ -226,13 +221,7 @@ impl ReceiptRequests {
             return Err(section.missing("rate"));
         }
         let has_pages = ["page", "offset", "next"].into_iter().any(uses) || rules.next.is_some();
-        let requests = Self {
-            shape: source.shape,
-            request,
-            has_pages,
-            reader,
-            rules,
-        };
+        let requests = Self { shape: source.shape, request, has_pages, reader, rules };
         Ok((source, requests))
     }
 
@@ -283,33 +272,26 @@ impl ReceiptRequests {
                 return Err(response.unknown(" without a list of receipts"));
             }
             let words = document.first(self.rules.error_reason.as_ref());
-            return Err(
-                match response.failed(&config.codes, code.as_deref(), words) {
-                    // Codes of acceptance are about messages.
-                    Outcome::Accepted(_) | Outcome::Duplicate(_) => {
-                        response.unknown(" without a list of receipts")
-                    }
-                    failed => failed,
-                },
-            );
+            return Err(match response.failed(&config.codes, code.as_deref(), words) {
+                // Codes of acceptance are about messages.
+                Outcome::Accepted(_) | Outcome::Duplicate(_) => {
+                    response.unknown(" without a list of receipts")
+                }
+                failed => failed,
+            });
         };
         // The answer to a question is about the message that was asked for.
         let asked = match query {
             ReceiptQuery::Message(asked) => asked.message_id,
             ReceiptQuery::Page { .. } => None,
         };
-        let source = EntrySource {
-            asked,
-            config,
-            response,
-        };
+        let source = EntrySource { asked, config, response };
         let mut receipts = Vec::new();
         for entry in entries {
             if is_full(&receipts, config) {
                 break;
             }
-            self.reader
-                .read_entry(Node::new(entry), &source, &mut receipts);
+            self.reader.read_entry(Node::new(entry), &source, &mut receipts);
         }
         Ok(ReceiptPage {
             receipts,
@@ -348,11 +330,7 @@ fn is_url(text: &str) -> bool {
 
 /// The request for the page at this URL, which must be on the same host: the request carries credentials.
 fn follow(mut request: Request<bytes::Bytes>, next: &str) -> RequestResult {
-    let wrong = |problem: &str| {
-        Err(account_error(format!(
-            "the next page of receipts {problem}"
-        )))
-    };
+    let wrong = |problem: &str| Err(account_error(format!("the next page of receipts {problem}")));
     let base = Url::parse(&request.uri().to_string());
     let url = base.as_ref().map(|base| base.join(next));
     let (Ok(base), Ok(Ok(url))) = (&base, url) else {

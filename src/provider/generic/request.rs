@@ -113,9 +113,7 @@ impl RequestTemplate {
         if [CONTENT_LENGTH, TRANSFER_ENCODING].contains(&header) {
             return Err(section.invalid(&key, "is set by smsq"));
         }
-        let source = value
-            .as_str()
-            .ok_or_else(|| section.invalid(&key, "must be a text"))?;
+        let source = value.as_str().ok_or_else(|| section.invalid(&key, "must be a text"))?;
         match templates.add(section, &key, source)? {
             None => {}
             Some(text) if text.is_constant() => {
@@ -151,14 +149,12 @@ impl RequestTemplate {
             .and_then(|document| path.try_fold(document, Document::entry))
             .ok_or("is not in the request")?;
         *part = match (&mut *part, separator) {
-            (Document::List(items), None) if items.len() == 1 => Document::Repeated {
-                entry: Box::new(items.remove(0)),
-                unwraps_single,
-            },
-            (Document::Text(text), Some(separator)) => Document::Joined {
-                text: text.clone(),
-                separator: separator.to_owned(),
-            },
+            (Document::List(items), None) if items.len() == 1 => {
+                Document::Repeated { entry: Box::new(items.remove(0)), unwraps_single }
+            }
+            (Document::Text(text), Some(separator)) => {
+                Document::Joined { text: text.clone(), separator: separator.to_owned() }
+            }
             (Document::Text(_), None) => {
                 return Err("is a text: set `separator` to what separates two messages");
             }
@@ -243,9 +239,7 @@ fn read_url(
     };
     let text = templates.add_required(section, "url", &source)?;
     let fixed = source.split('{').next().unwrap_or_default();
-    let has_fixed_host = fixed
-        .split_once("://")
-        .is_some_and(|(_, rest)| rest.contains(['/', '?']));
+    let has_fixed_host = fixed.split_once("://").is_some_and(|(_, rest)| rest.contains(['/', '?']));
     if !matches!(text, SectionText::Plain(_)) && !has_fixed_host {
         return Err(section.invalid("url", "placeholders are only allowed after the host"));
     }
@@ -283,13 +277,8 @@ fn read_pairs(
     table: &Table,
 ) -> Result<Document, ProviderError> {
     for (name, value) in table {
-        let values = value
-            .as_array()
-            .map_or(std::slice::from_ref(value), Vec::as_slice);
-        if values
-            .iter()
-            .any(|value| value.is_array() || value.is_table())
-        {
+        let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        if values.iter().any(|value| value.is_array() || value.is_table()) {
             let problem = "must be a text, not a list or a table";
             return Err(section.invalid(&format!("{key}.{name}"), problem));
         }
@@ -354,10 +343,7 @@ impl Document {
                 let read = items.iter().enumerate().map(|(index, item)| {
                     Self::read(section, templates, &format!("{key}[{index}]"), item)
                 });
-                Self::List(
-                    read.filter_map(Result::transpose)
-                        .collect::<Result<_, _>>()?,
-                )
+                Self::List(read.filter_map(Result::transpose).collect::<Result<_, _>>()?)
             }
             Value::Table(table) => {
                 let mut entries = Vec::new();
@@ -394,10 +380,7 @@ impl Document {
             Self::Plain(json) => json.clone(),
             Self::List(items) => {
                 let filled = items.iter().map(|item| item.fill(outside, each));
-                filled
-                    .filter_map(Result::transpose)
-                    .collect::<Result<Vec<_>, _>>()?
-                    .into()
+                filled.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?.into()
             }
             Self::Table(entries) => {
                 let mut map = serde_json::Map::new();
@@ -409,16 +392,12 @@ impl Document {
                 }
                 map.into()
             }
-            Self::Repeated {
-                entry,
-                unwraps_single: true,
-            } if each.len() == 1 => return entry.fill(&each[0], &[]),
+            Self::Repeated { entry, unwraps_single: true } if each.len() == 1 => {
+                return entry.fill(&each[0], &[]);
+            }
             Self::Repeated { entry, .. } => {
                 let filled = each.iter().map(|values| entry.fill(values, &[]));
-                filled
-                    .filter_map(Result::transpose)
-                    .collect::<Result<Vec<_>, _>>()?
-                    .into()
+                filled.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?.into()
             }
             Self::Joined { text, separator } => {
                 let texts: Vec<String> = each

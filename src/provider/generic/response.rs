@@ -91,11 +91,7 @@ impl ResponseParser {
         if rules.error_code.is_none() && rules.error_text.is_none() && codes.need_body() {
             return Err(section.invalid("codes", "needs `error_code`: where the code is"));
         }
-        Ok(Self {
-            rules,
-            codes,
-            honours_reference,
-        })
+        Ok(Self { rules, codes, honours_reference })
     }
 
     pub(super) fn is_accepted_status(&self, response: &ResponseView<'_>) -> bool {
@@ -123,9 +119,8 @@ impl ResponseParser {
         count: usize,
         message: &Message,
     ) -> Outcome {
-        let mut parts: Vec<Outcome> = (0..count)
-            .map(|index| self.outcome(response, Some(index), message))
-            .collect();
+        let mut parts: Vec<Outcome> =
+            (0..count).map(|index| self.outcome(response, Some(index), message)).collect();
         let is_accepted = |outcome: &&Outcome| outcome.acceptance().is_some();
         let accepted = parts.iter().filter(is_accepted).count();
         if parts.is_empty() {
@@ -186,11 +181,8 @@ impl ResponseParser {
     /// Whether a code that accepts counts with this status. With an error status it says that the vendor already has
     /// the message; a status alone proves that only where references are honoured.
     fn can_accept(&self, response: &ResponseView<'_>, entry: Entry, is_body_code: bool) -> bool {
-        let is_proof = if is_body_code {
-            self.rules.error_code.is_some()
-        } else {
-            self.honours_reference
-        };
+        let is_proof =
+            if is_body_code { self.rules.error_code.is_some() } else { self.honours_reference };
         self.is_accepted_status(response)
             || (entry.is_none() && response.status.is_client_error() && is_proof)
     }

@@ -33,15 +33,7 @@ pub(super) type Extra = (&'static str, String);
 /// In lookups: a day before the attempt.
 const LOOKUP: [&str; 1] = ["since"];
 /// In section `receipts`: spans of time and places in lists, and ids and instants of messages.
-const RECEIPTS: [&str; 7] = [
-    "since",
-    "until",
-    "page",
-    "offset",
-    "next",
-    "message_id",
-    "sent_at",
-];
+const RECEIPTS: [&str; 7] = ["since", "until", "page", "offset", "next", "message_id", "sent_at"];
 /// The detail of the error that leaves a text out.
 const OMITTED: &str = "omitted";
 
@@ -69,11 +61,7 @@ pub(super) enum SectionText {
     /// Without placeholders.
     Plain(String),
     /// Only one of [`FIELDS`].
-    Field {
-        key: String,
-        root: &'static str,
-        is_optional: bool,
-    },
+    Field { key: String, root: &'static str, is_optional: bool },
     Template {
         key: String,
         /// Like `phone` and `params.COLUMN`.
@@ -86,9 +74,9 @@ impl SectionText {
         match self {
             Self::Plain(_) => false,
             Self::Field { root, .. } => *root == name,
-            Self::Template { placeholders, .. } => placeholders
-                .iter()
-                .any(|placeholder| root_of(placeholder) == name),
+            Self::Template { placeholders, .. } => {
+                placeholders.iter().any(|placeholder| root_of(placeholder) == name)
+            }
         }
     }
 
@@ -115,17 +103,15 @@ impl Templates {
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
         environment.set_debug(false);
         environment.set_fuel(Some(100_000));
-        environment.add_filter("digits", |text: &str| {
-            text.replace(|c: char| !c.is_ascii_digit(), "")
-        });
+        environment
+            .add_filter("digits", |text: &str| text.replace(|c: char| !c.is_ascii_digit(), ""));
         environment.add_filter("base64", |text: &str| STANDARD.encode(text));
         environment.add_filter("utf16_hex", utf16_hex);
         environment.add_filter("optional", optional);
         environment.add_filter("date", date);
         environment.add_filter("epoch", |at: &str| Ok::<_, Error>(instant(at)?.as_second()));
-        environment.add_filter("epoch_ms", |at: &str| {
-            Ok::<_, Error>(instant(at)?.as_millisecond())
-        });
+        environment
+            .add_filter("epoch_ms", |at: &str| Ok::<_, Error>(instant(at)?.as_millisecond()));
         environment.add_test("gsm7", |text: &str| outside_gsm7(text).next().is_none());
         // Values in URLs are percent-encoded, all others are inserted unchanged.
         environment.set_auto_escape_callback(|key| match key {
@@ -138,11 +124,7 @@ impl Templates {
         });
         Self {
             environment,
-            secret_names: config
-                .secrets
-                .exposed()
-                .map(|(name, _)| name.to_owned())
-                .collect(),
+            secret_names: config.secrets.exposed().map(|(name, _)| name.to_owned()).collect(),
             secret_values: Value::from_pairs(config.secrets.exposed()),
             setting_values: Value::from(Serde(&settings)),
             settings,
@@ -179,31 +161,22 @@ impl Templates {
         {
             self.requires_sender |= root == "from" && !is_optional;
             let key = name;
-            return Ok(Some(SectionText::Field {
-                key,
-                root,
-                is_optional,
-            }));
+            return Ok(Some(SectionText::Field { key, root, is_optional }));
         }
         let invalid = |error: Error| section.invalid(key, described(&error));
         let tree = parse(source, &name, SyntaxConfig::default()).map_err(invalid)?;
         let placeholders = names::find(&tree, &mut |_| Ok(()));
         let placeholders = placeholders.map_err(|problem| section.invalid(key, problem))?;
         let (owned_name, source) = (name.clone(), source.to_owned());
-        self.environment
-            .add_template_owned(owned_name, source)
-            .map_err(invalid)?;
+        self.environment.add_template_owned(owned_name, source).map_err(invalid)?;
         let template = self.environment.get_template(&name).map_err(invalid)?;
         for placeholder in &placeholders {
             self.check_placeholder(section, key, placeholder)?;
         }
-        let roots: BTreeSet<&str> = placeholders
-            .iter()
-            .map(|placeholder| root_of(placeholder))
-            .collect();
-        let columns = placeholders
-            .iter()
-            .filter_map(|placeholder| placeholder.strip_prefix("params."));
+        let roots: BTreeSet<&str> =
+            placeholders.iter().map(|placeholder| root_of(placeholder)).collect();
+        let columns =
+            placeholders.iter().filter_map(|placeholder| placeholder.strip_prefix("params."));
         let is_needed = |column: &&str| {
             let without = template.render(self.trial_without(&name, column));
             without.is_err_and(|error| error.kind() == ErrorKind::UndefinedError)
@@ -308,9 +281,7 @@ impl Templates {
         extra: &[Extra],
     ) -> Value {
         let of_section = LOOKUP.iter().chain(&RECEIPTS).map(|name| (*name, None));
-        let extra = extra
-            .iter()
-            .map(|(name, value)| (*name, Some(Value::from(value.as_str()))));
+        let extra = extra.iter().map(|(name, value)| (*name, Some(Value::from(value.as_str()))));
         let of_message = [
             ("phone", Some(Value::from(phone))),
             ("content", Some(Value::from(content))),
@@ -320,11 +291,8 @@ impl Templates {
             ("setting", Some(self.setting_values.clone())),
         ];
         let params = params.map(|params| ("params", Some(params)));
-        let given: Namespace<&'static str> = of_section
-            .chain(extra)
-            .chain(of_message)
-            .chain(params)
-            .collect();
+        let given: Namespace<&'static str> =
+            of_section.chain(extra).chain(of_message).chain(params).collect();
         Value::from_object(given)
     }
 
@@ -382,11 +350,7 @@ impl<'a> Values<'a> {
     pub(super) fn fill(&self, text: &SectionText) -> Result<Option<String>, Outcome> {
         match text {
             SectionText::Plain(text) => Ok(Some(text.clone())),
-            SectionText::Field {
-                key,
-                root,
-                is_optional,
-            } => {
+            SectionText::Field { key, root, is_optional } => {
                 let value = match *root {
                     "phone" => Some(self.message.phone.as_str()),
                     "content" => Some(self.message.content.as_str()),
@@ -434,13 +398,12 @@ impl<'a> Values<'a> {
             let value = self.message.params.get(*column);
             value.is_none_or(Json::is_null)
         };
-        let mut columns = placeholders
-            .iter()
-            .filter_map(|placeholder| placeholder.strip_prefix("params."));
+        let mut columns =
+            placeholders.iter().filter_map(|placeholder| placeholder.strip_prefix("params."));
         match columns.find(is_missing) {
-            Some(column) => rejected(format!(
-                "`{key}` needs column `{column}`, which the message lacks"
-            )),
+            Some(column) => {
+                rejected(format!("`{key}` needs column `{column}`, which the message lacks"))
+            }
             None if placeholders.contains("from") && self.sender().is_none() => missing_sender(key),
             None => rejected(format!("`{key}` needs a column that the message lacks")),
         }
@@ -539,10 +502,7 @@ fn optional(value: Value, condition: Option<bool>) -> Result<Value, Error> {
 /// A dot segment cannot be encoded: it would change the path.
 fn encoded(text: &str) -> Result<String, Error> {
     if matches!(text, "." | "..") {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            "a dot segment in a url",
-        ));
+        return Err(Error::new(ErrorKind::InvalidOperation, "a dot segment in a url"));
     }
     Ok(percent_encoded(text))
 }

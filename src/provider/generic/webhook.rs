@@ -148,11 +148,7 @@ impl WebhookReader {
             requires: settings.requires.clone(),
             url_setting: settings.url_setting.clone(),
         });
-        Ok(Self {
-            settings,
-            reader,
-            check,
-        })
+        Ok(Self { settings, reader, check })
     }
 
     /// Content type and body.
@@ -190,11 +186,7 @@ impl WebhookReader {
         let document = self.inner(document)?;
         let response = Response::new(Bytes::new());
         let response = ResponseView::new(&response, redactor, posted.now);
-        let source = EntrySource {
-            asked: None,
-            config,
-            response: &response,
-        };
+        let source = EntrySource { asked: None, config, response: &response };
         let mut found = Posted::default();
         for json in self.entries(&document)? {
             if is_full(&found.receipts, config) {
@@ -362,8 +354,5 @@ fn pairs(text: &[u8]) -> Vec<(String, String)> {
 
 /// Of several values with one name the last one counts.
 fn object(pairs: &[(String, String)]) -> Json {
-    pairs
-        .iter()
-        .map(|(name, value)| (name.clone(), Json::from(value.as_str())))
-        .collect()
+    pairs.iter().map(|(name, value)| (name.clone(), Json::from(value.as_str()))).collect()
 }

@@ -42,9 +42,7 @@ type Aliyun = Vendor<Settings>;
 pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let mut aliyun = Aliyun::with_template(section, shared, Order::Named)?;
     let config = &mut aliyun.config;
-    config
-        .capabilities
-        .set(ContentMode::Template, 100, Reference::Echoed);
+    config.capabilities.set(ContentMode::Template, 100, Reference::Echoed);
     config.requires_sender = true;
     Ok(Box::new(aliyun))
 }
@@ -80,10 +78,8 @@ impl Aliyun {
         headers.extend(content_type);
         headers.extend(token.map(|token| ("x-acs-security-token", token)));
         headers.sort_unstable();
-        let keys = Keys {
-            id: config.secret("access_key_id"),
-            secret: config.secret("access_key_secret"),
-        };
+        let keys =
+            Keys { id: config.secret("access_key_id"), secret: config.secret("access_key_secret") };
         let path = config.url.path();
         let authorization = acs3(keys, path, &query, &headers, body.as_bytes());
         headers.push(("authorization", &authorization));
@@ -115,10 +111,8 @@ impl Adapter for Aliyun {
             }
             return self.signed(context, "SendSms", &query, None);
         }
-        let phones: Vec<&str> = messages
-            .iter()
-            .map(|message| national_number(&message.phone))
-            .collect();
+        let phones: Vec<&str> =
+            messages.iter().map(|message| national_number(&message.phone)).collect();
         let params: Vec<String> = messages
             .iter()
             .map(|message| self.config.template.json(message))
@@ -151,16 +145,11 @@ impl Adapter for Aliyun {
             .map(|(name, value)| {
                 let phone = Phone::stored(&value).filter(|_| name == "PhoneNumber");
                 let national = phone.map(|phone| national_number(&phone).to_owned());
-                (
-                    name.into_owned(),
-                    national.unwrap_or_else(|| value.into_owned()),
-                )
+                (name.into_owned(), national.unwrap_or_else(|| value.into_owned()))
             })
             .collect();
-        let pairs: Vec<(&str, &str)> = pairs
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
+        let pairs: Vec<(&str, &str)> =
+            pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         self.signed(context, action, &pairs, None)
     }
 
@@ -177,10 +166,7 @@ impl Adapter for Aliyun {
                 ("PhoneNumber", national_number(&message.phone)),
                 ("SendDate", day.as_str()),
             ];
-            let context = RequestContext {
-                nonce: context.nonce.wrapping_add(index),
-                ..*context
-            };
+            let context = RequestContext { nonce: context.nonce.wrapping_add(index), ..*context };
             self.signed(&context, "QuerySendDetails", &query, None)
         };
         let days = days(attempt).into_iter().take(MAX_DAYS);
@@ -204,11 +190,7 @@ impl Adapter for Aliyun {
         let (message, entries) = (target.message, entries(response));
         let of_batch = format!("{SHARED_REFERENCE}{}", message.reference);
         let is_ours = |id: &String| *id == message.reference || *id == of_batch;
-        if let Some(id) = entries
-            .iter()
-            .map(|entry| text(entry, "/OutId"))
-            .find(is_ours)
-        {
+        if let Some(id) = entries.iter().map(|entry| text(entry, "/OutId")).find(is_ours) {
             return found(&id);
         }
         let values = self.config.template.values(message).unwrap_or_default();

@@ -60,10 +60,7 @@ impl Adapter for AwsSms {
         for (key, value) in [
             ("OriginationIdentity", self.config.sender(message)),
             ("MessageType", settings.message_type.as_deref()),
-            (
-                "ConfigurationSetName",
-                settings.configuration_set.as_deref(),
-            ),
+            ("ConfigurationSetName", settings.configuration_set.as_deref()),
             ("MaxPrice", settings.max_price.as_deref()),
         ] {
             if let Some(value) = value {
@@ -93,9 +90,7 @@ impl Adapter for AwsSms {
             Some(id) if response.status.is_success() => accepted(&id, None, None),
             _ if response.status.is_success() => response.unknown(" without a `MessageId`"),
             _ => {
-                let words = response
-                    .scalar("/message")
-                    .or_else(|| response.scalar("/Message"));
+                let words = response.scalar("/message").or_else(|| response.scalar("/Message"));
                 let code = sms_code(&self.config, response);
                 response.failed(&self.config.codes, code.as_deref(), words)
             }
@@ -260,10 +255,8 @@ fn signed_post(
     let token = config.secrets.get("session_token");
     headers.extend(token.map(|token| ("x-amz-security-token", token)));
     headers.sort_unstable();
-    let keys = Keys {
-        id: config.secret("access_key_id"),
-        secret: config.secret("secret_access_key"),
-    };
+    let keys =
+        Keys { id: config.secret("access_key_id"), secret: config.secret("secret_access_key") };
     let authorization = sigv4(keys, scope, now, &config.url, &headers, body.as_bytes());
     headers.push(("authorization", &authorization));
     // The client sets it.

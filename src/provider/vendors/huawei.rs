@@ -73,10 +73,7 @@ impl Adapter for Huawei {
 
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
-        let phones: Vec<&str> = messages
-            .iter()
-            .map(|message| message.phone.as_str())
-            .collect();
+        let phones: Vec<&str> = messages.iter().map(|message| message.phone.as_str()).collect();
         let params = serde_json::to_string(&self.config.template.values(first)?);
         let (phones, params) = (phones.join(","), params.unwrap_or_default());
         let settings = &self.settings;
@@ -95,11 +92,7 @@ impl Adapter for Huawei {
         }
         let authorization = r#"WSSE realm="SDP",profile="UsernameToken",type="Appkey""#;
         let wsse = self.wsse(context);
-        let headers = [
-            ("content-type", FORM),
-            ("authorization", authorization),
-            ("x-wsse", &wsse),
-        ];
+        let headers = [("content-type", FORM), ("authorization", authorization), ("x-wsse", &wsse)];
         let url = self.config.url_with(&["sms", "batchSendSms", "v1"]);
         request(Method::POST, &url, headers, form(pairs))
     }

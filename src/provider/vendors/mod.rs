@@ -78,17 +78,13 @@ fn request<'a>(
         value.set_sensitive(name == "authorization");
         request = request.header(name, value);
     }
-    request
-        .body(body.into())
-        .map_err(|_| account_error("the request's URL is too long"))
+    request.body(body.into()).map_err(|_| account_error("the request's URL is too long"))
 }
 
 /// A header of a request that is signed; empty where it has none.
 fn header<'a>(request: &'a Request<Bytes>, name: &str) -> &'a str {
     let value = request.headers().get(name);
-    value
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
+    value.and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Encodes the pairs of a form.

@@ -38,11 +38,7 @@ pub(in crate::provider) fn new_smsglobal(
     section: Section<'_>,
     shared: SharedSettings,
 ) -> NewAdapter {
-    Ok(Box::new(Signed {
-        inner: generic::new(section, shared)?,
-        sign: smsglobal,
-        judge: |_| None,
-    }))
+    Ok(Box::new(Signed { inner: generic::new(section, shared)?, sign: smsglobal, judge: |_| None }))
 }
 
 /// The kind `ovh`: a hash of the method, the URL, the body and the time.
@@ -58,11 +54,7 @@ pub(in crate::provider) fn new_ovh(section: Section<'_>, shared: SharedSettings)
 /// The kind `azure`: an HMAC of the method, the path, the time, the host and a hash of the body.
 /// <https://learn.microsoft.com/en-us/azure/communication-services/tutorials/hmac-header-tutorial>
 pub(in crate::provider) fn new_azure(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
-    Ok(Box::new(Signed {
-        inner: generic::new(section, shared)?,
-        sign: azure,
-        judge: |_| None,
-    }))
+    Ok(Box::new(Signed { inner: generic::new(section, shared)?, sign: azure, judge: |_| None }))
 }
 
 fn smsglobal(
@@ -96,10 +88,7 @@ fn ovh(
     let at = seconds(context.now);
     let keys = ["application_secret", "consumer_key"].map(|name| config.secret(name));
     let signature = ovh_signature(keys, request, at);
-    vec![
-        ("x-ovh-timestamp", at.to_string()),
-        ("x-ovh-signature", signature),
-    ]
+    vec![("x-ovh-timestamp", at.to_string()), ("x-ovh-signature", signature)]
 }
 
 fn ovh_signature([secret, consumer]: [&str; 2], request: &Request<Bytes>, at: i64) -> String {
@@ -121,11 +110,7 @@ fn azure(
     let signature = azure_signature(config.secret("access_key"), request, &date, &hash);
     let headers = "x-ms-date;host;x-ms-content-sha256";
     let value = format!("HMAC-SHA256 SignedHeaders={headers}&Signature={signature}");
-    vec![
-        ("x-ms-date", date),
-        ("x-ms-content-sha256", hash),
-        ("authorization", value),
-    ]
+    vec![("x-ms-date", date), ("x-ms-content-sha256", hash), ("authorization", value)]
 }
 
 /// A key that is not base64 makes a signature that the vendor rejects.

@@ -39,9 +39,7 @@ type Tencent = Vendor<Settings>;
 pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let mut tencent = Tencent::with_template(section, shared, Order::Positional)?;
     let config = &mut tencent.config;
-    config
-        .capabilities
-        .set(ContentMode::Template, 200, Reference::Echoed);
+    config.capabilities.set(ContentMode::Template, 200, Reference::Echoed);
     // Only mainland numbers need one, but settings are checked before any number is known.
     config.requires_sender = true;
     Ok(Box::new(tencent))
@@ -51,10 +49,8 @@ impl Tencent {
     fn signed(&self, context: &RequestContext, action: &str, body: &Value) -> RequestResult {
         let body = body.to_string();
         let signed = [("content-type", JSON), ("host", self.config.host())];
-        let keys = Keys {
-            id: self.config.secret("secret_id"),
-            secret: self.config.secret("secret_key"),
-        };
+        let keys =
+            Keys { id: self.config.secret("secret_id"), secret: self.config.secret("secret_key") };
         let authorization = tc3(keys, "sms", context.now, &signed, body.as_bytes());
         let timestamp = seconds(context.now).to_string();
         let mut headers = vec![
@@ -85,10 +81,7 @@ impl Adapter for Tencent {
 
     fn request(&self, messages: &[Message], context: &RequestContext) -> RequestResult {
         let first = &messages[0];
-        let phones: Vec<&str> = messages
-            .iter()
-            .map(|message| message.phone.as_str())
-            .collect();
+        let phones: Vec<&str> = messages.iter().map(|message| message.phone.as_str()).collect();
         let mut body = json!({
             "PhoneNumberSet": phones,
             "SmsSdkAppId": self.settings.sdk_app_id,

@@ -63,8 +63,7 @@ impl Twilio {
 
     fn messages_url(&self) -> url::Url {
         let account = self.config.secret("account_sid");
-        self.config
-            .url_with(&["2010-04-01", "Accounts", account, "Messages.json"])
+        self.config.url_with(&["2010-04-01", "Accounts", account, "Messages.json"])
     }
 }
 

@@ -37,9 +37,7 @@ pub(in crate::provider) fn new(mut section: Section<'_>, shared: SharedSettings)
     let settings = section.rest()?;
     let mut config = shared.into_config(&section, None)?;
     // The vendor takes 1000, but more messages would be unknown after one lost response.
-    config
-        .capabilities
-        .set(ContentMode::Text, 100, Reference::Echoed);
+    config.capabilities.set(ContentMode::Text, 100, Reference::Echoed);
     Ok(Box::new(Yunpian { config, settings }))
 }
 

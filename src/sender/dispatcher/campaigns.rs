@@ -26,17 +26,10 @@ impl Dispatcher {
             }
             let sent_by = self.sent_by(queued, &snapshot.senders_off);
             for index in providers {
-                served[index].push(Served {
-                    queued: queued.clone(),
-                    sent_by: sent_by.clone(),
-                });
+                served[index].push(Served { queued: queued.clone(), sent_by: sent_by.clone() });
             }
         }
-        let all: HashSet<i64> = snapshot
-            .queued
-            .iter()
-            .map(|queued| queued.campaign.id)
-            .collect();
+        let all: HashSet<i64> = snapshot.queued.iter().map(|queued| queued.campaign.id).collect();
         self.take_unserved(unserved);
         let mut admission = AdmissionRules {
             dialling: Dialling {
@@ -65,10 +58,8 @@ impl Dispatcher {
             };
             let name = provider.name();
             admission.providers.insert(name.to_owned(), rules);
-            let mut own = snapshot
-                .pauses
-                .iter()
-                .filter(|pause| pause.account.name() == provider.account());
+            let mut own =
+                snapshot.pauses.iter().filter(|pause| pause.account.name() == provider.account());
             let pause = own.find(|pause| pause.sender.is_none());
             state.take_pause(pause, now);
         }

@@ -35,13 +35,7 @@ impl Quiet {
     /// The other end is for maintenance.
     pub(super) fn new() -> (Self, watch::Receiver<bool>) {
         let (announce, is_quiet) = watch::channel(false);
-        let quiet = Self {
-            announce,
-            is_expiring: false,
-            since: None,
-            ended: None,
-            failing: None,
-        };
+        let quiet = Self { announce, is_expiring: false, since: None, ended: None, failing: None };
         (quiet, is_quiet)
     }
 
@@ -207,10 +201,7 @@ impl Dispatcher {
     /// worker.
     pub(super) async fn leave(&mut self) {
         self.context.lease.give_up();
-        let timeouts = self
-            .providers
-            .iter()
-            .map(|state| state.provider().timeout());
+        let timeouts = self.providers.iter().map(|state| state.provider().timeout());
         let patience = timeouts.max().unwrap_or_default().min(LAST_REQUESTS);
         let deadline = Instant::now() + patience;
         while self.providers.iter().any(ProviderState::is_in_flight) {
@@ -233,10 +224,7 @@ impl Dispatcher {
         self.tasks.shutdown().await;
         self.settle_last().await?;
         self.publish_last().await;
-        let ended = self
-            .context
-            .while_patient(Instant::now(), self.context.lease.end())
-            .await;
+        let ended = self.context.while_patient(Instant::now(), self.context.lease.end()).await;
         if let Err(error) = ended.and_then(|ended| ended) {
             tracing::warn!(%error, "cannot remove this worker's row; another worker will remove it");
         }
@@ -289,9 +277,6 @@ fn halt_of(campaign: &Campaign) -> Option<(String, String)> {
     if campaign.state == CampaignStatus::Cancelled {
         return None;
     }
-    let reason = campaign
-        .state_reason
-        .as_deref()
-        .unwrap_or(campaign.state.as_str());
+    let reason = campaign.state_reason.as_deref().unwrap_or(campaign.state.as_str());
     Some((campaign.name.clone(), reason.to_owned()))
 }

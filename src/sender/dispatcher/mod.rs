@@ -110,11 +110,8 @@ impl Dispatcher {
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&lease).keep());
         let now = parts.clock.instant();
-        let own_providers = parts
-            .providers
-            .iter()
-            .map(|(provider, _)| Arc::clone(provider))
-            .collect();
+        let own_providers =
+            parts.providers.iter().map(|(provider, _)| Arc::clone(provider)).collect();
         let providers = parts
             .providers
             .into_iter()
@@ -172,10 +169,7 @@ impl Dispatcher {
         let left = maintenance.find_left_at_start().await?;
         dispatcher.committer.settle_left(left).await?;
         let store = context.database.reach().await?;
-        store
-            .workers()
-            .reclaim_without_worker(context.clock.now())
-            .await?;
+        store.workers().reclaim_without_worker(context.clock.now()).await?;
         let snapshot = maintenance.read(true).await?;
         dispatcher.declare_routes().await?;
         dispatcher.take_snapshot(&snapshot);
@@ -186,14 +180,9 @@ impl Dispatcher {
     /// Fails if another worker has another route of the same name: each would move what the other one divided.
     async fn declare_routes(&self) -> Result<(), SendError> {
         let context = &self.context;
-        let sections = context
-            .settings
-            .routes
-            .iter()
-            .filter(|(_, route)| !route.is_pool());
-        let routes: BTreeMap<String, String> = sections
-            .map(|(name, route)| (name.clone(), route.fingerprint()))
-            .collect();
+        let sections = context.settings.routes.iter().filter(|(_, route)| !route.is_pool());
+        let routes: BTreeMap<String, String> =
+            sections.map(|(name, route)| (name.clone(), route.fingerprint())).collect();
         if routes.is_empty() {
             return Ok(());
         }
@@ -206,10 +195,7 @@ impl Dispatcher {
         if let Err(error) = context.lease.end().await {
             tracing::warn!(%error, "cannot remove this worker's row");
         }
-        Err(SendError::OtherRoute {
-            route,
-            worker_id: other,
-        })
+        Err(SendError::OtherRoute { route, worker_id: other })
     }
 
     /// Sends until there is nothing left to do, or until the stop signal.
@@ -246,9 +232,7 @@ impl Dispatcher {
             }
             let batch = self.plan();
             if !is_idle(&batch) {
-                self.providers
-                    .iter_mut()
-                    .for_each(ProviderState::begin_commit);
+                self.providers.iter_mut().for_each(ProviderState::begin_commit);
                 self.committer.begin(Arc::new(batch));
             } else if let Some(ended) = self.check_finished().await? {
                 self.end().await?;
@@ -259,11 +243,7 @@ impl Dispatcher {
 
     /// Takes over what a commit did.
     fn take_outcome(&mut self, committed: CommitOutcome) {
-        let CommitOutcome {
-            batch,
-            result,
-            lost_claims,
-        } = committed;
+        let CommitOutcome { batch, result, lost_claims } = committed;
         if changes_campaigns(&batch) {
             self.changed_at = Instant::now();
         }
@@ -280,14 +260,9 @@ impl Dispatcher {
         }
         if result.released > 0 {
             let released = result.released;
-            tracing::warn!(
-                released,
-                "released messages whose claim this worker did not learn of"
-            );
+            tracing::warn!(released, "released messages whose claim this worker did not learn of");
         }
-        self.providers
-            .iter_mut()
-            .for_each(ProviderState::end_commit);
+        self.providers.iter_mut().for_each(ProviderState::end_commit);
         self.take_claimed(&batch, result);
     }
 

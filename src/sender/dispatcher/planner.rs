@@ -31,16 +31,9 @@ impl Dispatcher {
         let planned_at = self.context.clock.steady();
         let start_by = planned_at.plus(self.context.lease.claim_span());
         #[cfg(test)]
-        let start_by = if self.context.database.faults.starts_overdue {
-            SteadyMicros::MAX
-        } else {
-            start_by
-        };
-        self.planned = PlanTime {
-            planned_at,
-            start_by,
-            jumps: self.timing.jumps,
-        };
+        let start_by =
+            if self.context.database.faults.starts_overdue { SteadyMicros::MAX } else { start_by };
+        self.planned = PlanTime { planned_at, start_by, jumps: self.timing.jumps };
         self.release_waiting();
         let mut batch = self.batch_of_results();
         self.plan_returns(&mut batch);
@@ -63,22 +56,16 @@ impl Dispatcher {
         }
         let length = self.context.lease.length();
         self.orphans_at = Instant::now() + length;
-        let served = self
-            .providers
-            .iter()
-            .flat_map(ProviderState::campaigns)
-            .map(CampaignState::id);
+        let served =
+            self.providers.iter().flat_map(ProviderState::campaigns).map(CampaignState::id);
         let unserved = self.unserved.iter().map(|campaign| campaign.id);
         let (known, claimed_before) = if Defect::Orphans.is_on() {
             (HashSet::new(), batch.now)
         } else {
             (self.context.claimed.all(), batch.now.minus(length))
         };
-        batch.orphans = Some(Orphans {
-            known,
-            claimed_before,
-            campaigns: served.chain(unserved).collect(),
-        });
+        batch.orphans =
+            Some(Orphans { known, claimed_before, campaigns: served.chain(unserved).collect() });
     }
 
     fn may_claim(&self) -> bool {
@@ -88,9 +75,8 @@ impl Dispatcher {
 
     fn follow_clock(&mut self) {
         let working = self.providers.iter().filter(|state| state.has_work());
-        let has_slack = working
-            .filter_map(ProviderState::has_slack)
-            .reduce(|one, other| one && other);
+        let has_slack =
+            working.filter_map(ProviderState::has_slack).reduce(|one, other| one && other);
         if let Some(set_by) = self.timing.follow(&self.context.clock, has_slack) {
             for state in &mut self.providers {
                 state.shift(set_by);
@@ -105,14 +91,10 @@ impl Dispatcher {
         // With slack, permits from before the end of the commit are good, and no request waits for its own: it starts
         // at least the clock's error after it.
         let (expected, early) = (self.committer.expected(), self.timing.slack() / 2);
-        let first_permit = expected
-            .saturating_sub(early)
-            .min(self.context.lease.claim_span() / 2);
+        let first_permit = expected.saturating_sub(early).min(self.context.lease.claim_span() / 2);
         let ready_before = early.saturating_sub(expected);
         // Together with the horizon it leaves permits that are good for these claims.
-        let from = now
-            .plus(first_permit)
-            .minus(self.context.clock.error().min(ready_before));
+        let from = now.plus(first_permit).minus(self.context.clock.error().min(ready_before));
         let horizon = self.horizon();
         let (mut free, mut left, ahead) = (self.free(), self.left(), self.ahead());
         for state in &mut self.providers {
@@ -125,13 +107,8 @@ impl Dispatcher {
                 .saturating_sub(state.claimed())
                 .min(free + prefetch)
                 .min(messages);
-            let room = ClaimRoom {
-                requests,
-                prefetch: requests.min(prefetch),
-                messages,
-                from,
-                horizon,
-            };
+            let room =
+                ClaimRoom { requests, prefetch: requests.min(prefetch), messages, from, horizon };
             if let Some(claim) = state.plan_claim(&room, batch.now, now) {
                 free = free.saturating_sub(claim.max_requests);
                 left = left.saturating_sub(u64::from(claim.max_messages));
@@ -152,9 +129,7 @@ impl Dispatcher {
     fn plan_returns(&mut self, batch: &mut CommitBatch) {
         let now = self.context.clock.instant();
         let returns = self.providers.iter_mut();
-        batch
-            .claims
-            .extend(returns.filter_map(|state| state.plan_return(now)));
+        batch.claims.extend(returns.filter_map(|state| state.plan_return(now)));
     }
 
     /// Lets the commit put messages together, where a campaign may send several in a request.
@@ -168,10 +143,8 @@ impl Dispatcher {
             .collect();
         let mut senders = HashMap::new();
         for state in &self.providers {
-            let campaigns = state
-                .campaigns()
-                .iter()
-                .filter(|campaign| batched.contains(&campaign.id()));
+            let campaigns =
+                state.campaigns().iter().filter(|campaign| batched.contains(&campaign.id()));
             for (lane, from) in campaigns.flat_map(CampaignState::lanes) {
                 senders.insert(lane, (Arc::clone(state.provider()), from.cloned()));
             }
@@ -198,10 +171,7 @@ impl Dispatcher {
         }
         for (claim, claimed) in batch.claims.iter().zip(result.claims) {
             let failed = claimed.refused;
-            self.context
-                .progress
-                .failed
-                .fetch_add(failed, Ordering::Relaxed);
+            self.context.progress.failed.fetch_add(failed, Ordering::Relaxed);
             self.done += failed;
             let Some(index) = self.provider_index(&claim.provider) else {
                 continue;
@@ -264,8 +234,7 @@ impl Dispatcher {
         let in_flight = &self.context.progress.in_flight;
         in_flight.fetch_add(u64::from(request.count()), Ordering::Relaxed);
         let (context, reports) = (Arc::clone(&self.context), self.reports.clone());
-        self.tasks
-            .spawn(request::send(request, reserved, context, reports));
+        self.tasks.spawn(request::send(request, reserved, context, reports));
     }
 
     /// When there may be something to claim next.
@@ -298,11 +267,7 @@ impl Dispatcher {
     /// How many more requests may be in flight.
     pub(super) fn free(&self) -> u32 {
         let busy: u32 = self.providers.iter().map(ProviderState::busy).sum();
-        self.context
-            .settings
-            .sender
-            .concurrency
-            .saturating_sub(busy)
+        self.context.settings.sender.concurrency.saturating_sub(busy)
     }
 
     /// How many messages may still be claimed. One that goes back into the queue does not count
@@ -311,11 +276,8 @@ impl Dispatcher {
         let Some(limit) = self.context.settings.limit else {
             return u64::MAX;
         };
-        let waiting: u64 = self
-            .providers
-            .iter()
-            .map(|state| u64::from(state.waiting_messages()))
-            .sum();
+        let waiting: u64 =
+            self.providers.iter().map(|state| u64::from(state.waiting_messages())).sum();
         let in_flight = self.context.progress.in_flight.load(Ordering::Relaxed);
         limit.saturating_sub(self.done + in_flight + waiting)
     }

@@ -18,12 +18,7 @@ use crate::store::CampaignStatus;
 impl Dispatcher {
     /// Adds the results of a request to the next commit.
     pub(super) fn settle_finished(&mut self, finished: Finished) {
-        let Finished {
-            request,
-            started_at,
-            ended_at,
-            result,
-        } = finished;
+        let Finished { request, started_at, ended_at, result } = finished;
         let was_sent = !matches!(result, RequestEnd::Late | RequestEnd::Released);
         let is_reached = !matches!(result, RequestEnd::Unreached(_));
         let now = self.results.now;
@@ -76,10 +71,7 @@ impl Dispatcher {
             count(&transition, &mut counts);
             match transition {
                 Transition::Ready { due_at, .. } => {
-                    self.context
-                        .progress
-                        .retried
-                        .fetch_add(1, Ordering::Relaxed);
+                    self.context.progress.retried.fetch_add(1, Ordering::Relaxed);
                     self.expect_message(&request, due_at);
                 }
                 Transition::Refunded => {}
@@ -90,9 +82,7 @@ impl Dispatcher {
             }
             self.emit_event(&request, sms, &transition, now);
             self.lookups.add(&request.provider, sms, &transition, now);
-            self.results
-                .settlements
-                .push(request.settlement(sms, transition));
+            self.results.settlements.push(request.settlement(sms, transition));
         }
         let progress = &self.context.progress;
         progress.record(now, request.campaign_id, provider.name(), counts);
@@ -124,10 +114,8 @@ impl Dispatcher {
         let now = self.results.now;
         self.expect_message(request, now);
         let transition = Transition::wait_until(now);
-        let settlements = request
-            .rows
-            .iter()
-            .map(|sms| request.settlement(sms, transition.clone()));
+        let settlements =
+            request.rows.iter().map(|sms| request.settlement(sms, transition.clone()));
         self.results.settlements.extend(settlements);
     }
 
@@ -141,11 +129,7 @@ impl Dispatcher {
     pub(super) fn take_lookup(&mut self, event: LookupEvent) {
         match event {
             LookupEvent::Settle(settlement) => self.results.settlements.push(settlement),
-            LookupEvent::NotAccepted {
-                index,
-                campaign_id,
-                outcome,
-            } => {
+            LookupEvent::NotAccepted { index, campaign_id, outcome } => {
                 let state = &mut self.providers[index];
                 let provider = Arc::clone(state.provider());
                 let Some(campaign) = state.campaign(campaign_id) else {
@@ -162,9 +146,7 @@ impl Dispatcher {
                 if let Some((state, reason)) = halt
                     && campaign.is_active()
                 {
-                    self.results
-                        .campaign_stops
-                        .push(campaign.stop(state, reason));
+                    self.results.campaign_stops.push(campaign.stop(state, reason));
                 }
             }
             LookupEvent::Concluded => self.lookups.restart_wait(),
@@ -182,9 +164,7 @@ impl Dispatcher {
         if let Some((state, reason)) = refused.or(other)
             && campaign.is_active()
         {
-            self.results
-                .campaign_stops
-                .push(campaign.stop(state, reason));
+            self.results.campaign_stops.push(campaign.stop(state, reason));
         }
     }
 }
@@ -196,13 +176,9 @@ fn attempt(
     is_reached: bool,
     outcomes: &[Outcome],
 ) -> FailedRequest {
-    let refundable = request
-        .rows
-        .iter()
-        .zip(outcomes)
-        .filter_map(|(sms, outcome)| {
-            matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
-        });
+    let refundable = request.rows.iter().zip(outcomes).filter_map(|(sms, outcome)| {
+        matches!(outcome, Outcome::Unavailable { .. }).then_some((sms.id, sms.claim))
+    });
     let only = match request.rows.as_slice() {
         [sms] if is_reached => Some(sms),
         _ => None,

@@ -129,12 +129,8 @@ fn describe(transition: &Transition, again_at: Option<Timestamp>, now: Timestamp
             format!("failed: {}", failure.reason)
         }
         Transition::Unknown(failure) => format!("unknown: {}", failure.reason),
-        Transition::Ready {
-            due_at, failure, ..
-        } => {
-            let why = failure
-                .as_ref()
-                .map_or("not started", |failure| &failure.reason);
+        Transition::Ready { due_at, failure, .. } => {
+            let why = failure.as_ref().map_or("not started", |failure| &failure.reason);
             let Some(again_at) = again_at else {
                 return format!("stays queued, because its campaign has stopped: {why}");
             };

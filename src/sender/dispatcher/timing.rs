@@ -69,10 +69,7 @@ impl Timing {
     }
 
     pub(super) fn tolerance(&self) -> Tolerance {
-        Tolerance {
-            total: self.tolerance + self.slack(),
-            spread: self.spread,
-        }
+        Tolerance { total: self.tolerance + self.slack(), spread: self.spread }
     }
 }
 
@@ -84,8 +81,7 @@ fn tolerance_for(current: Duration, error: Duration) -> Duration {
         return current;
     }
     let steps = needed.as_micros() / STEP.as_micros() + 1;
-    STEP.saturating_mul(steps.try_into().unwrap_or(u32::MAX))
-        .max(MIN_TOLERANCE)
+    STEP.saturating_mul(steps.try_into().unwrap_or(u32::MAX)).max(MIN_TOLERANCE)
 }
 
 #[cfg(test)]

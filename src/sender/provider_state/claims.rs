@@ -77,16 +77,13 @@ impl ProviderState {
             return 0;
         }
         let due = || self.campaigns.iter().filter(|state| state.is_due(now));
-        let own = due()
-            .map(CampaignState::per_second)
-            .reduce(|sum, rate| Some(sum? + rate?))
-            .flatten();
+        let own =
+            due().map(CampaignState::per_second).reduce(|sum, rate| Some(sum? + rate?)).flatten();
         if self.limits.is_empty() && !due().any(CampaignState::is_limited) {
             return usable;
         }
         let rates = per_second(&self.limits).into_iter().chain(own);
-        self.transport
-            .prepare(usable, rates.reduce(f64::min), ahead)
+        self.transport.prepare(usable, rates.reduce(f64::min), ahead)
     }
 
     /// Asks for as many requests as may start, and as many messages for them as there are permits.
@@ -146,10 +143,7 @@ impl ProviderState {
     pub(in crate::sender) fn plan_return(&mut self, instant: DbMicros) -> Option<ProviderClaim> {
         let released = std::mem::take(&mut self.released);
         let has_unused = released.iter().any(|request| request.unused.is_some());
-        has_unused.then(|| ProviderClaim {
-            released,
-            ..self.empty_claim(instant)
-        })
+        has_unused.then(|| ProviderClaim { released, ..self.empty_claim(instant) })
     }
 
     /// A claim of nothing.
@@ -210,10 +204,8 @@ impl ProviderState {
                 campaign.begin_claim();
             }
         }
-        let cost = requests
-            .iter()
-            .map(InFlight::cost)
-            .fold(PermitCost::default(), PermitCost::plus);
+        let cost =
+            requests.iter().map(InFlight::cost).fold(PermitCost::default(), PermitCost::plus);
         self.limiter.record_started(cost, instant);
         self.set_sizes(&requests);
         for id in claimed.exhausted {
@@ -221,9 +213,8 @@ impl ProviderState {
                 campaign.exhaust(id.lane);
             }
         }
-        let is_delayed = requests
-            .iter()
-            .any(|request| request.permit.start_at > Some(instant.plus(DELAYED)));
+        let is_delayed =
+            requests.iter().any(|request| request.permit.start_at > Some(instant.plus(DELAYED)));
         if claimed.next_at.is_some() || !claimed.limited.is_empty() || is_delayed {
             self.limiter.set_bound(instant);
         }
@@ -323,9 +314,7 @@ impl ProviderState {
     fn set_sizes(&mut self, requests: &[InFlight]) {
         let max = u32::try_from(self.provider.max_batch()).unwrap_or(u32::MAX);
         for state in &mut self.campaigns {
-            let own = requests
-                .iter()
-                .filter(|request| request.campaign_id == state.id());
+            let own = requests.iter().filter(|request| request.campaign_id == state.id());
             if let Some(largest) = own.map(InFlight::count).max() {
                 state.set_size(largest, max);
             }
@@ -335,11 +324,8 @@ impl ProviderState {
     /// Which lanes to ask for messages, for this many requests: by the priority of their campaigns, and in turns among
     /// equals.
     fn take_turn(&mut self, requests: u32, now: Timestamp) -> Vec<LaneClaim> {
-        let mut due: Vec<&CampaignState> = self
-            .campaigns
-            .iter()
-            .filter(|state| state.is_due(now))
-            .collect();
+        let mut due: Vec<&CampaignState> =
+            self.campaigns.iter().filter(|state| state.is_due(now)).collect();
         if due.is_empty() {
             return Vec::new();
         }
@@ -360,19 +346,14 @@ fn share(
     is_probing: bool,
 ) -> Vec<LaneClaim> {
     let count = equals.len();
-    let equal = requests
-        .div_ceil(u32::try_from(count).unwrap_or(u32::MAX))
-        .max(1);
+    let equal = requests.div_ceil(u32::try_from(count).unwrap_or(u32::MAX)).max(1);
     let order = (0..count).map(|index| equals[(turn + index) % count]);
     let claims = |state: &CampaignState, most: u32| {
         let max_batch = if is_probing { 1 } else { state.max_batch() };
         let requests = most.min(state.room());
         share_lanes(state, state.due_lanes(turn, now), requests, max_batch)
     };
-    let mut all: Vec<LaneClaim> = order
-        .clone()
-        .flat_map(|state| claims(state, equal))
-        .collect();
+    let mut all: Vec<LaneClaim> = order.clone().flat_map(|state| claims(state, equal)).collect();
     if count > 1 {
         let unbounded = order.filter(|state| state.room() == u32::MAX);
         all.extend(unbounded.flat_map(|state| claims(state, requests)));
@@ -390,11 +371,7 @@ fn share_lanes(
     max_batch: u32,
 ) -> Vec<LaneClaim> {
     let sending = due.iter().filter(|lane| lane.moves.is_none()).count();
-    let most = if state.has_limited_senders() {
-        usize::MAX
-    } else {
-        LANES_AT_ONCE
-    };
+    let most = if state.has_limited_senders() { usize::MAX } else { LANES_AT_ONCE };
     let count = u32::try_from(sending.min(most)).unwrap_or(u32::MAX);
     let each = requests.div_ceil(count.max(1));
     let mut left = requests;

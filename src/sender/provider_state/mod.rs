@@ -110,13 +110,7 @@ impl ProviderState {
         Self {
             telemetry: ProviderTelemetry::new(metrics.provider(provider.name(), &limits)),
             index,
-            prices: Arc::new(
-                settings
-                    .prices
-                    .get(provider.name())
-                    .cloned()
-                    .unwrap_or_default(),
-            ),
+            prices: Arc::new(settings.prices.get(provider.name()).cloned().unwrap_or_default()),
             is_default: settings.is_default(provider.name()),
             routes: Arc::new(settings.routes_of(provider.name())),
             provider,
@@ -211,11 +205,7 @@ impl ProviderState {
 
     /// The messages of claimed requests that are not in flight.
     pub(super) fn waiting_messages(&self) -> u32 {
-        self.awaiting_permit
-            .iter()
-            .chain(&self.claimed_ahead)
-            .map(InFlight::count)
-            .sum()
+        self.awaiting_permit.iter().chain(&self.claimed_ahead).map(InFlight::count).sum()
     }
 
     /// How many requests to claim early, so that none waits for a commit: as many as end during the commit
@@ -362,8 +352,7 @@ impl ProviderState {
             self.end_claim(request);
         }
         released.extend(unused);
-        self.released
-            .extend(released.iter().map(InFlight::reservation));
+        self.released.extend(released.iter().map(InFlight::reservation));
         released
     }
 
@@ -429,9 +418,7 @@ impl ProviderState {
         }
         self.limiter.shift(by);
         self.breaker.shift(by);
-        self.campaigns
-            .iter_mut()
-            .for_each(CampaignState::forget_times);
+        self.campaigns.iter_mut().for_each(CampaignState::forget_times);
     }
 
     /// When it may have something to do next, apart from results: with room for another request when a message is due,
@@ -518,10 +505,7 @@ impl ProviderState {
         let since = self.breaker.open_since()?;
         let reason = self.failing.as_ref().map(|(_, why)| why.clone());
         let is_outage = now.since(since) >= patience && !self.breaker.lacks_probe(now, patience);
-        is_outage.then(|| ProviderOutage {
-            since,
-            reason: reason.unwrap_or_default(),
-        })
+        is_outage.then(|| ProviderOutage { since, reason: reason.unwrap_or_default() })
     }
 
     fn blames_sender(&self, failure: &Failure) -> bool {
@@ -550,10 +534,7 @@ impl ProviderState {
             self.breaker.responded(started_at, ended_at);
         }
         let throttled = outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Throttled {
-                failure,
-                retry_after,
-            } => Some((*retry_after, failure)),
+            Outcome::Throttled { failure, retry_after } => Some((*retry_after, failure)),
             _ => None,
         });
         if let Some((retry_after, failure)) = throttled.max_by_key(|(after, _)| *after) {
@@ -601,14 +582,12 @@ impl ProviderState {
         let charge = self.breaker.failed(attempt, ended_at, now, rand::random());
         let is_outage = matches!(charge, AttemptCharge::Free(_));
         if let AttemptCharge::Free(refunds) = charge {
-            results
-                .settlements
-                .extend(refunds.into_iter().map(|(id, claim)| Settlement {
-                    id,
-                    claim,
-                    provider: name.clone(),
-                    transition: Transition::Refunded,
-                }));
+            results.settlements.extend(refunds.into_iter().map(|(id, claim)| Settlement {
+                id,
+                claim,
+                provider: name.clone(),
+                transition: Transition::Refunded,
+            }));
         }
         self.record_failure(context, failure, results);
         is_outage
@@ -675,16 +654,12 @@ impl ProviderState {
     pub(super) fn trouble(&self) -> Option<String> {
         let (_, why) = self.failing.as_ref().filter(|_| !self.has_responded)?;
         let name = self.provider.name();
-        Some(format!(
-            "`{name}` has not accepted a message yet; last error: {why}"
-        ))
+        Some(format!("`{name}` has not accepted a message yet; last error: {why}"))
     }
 
     /// What keeps the messages of its campaigns from being sent.
     pub(super) fn note(&self, now: Timestamp) -> Option<String> {
-        let (name, wait) = (self.provider.name(), |at: Timestamp| {
-            duration(at.since(now))
-        });
+        let (name, wait) = (self.provider.name(), |at: Timestamp| duration(at.since(now)));
         let failure = self.failing.as_ref().map(|(_, why)| why);
         if !self.has_work() && self.claimed() == 0 {
             None
@@ -692,14 +667,10 @@ impl ProviderState {
             Some(format!("nothing is sent to `{name}`: {why}"))
         } else if let (Some(why), Some(probe_at)) = (failure, self.breaker.probe_at()) {
             let wait = wait(probe_at);
-            Some(format!(
-                "`{name}` is unavailable ({why}): next attempt in {wait}"
-            ))
+            Some(format!("`{name}` is unavailable ({why}): next attempt in {wait}"))
         } else if self.paused_until > now {
             let (why, wait) = (self.pause_reason.as_deref()?, wait(self.paused_until));
-            Some(format!(
-                "`{name}` asked to slow down ({why}): next attempt in {wait}"
-            ))
+            Some(format!("`{name}` asked to slow down ({why}): next attempt in {wait}"))
         } else {
             failure.map(|why| format!("the last attempt at `{name}` failed: {why}"))
         }
@@ -720,9 +691,6 @@ fn is_definitive(outcome: &Outcome) -> bool {
 
 fn make_unavailable(outcome: &mut Outcome) {
     if let Outcome::AccountError { failure, .. } = outcome {
-        *outcome = Outcome::Unavailable {
-            failure: failure.clone(),
-            retry_after: None,
-        };
+        *outcome = Outcome::Unavailable { failure: failure.clone(), retry_after: None };
     }
 }

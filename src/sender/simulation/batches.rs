@@ -55,10 +55,7 @@ async fn batches_send_no_message_twice_under_any_fault() {
         if simulation.world.honours_reference {
             assert_eq!(totals.unknown, 0, "seed {seed}: {totals:?}");
         }
-        assert!(
-            simulation.world.calls() < simulation.world.starts(),
-            "seed {seed}"
-        );
+        assert!(simulation.world.calls() < simulation.world.starts(), "seed {seed}");
     }
 }
 
@@ -81,12 +78,9 @@ async fn workers_fill_batches_within_one_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_use_95_percent_of_a_limit_in_few_requests() {
-    for (rate, count, most) in [
-        ("20/s", 200, 1),
-        ("100/s", 1_000, 2),
-        ("3000/s", 40_000, 75),
-        ("600/min", 2_000, 15),
-    ] {
+    for (rate, count, most) in
+        [("20/s", 200, 1), ("100/s", 1_000, 2), ("3000/s", 40_000, 75), ("600/min", 2_000, 15)]
+    {
         let simulation = Simulation::new(world(1, 100, Faults::default()), rate, count).await;
         simulation.work(None).await;
         let totals = simulation.check().await;
@@ -120,11 +114,7 @@ async fn outage_costs_no_attempts_of_batched_messages() {
     simulation.settings.retry.max_attempts = 2;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
-    assert_eq!(
-        (summary.ended, totals.sent),
-        (Ended::Done, 3_000),
-        "{totals:?}"
-    );
+    assert_eq!((summary.ended, totals.sent), (Ended::Done, 3_000), "{totals:?}");
     assert_eq!(simulation.attempts_in_ledger().await, 3_000);
     let probes = summary.attempts - 3_000;
     // One message each, except in the requests that opened the circuit breaker.
@@ -133,10 +123,7 @@ async fn outage_costs_no_attempts_of_batched_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_batch_fails_only_the_bad_message() {
-    let faults = Faults {
-        rejected: 0.2,
-        ..Faults::default()
-    };
+    let faults = Faults { rejected: 0.2, ..Faults::default() };
     let mut simulation = Simulation::new(world(4, 100, faults), "", 5_000).await;
     // Also if every message has only one attempt and the campaign is not paused.
     simulation.settings.retry.max_attempts = 1;
@@ -151,10 +138,7 @@ async fn rejected_batch_fails_only_the_bad_message() {
 
 #[tokio::test(start_paused = true)]
 async fn unproven_campaign_sends_few_messages_at_once() {
-    let faults = Faults {
-        one_rejected: 1.0,
-        ..Faults::default()
-    };
+    let faults = Faults { one_rejected: 1.0, ..Faults::default() };
     let simulation = Simulation::new(world(5, 100, faults), "", 3_000).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
@@ -164,10 +148,7 @@ async fn unproven_campaign_sends_few_messages_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_account_stops_a_campaign_of_batches() {
-    let faults = Faults {
-        refused: 1.0,
-        ..Faults::default()
-    };
+    let faults = Faults { refused: 1.0, ..Faults::default() };
     let simulation = Simulation::new(world(6, 100, faults), "", 500).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;

@@ -19,11 +19,7 @@ const LATENCY: Duration = Duration::from_secs(6);
 
 /// A provider that loses many answers, and that takes a request at any time until it would time out.
 fn forgetful(seed: u64) -> SimProvider {
-    let faults = Faults {
-        answer_lost: 0.3,
-        request_lost: 0.1,
-        ..Faults::default()
-    };
+    let faults = Faults { answer_lost: 0.3, request_lost: 0.1, ..Faults::default() };
     let mut world = SimProvider::new(seed, faults);
     world.honours_reference = true;
     world.remembers = REMEMBERS;

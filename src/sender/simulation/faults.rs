@@ -108,11 +108,7 @@ pub(in crate::sender) struct ClaimLog {
 
 impl Default for ClaimLog {
     fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            lease: Duration::ZERO,
-            claims: Arc::default(),
-        }
+        Self { began: Instant::now(), lease: Duration::ZERO, claims: Arc::default() }
     }
 }
 
@@ -156,24 +152,14 @@ pub(in crate::sender) struct DbFaults {
 
 impl DbFaults {
     pub(super) fn losing(seed: u64, part: f64) -> Self {
-        Self {
-            lost: Some((Mutex::new(StdRng::seed_from_u64(seed)), part)),
-            ..Self::default()
-        }
+        Self { lost: Some((Mutex::new(StdRng::seed_from_u64(seed)), part)), ..Self::default() }
     }
 
     pub(in crate::sender) async fn pass(&self) -> Result<(), StoreError> {
         pass(self.slow).await;
         let now = Instant::now();
-        let is_away = self
-            .away
-            .iter()
-            .any(|(from, until)| (*from..*until).contains(&now));
-        if is_away {
-            Err(StoreError::unavailable())
-        } else {
-            Ok(())
-        }
+        let is_away = self.away.iter().any(|(from, until)| (*from..*until).contains(&now));
+        if is_away { Err(StoreError::unavailable()) } else { Ok(()) }
     }
 
     pub(in crate::sender) async fn hold_up(&self) {

@@ -72,9 +72,7 @@ impl History {
             windows(&starts, *limit, *window, &mut faults);
         }
         for (from, until) in &self.quiet_periods {
-            let early = starts
-                .iter()
-                .filter(|start| (*from..*until).contains(&start.at));
+            let early = starts.iter().filter(|start| (*from..*until).contains(&start.at));
             faults.extend(early.map(|start| format!("{} started in a quiet period", start.sms_id)));
         }
         faults
@@ -147,14 +145,10 @@ fn deadlines(starts: &[&Start], claims: &[ClaimCommit], faults: &mut Vec<String>
         for claim in by_message.get(&id).into_iter().flatten() {
             let start_by = claim.began + claim.lease / 2 + CLOCK_ERROR;
             if claim.claim == own && start.at > start_by {
-                faults.push(format!(
-                    "claim {own} of {id} was started after its deadline"
-                ));
+                faults.push(format!("claim {own} of {id} was started after its deadline"));
             }
             if claim.claim < own && (claim.began..claim.answered).contains(&start.at) {
-                faults.push(format!(
-                    "{id} was released while its claim was being committed"
-                ));
+                faults.push(format!("{id} was released while its claim was being committed"));
             }
         }
     }
@@ -203,17 +197,9 @@ mod tests {
 
     /// A history without faults: three messages, one of them with two attempts.
     fn good() -> History {
-        let failed = Start {
-            delivered: false,
-            ..start(2, 1, 500)
-        };
+        let failed = Start { delivered: false, ..start(2, 1, 500) };
         History {
-            starts: vec![
-                start(1, 1, 0),
-                failed,
-                start(3, 1, 1_000),
-                start(2, 2, 1_500),
-            ],
+            starts: vec![start(1, 1, 0), failed, start(3, 1, 1_000), start(2, 2, 1_500)],
             claims: vec![claim(2, 1, 490), claim(2, 2, 1_490)],
             places: (1..=3).map(|id| (format!("+{id}"), Place::Sent)).collect(),
             imported: (1..=3).map(|id| format!("+{id}")).collect(),
@@ -236,12 +222,9 @@ mod tests {
                 history.claims[1].lease = SECOND / 100;
                 history.starts[3].at += SECOND / 10;
             }),
-            (
-                "2 was released while its claim was being committed",
-                |history| {
-                    history.claims[0].answered = SECOND * 2;
-                },
-            ),
+            ("2 was released while its claim was being committed", |history| {
+                history.claims[0].answered = SECOND * 2;
+            }),
             ("claim 1 of 2 was started twice", |history| {
                 history.starts[3].claim = 1;
             }),
@@ -285,10 +268,7 @@ mod tests {
             let mut history = good();
             change(&mut history);
             let faults = history.faults();
-            assert!(
-                faults.iter().any(|fault| fault == expected),
-                "{expected}: {faults:?}"
-            );
+            assert!(faults.iter().any(|fault| fault == expected), "{expected}: {faults:?}");
         }
     }
 }

@@ -37,10 +37,7 @@ fn late(seed: u64, lease: Duration, timeout: Option<Duration>) -> DbFaults {
 
 /// Three workers until the end, each with its own faults.
 async fn work(simulation: &Simulation, faults: impl Fn(u64) -> DbFaults) {
-    let worker = |number| WorkerSpec {
-        db_faults: Arc::new(faults(number)),
-        ..simulation.worker()
-    };
+    let worker = |number| WorkerSpec { db_faults: Arc::new(faults(number)), ..simulation.worker() };
     let ended = tokio::join!(
         Box::pin(simulation.work_as(worker(0))),
         Box::pin(simulation.work_as(worker(1))),
@@ -61,16 +58,9 @@ async fn commits_up_to_three_leases_late_repeat_nothing() {
         let lease = if seed % 4 < 2 { LEASE } else { SECOND * 30 };
         simulation.settings.sender.lease = lease;
         let timeout = (seed < 4).then_some(SERVER_TIMEOUT);
-        work(&simulation, |number| {
-            late(seed * 10 + number, lease, timeout)
-        })
-        .await;
+        work(&simulation, |number| late(seed * 10 + number, lease, timeout)).await;
         let totals = simulation.check().await;
-        assert_eq!(
-            (totals.sent, totals.unknown),
-            (300, 0),
-            "{seed}: {totals:?}"
-        );
+        assert_eq!((totals.sent, totals.unknown), (300, 0), "{seed}: {totals:?}");
     }
 }
 
@@ -80,10 +70,7 @@ async fn late_commits_on_servers_repeat_nothing() {
         let world = SimProvider::new(3, Faults::default());
         let mut simulation = Simulation::new_on(&url, world, "", 120).await;
         simulation.settings.sender.lease = LEASE;
-        work(&simulation, |number| {
-            late(number, LEASE, Some(SERVER_TIMEOUT))
-        })
-        .await;
+        work(&simulation, |number| late(number, LEASE, Some(SERVER_TIMEOUT))).await;
         let totals = simulation.check().await;
         assert_eq!((totals.sent, totals.unknown), (120, 0), "{totals:?}");
     }
@@ -110,11 +97,7 @@ async fn faults_without(releases_beside_commits: bool, starts_overdue: bool) -> 
 #[tokio::test(start_paused = true)]
 async fn checks_find_a_sender_without_either_wall() {
     let has = |found: &[String], what: &str| found.iter().any(|fault| fault.contains(what));
-    let (early, overdue, twice) = (
-        "while its claim was being",
-        "after its deadline",
-        "was texted",
-    );
+    let (early, overdue, twice) = ("while its claim was being", "after its deadline", "was texted");
     assert_eq!(faults_without(false, false).await, Vec::<String>::new());
     let beside = faults_without(true, false).await;
     assert!(has(&beside, early) && !has(&beside, overdue), "{beside:?}");

@@ -16,18 +16,9 @@ use crate::store::testing::server_databases;
 /// A provider that loses many answers, and lists a message this long after it was accepted. "Not listed" counts after
 /// thirty seconds.
 fn listing(seed: u64, listed_after: Duration) -> SimProvider {
-    let faults = Faults {
-        answer_lost: 0.2,
-        request_lost: 0.1,
-        ..Faults::default()
-    };
+    let faults = Faults { answer_lost: 0.2, request_lost: 0.1, ..Faults::default() };
     let mut world = SimProvider::new(seed, faults);
-    world.lookups = Some(Lookups {
-        listed_after,
-        lost: 0.1,
-        failed: 0.1,
-        cut: 0.2,
-    });
+    world.lookups = Some(Lookups { listed_after, lost: 0.1, failed: 0.1, cut: 0.2 });
     world
 }
 
@@ -67,14 +58,8 @@ async fn lookups_settle_doubt_and_send_nothing_twice() {
 async fn run_does_not_end_before_what_a_lookup_queued() {
     for seed in 0..40 {
         let simulation = Simulation::new(listing(seed, Duration::ZERO), "", 20).await;
-        let slow = DbFaults {
-            slow: Duration::from_millis(100 + seed * 17),
-            ..DbFaults::default()
-        };
-        let worker = WorkerSpec {
-            db_faults: Arc::new(slow),
-            ..simulation.worker()
-        };
+        let slow = DbFaults { slow: Duration::from_millis(100 + seed * 17), ..DbFaults::default() };
+        let worker = WorkerSpec { db_faults: Arc::new(slow), ..simulation.worker() };
         let summary = simulation.work_as(worker).await.expect("it ends");
         assert_eq!(summary.ended, Ended::Done, "{seed}");
         let totals = simulation.check().await;
@@ -85,12 +70,8 @@ async fn run_does_not_end_before_what_a_lookup_queued() {
 #[tokio::test(start_paused = true)]
 async fn run_ends_after_few_lookups_where_every_one_fails() {
     let mut world = listing(6, Duration::ZERO);
-    world.lookups = Some(Lookups {
-        listed_after: Duration::ZERO,
-        lost: 0.0,
-        failed: 1.0,
-        cut: 0.0,
-    });
+    world.lookups =
+        Some(Lookups { listed_after: Duration::ZERO, lost: 0.0, failed: 1.0, cut: 0.0 });
     let simulation = Simulation::new(world, "", 20).await;
     let summary = simulation.work(None).await.expect("it ends");
     assert_eq!(summary.ended, Ended::Done);

@@ -93,34 +93,22 @@ impl Simulation {
     async fn new(world: SimProvider, rate: &str, count: usize) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite://{}", folder.path().join("queue.db").display());
-        Self {
-            _folder: Some(folder),
-            ..Self::new_on(&url, world, rate, count).await
-        }
+        Self { _folder: Some(folder), ..Self::new_on(&url, world, rate, count).await }
     }
 
     /// In an empty database.
     async fn new_on(url: &str, world: SimProvider, rate: &str, count: usize) -> Self {
         let store = Store::open(url, Access::Create).await.expect("a database");
         let state_folder = tempfile::tempdir().expect("a folder");
-        let new = NewCampaign {
-            name: "simulated".to_owned(),
-            ..NewCampaign::default()
-        };
+        let new = NewCampaign { name: "simulated".to_owned(), ..NewCampaign::default() };
         let campaign = store.open_campaign(&new, START).await.expect("a campaign");
         let simulation = Self {
-            log: ClaimLog {
-                began: world.began,
-                ..ClaimLog::default()
-            },
+            log: ClaimLog { began: world.began, ..ClaimLog::default() },
             world: Arc::new(world),
             store,
             campaign_id: campaign.id,
             count,
-            settings: Settings {
-                state_folder: Some(state_folder.path().to_owned()),
-                ..settings()
-            },
+            settings: Settings { state_folder: Some(state_folder.path().to_owned()), ..settings() },
             rate: rate.parse().expect("a rate"),
             _folder: None,
             _state_folder: state_folder,
@@ -130,8 +118,7 @@ impl Simulation {
     }
 
     async fn import(&self, expires_at: Option<Timestamp>) {
-        self.import_into(self.campaign_id, 0..self.count, START, expires_at)
-            .await;
+        self.import_into(self.campaign_id, 0..self.count, START, expires_at).await;
     }
 
     async fn import_into(
@@ -181,11 +168,7 @@ impl Simulation {
 
     /// Runs a worker for `life` and kills it then; `None`: until the run ends.
     async fn work(&self, life: Option<Duration>) -> Option<RunSummary> {
-        self.work_as(WorkerSpec {
-            life,
-            ..self.worker()
-        })
-        .await
+        self.work_as(WorkerSpec { life, ..self.worker() }).await
     }
 
     async fn work_as(&self, worker: WorkerSpec) -> Option<RunSummary> {
@@ -202,16 +185,11 @@ impl Simulation {
         let served = vec![(Arc::clone(&sender.providers["world"]), transport)];
         let mut database = Database::new(self.store.clone());
         database.faults = worker.db_faults;
-        database.log = ClaimLog {
-            lease,
-            ..self.log.clone()
-        };
+        database.log = ClaimLog { lease, ..self.log.clone() };
         let progress = Arc::new(Progress::default());
         let run = async {
             let clock = Arc::new(Clock::simulated(worker.clock).await?);
-            sender
-                .run_with(served, (database, clock), worker.stopped, progress, None)
-                .await
+            sender.run_with(served, (database, clock), worker.stopped, progress, None).await
         };
         let ended = tokio::time::timeout(worker.life.unwrap_or(LONGEST), run).await;
         assert!(ended.is_ok() || worker.life.is_some(), "a run must end");
@@ -219,21 +197,13 @@ impl Simulation {
     }
 
     fn provider(&self, rate: &Rates) -> Provider {
-        let limit = if rate.0.is_empty() {
-            String::new()
-        } else {
-            format!("rate = '{rate}'")
-        };
+        let limit = if rate.0.is_empty() { String::new() } else { format!("rate = '{rate}'") };
         let honoured_for = if self.world.honours_reference {
             format!("honoured_for = '{}s'", self.world.remembers.as_secs())
         } else {
             String::new()
         };
-        let lookup = if self.world.lookups.is_some() {
-            LOOKUP
-        } else {
-            ""
-        };
+        let lookup = if self.world.lookups.is_some() { LOOKUP } else { "" };
         let section = format!(
             "kind = 'sandbox'\nurl = 'http://world.invalid/'\nbatch = {{ per_call = {} }}\n\
              honours_reference = {}\n{honoured_for}\n{limit}\nreceipts = {{ enabled = {} }}\n{lookup}",
@@ -244,23 +214,14 @@ impl Simulation {
     }
 
     async fn attempts_in_ledger(&self) -> u64 {
-        let sent = self
-            .store
-            .report()
-            .sent(CampaignFilter::One(self.campaign_id), 0)
-            .await;
+        let sent = self.store.report().sent(CampaignFilter::One(self.campaign_id), 0).await;
         sent.expect("counts").facts.attempts
     }
 
     /// Checks what must hold after every run: each message is in one table, no phone got a message twice, no window
     /// has too many starts, and the history has no other fault.
     async fn check(&self) -> Totals {
-        let totals = self
-            .store
-            .report()
-            .totals(Some(self.campaign_id))
-            .await
-            .expect("totals");
+        let totals = self.store.report().totals(Some(self.campaign_id)).await.expect("totals");
         let placed = totals.queued
             + totals.sending
             + totals.sent
@@ -270,10 +231,7 @@ impl Simulation {
         assert_eq!(totals.imported, placed, "{totals:?}");
         let own: BTreeSet<String> = (0..self.count).map(|number| row(number).phone).collect();
         let delivered = self.world.delivered();
-        let certain = delivered
-            .keys()
-            .filter(|phone| own.contains(*phone))
-            .count() as u64;
+        let certain = delivered.keys().filter(|phone| own.contains(*phone)).count() as u64;
         let left = totals.unknown + totals.queued + totals.sending;
         assert!(
             (totals.sent..=totals.sent + left).contains(&certain),
@@ -286,10 +244,7 @@ impl Simulation {
     /// How many phones got a message more than once.
     async fn texted_twice(&self) -> usize {
         let faults = self.faults().await;
-        faults
-            .iter()
-            .filter(|fault| fault.contains("was texted"))
-            .count()
+        faults.iter().filter(|fault| fault.contains("was texted")).count()
     }
 
     /// What must not have happened, by the history.
@@ -303,11 +258,7 @@ impl Simulation {
         let (starts, quiet_periods) = self.world.history();
         let imported: BTreeSet<String> = (0..self.count).map(|number| row(number).phone).collect();
         let mut places = Vec::new();
-        let walk = self
-            .store
-            .report()
-            .failures(CampaignFilter::One(self.campaign_id))
-            .await;
+        let walk = self.store.report().failures(CampaignFilter::One(self.campaign_id)).await;
         let mut walk = walk.expect("a walk");
         loop {
             let page = self.store.report().next_failures(&mut walk, 1_000).await;
@@ -325,11 +276,7 @@ impl Simulation {
         }
         let listed: BTreeSet<String> = places.iter().map(|(phone, _)| phone.clone()).collect();
         // The database counts how many of the others wait; if none waits, all were sent.
-        let rest = if totals.queued + totals.sending == 0 {
-            Place::Sent
-        } else {
-            Place::Waiting
-        };
+        let rest = if totals.queued + totals.sending == 0 { Place::Sent } else { Place::Waiting };
         let others = imported.difference(&listed);
         places.extend(others.map(|phone| (phone.clone(), rest)));
         let limits = self.rate.0.iter();
@@ -338,9 +285,7 @@ impl Simulation {
             claims: self.log.claims.lock().expect("no panic").clone(),
             places,
             imported,
-            limits: limits
-                .map(|rate| (rate.limit.get() as usize, rate.window))
-                .collect(),
+            limits: limits.map(|rate| (rate.limit.get() as usize, rate.window)).collect(),
             quiet_periods,
             lease: self.settings.sender.lease,
         }
@@ -368,11 +313,7 @@ fn settings() -> Settings {
             first_probe: Duration::from_secs(1),
             max_probe: Duration::from_secs(30),
         },
-        auto_pause: AutoPauseConfig {
-            window: 100,
-            rejected: 50,
-            unlisted: 20,
-        },
+        auto_pause: AutoPauseConfig { window: 100, rejected: 50, unlisted: 20 },
         default_provider: Some("world".to_owned()),
         default_region: None,
         countries: Countries::default(),

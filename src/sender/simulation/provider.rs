@@ -178,10 +178,7 @@ impl SimProvider {
             (random.random::<f64>(), random.random_range(0.5..1.5))
         };
         let since = self.began.elapsed();
-        if self
-            .outage
-            .is_some_and(|(from, until)| (from..until).contains(&since))
-        {
+        if self.outage.is_some_and(|(from, until)| (from..until).contains(&since)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
             return Err(unavailable("connection refused"));
         }
@@ -207,9 +204,7 @@ impl SimProvider {
         if falls_in(faults.throttled) {
             self.begin_quiet_period(Duration::from_secs(2));
             let mut throttled = response(429, "{}");
-            throttled
-                .headers_mut()
-                .insert("retry-after", http::HeaderValue::from_static("2"));
+            throttled.headers_mut().insert("retry-after", http::HeaderValue::from_static("2"));
             return Ok(throttled);
         }
         if falls_in(faults.rejected) {
@@ -229,17 +224,12 @@ impl SimProvider {
             return Ok(match self.refusal() {
                 Some(503) => response(503, OVERLOADED),
                 Some(status) => response(status, "{}"),
-                None => response(
-                    201,
-                    &json!({ "id": self.deliver(numbers.start) }).to_string(),
-                ),
+                None => response(201, &json!({ "id": self.deliver(numbers.start) }).to_string()),
             });
         }
         let count = numbers.len();
         let one = |number: usize| {
-            let reference = self.log.lock().expect("no panic").starts[number]
-                .reference
-                .clone();
+            let reference = self.log.lock().expect("no panic").starts[number].reference.clone();
             match self.refusal() {
                 Some(503) => json!({
                     "status": 503,
@@ -262,11 +252,7 @@ impl SimProvider {
     /// Why one message of a request with a response is rejected, if it is.
     fn refusal(&self) -> Option<u16> {
         let dice = self.random.lock().expect("no panic").random::<f64>();
-        let Faults {
-            one_rejected,
-            one_unavailable,
-            ..
-        } = self.faults;
+        let Faults { one_rejected, one_unavailable, .. } = self.faults;
         match dice {
             _ if dice < one_rejected => Some(400),
             _ if dice < one_rejected + one_unavailable => Some(503),
@@ -277,11 +263,7 @@ impl SimProvider {
     fn begin_quiet_period(&self, span: Duration) {
         let now = self.began.elapsed();
         let quiet_period = (now + self.quiet_after, now + span);
-        self.log
-            .lock()
-            .expect("no panic")
-            .quiet_periods
-            .push(quiet_period);
+        self.log.lock().expect("no panic").quiet_periods.push(quiet_period);
     }
 
     fn deliver(&self, number: usize) -> String {
@@ -302,8 +284,7 @@ impl SimProvider {
             id: id.clone(),
             at: self.began.elapsed(),
         });
-        log.references
-            .insert(reference, (id.clone(), Instant::now()));
+        log.references.insert(reference, (id.clone(), Instant::now()));
         *log.delivered.entry(phone).or_default() += 1;
         id
     }
@@ -398,16 +379,10 @@ fn response(status: u16, body: &str) -> Response<Bytes> {
 }
 
 fn unavailable(reason: &str) -> Outcome {
-    Outcome::Unavailable {
-        failure: Failure::new(Class::Unavailable, reason),
-        retry_after: None,
-    }
+    Outcome::Unavailable { failure: Failure::new(Class::Unavailable, reason), retry_after: None }
 }
 
 async fn lost() -> Result<Response<Bytes>, Outcome> {
     tokio::time::sleep(Duration::from_secs(10)).await;
-    Err(Outcome::Unknown(Failure::new(
-        Class::Unknown,
-        "no answer within 10 s",
-    )))
+    Err(Outcome::Unknown(Failure::new(Class::Unknown, "no answer within 10 s")))
 }

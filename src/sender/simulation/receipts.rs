@@ -17,11 +17,7 @@ use crate::store::testing::server_databases;
 const KEEP: Duration = Duration::from_secs(86_400);
 
 fn reporting(seed: u64) -> SimProvider {
-    let faults = Faults {
-        answer_lost: 0.2,
-        request_lost: 0.1,
-        ..Faults::default()
-    };
+    let faults = Faults { answer_lost: 0.2, request_lost: 0.1, ..Faults::default() };
     let mut world = SimProvider::new(seed, faults);
     world.has_receipts = true;
     world
@@ -158,10 +154,9 @@ async fn play(simulation: &Simulation, seed: u64, tries_again: bool) -> Vec<Stri
     receiver.finish().await;
     let totals = simulation.check().await;
     let accepted = simulation.world.accepted();
-    let undelivered = accepted
-        .iter()
-        .filter(|message| last_state(message) == ReceiptState::Undelivered)
-        .count() as u64;
+    let undelivered =
+        accepted.iter().filter(|message| last_state(message) == ReceiptState::Undelivered).count()
+            as u64;
     let delivery = totals.delivery.unwrap_or_default();
     let all = accepted.len() as u64;
     [

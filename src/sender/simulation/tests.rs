@@ -68,10 +68,7 @@ async fn limit_is_kept_and_used_across_restarts() {
         simulation.check().await;
         let used = u32::try_from(simulation.world.starts()).expect("some hundreds");
         let allowed = simulation.rate.0[0].per_second() * simulation.world.span().as_secs_f64();
-        assert!(
-            f64::from(used) >= 0.95 * allowed,
-            "{rate}: {used} of {allowed}"
-        );
+        assert!(f64::from(used) >= 0.95 * allowed, "{rate}: {used} of {allowed}");
         assert!(restarted.elapsed() <= simulation.world.span() + idle);
     }
 }
@@ -85,22 +82,11 @@ async fn outage_of_any_length_costs_no_attempts() {
     simulation.settings.retry.max_attempts = 2;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
-    assert_eq!(
-        (summary.ended, totals.sent),
-        (Ended::Done, 100),
-        "{totals:?}"
-    );
-    assert!(
-        simulation.world.span() <= hours + Duration::from_secs(60),
-        "it resumes at once"
-    );
+    assert_eq!((summary.ended, totals.sent), (Ended::Done, 100), "{totals:?}");
+    assert!(simulation.world.span() <= hours + Duration::from_secs(60), "it resumes at once");
     let probes = summary.attempts - 100;
     assert!(probes <= 20 * 3_600 / 15 + 30, "{probes} probes");
-    assert_eq!(
-        simulation.attempts_in_ledger().await,
-        100,
-        "one for every message"
-    );
+    assert_eq!(simulation.attempts_in_ledger().await, 100, "one for every message");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,10 +102,7 @@ async fn long_outage_stops_the_campaign_and_keeps_its_messages() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_account_stops_the_campaign() {
-    let faults = Faults {
-        refused: 1.0,
-        ..Faults::default()
-    };
+    let faults = Faults { refused: 1.0, ..Faults::default() };
     let simulation = Simulation::new(SimProvider::new(5, faults), "", 50).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
@@ -129,19 +112,12 @@ async fn refused_account_stops_the_campaign() {
     assert!(why[0].1.contains("401"), "{why:?}");
     assert_eq!(totals.queued, 50, "{totals:?}");
     let campaigns = simulation.store.campaigns().await.expect("campaigns");
-    assert!(
-        campaigns
-            .iter()
-            .any(|campaign| campaign.state == CampaignStatus::Stopped)
-    );
+    assert!(campaigns.iter().any(|campaign| campaign.state == CampaignStatus::Stopped));
 }
 
 #[tokio::test(start_paused = true)]
 async fn campaign_of_rejected_numbers_is_paused() {
-    let faults = Faults {
-        rejected: 0.9,
-        ..Faults::default()
-    };
+    let faults = Faults { rejected: 0.9, ..Faults::default() };
     let simulation = Simulation::new(SimProvider::new(6, faults), "", 1_000).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
@@ -156,16 +132,8 @@ async fn throttled_provider_is_slowed_down() {
     let simulation = Simulation::new(world, "50/s", 300).await;
     let summary = simulation.work(None).await.expect("it ends");
     let totals = simulation.check().await;
-    assert_eq!(
-        (summary.ended, totals.sent),
-        (Ended::Done, 300),
-        "{totals:?}"
-    );
-    assert_eq!(
-        simulation.attempts_in_ledger().await,
-        300,
-        "a throttled request is none"
-    );
+    assert_eq!((summary.ended, totals.sent), (Ended::Done, 300), "{totals:?}");
+    assert_eq!(simulation.attempts_in_ledger().await, 300, "a throttled request is none");
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,10 +141,7 @@ async fn stop_settles_running_requests_and_releases_others() {
     let world = SimProvider::new(8, Faults::default());
     let simulation = Simulation::new(world, "100/s", 400).await;
     let (stop, stopped) = watch::channel(false);
-    let run = simulation.work_as(WorkerSpec {
-        stopped,
-        ..simulation.worker()
-    });
+    let run = simulation.work_as(WorkerSpec { stopped, ..simulation.worker() });
     let stopping = async {
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         stop.send(true).expect("somebody listens");
@@ -195,9 +160,7 @@ async fn expired_messages_are_not_sent() {
     let world = SimProvider::new(9, Faults::default());
     let mut simulation = Simulation::new(world, "10/s", 0).await;
     simulation.count = 100;
-    simulation
-        .import(Some(START.plus(Duration::from_secs(5))))
-        .await;
+    simulation.import(Some(START.plus(Duration::from_secs(5)))).await;
     simulation.work(None).await;
     let totals = simulation.check().await;
     assert!((40..=52).contains(&totals.sent), "{totals:?}");
@@ -217,17 +180,11 @@ async fn run_ends_at_its_message_limit() {
 async fn campaign_without_provider_is_an_error() {
     let mut simulation = Simulation::new(SimProvider::new(11, Faults::default()), "", 10).await;
     simulation.settings.default_provider = None;
-    let sender = Sender::new(
-        simulation.store.clone(),
-        BTreeMap::new(),
-        simulation.settings.clone(),
-    );
+    let sender =
+        Sender::new(simulation.store.clone(), BTreeMap::new(), simulation.settings.clone());
     let (_stop, stopped) = watch::channel(false);
     let refused = sender.run(stopped, Arc::default(), None).await;
-    assert!(
-        matches!(refused, Err(SendError::NoProvider(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(SendError::NoProvider(_))), "{refused:?}");
     assert_eq!(simulation.check().await.queued, 10);
 }
 
@@ -235,15 +192,9 @@ async fn campaign_without_provider_is_an_error() {
 async fn seconds_with_slow_commits(rate: &str) -> f64 {
     let world = SimProvider::new(1, Faults::default());
     let simulation = Simulation::new(world, rate, 3_200).await;
-    let slow = DbFaults {
-        slow: Duration::from_millis(20),
-        ..DbFaults::default()
-    };
+    let slow = DbFaults { slow: Duration::from_millis(20), ..DbFaults::default() };
     let began = Instant::now();
-    let worker = WorkerSpec {
-        db_faults: Arc::new(slow),
-        ..simulation.worker()
-    };
+    let worker = WorkerSpec { db_faults: Arc::new(slow), ..simulation.worker() };
     let summary = simulation.work_as(worker).await.expect("it ends");
     assert_eq!(summary.ended, Ended::Done);
     assert_eq!(simulation.check().await.sent, 3_200);
@@ -264,16 +215,9 @@ async fn requests_do_not_wait_for_commits() {
 async fn messages_claimed_ahead_are_released_at_a_stop() {
     let world = SimProvider::new(1, Faults::default());
     let simulation = Simulation::new(world, "", 2_000).await;
-    let slow = DbFaults {
-        slow: Duration::from_millis(20),
-        ..DbFaults::default()
-    };
+    let slow = DbFaults { slow: Duration::from_millis(20), ..DbFaults::default() };
     let (stop, stopped) = watch::channel(false);
-    let worker = WorkerSpec {
-        db_faults: Arc::new(slow),
-        stopped,
-        ..simulation.worker()
-    };
+    let worker = WorkerSpec { db_faults: Arc::new(slow), stopped, ..simulation.worker() };
     let stopping = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         stop.send_replace(true);

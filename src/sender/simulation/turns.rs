@@ -26,10 +26,7 @@ async fn campaign(
 }
 
 fn named(name: &str) -> NewCampaign {
-    NewCampaign {
-        name: name.to_owned(),
-        ..NewCampaign::default()
-    }
+    NewCampaign { name: name.to_owned(), ..NewCampaign::default() }
 }
 
 fn with_priority(name: &str, priority: i32) -> NewCampaign {
@@ -42,9 +39,7 @@ fn with_priority(name: &str, priority: i32) -> NewCampaign {
 fn starts(simulation: &Simulation, campaign_id: i64) -> Vec<Duration> {
     let prefix = format!("+86138{campaign_id:02}");
     let (starts, _) = simulation.world.history();
-    let of_it = starts
-        .iter()
-        .filter(|start| start.phone.starts_with(&prefix));
+    let of_it = starts.iter().filter(|start| start.phone.starts_with(&prefix));
     of_it.map(|start| start.at).collect()
 }
 
@@ -132,9 +127,7 @@ async fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
             rate: Some(rate.parse().expect("a rate")),
             ..CampaignChange::default()
         };
-        let changed = simulation
-            .store
-            .change_campaign(simulation.campaign_id, &change);
+        let changed = simulation.store.change_campaign(simulation.campaign_id, &change);
         changed.await.expect("changed");
     };
     limit("2/day").await;
@@ -164,20 +157,14 @@ async fn exhausted_campaign_delays_no_other_and_is_widened_at_once() {
 async fn workers_share_the_turns() {
     let simulation = crowd("200/s", 1_000).await;
     let equal = campaign(&simulation, named("equal"), 1_000, START).await;
-    let one = WorkerSpec {
-        rate: simulation.rate.clone(),
-        ..simulation.worker()
-    };
+    let one = WorkerSpec { rate: simulation.rate.clone(), ..simulation.worker() };
     tokio::join!(simulation.work(None), simulation.work_as(one));
     let mut equal = starts(&simulation, equal);
     equal.sort_unstable();
     // Half of the messages in half of the time.
     let half = equal[500];
     let span = simulation.world.span();
-    assert!(
-        half > span.mul_f64(0.4) && half < span.mul_f64(0.6),
-        "{half:?} of {span:?}"
-    );
+    assert!(half > span.mul_f64(0.4) && half < span.mul_f64(0.6), "{half:?} of {span:?}");
 }
 
 /// Waits for all futures.
@@ -185,11 +172,7 @@ async fn futures(all: impl Iterator<Item = impl Future>) {
     let mut pinned: Vec<_> = all.map(Box::pin).collect();
     std::future::poll_fn(|context| {
         pinned.retain_mut(|future| future.as_mut().poll(context).is_pending());
-        if pinned.is_empty() {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
+        if pinned.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })
     .await;
 }

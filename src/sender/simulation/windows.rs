@@ -23,10 +23,7 @@ async fn set_window(simulation: &Simulation, campaign_id: i64, window: &str) {
         ..CampaignChange::default()
     };
     let store = &simulation.store;
-    store
-        .change_campaign(campaign_id, &change)
-        .await
-        .expect("changed");
+    store.change_campaign(campaign_id, &change).await.expect("changed");
 }
 
 /// A simulation of a campaign with a sending window.
@@ -39,10 +36,7 @@ async fn keeping(window: &str, rate: &str, count: usize) -> Simulation {
 /// A worker whose database clock is set by `by` milliseconds at an instant.
 fn corrected(simulation: &Simulation, at: Duration, by: i64) -> WorkerSpec {
     WorkerSpec {
-        clock: SimClock {
-            set: Some((at, by)),
-            ..SimClock::right(simulation.world.began)
-        },
+        clock: SimClock { set: Some((at, by)), ..SimClock::right(simulation.world.began) },
         ..simulation.worker()
     }
 }
@@ -83,29 +77,19 @@ async fn nothing_starts_outside_the_window_across_kills() {
 #[tokio::test(start_paused = true)]
 async fn corrected_clock_moves_the_window() {
     // The correction is known before the window opens or closes.
-    for (at, by, opens, closes) in [
-        (25, 15_000, 20_000, 65_000),
-        (3, 10_000, 10_000, 70_000),
-        (3, -15_000, 35_000, 95_000),
-    ] {
+    for (at, by, opens, closes) in
+        [(25, 15_000, 20_000, 65_000), (3, 10_000, 10_000, 70_000), (3, -15_000, 35_000, 95_000)]
+    {
         let simulation = keeping("07:07-07:08 daily UTC", "5/s", 600).await;
-        let worker = || WorkerSpec {
-            life: Some(SECOND * 120),
-            ..corrected(&simulation, SECOND * at, by)
-        };
+        let worker =
+            || WorkerSpec { life: Some(SECOND * 120), ..corrected(&simulation, SECOND * at, by) };
         tokio::join!(simulation.work_as(worker()), simulation.work_as(worker()));
         let starts = starts(&simulation);
         // A worker learns of it at a heartbeat.
         let learns = 10_000;
-        let inside = starts
-            .iter()
-            .filter(|at| (opens..closes).contains(*at))
-            .count();
+        let inside = starts.iter().filter(|at| (opens..closes).contains(*at)).count();
         assert!(inside * 100 >= starts.len() * 99, "{by}: {starts:?}");
-        assert!(
-            starts[0] >= opens && starts[0] < opens + learns,
-            "{by}: {starts:?}"
-        );
+        assert!(starts[0] >= opens && starts[0] < opens + learns, "{by}: {starts:?}");
         assert!(starts[starts.len() - 1] < closes, "{by}: {starts:?}");
         simulation.check().await;
     }
@@ -116,19 +100,13 @@ async fn switched(window: &str, began: &str, zone: &str, life: Duration) -> Vec<
     let simulation = keeping(window, "1/5s", 1_000).await;
     let began: jiff::Timestamp = began.parse().expect("an instant");
     let by = began.as_millisecond() - START.as_millis();
-    let worker = WorkerSpec {
-        life: Some(life),
-        ..corrected(&simulation, Duration::ZERO, by)
-    };
+    let worker = WorkerSpec { life: Some(life), ..corrected(&simulation, Duration::ZERO, by) };
     simulation.work_as(worker).await;
     let zone = TimeZoneDatabase::bundled().get(zone).expect("a zone");
     let local = |at: u128| {
         let millis = START.as_millis() + by + i64::try_from(at).expect("small");
         let instant = jiff::Timestamp::from_millisecond(millis).expect("an instant");
-        instant
-            .to_zoned(zone.clone())
-            .strftime("%H:%M%:z")
-            .to_string()
+        instant.to_zoned(zone.clone()).strftime("%H:%M%:z").to_string()
     };
     let mut local_times: Vec<String> = starts(&simulation).into_iter().map(local).collect();
     local_times.dedup();
@@ -166,21 +144,12 @@ async fn run_without_waiting_ends_and_names_the_opening() {
     assert_eq!(simulation.check().await.queued, 10);
     // Half of the messages do not expire before the window opens; the others fail at once.
     simulation
-        .import_into(
-            simulation.campaign_id,
-            10..15,
-            START,
-            Some(START.plus(SECOND * 60)),
-        )
+        .import_into(simulation.campaign_id, 10..15, START, Some(START.plus(SECOND * 60)))
         .await;
     let summary = simulation.work(None).await.expect("it ends");
     assert!(matches!(summary.ended, Ended::Waiting(_)), "{summary:?}");
-    let totals = simulation
-        .store
-        .report()
-        .totals(Some(simulation.campaign_id))
-        .await
-        .expect("totals");
+    let totals =
+        simulation.store.report().totals(Some(simulation.campaign_id)).await.expect("totals");
     assert_eq!((totals.queued, totals.failed, summary.failed), (10, 5, 5));
     let reasons = simulation
         .store
@@ -203,15 +172,9 @@ async fn changed_window_applies_at_once() {
     };
     tokio::join!(worker, operator);
     let starts = starts(&simulation);
-    let between = starts
-        .iter()
-        .filter(|at| (12_000..20_000).contains(*at))
-        .count();
+    let between = starts.iter().filter(|at| (12_000..20_000).contains(*at)).count();
     assert_eq!(between, 0, "{starts:?}");
-    let after = starts
-        .iter()
-        .filter(|at| (22_000..40_000).contains(*at))
-        .count();
+    let after = starts.iter().filter(|at| (22_000..40_000).contains(*at)).count();
     assert!(after > 150, "{after}");
     simulation.check().await;
 }
@@ -228,11 +191,7 @@ fn to_one_of(phones: usize, number: usize, params: &str) -> NewSms {
 
 async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<&str>) {
     let campaign_id = simulation.campaign_id;
-    let begun = simulation
-        .store
-        .imports()
-        .begin(campaign_id, "more.csv", "01", None, START)
-        .await;
+    let begun = simulation.store.imports().begin(campaign_id, "more.csv", "01", None, START).await;
     let count = rows.len() as u64;
     let batch = ImportBatch {
         import_id: begun.expect("an import"),
@@ -248,12 +207,7 @@ async fn import_rows(simulation: &Simulation, rows: Vec<NewSms>, window: Option<
         rejected: 0,
         last_line: count,
     };
-    simulation
-        .store
-        .imports()
-        .enqueue(&batch)
-        .await
-        .expect("queued");
+    simulation.store.imports().enqueue(&batch).await.expect("queued");
 }
 
 #[tokio::test(start_paused = true)]
@@ -275,12 +229,7 @@ async fn closed_window_of_a_recipient_delays_no_other() {
         let all = starts(&simulation);
         assert!(all.len() > 1_000, "{}", all.len());
         assert!(all[200] >= 3_200_000, "{}", all[200]);
-        let totals = simulation
-            .store
-            .report()
-            .totals(None)
-            .await
-            .expect("totals");
+        let totals = simulation.store.report().totals(None).await.expect("totals");
         assert_eq!(totals.failed + totals.cancelled, 0, "{totals:?}");
     }
 }
@@ -290,17 +239,12 @@ fn assert_capped(simulation: &Simulation, caps: &[(usize, Duration)], delivered:
     let (starts, _) = simulation.world.history();
     let mut by_phone: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
     for start in starts.iter().filter(|start| !delivered || start.delivered) {
-        by_phone
-            .entry(start.phone.clone())
-            .or_default()
-            .push(start.at);
+        by_phone.entry(start.phone.clone()).or_default().push(start.at);
     }
     for (phone, mut starts) in by_phone {
         starts.sort_unstable();
         for (limit, window) in caps {
-            let full = starts
-                .windows(limit + 1)
-                .find(|some| some[*limit] < some[0] + *window);
+            let full = starts.windows(limit + 1).find(|some| some[*limit] < some[0] + *window);
             assert_eq!(full, None, "{phone} got more than {limit} in {window:?}");
         }
     }
@@ -317,18 +261,9 @@ async fn capped(world: SimProvider, caps: &str, phones: usize, count: usize) -> 
 #[tokio::test(start_paused = true)]
 async fn recipient_cap_holds_across_workers() {
     let simulation = capped(SimProvider::new(2, Faults::default()), "2/10s,5/min", 5, 60).await;
-    tokio::join!(
-        simulation.work(None),
-        simulation.work(None),
-        simulation.work(Some(SECOND * 7)),
-    );
+    tokio::join!(simulation.work(None), simulation.work(None), simulation.work(Some(SECOND * 7)),);
     assert_capped(&simulation, &[(2, SECOND * 10), (5, SECOND * 60)], false);
-    let totals = simulation
-        .store
-        .report()
-        .totals(None)
-        .await
-        .expect("totals");
+    let totals = simulation.store.report().totals(None).await.expect("totals");
     assert_eq!(totals.sent + totals.unknown, 60, "{totals:?}");
     // Twelve each: five in each of two minutes, and two more, so the cap is used up.
     let last = *starts(&simulation).last().expect("some");
@@ -342,15 +277,8 @@ async fn recipient_cap_survives_restarts_and_unknown_outcomes() {
         world.honours_reference = true;
         world.faults.rejected = 0.0;
         let mut simulation = capped(world, "1/5s,4/min", 6, 40).await;
-        let other = NewCampaign {
-            name: "other".to_owned(),
-            ..NewCampaign::default()
-        };
-        let other = simulation
-            .store
-            .open_campaign(&other, START)
-            .await
-            .expect("a campaign");
+        let other = NewCampaign { name: "other".to_owned(), ..NewCampaign::default() };
+        let other = simulation.store.open_campaign(&other, START).await.expect("a campaign");
         simulation.campaign_id = other.id;
         let rows = (0..20).map(|number| to_one_of(6, number, "{}"));
         import_rows(&simulation, rows.collect(), None).await;
@@ -360,12 +288,7 @@ async fn recipient_cap_survives_restarts_and_unknown_outcomes() {
         let summary = simulation.work(None).await.expect("it ends");
         assert_eq!(summary.ended, Ended::Done);
         assert_capped(&simulation, &[(1, SECOND * 5), (4, SECOND * 60)], true);
-        let totals = simulation
-            .store
-            .report()
-            .totals(None)
-            .await
-            .expect("totals");
+        let totals = simulation.store.report().totals(None).await.expect("totals");
         assert_eq!(totals.sent, 60, "seed {seed}: {totals:?}");
     }
 }
@@ -374,10 +297,8 @@ async fn recipient_cap_survives_restarts_and_unknown_outcomes() {
 async fn clock_jump_fills_every_recipient_cap() {
     for by in [3_600_000, -3_600_000] {
         let simulation = capped(SimProvider::new(3, Faults::default()), "2/30s", 3, 12).await;
-        let worker = WorkerSpec {
-            life: Some(SECOND * 600),
-            ..corrected(&simulation, SECOND * 12, by)
-        };
+        let worker =
+            WorkerSpec { life: Some(SECOND * 600), ..corrected(&simulation, SECOND * 12, by) };
         simulation.work_as(worker).await;
         assert_capped(&simulation, &[(2, SECOND * 30)], false);
     }
@@ -394,13 +315,7 @@ async fn recipient_over_the_cap_delays_no_other() {
     let starts = starts(&simulation);
     assert_eq!(starts.len(), 101);
     assert!(starts[100] < 4_000, "{}", starts[100]);
-    let due = simulation
-        .store
-        .next_due(simulation.campaign_id)
-        .await
-        .expect("an instant");
-    let wait = due
-        .map(|due: Timestamp| due.since(START))
-        .expect("two wait");
+    let due = simulation.store.next_due(simulation.campaign_id).await.expect("an instant");
+    let wait = due.map(|due: Timestamp| due.since(START)).expect("two wait");
     assert!((3_600..3_605).contains(&wait.as_secs()), "{wait:?}");
 }

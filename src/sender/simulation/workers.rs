@@ -33,10 +33,7 @@ fn far(simulation: &Simulation, there: u64, back: u64, drift: i64) -> WorkerSpec
             back: way(back),
             ..SimClock::right(simulation.world.began)
         },
-        db_faults: Arc::new(DbFaults {
-            slow: way(there + back),
-            ..DbFaults::default()
-        }),
+        db_faults: Arc::new(DbFaults { slow: way(there + back), ..DbFaults::default() }),
         ..simulation.worker()
     }
 }
@@ -53,15 +50,8 @@ async fn workers_with_different_clocks_keep_every_window() {
             far(&simulation, there, back, drift)
         };
         let (late, early, near) = (worker(24, 0), worker(0, 24), worker(0, 0));
-        let near = WorkerSpec {
-            life: Some(SECOND * 4),
-            ..near
-        };
-        tokio::join!(
-            simulation.work_as(late),
-            simulation.work_as(early),
-            simulation.work_as(near),
-        );
+        let near = WorkerSpec { life: Some(SECOND * 4), ..near };
+        tokio::join!(simulation.work_as(late), simulation.work_as(early), simulation.work_as(near),);
         let totals = simulation.check().await;
         assert_eq!(totals.sent + totals.unknown, 400, "{totals:?}");
     }
@@ -222,10 +212,7 @@ async fn commit_with_a_lost_answer_is_applied_once() {
             db_faults: Arc::new(DbFaults::losing(seed, 0.1)),
             ..simulation.worker()
         };
-        tokio::join!(
-            simulation.work_as(losing(seed)),
-            simulation.work_as(losing(seed + 100)),
-        );
+        tokio::join!(simulation.work_as(losing(seed)), simulation.work_as(losing(seed + 100)),);
         let totals = simulation.check().await;
         assert_eq!(totals.queued + totals.sending, 0, "{totals:?}");
     }
@@ -241,25 +228,17 @@ async fn database_clock_that_is_set_breaks_no_window() {
         simulation.count = 120;
         // Due at any time that the clock may show.
         let due_at = START.minus(SECOND * 86_400);
-        simulation
-            .import_into(simulation.campaign_id, 0..120, due_at, None)
-            .await;
+        simulation.import_into(simulation.campaign_id, 0..120, due_at, None).await;
         let worker = |there, back| {
             let mut worker = far(&simulation, there, back, 0);
             worker.clock.set = Some((Duration::from_millis(at_ms), by_ms));
             worker
         };
-        tokio::join!(
-            simulation.work_as(worker(0, 2)),
-            simulation.work_as(worker(1, 0))
-        );
+        tokio::join!(simulation.work_as(worker(0, 2)), simulation.work_as(worker(1, 0)));
         let totals = simulation.check().await;
         assert_eq!(totals.sent, 120, "{by_ms}: {totals:?}");
         let (starts, _) = simulation.world.history();
-        let late: Vec<_> = starts
-            .iter()
-            .filter(|start| start.at > SECOND * 60)
-            .collect();
+        let late: Vec<_> = starts.iter().filter(|start| start.at > SECOND * 60).collect();
         assert!(late.is_empty(), "{by_ms}: {late:?}");
     }
 }
@@ -273,9 +252,7 @@ async fn clock_jump_fills_the_limits_though_its_commit_fails() {
         simulation.settings.sender.lease = SECOND * 5;
         simulation.count = 60;
         let due_at = START.minus(SECOND * 86_400);
-        simulation
-            .import_into(simulation.campaign_id, 0..60, due_at, None)
-            .await;
+        simulation.import_into(simulation.campaign_id, 0..60, due_at, None).await;
         let from = simulation.world.began + Duration::from_millis(from_ms);
         let worker = WorkerSpec {
             life: Some(SECOND * 60),
@@ -335,10 +312,7 @@ async fn resumed_host_starts_nothing_before_its_lease_is_renewed() {
         // Its timers do not count the suspend: the lease is renewed a third of its length after the last time.
         let (starts, _) = simulation.world.history();
         let asleep = at..Duration::from_millis(1_600);
-        let early: Vec<_> = starts
-            .iter()
-            .filter(|start| asleep.contains(&start.at))
-            .collect();
+        let early: Vec<_> = starts.iter().filter(|start| asleep.contains(&start.at)).collect();
         assert!(early.is_empty(), "{early:?}");
         assert!(starts.iter().any(|start| start.at < at), "it was busy");
     }
@@ -359,10 +333,7 @@ async fn stopped_virtual_machine_starts_nothing_before_it_asks() {
         let (starts, _) = simulation.world.history();
         // It reads the time and then renews its lease, which takes 200 ms each.
         let asking = at..at + Duration::from_millis(350);
-        let early = starts
-            .iter()
-            .filter(|start| asking.contains(&start.at))
-            .count();
+        let early = starts.iter().filter(|start| asking.contains(&start.at)).count();
         assert_eq!(early, 0, "stopped at {at:?}");
         assert!(starts.iter().any(|start| start.at < at), "it was busy");
     }
@@ -371,10 +342,7 @@ async fn stopped_virtual_machine_starts_nothing_before_it_asks() {
 #[tokio::test(start_paused = true)]
 async fn workers_with_different_leases_leave_each_other_alone() {
     for seed in 0..3 {
-        let faults = Faults {
-            unavailable: 0.4,
-            ..Faults::default()
-        };
+        let faults = Faults { unavailable: 0.4, ..Faults::default() };
         let mut simulation = Simulation::new(SimProvider::new(seed, faults), "5/s", 300).await;
         simulation.settings.sender.lease = SECOND * 5;
         let mut patient = simulation.worker();
@@ -418,19 +386,14 @@ async fn work_beside_another(simulation: &Simulation, worker: WorkerSpec) {
 #[tokio::test(start_paused = true)]
 async fn smallest_limit_of_all_workers_applies() {
     let mut simulation = Simulation::new(SimProvider::new(9, Faults::default()), "20/s", 150).await;
-    let generous = WorkerSpec {
-        rate: "200/s".parse().expect("a rate"),
-        ..simulation.worker()
-    };
+    let generous = WorkerSpec { rate: "200/s".parse().expect("a rate"), ..simulation.worker() };
     let thrifty = simulation.work(None);
     tokio::join!(thrifty, work_beside_another(&simulation, generous));
     simulation.check().await;
     simulation.rate = "30/s,100/hour".parse().expect("rates");
     simulation.count += 150;
     let numbers = 150..300;
-    simulation
-        .import_into(simulation.campaign_id, numbers, START, None)
-        .await;
+    simulation.import_into(simulation.campaign_id, numbers, START, None).await;
     let began = simulation.world.began.elapsed();
     let generous = WorkerSpec {
         rate: "200/s,1000/hour".parse().expect("rates"),
@@ -452,9 +415,7 @@ async fn changed_limit_reaches_all_workers_within_seconds() {
             rate: Some(rate.parse().expect("a rate")),
             ..CampaignChange::default()
         };
-        let changed = simulation
-            .store
-            .change_campaign(simulation.campaign_id, &change);
+        let changed = simulation.store.change_campaign(simulation.campaign_id, &change);
         changed.await.expect("changed");
     };
     set("5/s").await;
@@ -469,10 +430,7 @@ async fn changed_limit_reaches_all_workers_within_seconds() {
     let within = |from: u64, until: u64| {
         let span = SECOND * u32::try_from(from).expect("small")
             ..SECOND * u32::try_from(until).expect("small");
-        starts
-            .iter()
-            .filter(|start| span.contains(&start.at))
-            .count()
+        starts.iter().filter(|start| span.contains(&start.at)).count()
     };
     assert!(within(0, 10) <= 51);
     assert!(within(13, 14) >= 150, "{}", within(13, 14));
@@ -483,11 +441,7 @@ async fn throttling_of_one_worker_pauses_all() {
     let mut world = SimProvider::new(11, Faults::default());
     world.faults.throttled = 0.01;
     let simulation = Simulation::new(world, "100/s", 400).await;
-    tokio::join!(
-        simulation.work(None),
-        simulation.work(None),
-        simulation.work(None)
-    );
+    tokio::join!(simulation.work(None), simulation.work(None), simulation.work(None));
     // The check of the history finds starts that should have waited.
     let totals = simulation.check().await;
     assert_eq!(totals.sent, 400, "{totals:?}");

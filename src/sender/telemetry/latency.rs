@@ -37,10 +37,7 @@ impl RecentLatencies {
             let took = recent[(recent.len() * percent).div_ceil(100) - 1];
             (took.as_secs_f64() * 10_000.0).round() / 10.0
         };
-        (!recent.is_empty()).then(|| LatencyMillis {
-            p50: percentile(50),
-            p95: percentile(95),
-        })
+        (!recent.is_empty()).then(|| LatencyMillis { p50: percentile(50), p95: percentile(95) })
     }
 }
 
@@ -60,10 +57,7 @@ mod tests {
             latencies.add(Duration::from_millis(took_ms), at(1));
         }
         let found = latencies.percentiles(at(2));
-        let expected = LatencyMillis {
-            p50: 50.0,
-            p95: 95.0,
-        };
+        let expected = LatencyMillis { p50: 50.0, p95: 95.0 };
         assert_eq!(found, Some(expected));
         for _ in 0..MOST {
             latencies.add(Duration::from_micros(1_234), at(1));

@@ -52,12 +52,7 @@ impl Telemetry {
         let (stop_publishing, stopped) = watch::channel(false);
         let mut publishing = JoinSet::new();
         publishing.spawn(publisher.run(stopped));
-        Self {
-            events,
-            snapshot_at: Instant::now(),
-            publishing,
-            stop_publishing,
-        }
+        Self { events, snapshot_at: Instant::now(), publishing, stop_publishing }
     }
 
     /// Whether it is time to record the state of the worker; true once for each time.

@@ -173,10 +173,8 @@ impl ProgressReading {
     }
 
     fn bottleneck_since(&self, earlier: &Self) -> Option<Bottleneck> {
-        let busy = self
-            .processors
-            .zip(earlier.processors)
-            .map(|(last, first)| last.busy_since(first));
+        let busy =
+            self.processors.zip(earlier.processors).map(|(last, first)| last.busy_since(first));
         self.waits.since(&earlier.waits).bottleneck(busy)
     }
 }

@@ -290,9 +290,7 @@ impl<'a> BatchReader<'a> {
         let ids: Vec<i64> = waits.keys().copied().collect();
         let names = self.shared.store.campaign_names(&ids).await?;
         let reasons = waits.into_iter();
-        Ok(reasons
-            .filter_map(|(id, reason)| Some((names.get(&id)?.clone(), reason)))
-            .collect())
+        Ok(reasons.filter_map(|(id, reason)| Some((names.get(&id)?.clone(), reason))).collect())
     }
 
     /// The answer after the last line, or after a problem that stopped the batch.
@@ -313,10 +311,7 @@ impl<'a> BatchReader<'a> {
             Err(problem) if result.accepted + result.duplicates == 0 => problem.into_response(),
             Err(mut problem) => {
                 problem.detail += "; the messages with an id were stored before";
-                let stopped = Json(StoppedBatch {
-                    result,
-                    problem: problem.body(),
-                });
+                let stopped = Json(StoppedBatch { result, problem: problem.body() });
                 let body = stopped.into_response().into_body();
                 problem.into_response().map(|_| body)
             }

@@ -202,13 +202,11 @@ impl CampaignPatch {
 
     /// The change of the state that it asks for.
     fn action(&self) -> Option<CampaignAction> {
-        self.paused.map(|paused| {
-            if paused {
-                CampaignAction::Pause
-            } else {
-                CampaignAction::Resume
-            }
-        })
+        self.paused.map(
+            |paused| {
+                if paused { CampaignAction::Pause } else { CampaignAction::Resume }
+            },
+        )
     }
 }
 

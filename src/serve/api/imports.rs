@@ -62,13 +62,8 @@ pub(super) async fn post_import(
     let Some(file) = file else {
         return Err(Problem::invalid("missing field `file`: the list to import"));
     };
-    let request = UploadRequest {
-        fields,
-        ..UploadRequest::of(&program.0)
-    };
-    uploads
-        .check(&request)
-        .map_err(|error| Problem::invalid(error.message))?;
+    let request = UploadRequest { fields, ..UploadRequest::of(&program.0) };
+    uploads.check(&request).map_err(|error| Problem::invalid(error.message))?;
     let campaign = request
         .fields
         .iter()
@@ -77,15 +72,10 @@ pub(super) async fn post_import(
     if let Some(campaign) = &campaign {
         shared.intake.check_campaign(campaign.trim()).await?;
     }
-    let id = uploads
-        .accept(file, request)
-        .await
-        .map_err(|error| cannot_keep(&error))?;
+    let id = uploads.accept(file, request).await.map_err(|error| cannot_keep(&error))?;
     let detail = format!("uploaded a list as `{id}`");
     // The file is taken, whether or not that can be recorded.
-    let recorded = shared
-        .store
-        .record(&program.0.name, "upload", campaign.as_deref(), &detail);
+    let recorded = shared.store.record(&program.0.name, "upload", campaign.as_deref(), &detail);
     if let Err(error) = recorded.await {
         tracing::warn!(%error, who = program.0.name, id, "an upload was not recorded");
     }

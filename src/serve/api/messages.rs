@@ -37,10 +37,7 @@ fn idempotency_key(headers: &HeaderMap, who: &Identity) -> Result<Option<IntakeK
         let detail = format!("invalid `Idempotency-Key`: use 1 to {MAX_KEY} visible characters");
         return Err(Problem::invalid(detail));
     }
-    Ok(Some(IntakeKey {
-        scope: format!("token/{}", who.name),
-        key: digest(text),
-    }))
+    Ok(Some(IntakeKey { scope: format!("token/{}", who.name), key: digest(text) }))
 }
 
 #[derive(ToSchema)]
@@ -161,11 +158,7 @@ pub(super) async fn post_message(
             Ok((StatusCode::ACCEPTED, Json(posted)).into_response())
         }
         PostResult::Repeated(id) => {
-            let known = shared
-                .store
-                .report()
-                .find_sms(SmsFilter::Id(id), None, 1)
-                .await?;
+            let known = shared.store.report().find_sms(SmsFilter::Id(id), None, 1).await?;
             posted.id = Some(id.to_string());
             posted.state = match known.first() {
                 Some(sms) => sms.state.clone(),
@@ -213,9 +206,7 @@ async fn found_messages(
 ) -> Result<Vec<FoundMessage>, Problem> {
     let store = &shared.store;
     let ids: BTreeSet<i64> = found.iter().map(|sms| sms.campaign_id).collect();
-    let names = store
-        .campaign_names(&ids.into_iter().collect::<Vec<_>>())
-        .await?;
+    let names = store.campaign_names(&ids.into_iter().collect::<Vec<_>>()).await?;
     let own = match posted_by(program) {
         None => BTreeSet::new(),
         Some(token) => {
@@ -232,11 +223,7 @@ async fn found_messages(
             id: sms.id.to_string(),
             practice: store.mode(),
             campaign: names.get(&sms.campaign_id).cloned(),
-            phone: if sees_all || is_own(&sms) {
-                sms.phone
-            } else {
-                mask(&sms.phone)
-            },
+            phone: if sees_all || is_own(&sms) { sms.phone } else { mask(&sms.phone) },
             state: sms.state,
             segments: sms.segments,
             attempts: sms.attempts,
@@ -273,15 +260,9 @@ pub(super) async fn get_message(
     program: Program,
     Path(id): Path<String>,
 ) -> Result<Json<FoundMessage>, Problem> {
-    let id: i64 = id
-        .parse()
-        .map_err(|_| Problem::not_found("a message's id is a number"))?;
+    let id: i64 = id.parse().map_err(|_| Problem::not_found("a message's id is a number"))?;
     let posted_by = posted_by(&program);
-    let found = shared
-        .store
-        .report()
-        .find_sms(SmsFilter::Id(id), posted_by, 1)
-        .await?;
+    let found = shared.store.report().find_sms(SmsFilter::Id(id), posted_by, 1).await?;
     let message = found_messages(&shared, found, &program).await?.pop();
     message.map(Json).ok_or_else(|| {
         Problem::not_found(match posted_by {
@@ -346,12 +327,7 @@ pub(super) async fn find_messages(
             ));
         }
     };
-    let found = shared
-        .search(filter, posted_by(&program), MAX_FOUND)
-        .await?;
+    let found = shared.search(filter, posted_by(&program), MAX_FOUND).await?;
     let messages = found_messages(&shared, found, &program).await?;
-    Ok(Json(FoundMessages {
-        practice: shared.store.mode(),
-        messages,
-    }))
+    Ok(Json(FoundMessages { practice: shared.store.mode(), messages }))
 }

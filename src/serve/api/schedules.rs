@@ -40,8 +40,5 @@ pub(super) async fn get_schedules(
 ) -> Result<Json<ListedSchedules>, Problem> {
     program.0.need(Permission::View)?;
     let schedules = shared.schedule_reports(&program.0).await?;
-    Ok(Json(ListedSchedules {
-        practice: shared.store.mode(),
-        schedules,
-    }))
+    Ok(Json(ListedSchedules { practice: shared.store.mode(), schedules }))
 }

@@ -102,9 +102,7 @@ impl Counts {
     }
 
     fn is_wanted(&self) -> bool {
-        self.wanted
-            .lock()
-            .is_ok_and(|wanted| wanted.elapsed() < IDLE_AFTER)
+        self.wanted.lock().is_ok_and(|wanted| wanted.elapsed() < IDLE_AFTER)
     }
 
     /// The last counts; if they are old, waits a moment for newer ones.
@@ -207,14 +205,9 @@ impl Counts {
         let mut watched = self.watched.lock().ok()?;
         watched.retain(|_, campaign| campaign.wanted.elapsed() < IDLE_AFTER);
         let is_due = |campaign: &Watched| {
-            campaign
-                .made
-                .is_none_or(|(made, took)| made.elapsed() >= (took * SHARE).max(EVERY))
+            campaign.made.is_none_or(|(made, took)| made.elapsed() >= (took * SHARE).max(EVERY))
         };
-        watched
-            .iter()
-            .find(|(_, campaign)| is_due(campaign))
-            .map(|(name, _)| name.clone())
+        watched.iter().find(|(_, campaign)| is_due(campaign)).map(|(name, _)| name.clone())
     }
 
     /// Counts while a page is open, without end.
@@ -289,10 +282,7 @@ impl Counts {
         let Some(campaign) = store.campaign(name).await? else {
             return Ok(None);
         };
-        let options = ReportOptions {
-            prices: self.prices.clone(),
-            ..ReportOptions::default()
-        };
+        let options = ReportOptions { prices: self.prices.clone(), ..ReportOptions::default() };
         let report = Report::gather(store, Some(&campaign), &options).await?;
         Ok(Some(Details {
             failures: report.failures(store, FAILURES).await?,

@@ -93,9 +93,7 @@ impl Snapshot {
 
     /// The state and the counts of a campaign.
     pub(in crate::serve) fn summary_of(&self, name: &str) -> Option<&CampaignSummary> {
-        self.campaigns
-            .iter()
-            .find(|summary| summary.campaign == name)
+        self.campaigns.iter().find(|summary| summary.campaign == name)
     }
 
     /// Whether the heartbeat of a worker is older than its lease, so that it counts as dead.
@@ -105,10 +103,7 @@ impl Snapshot {
     }
 
     pub(in crate::serve) fn alive_workers(&self) -> impl Iterator<Item = &Worker> {
-        self.workers
-            .iter()
-            .map(|(worker, _)| worker)
-            .filter(|worker| !self.is_silent(worker))
+        self.workers.iter().map(|(worker, _)| worker).filter(|worker| !self.is_silent(worker))
     }
 
     /// The providers by name, as the workers see them that are alive.
@@ -177,13 +172,7 @@ fn timeline(rows: &[ActivityRow], campaign: Option<i64>, now: Timestamp) -> Opti
             is_empty = false;
         }
     }
-    (!is_empty).then_some(Histogram {
-        from,
-        width: COLUMN,
-        first_at: from,
-        last_at: now,
-        spans,
-    })
+    (!is_empty).then_some(Histogram { from, width: COLUMN, first_at: from, last_at: now, spans })
 }
 
 #[cfg(test)]
@@ -198,22 +187,14 @@ mod tests {
             at: span_of(NOW.minus(Duration::from_secs(before))),
             campaign_id,
             provider: "cellar".to_owned(),
-            counts: ActivityCounts {
-                sent,
-                ..ActivityCounts::default()
-            },
+            counts: ActivityCounts { sent, ..ActivityCounts::default() },
         }
     }
 
     #[test]
     fn rate_is_that_of_the_last_seconds() {
         // The span of now began 5 s ago, the one before 15 s ago.
-        let rows = [
-            row(0, 1, 50),
-            row(10, 1, 100),
-            row(10, 2, 15),
-            row(30, 1, 9_999),
-        ];
+        let rows = [row(0, 1, 50), row(10, 1, 100), row(10, 2, 15), row(30, 1, 9_999)];
         assert_eq!(rate(&rows, Some(1), NOW), Some(10.0));
         assert_eq!(rate(&rows, None, NOW), Some(11.0));
         assert_eq!(rate(&rows, Some(3), NOW), None);

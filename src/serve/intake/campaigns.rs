@@ -46,11 +46,7 @@ pub(super) struct Campaigns {
 
 impl Campaigns {
     pub(super) fn new(store: Store, limits: IntakeLimits) -> Self {
-        Self {
-            store,
-            limits,
-            known: Mutex::default(),
-        }
+        Self { store, limits, known: Mutex::default() }
     }
 
     /// The campaign of that name, which is created if it is missing. Fails while too many of its messages are due.
@@ -97,9 +93,7 @@ impl Campaigns {
     fn reading(&self, name: &str, sender: Option<&str>) -> CampaignRead {
         let is_usable = |reading: &&CampaignRead| match reading.peek() {
             None => true,
-            Some(read) => read
-                .as_ref()
-                .is_ok_and(|open| open.read_at.elapsed() < FRESH),
+            Some(read) => read.as_ref().is_ok_and(|open| open.read_at.elapsed() < FRESH),
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reading) = known.get(name).filter(is_usable) {
@@ -114,10 +108,8 @@ impl Campaigns {
         };
         // A task, so that it ends also if all requests that wait for it are dropped.
         let task = tokio::spawn(read(self.store.clone(), new, self.limits));
-        let reading = task
-            .map(|read| read.unwrap_or_else(|_| Err(Problem::stopping())))
-            .boxed()
-            .shared();
+        let reading =
+            task.map(|read| read.unwrap_or_else(|_| Err(Problem::stopping()))).boxed().shared();
         if known.len() >= MAX_KNOWN {
             known.clear();
         }
@@ -155,10 +147,7 @@ async fn read(
         None => store.open_campaign(&new, now).await?,
     };
     Ok(OpenCampaign {
-        waiting: store
-            .report()
-            .count_due(campaign.id, now, limits.max_waiting)
-            .await?,
+        waiting: store.report().count_due(campaign.id, now, limits.max_waiting).await?,
         campaign: Arc::new(campaign),
         read_at: Instant::now(),
     })

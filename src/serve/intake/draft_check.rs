@@ -86,11 +86,7 @@ impl DraftCheck {
         let again = asked.into_inner().unwrap_or_default();
         let now = store.now().await?;
         options.schedule(now)?;
-        let mut check = Self {
-            again,
-            checked_at: Some(now),
-            ..Self::default()
-        };
+        let mut check = Self { again, checked_at: Some(now), ..Self::default() };
         for plan in &plans {
             let mut seen = SeenKeys::default();
             let estimate = options.estimate(plan, &mut seen, Some(store), true, read);
@@ -106,18 +102,10 @@ impl DraftCheck {
         self.campaign.clone_from(&list.campaign);
         self.messages = list.summary.accepted;
         self.rejected = list.summary.rejected;
-        self.rows = estimate
-            .rows()
-            .0
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
-        self.samples = estimate
-            .estimate
-            .labelled_samples()
-            .into_iter()
-            .map(ShownMessage::of)
-            .collect();
+        self.rows =
+            estimate.rows().0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        self.samples =
+            estimate.estimate.labelled_samples().into_iter().map(ShownMessage::of).collect();
         self.rejects = estimate
             .rejects
             .iter()
@@ -135,30 +123,20 @@ impl Reading for DraftCheck {
         // The file of an earlier check.
         let _ = fs::remove_file(draft.rejects());
         let check = match draft.options(lists) {
-            Ok(options) => Self::of(draft, &options, store, rows)
-                .await
-                .unwrap_or_else(|error| Self {
+            Ok(options) => {
+                Self::of(draft, &options, store, rows).await.unwrap_or_else(|error| Self {
                     problem: Some(described(&error)),
                     is_temporary: error.is_temporary(),
                     ..Self::default()
-                }),
-            Err(error) => Self {
-                problem: Some(error.message),
-                ..Self::default()
-            },
+                })
+            }
+            Err(error) => Self { problem: Some(error.message), ..Self::default() },
         };
-        Self {
-            fingerprint: Self::depends_on(draft),
-            ..check
-        }
+        Self { fingerprint: Self::depends_on(draft), ..check }
     }
 
     fn failed(problem: String) -> Self {
-        Self {
-            problem: Some(problem),
-            is_temporary: true,
-            ..Self::default()
-        }
+        Self { problem: Some(problem), is_temporary: true, ..Self::default() }
     }
 
     fn is_temporary(&self) -> bool {

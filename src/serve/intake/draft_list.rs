@@ -72,26 +72,16 @@ impl Reading for DraftList {
     async fn make(draft: &Draft, lists: &ListOptions, _: &Store, _: &AtomicU64) -> Self {
         let made = match draft.read_options(lists) {
             Ok(options) => {
-                let options = Options {
-                    file: draft.list(),
-                    ..options.list
-                };
+                let options = Options { file: draft.list(), ..options.list };
                 Self::of(&options, draft)
             }
             Err(error) => Err(error.message),
         };
-        made.unwrap_or_else(|problem| Self {
-            problem: Some(problem),
-            ..Self::default()
-        })
+        made.unwrap_or_else(|problem| Self { problem: Some(problem), ..Self::default() })
     }
 
     fn failed(problem: String) -> Self {
-        Self {
-            problem: Some(problem),
-            is_temporary: true,
-            ..Self::default()
-        }
+        Self { problem: Some(problem), is_temporary: true, ..Self::default() }
     }
 
     fn is_temporary(&self) -> bool {

@@ -93,8 +93,7 @@ impl Draft {
 
     /// The options of its import.
     pub(in crate::serve) fn options(&self, lists: &ListOptions) -> Result<ListOptions, FieldError> {
-        self.request
-            .options(lists, &self.list(), Some(&self.rejects()))
+        self.request.options(lists, &self.list(), Some(&self.rejects()))
     }
 
     /// The draft with only these fields, by their names.
@@ -163,9 +162,8 @@ fn json_lines(columns: &[String], rows: &[Vec<String>], more: &[(&str, &str)]) -
     for row in rows {
         let cells = columns.iter().zip(row);
         let named = cells.filter(|(name, _)| !name.is_empty());
-        let mut object: Map<String, Value> = named
-            .map(|(name, cell)| (name.clone(), Value::from(cell.as_str())))
-            .collect();
+        let mut object: Map<String, Value> =
+            named.map(|(name, cell)| (name.clone(), Value::from(cell.as_str()))).collect();
         for (name, value) in more {
             object.insert((*name).to_owned(), Value::from(*value));
         }
@@ -301,8 +299,7 @@ impl Drafts {
         draft: &Draft,
     ) -> Result<ListEstimate, String> {
         let (drafts, draft) = (Arc::clone(self), draft.clone());
-        self.run(async move |_| drafts.estimate_sample(&draft).await)
-            .await
+        self.run(async move |_| drafts.estimate_sample(&draft).await).await
     }
 
     async fn estimate_sample(&self, draft: &Draft) -> Result<ListEstimate, String> {
@@ -325,9 +322,7 @@ impl Drafts {
     pub(in crate::serve) fn test_campaign(&self, draft: &Draft) -> Option<String> {
         let options = draft.options(&self.lists).ok()?;
         let stem = Path::new(&draft.file).file_stem().unwrap_or_default();
-        let name = options
-            .campaign
-            .unwrap_or_else(|| stem.to_string_lossy().into_owned());
+        let name = options.campaign.unwrap_or_else(|| stem.to_string_lossy().into_owned());
         let name = name.chars().take(MAX_NAME - TEST_NAME.len());
         Some(name.collect::<String>() + TEST_NAME)
     }
@@ -376,11 +371,8 @@ impl Drafts {
         (options.window, options.list.with_timezone) = (WindowRequest::default(), false);
         options.list.dialling.region = None;
         let once = hex::encode(rand::random::<u64>().to_be_bytes());
-        let mut replaced: Vec<(&str, &str)> = list
-            .phones
-            .iter()
-            .map(|column| (column.as_str(), phone.as_str()))
-            .collect();
+        let mut replaced: Vec<(&str, &str)> =
+            list.phones.iter().map(|column| (column.as_str(), phone.as_str())).collect();
         replaced.push((TEST_COLUMN, &once));
         let lines = json_lines(&list.columns, &list.rows, &replaced);
         let file = draft.folder.join(TEST);
@@ -434,12 +426,7 @@ pub(super) fn forget_sample(folder: &Path) {
 pub(super) fn take_back(folder: &Path, reason: &str) -> io::Result<()> {
     fs::write(folder.join(PROBLEM), reason)?;
     let uploads = folder.parent().unwrap_or(folder);
-    fs::rename(
-        folder,
-        uploads
-            .join(FOLDER)
-            .join(folder.file_name().unwrap_or_default()),
-    )
+    fs::rename(folder, uploads.join(FOLDER).join(folder.file_name().unwrap_or_default()))
 }
 
 /// A text of the list, unless it is that of a column.

@@ -52,19 +52,11 @@ pub(in crate::serve) enum ImportState {
 impl ImportStatus {
     /// `printed`: the object that `smsq import --format json` prints.
     pub(super) fn done(file: String, printed: Value) -> serde_json::Result<Self> {
-        Ok(Self {
-            state: ImportState::Done,
-            file: Some(file),
-            ..serde_json::from_value(printed)?
-        })
+        Ok(Self { state: ImportState::Done, file: Some(file), ..serde_json::from_value(printed)? })
     }
 
     pub(super) fn failed(reason: &str) -> Self {
-        Self {
-            state: ImportState::Failed,
-            detail: Some(reason.to_owned()),
-            ..Self::default()
-        }
+        Self { state: ImportState::Failed, detail: Some(reason.to_owned()), ..Self::default() }
     }
 
     pub(in crate::serve) const fn state(&self) -> ImportState {

@@ -37,10 +37,10 @@ impl MappedMessage {
         campaign_id: i64,
         header: Option<&IntakeKey>,
     ) -> Vec<IntakeKey> {
-        let own = self.own_key.clone().map(|key| IntakeKey {
-            scope: format!("campaign/{campaign_id}"),
-            key,
-        });
+        let own = self
+            .own_key
+            .clone()
+            .map(|key| IntakeKey { scope: format!("campaign/{campaign_id}"), key });
         own.into_iter().chain(header.cloned()).collect()
     }
 }
@@ -72,10 +72,7 @@ impl MessageMapper {
             .map_err(|error| invalid_phone(&posted.phone, &error))?;
         let (name, content) = match (&posted.text, &posted.template) {
             (None, Some(source)) => ("template", posted.render(&*self.template(source)?)?),
-            (text, _) => (
-                "text",
-                text.as_deref().unwrap_or_default().trim().to_owned(),
-            ),
+            (text, _) => ("text", text.as_deref().unwrap_or_default().trim().to_owned()),
         };
         content::check(&content).map_err(|error| format!("invalid `{name}`: {error}"))?;
         let dedupe_key = if let Some(key) = &posted.dedupe_key {
@@ -102,11 +99,7 @@ impl MessageMapper {
     }
 
     fn template(&self, source: &str) -> Result<Arc<Template>, String> {
-        let templates = || {
-            self.templates
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let templates = || self.templates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = templates().get(source) {
             return Ok(Arc::clone(known));
         }
@@ -186,13 +179,8 @@ mod tests {
 
     #[test]
     fn message_has_a_text_or_a_filled_template() {
-        let sms = map(r#"{"phone":"07400 123456","text":"Hi 😀"}"#)
-            .expect("a message")
-            .sms;
-        assert_eq!(
-            (sms.phone.as_str(), sms.content.as_str()),
-            ("+447400123456", "Hi 😀")
-        );
+        let sms = map(r#"{"phone":"07400 123456","text":"Hi 😀"}"#).expect("a message").sms;
+        assert_eq!((sms.phone.as_str(), sms.content.as_str()), ("+447400123456", "Hi 😀"));
         let json = r#"{"phone":"+447400123456","template":"Hi {{ name }}, {{ n }}","params":{"name":"Ann","n":7}}"#;
         let sms = map(json).expect("a message").sms;
         assert_eq!(sms.content, "Hi Ann, 7");
@@ -209,10 +197,7 @@ mod tests {
             "big": "12345678901234567890123", "list": "[1]"});
         assert_eq!(stored, expected);
         let json = r#"{"phone":"+447400123456","template":"{{ First_name }} {{ phone }}","params":{"First name":"Ann"}}"#;
-        assert_eq!(
-            map(json).expect("a message").sms.content,
-            "Ann +447400123456"
-        );
+        assert_eq!(map(json).expect("a message").sms.content, "Ann +447400123456");
     }
 
     #[test]
@@ -234,10 +219,7 @@ mod tests {
             ("\"k\"", "\"l\""),
             ("{\"phone", "{\"from\":\"A\",\"phone"),
             ("{\"phone", "{\"due_at\":\"2099-01-01T00:00:00Z\",\"phone"),
-            (
-                "{\"phone",
-                "{\"expires_at\":\"2099-01-01T00:00:00Z\",\"phone",
-            ),
+            ("{\"phone", "{\"expires_at\":\"2099-01-01T00:00:00Z\",\"phone"),
         ] {
             let other = one.replacen(before, after, 1);
             assert_ne!(fingerprint(one), fingerprint(&other), "{other}");
@@ -255,26 +237,14 @@ mod tests {
             ),
             (r#"{"phone":"12","text":"a"}"#, "not a valid phone number"),
             (r#"{"phone":"+447400123456","text":""}"#, "empty"),
-            (
-                r#"{"phone":"+447400123456","txt":"a"}"#,
-                "unknown field `txt`",
-            ),
-            (
-                r#"{"phone":"+447400123456","template":"{{ name }}"}"#,
-                "`name`",
-            ),
-            (
-                r#"{"phone":"+447400123456","template":"{{ name"}"#,
-                "template",
-            ),
+            (r#"{"phone":"+447400123456","txt":"a"}"#, "unknown field `txt`"),
+            (r#"{"phone":"+447400123456","template":"{{ name }}"}"#, "`name`"),
+            (r#"{"phone":"+447400123456","template":"{{ name"}"#, "template"),
             (
                 r#"{"phone":"+447400123456","text":"a","params":{"phone":"1"}}"#,
                 "`phone` is a field",
             ),
-            (
-                r#"{"phone":"+447400123456","text":"a","params":{" smsq_id":"1"}}"#,
-                "are reserved",
-            ),
+            (r#"{"phone":"+447400123456","text":"a","params":{" smsq_id":"1"}}"#, "are reserved"),
             (
                 r#"{"phone":"+447400123456","text":"a","params":[]}"#,
                 "invalid `params`: it is not a JSON object",
@@ -283,10 +253,7 @@ mod tests {
                 r#"{"phone":"+447400123456","template":"{{ a }}","params":{"a":{}}}"#,
                 "`a` is an object or an array",
             ),
-            (
-                r#"{"phone":"garbage 7","text":"a"}"#,
-                "invalid `phone`: `garbage 7`",
-            ),
+            (r#"{"phone":"garbage 7","text":"a"}"#, "invalid `phone`: `garbage 7`"),
             (
                 r#"{"phone":447400123456,"text":"a"}"#,
                 "invalid `phone`: use a text in quotation marks",
@@ -295,30 +262,15 @@ mod tests {
                 r#"{"phone":"+447400123456","text":"a","text":"b"}"#,
                 "duplicate field `text` in message",
             ),
-            (
-                r#"{"phone":"+447400123456","text":"a","due_at":"tomorrow"}"#,
-                "invalid `due_at`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","dedupe_key":""}"#,
-                "invalid `dedupe_key`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","campaign":" "}"#,
-                "invalid `campaign`",
-            ),
+            (r#"{"phone":"+447400123456","text":"a","due_at":"tomorrow"}"#, "invalid `due_at`"),
+            (r#"{"phone":"+447400123456","text":"a","dedupe_key":""}"#, "invalid `dedupe_key`"),
+            (r#"{"phone":"+447400123456","text":"a","campaign":" "}"#, "invalid `campaign`"),
             (
                 r#"{"phone":"+447400123456","text":"a","due_at":"2026-12-24T09:00:00Z","expires_at":"2026-12-24T08:00:00Z"}"#,
                 "not after `due_at`",
             ),
-            (
-                r#"{"phone":"+447400123456","text":"a","from":" "}"#,
-                "invalid `from`",
-            ),
-            (
-                r#"{"phone":"+447400123456","text":"a","from":"SHOP\u0000"}"#,
-                "invalid `from`",
-            ),
+            (r#"{"phone":"+447400123456","text":"a","from":" "}"#, "invalid `from`"),
+            (r#"{"phone":"+447400123456","text":"a","from":"SHOP\u0000"}"#, "invalid `from`"),
             (
                 r#"{"phone":"+447400123456","text":"a","\u001b[31m":1}"#,
                 "unknown field ` [31m`: a message has",

@@ -52,12 +52,7 @@ pub(in crate::serve) struct PostedMessage {
     #[schema(schema_with = params_schema, required = false)]
     params: Vec<Param>,
     /// Created if it is missing
-    #[schema(
-        min_length = 1,
-        max_length = 100,
-        default = "default",
-        required = false
-    )]
+    #[schema(min_length = 1, max_length = 100, default = "default", required = false)]
     pub(super) campaign: String,
     /// Another message with this key in the campaign is not queued. Without it no message is a duplicate
     #[schema(min_length = 1, max_length = 255)]
@@ -266,9 +261,7 @@ impl PostedMessage {
     fn value(&self, placeholder: &str) -> Option<&Param> {
         let exact = self.params.iter().find(|param| param.name == placeholder);
         exact.or_else(|| {
-            self.params
-                .iter()
-                .find(|param| identifier(param.name.trim()) == placeholder)
+            self.params.iter().find(|param| identifier(param.name.trim()) == placeholder)
         })
     }
 
@@ -302,30 +295,18 @@ impl PostedMessage {
     /// The values that are stored with the message, as JSON.
     pub(super) fn stored(&self) -> String {
         let own = self.dedupe_key.iter().map(|key| ("dedupe_key", key));
-        let params = self
-            .params
-            .iter()
-            .map(|param| (param.name.trim(), &param.value));
-        let stored: Map<String, Value> = own
-            .chain(params)
-            .map(|(name, value)| (name.to_owned(), json!(value)))
-            .collect();
+        let params = self.params.iter().map(|param| (param.name.trim(), &param.value));
+        let stored: Map<String, Value> =
+            own.chain(params).map(|(name, value)| (name.to_owned(), json!(value))).collect();
         Value::Object(stored).to_string()
     }
 
     /// Does not depend on the order of fields, spaces, or how the phone is written.
     pub(super) fn fingerprint(&self, phone: &Phone) -> String {
-        let kind = if self.text.is_some() {
-            "text"
-        } else {
-            "template"
-        };
+        let kind = if self.text.is_some() { "text" } else { "template" };
         let text = self.text.as_ref().or(self.template.as_ref());
-        let mut params: Vec<(&str, &str)> = self
-            .params
-            .iter()
-            .map(|param| (param.name.as_str(), param.value.as_str()))
-            .collect();
+        let mut params: Vec<(&str, &str)> =
+            self.params.iter().map(|param| (param.name.as_str(), param.value.as_str())).collect();
         params.sort_unstable();
         let fields = json!([
             phone.as_str(),

@@ -74,20 +74,13 @@ impl Intake {
     ) -> Result<(Arc<Campaign>, MappedMessage), Problem> {
         let posted = PostedMessage::parse(json).map_err(Problem::invalid)?;
         let mapped = self.mapper.map(&posted).map_err(Problem::invalid)?;
-        let campaign = self
-            .campaigns
-            .open(&posted.campaign, posted.from.as_deref())
-            .await?;
+        let campaign = self.campaigns.open(&posted.campaign, posted.from.as_deref()).await?;
         Ok((campaign, mapped))
     }
 
     /// Commits messages; returns what became of each, in their order.
     pub(super) async fn commit(&self, new: NewMessages) -> Result<Vec<PostResult>, Problem> {
-        let results = self
-            .writer
-            .commit(new)
-            .await
-            .ok_or_else(Problem::stopping)??;
+        let results = self.writer.commit(new).await.ok_or_else(Problem::stopping)??;
         self.metrics.count_posted(&results);
         Ok(results)
     }

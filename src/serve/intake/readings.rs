@@ -69,11 +69,7 @@ pub(super) struct ListReadings<R> {
 
 impl<R: Reading> ListReadings<R> {
     pub(super) fn new(jobs: Jobs) -> Self {
-        Self {
-            jobs,
-            turns: ListTurns::default(),
-            all: Mutex::default(),
-        }
+        Self { jobs, turns: ListTurns::default(), all: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, RunningReading<R>>> {
@@ -98,8 +94,7 @@ impl<R: Reading> ListReadings<R> {
         };
         let reading = reading.unwrap_or_else(|| failed(Over::Panicked));
         if reading.is_temporary() {
-            self.lock()
-                .retain(|_, kept| !kept.found.same_channel(&found));
+            self.lock().retain(|_, kept| !kept.found.same_channel(&found));
         }
         ReadingState::Done(reading)
     }

@@ -60,9 +60,7 @@ impl Uploads {
         let failed = |error: io::Error| cannot_keep(&error);
         let name = part.file_name().unwrap_or("list.csv").to_owned();
         let uploaded = self.create(&name).map_err(failed)?;
-        let mut output = tokio::fs::File::create(&uploaded.path)
-            .await
-            .map_err(failed)?;
+        let mut output = tokio::fs::File::create(&uploaded.path).await.map_err(failed)?;
         let mut size = 0;
         while let Some(bytes) = part.next_of_file().await? {
             size += bytes.len() as u64;

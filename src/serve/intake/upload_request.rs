@@ -107,10 +107,7 @@ pub(in crate::serve) struct FieldError {
 
 impl FieldError {
     pub(in crate::serve) fn new(field: &str, message: String) -> Self {
-        Self {
-            field: field.to_owned(),
-            message,
-        }
+        Self { field: field.to_owned(), message }
     }
 
     fn invalid(field: &str, problem: &str) -> Self {
@@ -139,11 +136,7 @@ impl PartialSchema for UploadForm {
         let change = CHANGE.split(' ').map(|name| (name, Some("Role `admin`")));
         for (name, needs) in list.chain(change) {
             let is_switch = ["international", "national", "smart", "again"].contains(&name);
-            let kind = if is_switch {
-                Type::Boolean
-            } else {
-                Type::String
-            };
+            let kind = if is_switch { Type::Boolean } else { Type::String };
             let field = ObjectBuilder::new().schema_type(kind).description(needs);
             form = form.property(name, field);
         }
@@ -193,12 +186,9 @@ impl UploadRequest {
         }
         Ok(match serde_json::from_reader(file)? {
             Stored::Request(request) => request,
-            Stored::Fields(fields) => Self {
-                fields,
-                posted_by: String::new(),
-                may_change: true,
-                is_draft: false,
-            },
+            Stored::Fields(fields) => {
+                Self { fields, posted_by: String::new(), may_change: true, is_draft: false }
+            }
         })
     }
 
@@ -211,9 +201,7 @@ impl UploadRequest {
     /// The first value of a field.
     pub(in crate::serve) fn value(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
-        fields
-            .find(|field| field.name == name)
-            .map(|field| field.value.as_str())
+        fields.find(|field| field.name == name).map(|field| field.value.as_str())
     }
 
     /// The options of the import of `file`.
@@ -331,10 +319,7 @@ mod tests {
             (vec![("smart", "yes")], "invalid `smart`: use `true` or"),
             (vec![("text", "a"), ("text", "b")], "duplicate field `text`"),
             (vec![("template", "a")], "invalid `template`: an upload has"),
-            (
-                vec![("national", "1"), ("international", "1")],
-                "invalid `national`: it cannot",
-            ),
+            (vec![("national", "1"), ("international", "1")], "invalid `national`: it cannot"),
         ] {
             let problem = read(&fields).err().expect("a problem");
             assert!(problem.message.starts_with(expected), "{problem}");

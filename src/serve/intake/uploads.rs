@@ -129,9 +129,7 @@ impl Uploads {
     pub(in crate::serve) fn create(&self, name: &str) -> io::Result<PartialUpload> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&self.folder)?;
-        let folder = tempfile::Builder::new()
-            .prefix(PARTIAL)
-            .tempdir_in(&self.folder)?;
+        let folder = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(&self.folder)?;
         let name = Path::new(name)
             .file_name()
             .and_then(|name| name.to_str())
@@ -193,10 +191,7 @@ impl Uploads {
         let (progress, place) = (Arc::clone(&self.progress), folder.clone());
         let list = names(&folder.join(FILE)).next().unwrap_or_default();
         let size = ListSize::of(&folder.join(FILE).join(list));
-        let rules = JobRules {
-            limit: None,
-            turn: Some((self.turns.clone(), size)),
-        };
+        let rules = JobRules { limit: None, turn: Some((self.turns.clone(), size)) };
         let job = self.jobs.start(rules, |until| async move {
             let set = |rows, all| {
                 let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
@@ -340,9 +335,7 @@ async fn import(
         // Another server with the same folder imports it.
         return Ok(());
     }
-    let name = names(&folder.join(FILE))
-        .next()
-        .ok_or(io::ErrorKind::NotFound)?;
+    let name = names(&folder.join(FILE)).next().ok_or(io::ErrorKind::NotFound)?;
     let path = folder.join(FILE).join(&name);
     let uploaded = UploadRequest::read(&request)?;
     let rejects = folder.join(REJECTS);

@@ -62,11 +62,7 @@ impl NewMessages {
 impl IntakeWriter {
     pub(super) fn start(store: Store) -> Self {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        let task = WriterTask {
-            store,
-            imports: HashMap::new(),
-            pruned_at: Instant::now(),
-        };
+        let task = WriterTask { store, imports: HashMap::new(), pruned_at: Instant::now() };
         Self {
             queue: Mutex::new(Some(sender)),
             task: Mutex::new(Some(tokio::spawn(task.run(receiver)))),
@@ -240,13 +236,8 @@ impl WriterTask {
             let (campaign_id, posted_by) = (new.campaign.id, new.posted_by.as_str());
             let hash = random_token();
             let begun =
-                self.store
-                    .imports()
-                    .begin(campaign_id, POSTED, &hash, Some(posted_by), now);
-            let import = OpenImport {
-                id: begun.await?,
-                lines: 0,
-            };
+                self.store.imports().begin(campaign_id, POSTED, &hash, Some(posted_by), now);
+            let import = OpenImport { id: begun.await?, lines: 0 };
             self.imports.insert(key, import);
         }
         Ok(())

@@ -223,11 +223,8 @@ impl Action {
 
     pub(super) fn question(self, campaign: &Campaign, totals: &Totals) -> String {
         let name = &campaign.name;
-        let (queued, failed, unknown) = (
-            messages(totals.queued),
-            messages(totals.failed),
-            messages(totals.unknown),
-        );
+        let (queued, failed, unknown) =
+            (messages(totals.queued), messages(totals.failed), messages(totals.unknown));
         match self {
             Self::Approve => {
                 format!("Approve {queued} of `{name}`? Running workers will send them.")
@@ -365,10 +362,7 @@ impl Action {
                 } else {
                     format!("Limited `{name}` to at most {rate}.")
                 };
-                let change = CampaignChange {
-                    rate: Some(rate),
-                    ..CampaignChange::default()
-                };
+                let change = CampaignChange { rate: Some(rate), ..CampaignChange::default() };
                 change_settings(store, settings, campaign, &change, &actor).await?;
                 done
             }

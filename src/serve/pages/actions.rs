@@ -54,14 +54,7 @@ impl ConfirmPage<'_> {
         path: String,
         back: &str,
     ) -> Self {
-        Self {
-            action,
-            label,
-            question,
-            path,
-            back: back.to_owned(),
-            ..Self::default()
-        }
+        Self { action, label, question, path, back: back.to_owned(), ..Self::default() }
     }
 }
 
@@ -187,15 +180,8 @@ async fn change(
     let (who, state) = (visitor.identity.name.clone(), Arc::clone(shared));
     let given_now = given.clone();
     let changing = tokio::spawn(shared.until_stopped(async move {
-        let changed = action
-            .run(
-                &state.patient_store,
-                &state.lists,
-                &campaign,
-                &given_now,
-                &who,
-            )
-            .await;
+        let changed =
+            action.run(&state.patient_store, &state.lists, &campaign, &given_now, &who).await;
         let campaign = &campaign.name;
         match &changed {
             Ok(_) => {
@@ -212,9 +198,7 @@ async fn change(
     let changed = match tokio::time::timeout(ANSWER_WITHIN, changing).await {
         Ok(Ok(Some(changed))) => changed,
         Ok(Ok(None)) => {
-            return Err(Problem::unavailable(
-                "the server stops; check what was done",
-            ));
+            return Err(Problem::unavailable("the server stops; check what was done"));
         }
         // A panic, which has been logged.
         Ok(Err(_)) => return Err(Problem::unavailable("the change ended unexpectedly")),

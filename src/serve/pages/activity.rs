@@ -51,9 +51,7 @@ impl<'a> Activity<'a> {
                 pid: worker.pid,
                 concurrency: u64::try_from(worker.concurrency).unwrap_or(0),
                 rate: rate.filter(|rate| *rate > 0.0).map(report::rate),
-                limited_by: activity
-                    .and_then(|activity| activity.bottleneck)
-                    .map(limit_phrase),
+                limited_by: activity.and_then(|activity| activity.bottleneck).map(limit_phrase),
                 version: activity.map(|activity| activity.version.as_str()),
                 heartbeat: ago(snapshot.counted_at.since(worker.heartbeat_at)),
                 is_silent: snapshot.is_silent(worker),
@@ -104,10 +102,7 @@ fn providers<'a>(snapshot: &'a Snapshot) -> Vec<ProviderRow<'a>> {
             .max_by(|left, right| left.p95.total_cmp(&right.p95));
         let is_open = seen.iter().any(|activity| activity.breaker_open);
         let (state, words) = match pause {
-            Some(pause) => (
-                "waiting",
-                format!("asked to wait until {}", local.short(pause.until)),
-            ),
+            Some(pause) => ("waiting", format!("asked to wait until {}", local.short(pause.until))),
             None if is_open => ("open", "unavailable".to_owned()),
             None => ("closed", "working".to_owned()),
         };
@@ -130,9 +125,7 @@ fn providers<'a>(snapshot: &'a Snapshot) -> Vec<ProviderRow<'a>> {
             facts: facts.join(" · "),
             latency: slowest
                 .map(|latency| format!("{:.0} ms, 95 % in {:.0} ms", latency.p50, latency.p95)),
-            error_at: error
-                .filter(|_| reason.is_none())
-                .map(|error| ago(now.since(error.at))),
+            error_at: error.filter(|_| reason.is_none()).map(|error| ago(now.since(error.at))),
             error: reason
                 .or(error.map(|error| error.reason.as_str()))
                 .map(|reason| report::plain_reason(reason).into_owned()),

@@ -35,9 +35,8 @@ pub(super) fn alerts(
         });
     }
     alerts.extend(stopped(snapshot, campaign));
-    let due: Vec<&CampaignSummary> = shown(snapshot, campaign)
-        .filter(|summary| summary.is_due())
-        .collect();
+    let due: Vec<&CampaignSummary> =
+        shown(snapshot, campaign).filter(|summary| summary.is_due()).collect();
     if due.is_empty() {
         return alerts;
     }
@@ -98,10 +97,7 @@ fn stopped(snapshot: &Snapshot, campaign: Option<&CampaignSummary>) -> Vec<Alert
         Alert {
             text: match campaign {
                 Some(_) => format!("The campaign is {}{reason}", summary.state),
-                None => format!(
-                    "Campaign `{}` is {}{reason}",
-                    summary.campaign, summary.state
-                ),
+                None => format!("Campaign `{}` is {}{reason}", summary.campaign, summary.state),
             },
             since: change_of(summary).map(|entry| entry.at),
         }
@@ -119,9 +115,7 @@ fn stopped(snapshot: &Snapshot, campaign: Option<&CampaignSummary>) -> Vec<Alert
 
 /// A reason after what it explains.
 fn reason_text(reason: Option<&str>) -> String {
-    reason
-        .map(plain_reason)
-        .map_or_else(String::new, |reason| format!(": {reason}"))
+    reason.map(plain_reason).map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
 fn no_worker(snapshot: &Snapshot, due: &[&CampaignSummary]) -> Option<Alert> {
@@ -131,11 +125,7 @@ fn no_worker(snapshot: &Snapshot, due: &[&CampaignSummary]) -> Option<Alert> {
     let queued = messages(due.iter().map(|summary| summary.totals.queued).sum());
     Some(Alert {
         text: format!("No worker is running. Queued: {queued}. `smsq send` starts a worker."),
-        since: snapshot
-            .workers
-            .iter()
-            .map(|(worker, _)| worker.heartbeat_at)
-            .max(),
+        since: snapshot.workers.iter().map(|(worker, _)| worker.heartbeat_at).max(),
     })
 }
 
@@ -177,10 +167,7 @@ fn providers_of<'a>(
 
 /// Senders of the provider that wait.
 fn waiting_senders<'a>(snapshot: &'a Snapshot, provider: &'a str) -> impl Iterator<Item = Alert> {
-    let own = snapshot
-        .pauses
-        .iter()
-        .filter(move |pause| pause.account.name() == provider);
+    let own = snapshot.pauses.iter().filter(move |pause| pause.account.name() == provider);
     own.filter_map(move |pause| {
         let sender = pause.sender.as_ref()?;
         let until = LocalTime::system().short(pause.until);
@@ -216,10 +203,7 @@ fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
             let reason = reason_text(error.map(|error| error.reason.as_str()));
             alerts.push(Alert {
                 text: format!("Provider `{name}` is unavailable{reason}"),
-                since: seen
-                    .iter()
-                    .filter_map(|activity| activity.unavailable_since)
-                    .min(),
+                since: seen.iter().filter_map(|activity| activity.unavailable_since).min(),
             });
         }
     }
@@ -228,15 +212,9 @@ fn providers(snapshot: &Snapshot, used: Option<&BTreeSet<&str>>) -> Vec<Alert> {
 
 /// Messages are tried, and none is accepted.
 fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert> {
-    let rows = snapshot
-        .last_hour
-        .iter()
-        .filter(|row| campaign.is_none_or(|id| id == row.campaign_id));
-    let accepted_at = rows
-        .clone()
-        .filter(|row| row.counts.sent > 0)
-        .map(|row| row.at)
-        .max();
+    let rows =
+        snapshot.last_hour.iter().filter(|row| campaign.is_none_or(|id| id == row.campaign_id));
+    let accepted_at = rows.clone().filter(|row| row.counts.sent > 0).map(|row| row.at).max();
     let tried = rows.filter(|row| {
         let counts = &row.counts;
         let tried = counts.failed + counts.unknown + counts.throttled + counts.unavailable;
@@ -253,11 +231,7 @@ fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert>
     if first.is_none() || snapshot.counted_at.since(since) < NOTHING_ACCEPTED {
         return None;
     }
-    let parts = [
-        (failed, "failed"),
-        (unknown, "unknown"),
-        (others, "to be tried again"),
-    ];
+    let parts = [(failed, "failed"), (unknown, "unknown"), (others, "to be tried again")];
     let parts: Vec<String> = parts
         .into_iter()
         .filter(|(count, _)| *count > 0)
@@ -287,11 +261,7 @@ mod tests {
             at: before(seconds),
             campaign_id: 1,
             provider: "cellar".to_owned(),
-            counts: ActivityCounts {
-                sent,
-                unknown,
-                ..ActivityCounts::default()
-            },
+            counts: ActivityCounts { sent, unknown, ..ActivityCounts::default() },
         }
     }
 
@@ -328,17 +298,12 @@ mod tests {
             until: before(0),
             reason: "its queue is full".to_owned(),
         }];
-        let texts: Vec<String> = providers(&snapshot, None)
-            .into_iter()
-            .map(|alert| alert.text)
-            .collect();
+        let texts: Vec<String> =
+            providers(&snapshot, None).into_iter().map(|alert| alert.text).collect();
         let [text] = &texts[..] else {
             panic!("{texts:?}");
         };
-        assert!(
-            text.starts_with("Sender `SHOP` of `cellar` waits until "),
-            "{text}"
-        );
+        assert!(text.starts_with("Sender `SHOP` of `cellar` waits until "), "{text}");
         assert!(text.contains("its queue is full"), "{text}");
     }
 
@@ -346,12 +311,7 @@ mod tests {
     fn tries_without_acceptance_are_shown_since_the_last_one() {
         let mut snapshot = Snapshot::empty();
         snapshot.counted_at = NOW;
-        snapshot.last_hour = vec![
-            row(600, 5, 1),
-            row(300, 7, 0),
-            row(200, 0, 3),
-            row(30, 0, 1),
-        ];
+        snapshot.last_hour = vec![row(600, 5, 1), row(300, 7, 0), row(200, 0, 3), row(30, 0, 1)];
         let alert = nothing_accepted(&snapshot, Some(1)).expect("an alert");
         assert_eq!(alert.text, "No message was accepted: 4 unknown");
         assert_eq!(alert.since, Some(before(300)));

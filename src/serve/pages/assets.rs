@@ -14,19 +14,13 @@ fn asset(kind: &'static str, text: String) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
         // Another version of the program may have other files at the same address.
-        (
-            header::CACHE_CONTROL,
-            HeaderValue::from_static("max-age=60"),
-        ),
+        (header::CACHE_CONTROL, HeaderValue::from_static("max-age=60")),
     ];
     (headers, text).into_response()
 }
 
 pub(super) async fn style() -> Response {
-    asset(
-        "text/css; charset=utf-8",
-        format!("{}{STYLE}", report::STYLE),
-    )
+    asset("text/css; charset=utf-8", format!("{}{STYLE}", report::STYLE))
 }
 
 pub(super) async fn script() -> Response {
@@ -38,8 +32,5 @@ pub(super) async fn morph() -> Response {
 }
 
 pub(super) async fn robots() -> Response {
-    asset(
-        "text/plain; charset=utf-8",
-        "User-agent: *\nDisallow: /\n".to_owned(),
-    )
+    asset("text/plain; charset=utf-8", "User-agent: *\nDisallow: /\n".to_owned())
 }

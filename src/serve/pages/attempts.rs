@@ -104,11 +104,7 @@ mod tests {
     fn outcomes(message: &FoundSms, failed: &[FailedAttempt]) -> Vec<String> {
         let lines = attempts(message, failed.iter());
         let shown = lines.iter().map(|line| {
-            let later = if line.is_found_accepted {
-                ", accepted"
-            } else {
-                ""
-            };
+            let later = if line.is_found_accepted { ", accepted" } else { "" };
             format!("{}{later}", line.outcome)
         });
         shown.collect()

@@ -60,11 +60,7 @@ struct Button {
 
 impl Button {
     fn of(action: Action) -> Self {
-        Self {
-            name: action.as_str(),
-            label: action.label(),
-            is_dangerous: action.is_dangerous(),
-        }
+        Self { name: action.as_str(), label: action.label(), is_dangerous: action.is_dangerous() }
     }
 }
 
@@ -91,9 +87,7 @@ pub(super) async fn campaign(
     let may_operate = visitor.identity.may(Permission::Operate);
     let settings = snapshot.settings_of(&name);
     let summary = snapshot.summary_of(&name);
-    let failures = details
-        .as_ref()
-        .map(|details| failures(details, may_operate));
+    let failures = details.as_ref().map(|details| failures(details, may_operate));
     let mut page = CampaignPage {
         revision: snapshot.revision,
         name: &name,
@@ -105,11 +99,7 @@ pub(super) async fn campaign(
         ..CampaignPage::default()
     };
     if let (Some(details), Some(failures)) = (&details, &failures) {
-        let report = if may_operate {
-            &details.report
-        } else {
-            &details.masked
-        };
+        let report = if may_operate { &details.report } else { &details.masked };
         let status = report.status();
         page.state = status.map(|status| status.state);
         page.state_reason = status.and_then(|status| status.state_reason.as_deref());
@@ -130,8 +120,7 @@ pub(super) async fn campaign(
                 let subject = approval_subject(&shared.store, settings, &actor).await;
                 is_approver = subject.is_ok();
                 if !is_approver {
-                    page.now
-                        .insert(0, "another person has to approve it".to_owned());
+                    page.now.insert(0, "another person has to approve it".to_owned());
                 }
             }
             let is_later = |action: &Action| summary.is_over() && action.is_for_unsent();
@@ -155,11 +144,7 @@ fn sent_now(snapshot: &Snapshot, summary: &CampaignSummary) -> Vec<String> {
     let limit = settings
         .filter(|settings| !settings.rate.0.is_empty())
         .map(|settings| settings.rate.to_string());
-    let due = if summary.is_due() {
-        summary.totals.queued
-    } else {
-        0
-    };
+    let due = if summary.is_due() { summary.totals.queued } else { 0 };
     let mut now = now_facts(snapshot, rate, limit.as_deref(), due);
     now.extend(summary.next.describe());
     let window = summary.window.as_ref();

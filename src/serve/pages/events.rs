@@ -39,13 +39,10 @@ pub(super) fn events(
     });
     let of_campaign = |row: &&ActivityRow| campaign.is_none_or(|(id, _)| row.campaign_id == id);
     let rows: Vec<&ActivityRow> = activity.iter().filter(of_campaign).collect();
-    let throttled = troubles(&rows, width, "throttles requests", |counts| {
-        counts.throttled > 0
-    });
+    let throttled = troubles(&rows, width, "throttles requests", |counts| counts.throttled > 0);
     // A few attempts that fail are not an outage: they are repeated.
-    let unavailable = troubles(&rows, width, "is unavailable", |counts| {
-        counts.unavailable > counts.sent
-    });
+    let unavailable =
+        troubles(&rows, width, "is unavailable", |counts| counts.unavailable > counts.sent);
     let mut events: Vec<TimelineEvent> = changes.chain(throttled).chain(unavailable).collect();
     events.retain(|event| event.at >= from);
     events.sort_by_key(|event| event.at);
@@ -61,9 +58,8 @@ fn troubles(
     is_troubled: impl Fn(&ActivityCounts) -> bool,
 ) -> Vec<TimelineEvent> {
     let troubled = rows.iter().filter(|row| is_troubled(&row.counts));
-    let times: BTreeSet<(&str, i64)> = troubled
-        .map(|row| (row.provider.as_str(), row.at.as_millis()))
-        .collect();
+    let times: BTreeSet<(&str, i64)> =
+        troubled.map(|row| (row.provider.as_str(), row.at.as_millis())).collect();
     let mut events = Vec::new();
     let mut last: Option<(&str, i64)> = None;
     for (provider, at) in times {
@@ -93,11 +89,7 @@ mod tests {
             at: FROM.plus(Duration::from_secs(seconds)),
             campaign_id,
             provider: "cellar".to_owned(),
-            counts: ActivityCounts {
-                throttled,
-                unavailable,
-                ..ActivityCounts::default()
-            },
+            counts: ActivityCounts { throttled, unavailable, ..ActivityCounts::default() },
         }
     }
 
@@ -153,11 +145,7 @@ mod tests {
         let all = events(&audit, &[row(25, 1, 1, 0)], None, FROM, MINUTE);
         assert_eq!(
             shown(&all),
-            [
-                "20 ann Paused `a`.",
-                "25 cellar throttles requests",
-                "30 ann Paused `b`."
-            ]
+            ["20 ann Paused `a`.", "25 cellar throttles requests", "30 ann Paused `b`."]
         );
         let one = events(&audit, &[], Some((1, "a")), FROM, MINUTE);
         assert_eq!(shown(&one), ["20 ann Paused `a`."]);
@@ -171,9 +159,6 @@ mod tests {
         let audit: Vec<AuditEntry> = (0..50).map(|second| paused(second, "a")).collect();
         let marked = events(&audit, &[], None, FROM, MINUTE);
         assert_eq!(marked.len(), MAX_EVENTS);
-        assert_eq!(
-            marked.last().map(|event| event.at.since(FROM).as_secs()),
-            Some(49)
-        );
+        assert_eq!(marked.last().map(|event| event.at.since(FROM).as_secs()), Some(49));
     }
 }

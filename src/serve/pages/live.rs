@@ -54,9 +54,7 @@ pub(super) fn now_facts(
     match rate {
         Some(rate) => [
             Some(format!("{} now{at_most}", report::rate(rate))),
-            limited_by(snapshot)
-                .filter(|_| due > 0)
-                .map(|reason| format!("limited by {reason}")),
+            limited_by(snapshot).filter(|_| due > 0).map(|reason| format!("limited by {reason}")),
             eta(due, rate).map(|eta| format!("done in about {eta}")),
         ]
         .into_iter()
@@ -104,12 +102,7 @@ pub(super) fn last_hour(snapshot: &Snapshot, campaign: Option<&Campaign>) -> Opt
     );
     let mark = |TimelineEvent { at, who, what }| {
         let columns = at.since(from).as_secs_f64() / width.as_secs_f64();
-        ChartEvent {
-            x: format!("{:.1}", columns * 10.0),
-            at: local.tick(at, width),
-            who,
-            what,
-        }
+        ChartEvent { x: format!("{:.1}", columns * 10.0), at: local.tick(at, width), who, what }
     };
     let mut chart = Chart::of(&timeline, &local);
     chart.events = found.into_iter().map(mark).collect();

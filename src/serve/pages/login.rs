@@ -38,14 +38,8 @@ pub(super) fn log_in_page(mode: Mode, next: &str) -> Response {
 /// A page of this server; the overview instead of an address that may lead elsewhere.
 fn page_of(next: &str) -> &str {
     let is_path = next.starts_with('/') && !next.starts_with("//");
-    let is_plain = next
-        .bytes()
-        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-    if is_path && is_plain && !next.starts_with("/log") {
-        next
-    } else {
-        "/"
-    }
+    let is_plain = next.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if is_path && is_plain && !next.starts_with("/log") { next } else { "/" }
 }
 
 /// What follows a log-in: a page, or the form that was posted to its address, which is posted again.
@@ -63,21 +57,14 @@ impl AfterLogIn {
     }
 
     pub(super) fn form(next: &str, typed: BTreeMap<String, String>) -> Self {
-        Self {
-            next: next.to_owned(),
-            typed,
-        }
+        Self { next: next.to_owned(), typed }
     }
 
     pub(super) fn ask(&self, mode: Mode, problem: Option<&str>) -> Response {
         let page = LogInPage {
             problem,
             next: page_of(&self.next),
-            typed: self
-                .typed
-                .iter()
-                .map(|(name, value)| (name.as_str(), value.as_str()))
-                .collect(),
+            typed: self.typed.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
         };
         render(StatusCode::UNAUTHORIZED, mode, &page)
     }
@@ -147,15 +134,7 @@ mod tests {
         for page in ["/new/abc/text", "/campaigns/c?x=1"] {
             assert_eq!(page_of(page), page);
         }
-        for other in [
-            "",
-            "//evil",
-            "/\\evil",
-            "https://evil",
-            "/logout",
-            "/a b",
-            "/\r\nx",
-        ] {
+        for other in ["", "//evil", "/\\evil", "https://evil", "/logout", "/a b", "/\r\nx"] {
             assert_eq!(page_of(other), "/", "{other:?}");
         }
     }

@@ -51,28 +51,16 @@ pub(super) fn routes(shared: &Arc<ServerState>) -> Router<Arc<ServerState>> {
         .route("/logout", post(login::log_out))
         .route("/search", get(search::search))
         .route("/replies", get(replies::replies))
-        .route(
-            "/suppression",
-            get(suppression::suppression).post(suppression::suppress),
-        )
+        .route("/suppression", get(suppression::suppression).post(suppression::suppress))
         .route("/audit", get(audit::audit))
         .route("/schedules", get(schedules::schedules))
-        .route(
-            "/schedules/{name}/{action}",
-            get(schedules::ask).post(schedules::act),
-        )
+        .route("/schedules/{name}/{action}", get(schedules::ask).post(schedules::act))
         .route("/campaigns/{name}", get(campaign::campaign))
         .route("/campaigns/{name}/report.html", get(files::report_page))
         .route("/campaigns/{name}/failed.csv", files::csv("failed"))
-        .route(
-            "/campaigns/{name}/undelivered.csv",
-            files::csv("undelivered"),
-        )
+        .route("/campaigns/{name}/undelivered.csv", files::csv("undelivered"))
         .route("/campaigns/{name}/sent.csv", files::csv("sent"))
-        .route(
-            "/campaigns/{name}/{action}",
-            get(actions::ask).post(actions::act),
-        )
+        .route("/campaigns/{name}/{action}", get(actions::ask).post(actions::act))
         .route("/imports/{id}/rejects.csv", get(files::rejects_csv))
         .merge(draft::routes())
         .method_not_allowed_fallback(guard::method_not_allowed)

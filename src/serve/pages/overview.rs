@@ -65,10 +65,8 @@ impl ListQuery {
     /// Those that need a person first, then the newest.
     fn choose<'a>(&self, campaigns: &'a [CampaignSummary]) -> Listed<'a> {
         let search = self.search().to_lowercase();
-        let (over, open): (Vec<_>, Vec<_>) = campaigns
-            .iter()
-            .rev()
-            .partition(|campaign| campaign.is_over());
+        let (over, open): (Vec<_>, Vec<_>) =
+            campaigns.iter().rev().partition(|campaign| campaign.is_over());
         let mut rows: Vec<&CampaignSummary> = match (search.is_empty(), self.is_over()) {
             (_, true) => over.clone(),
             (true, false) => open,
@@ -150,19 +148,12 @@ impl<'a> CampaignList<'a> {
     fn of(query: &'a ListQuery, snapshot: &'a Snapshot) -> Self {
         let listed = query.choose(&snapshot.campaigns);
         let rows = |campaigns: &[&'a CampaignSummary]| {
-            campaigns
-                .iter()
-                .map(|campaign| ListedRow::of(campaign, snapshot))
-                .collect()
+            campaigns.iter().map(|campaign| ListedRow::of(campaign, snapshot)).collect()
         };
         let count = |count: usize| HumanCount(count as u64).to_string();
         let (page, pages) = (listed.page, listed.pages);
         let from = (page - 1) * PER_PAGE;
-        let noun = if listed.count == 1 {
-            "campaign"
-        } else {
-            "campaigns"
-        };
+        let noun = if listed.count == 1 { "campaign" } else { "campaigns" };
         let to = |is_possible: bool, page: usize| is_possible.then(|| query.path(page));
         Self {
             title: match (query.is_over(), query.search()) {
@@ -200,18 +191,13 @@ impl<'a> CampaignList<'a> {
 
 impl<'a> ListedRow<'a> {
     fn of(campaign: &'a CampaignSummary, snapshot: &Snapshot) -> Self {
-        let id = snapshot
-            .settings_of(&campaign.campaign)
-            .map(|settings| settings.id);
+        let id = snapshot.settings_of(&campaign.campaign).map(|settings| settings.id);
         Self {
             id,
             name: &campaign.campaign,
             path: path_of(&campaign.campaign),
             state: campaign.state,
-            reason: campaign
-                .state_reason
-                .clone()
-                .or_else(|| campaign.next.describe()),
+            reason: campaign.state_reason.clone().or_else(|| campaign.next.describe()),
             states: states(&campaign.totals),
             rate: id
                 .filter(|_| !campaign.is_over())
@@ -299,19 +285,11 @@ mod tests {
     }
 
     fn query(q: &str, show: &str, page: usize) -> ListQuery {
-        ListQuery {
-            q: q.to_owned(),
-            show: show.to_owned(),
-            page: Some(page),
-            live: None,
-        }
+        ListQuery { q: q.to_owned(), show: show.to_owned(), page: Some(page), live: None }
     }
 
     fn names<'a>(campaigns: &[&'a CampaignSummary]) -> Vec<&'a str> {
-        campaigns
-            .iter()
-            .map(|campaign| campaign.campaign.as_str())
-            .collect()
+        campaigns.iter().map(|campaign| campaign.campaign.as_str()).collect()
     }
 
     #[test]
@@ -335,16 +313,12 @@ mod tests {
 
     #[test]
     fn every_campaign_is_on_one_page_of_many() {
-        let all: Vec<CampaignSummary> = (0..5_001)
-            .map(|index| campaign(&format!("sale {index}"), "active"))
-            .collect();
+        let all: Vec<CampaignSummary> =
+            (0..5_001).map(|index| campaign(&format!("sale {index}"), "active")).collect();
         let mut seen = Vec::new();
         for page in 1..=101 {
             let listed = query("", "", page).choose(&all);
-            assert_eq!(
-                (listed.page, listed.pages, listed.count),
-                (page, 101, 5_001)
-            );
+            assert_eq!((listed.page, listed.pages, listed.count), (page, 101, 5_001));
             seen.extend(names(&listed.rows));
         }
         seen.reverse();

@@ -78,19 +78,13 @@ pub(super) struct Reader<'a> {
 
 impl<'a> From<&'a Visitor> for Reader<'a> {
     fn from(visitor: &'a Visitor) -> Self {
-        Self {
-            identity: Some(&visitor.identity),
-            mode: visitor.mode,
-        }
+        Self { identity: Some(&visitor.identity), mode: visitor.mode }
     }
 }
 
 impl From<Mode> for Reader<'_> {
     fn from(mode: Mode) -> Self {
-        Self {
-            identity: None,
-            mode,
-        }
+        Self { identity: None, mode }
     }
 }
 
@@ -118,9 +112,7 @@ fn html<V: View>(reader: Reader<'_>, view: &V) -> Result<String, minijinja::Erro
         may_operate: identity.is_some_and(|identity| identity.may(Permission::Operate)),
         view,
     };
-    TEMPLATES
-        .get_template(V::TEMPLATE)?
-        .render(Value::from(Serde(page)))
+    TEMPLATES.get_template(V::TEMPLATE)?.render(Value::from(Serde(page)))
 }
 
 /// A page with its security policy.
@@ -173,11 +165,7 @@ pub(super) fn sentence(text: &str) -> String {
     let mut characters = text.chars();
     let first = characters.next().map(char::to_uppercase);
     let sentence: String = first.into_iter().flatten().chain(characters).collect();
-    if sentence.ends_with(['.', '!', '?']) {
-        sentence
-    } else {
-        sentence + "."
-    }
+    if sentence.ends_with(['.', '!', '?']) { sentence } else { sentence + "." }
 }
 
 /// The address of a campaign's page.
@@ -225,10 +213,7 @@ pub(super) mod tests {
     /// Renders a page without and with a visitor; fails if a template has a name that its view does not, or if the page
     /// of a practice database does not say so.
     pub(in super::super) fn assert_renders<V: View>(view: &V) {
-        let operator = Identity {
-            name: "ann".to_owned(),
-            role: Role::Operate,
-        };
+        let operator = Identity { name: "ann".to_owned(), role: Role::Operate };
         for mode in [Mode::Real, Mode::Practice] {
             for identity in [None, Some(&operator)] {
                 let reader = Reader { identity, mode };

@@ -48,11 +48,7 @@ impl View for RepliesPage {
 fn shown(reply: KeptReply, names: &BTreeMap<i64, String>, may_see: bool) -> ShownReply {
     let campaign = reply.campaign_id.and_then(|id| names.get(&id).cloned());
     ShownReply {
-        phone: if may_see {
-            reply.phone
-        } else {
-            mask(&reply.phone)
-        },
+        phone: if may_see { reply.phone } else { mask(&reply.phone) },
         text: may_see.then_some(reply.content),
         to: reply.sender,
         provider: reply.provider,
@@ -84,9 +80,6 @@ async fn page(
     let names = shared.store.campaign_names(&campaigns).await?;
     Ok(RepliesPage {
         before: kept.last().filter(|_| has_more).map(|reply| reply.id),
-        replies: kept
-            .into_iter()
-            .map(|reply| shown(reply, &names, may_see))
-            .collect(),
+        replies: kept.into_iter().map(|reply| shown(reply, &names, may_see)).collect(),
     })
 }

@@ -57,9 +57,7 @@ pub(super) async fn schedules(
                 name: report.name,
                 next: report.next,
             });
-            let page = SchedulesPage {
-                schedules: views.collect(),
-            };
+            let page = SchedulesPage { schedules: views.collect() };
             render(StatusCode::OK, &visitor, &page)
         }
         Err(problem) => problem_page(&visitor, &problem, "/"),
@@ -169,8 +167,7 @@ pub(super) async fn ask(
         let page = ConfirmPage::plain(button, action.question(&schedule), path_of(&name), PATH);
         Ok(render(StatusCode::OK, &visitor, &page))
     };
-    page.await
-        .unwrap_or_else(|problem: Problem| problem_page(&visitor, &problem, PATH))
+    page.await.unwrap_or_else(|problem: Problem| problem_page(&visitor, &problem, PATH))
 }
 
 /// Makes a change.

@@ -102,18 +102,12 @@ struct Messages {
 impl Messages {
     async fn find(shared: &ServerState, phone: &Phone) -> Result<Self, Problem> {
         let store = &shared.store;
-        let found = shared
-            .search(SmsFilter::Phone(phone.as_str()), None, ROWS)
-            .await?;
+        let found = shared.search(SmsFilter::Phone(phone.as_str()), None, ROWS).await?;
         let campaigns: Vec<i64> = found.iter().map(|sms| sms.campaign_id).collect();
         let ids: Vec<i64> = found.iter().map(|sms| sms.id).collect();
         Ok(Self {
             names: store.campaign_names(&campaigns).await?,
-            is_suppressed: !store
-                .suppression()
-                .among(&[phone.as_str()])
-                .await?
-                .is_empty(),
+            is_suppressed: !store.suppression().among(&[phone.as_str()]).await?.is_empty(),
             failed: store.failed_attempts(&ids).await?,
             found,
         })

@@ -78,12 +78,9 @@ pub(super) async fn suppression(
 ) -> Response {
     let page = async {
         visitor.identity.need(Permission::Operate)?;
-        SuppressionPage::default()
-            .respond(&shared, &visitor, query.after.as_deref())
-            .await
+        SuppressionPage::default().respond(&shared, &visitor, query.after.as_deref()).await
     };
-    page.await
-        .unwrap_or_else(|problem| problem_page(&visitor, &problem, "/"))
+    page.await.unwrap_or_else(|problem| problem_page(&visitor, &problem, "/"))
 }
 
 #[derive(Deserialize)]

@@ -99,10 +99,7 @@ async fn queued(count: u64) -> (Store, i64, Observed, tempfile::TempDir) {
         token: format!("{:032x}", rand::random::<u128>()),
     };
     let worker_id = store.workers().register(&worker, NOW).await.expect("an id");
-    let begun = store
-        .imports()
-        .begin(1, "list.csv", "hash", None, NOW)
-        .await;
+    let begun = store.imports().begin(1, "list.csv", "hash", None, NOW).await;
     let row = |line: u64| NewSms {
         line,
         phone: format!("+447400{line:06}"),
@@ -152,13 +149,9 @@ async fn plan(store: &Store, sql: &str) -> Vec<String> {
     let mut pooled = store.pool.take(Purpose::Read).await.expect("a connection");
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
     let plan: QueryResult<Vec<QueryPlanRow>> =
-        with_conn!(pooled.connection(), |conn| diesel::sql_query(sql)
-            .load(conn));
+        with_conn!(pooled.connection(), |conn| diesel::sql_query(sql).load(conn));
     pooled.give_back();
-    plan.expect("a plan")
-        .into_iter()
-        .map(|step| step.detail)
-        .collect()
+    plan.expect("a plan").into_iter().map(|step| step.detail).collect()
 }
 
 #[tokio::test]
@@ -166,9 +159,7 @@ async fn sqlite_finds_next_messages_by_index_without_sorting() {
     let (store, worker_id, observed, _folder) = queued(10).await;
     claim_and_settle(&store, worker_id, &[2, 2, 2, 2, 4]).await;
     let run = observed.lock().expect("one thread").run.clone();
-    let next = run
-        .iter()
-        .find(|sql| sql.contains("ORDER BY `sms`.`due_at`"));
+    let next = run.iter().find(|sql| sql.contains("ORDER BY `sms`.`due_at`"));
     let text = plan(&store, next.expect("a claim")).await.join("\n");
     let index = "USING INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at<?)";
     assert!(text.contains(index), "{text}");
@@ -176,10 +167,7 @@ async fn sqlite_finds_next_messages_by_index_without_sorting() {
     assert!(!text.contains("SCAN"), "{text}");
     let marking = run.iter().find(|sql| sql.starts_with("UPDATE `sms`"));
     let text = plan(&store, marking.expect("a claim")).await.join("\n");
-    assert!(
-        text.contains("USING INTEGER PRIMARY KEY (rowid=?)"),
-        "{text}"
-    );
+    assert!(text.contains("USING INTEGER PRIMARY KEY (rowid=?)"), "{text}");
 }
 
 #[tokio::test]

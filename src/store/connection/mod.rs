@@ -375,17 +375,11 @@ pub(super) struct ConnectError {
 
 impl ConnectError {
     fn new(kind: StoreErrorKind, reason: impl Into<String>) -> Self {
-        Self {
-            kind,
-            reason: reason.into(),
-        }
+        Self { kind, reason: reason.into() }
     }
 
     fn replica() -> Self {
-        Self::new(
-            StoreErrorKind::Replica,
-            "is a replica: it cannot be written",
-        )
+        Self::new(StoreErrorKind::Replica, "is a replica: it cannot be written")
     }
 
     pub(super) fn no_answer() -> Self {
@@ -451,10 +445,7 @@ impl Connection {
     pub(super) async fn inserted_ids(&mut self, rows: usize) -> QueryResult<Vec<i64>> {
         let last = self.last_id().await?;
         let step = match self {
-            Self::Mysql(_) => {
-                self.number("CAST(@@auto_increment_increment AS SIGNED)")
-                    .await?
-            }
+            Self::Mysql(_) => self.number("CAST(@@auto_increment_increment AS SIGNED)").await?,
             Self::Sqlite(_) | Self::Postgres(_) => 1,
         };
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
@@ -631,20 +622,13 @@ pub(super) fn pieces<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
 
 /// The error of a conflict with another transaction, after which this one is repeated.
 pub(super) fn conflict(why: &str) -> Error {
-    Error::DatabaseError(
-        DatabaseErrorKind::SerializationFailure,
-        Box::new(why.to_owned()),
-    )
+    Error::DatabaseError(DatabaseErrorKind::SerializationFailure, Box::new(why.to_owned()))
 }
 
 /// Returns an error if a statement removed fewer rows than this transaction has locked: MariaDB reports success if a
 /// `DELETE` is killed or reaches its time limit before its first row.
 pub(super) fn all_removed(removed: usize, locked: usize) -> Result<(), Error> {
-    if removed == locked {
-        Ok(())
-    } else {
-        Err(conflict("rows were not removed"))
-    }
+    if removed == locked { Ok(()) } else { Err(conflict("rows were not removed")) }
 }
 
 /// Kinds of errors, each with words of their messages in lower case.
@@ -676,10 +660,7 @@ fn server_error_kind(error: &Error, known: &[(StoreErrorKind, &[&str])]) -> Stor
 }
 
 fn lost(why: &str) -> Error {
-    Error::DatabaseError(
-        DatabaseErrorKind::UnableToSendCommand,
-        Box::new(why.to_owned()),
-    )
+    Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, Box::new(why.to_owned()))
 }
 
 pub(super) fn message(error: &Error) -> String {

@@ -37,11 +37,7 @@ pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
         "CAST(@@global.innodb_flush_log_at_trx_commit AS CHAR)",
         "1",
     ),
-    (
-        "sync_binlog",
-        "IF(@@global.log_bin, CAST(@@global.sync_binlog AS CHAR), '1')",
-        "1",
-    ),
+    ("sync_binlog", "IF(@@global.log_bin, CAST(@@global.sync_binlog AS CHAR), '1')", "1"),
 ];
 
 /// Kinds of errors by their messages, which are English in every session.
@@ -55,18 +51,8 @@ pub(super) const ERRORS: KnownErrors<5> = [
             "try restarting transaction",
         ],
     ),
-    (
-        StoreErrorKind::Replica,
-        &["read-only", "read only", "read_only"],
-    ),
-    (
-        StoreErrorKind::TooLarge,
-        &[
-            "packet too large",
-            "packet is too large",
-            "max_allowed_packet",
-        ],
-    ),
+    (StoreErrorKind::Replica, &["read-only", "read only", "read_only"]),
+    (StoreErrorKind::TooLarge, &["packet too large", "packet is too large", "max_allowed_packet"]),
     (StoreErrorKind::Full, &["is full", "no space left"]),
     (
         StoreErrorKind::Unavailable,
@@ -96,10 +82,8 @@ pub(in crate::store) fn by_index<const VALUES: usize>(
     query.to_sql(&mut builder, &Mysql)?;
     let hint = format!(" FORCE INDEX (`{index}`) WHERE ");
     let sql = builder.finish().replacen(" WHERE ", &hint, 1);
-    let query = values.into_iter().fold(
-        sql_query(sql).into_boxed(),
-        BoxedSqlQuery::bind::<BigInt, i64>,
-    );
+    let query =
+        values.into_iter().fold(sql_query(sql).into_boxed(), BoxedSqlQuery::bind::<BigInt, i64>);
     Ok(Prepared(query))
 }
 
@@ -110,9 +94,7 @@ pub(super) async fn connect(
     port: u16,
     patience: Duration,
 ) -> Result<Connection, ConnectError> {
-    let options = options(url, host, port)
-        .client_found_rows(true)
-        .init(SESSION.to_vec());
+    let options = options(url, host, port).client_found_rows(true).init(SESSION.to_vec());
     let connecting = async {
         let mut conn = Conn::new(options).await?;
         check_node(&mut conn, url).await?;

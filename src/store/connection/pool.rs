@@ -82,10 +82,7 @@ impl StillTime {
 
 impl IdleConnections {
     fn new(most: usize) -> Self {
-        Self {
-            idle: Mutex::default(),
-            permits: Semaphore::new(most),
-        }
+        Self { idle: Mutex::default(), permits: Semaphore::new(most) }
     }
 }
 
@@ -152,11 +149,7 @@ impl Pool {
             Purpose::Write => &self.connections[0],
             Purpose::Read => self.connections.last().unwrap_or(&self.connections[0]),
         };
-        let permit = connections
-            .permits
-            .acquire()
-            .await
-            .expect("the semaphore is never closed");
+        let permit = connections.permits.acquire().await.expect("the semaphore is never closed");
         #[cfg(test)]
         let still = self.server().map(|_| StillTime::new());
         let idle = connections.idle.lock().ok().and_then(|mut idle| idle.pop());
@@ -215,10 +208,7 @@ impl Pool {
     fn unreachable(&self, errors: Vec<(String, ConnectError)>) -> StoreError {
         // One of several hosts that may come back is worth waiting for.
         let is_temporary = |error: &ConnectError| {
-            matches!(
-                error.kind,
-                StoreErrorKind::Unavailable | StoreErrorKind::Replica
-            )
+            matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Replica)
         };
         let several = errors.len() > 1;
         let kind = match errors.first() {
@@ -227,11 +217,7 @@ impl Pool {
             _ => StoreErrorKind::Unavailable,
         };
         let reasons = errors.into_iter().map(|(host, error)| {
-            if several {
-                format!("{host}: {}", error.reason)
-            } else {
-                error.reason
-            }
+            if several { format!("{host}: {}", error.reason) } else { error.reason }
         });
         let reasons: Vec<String> = reasons.collect();
         StoreError::new(&self.name, kind, reasons.join("; "))

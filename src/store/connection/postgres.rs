@@ -23,11 +23,7 @@ pub(super) const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::
 /// Server settings by which commits survive a crash of the host: name, expression, and the safe value.
 pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
     ("fsync", "current_setting('fsync')", "on"),
-    (
-        "full_page_writes",
-        "current_setting('full_page_writes')",
-        "on",
-    ),
+    ("full_page_writes", "current_setting('full_page_writes')", "on"),
 ];
 /// Whether new sessions of this user commit without waiting for the disk, whatever a pooler has set in this one.
 pub(super) const COMMITS_EARLY: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_settings \
@@ -50,10 +46,7 @@ const BEGINS: [(&str, &str); 3] = [
         "remote_write",
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = remote_write",
     ),
-    (
-        "local",
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = local",
-    ),
+    ("local", "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = local"),
 ];
 
 /// A connection, and how its transactions begin.
@@ -79,9 +72,7 @@ impl Deref for PostgresSession {
 /// Makes commits survive a crash, also those of single statements where no pooler is in between.
 async fn make_durable(session: &mut PostgresSession) -> Result<(), ConnectError> {
     let sql = "SELECT current_setting('synchronous_commit') AS value";
-    let setting: TextValue = diesel::sql_query(sql)
-        .get_result(&mut &session.conn)
-        .await?;
+    let setting: TextValue = diesel::sql_query(sql).get_result(&mut &session.conn).await?;
     if setting.value == "off" {
         let on = "SET synchronous_commit = on";
         (&session.conn).batch_execute(on).await?;
@@ -93,10 +84,7 @@ async fn make_durable(session: &mut PostgresSession) -> Result<(), ConnectError>
 
 /// Kinds of errors by their messages.
 pub(super) const ERRORS: KnownErrors<3> = [
-    (
-        StoreErrorKind::Busy,
-        &["deadlock detected", "could not obtain lock", "lock timeout"],
-    ),
+    (StoreErrorKind::Busy, &["deadlock detected", "could not obtain lock", "lock timeout"]),
     (
         StoreErrorKind::Unavailable,
         &[
@@ -107,10 +95,7 @@ pub(super) const ERRORS: KnownErrors<3> = [
             "connection closed",
         ],
     ),
-    (
-        StoreErrorKind::Full,
-        &["no space left on device", "could not extend file"],
-    ),
+    (StoreErrorKind::Full, &["no space left on device", "could not extend file"]),
 ];
 
 /// Connects to one host; an error if it must be writable and is not.
@@ -196,11 +181,7 @@ fn config(url: &ServerUrl, host: &str, port: u16, patience: Duration) -> Config 
         .connect_timeout(patience)
         .keepalives_idle(KEEPALIVE)
         .port(port)
-        .ssl_mode(if url.encrypted {
-            SslMode::Require
-        } else {
-            SslMode::Disable
-        });
+        .ssl_mode(if url.encrypted { SslMode::Require } else { SslMode::Disable });
     match &url.socket {
         Some(path) => config.host_path(path),
         None => config.host(host),
@@ -237,11 +218,7 @@ fn encryption(url: &ServerUrl) -> Result<rustls::ClientConfig, ConnectError> {
 /// The kind of a login error of `PgBouncer`, whose errors all have the code of a protocol violation.
 fn pooler_error_kind(message: &str) -> Option<StoreErrorKind> {
     let begins = |prefix: &&str| message.starts_with(prefix);
-    let denied = [
-        "no such user",
-        "password authentication failed",
-        "SASL authentication failed",
-    ];
+    let denied = ["no such user", "password authentication failed", "SASL authentication failed"];
     if message.starts_with("no such database") {
         Some(StoreErrorKind::NoDatabase)
     } else if denied.iter().any(begins) {
@@ -254,10 +231,7 @@ fn pooler_error_kind(message: &str) -> Option<StoreErrorKind> {
 impl From<tokio_postgres::Error> for ConnectError {
     fn from(error: tokio_postgres::Error) -> Self {
         let is = |known: &[SqlState]| error.code().is_some_and(|code| known.contains(code));
-        let denied = [
-            SqlState::INVALID_PASSWORD,
-            SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
-        ];
+        let denied = [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION];
         let pooler_error = error
             .as_db_error()
             .filter(|error| *error.code() == SqlState::PROTOCOL_VIOLATION)

@@ -14,11 +14,8 @@ use crate::store::{Store, StoreError, StoreErrorKind};
 
 /// Servers with the protocol of a supported database that lock, commit or create tables in another way: a part of
 /// their version, and their name.
-const UNSUPPORTED: [(&str, &str); 3] = [
-    ("CockroachDB", "CockroachDB"),
-    ("-TiDB-", "TiDB"),
-    ("-YB-", "YugabyteDB"),
-];
+const UNSUPPORTED: [(&str, &str); 3] =
+    [("CockroachDB", "CockroachDB"), ("-TiDB-", "TiDB"), ("-YB-", "YugabyteDB")];
 
 /// Returns an error if the server at the other end of a new connection is not supported.
 pub(super) async fn refuse_unsupported(connection: &mut Connection) -> Result<(), ConnectError> {
@@ -41,11 +38,8 @@ fn unsupported(version: &str) -> Option<String> {
     let mut number = || numbers.next()?.parse::<u32>().ok();
     let found = (number()?, number()?);
     // Earlier ones do not know `SKIP LOCKED`.
-    let (name, first) = if version.contains("MariaDB") {
-        ("MariaDB", (10, 6))
-    } else {
-        ("MySQL", (8, 0))
-    };
+    let (name, first) =
+        if version.contains("MariaDB") { ("MariaDB", (10, 6)) } else { ("MySQL", (8, 0)) };
     (found < first).then(|| format!("{name} before {}.{}", first.0, first.1))
 }
 
@@ -109,8 +103,7 @@ impl Store {
         if self.text(may).await? != "true" {
             return Ok(String::new());
         }
-        self.text("(SELECT system_identifier::text FROM pg_control_system())")
-            .await
+        self.text("(SELECT system_identifier::text FROM pg_control_system())").await
     }
 
     /// The identity of a Galera cluster, else that of the server; empty where it has none, such as MariaDB before 10.6.19.
@@ -179,10 +172,7 @@ impl Store {
         }
         let pooler_error = |pooled: &PooledConnection<'_>, error| {
             let error = pooled.store_error(&error);
-            if matches!(
-                error.kind(),
-                StoreErrorKind::Unavailable | StoreErrorKind::Replica
-            ) {
+            if matches!(error.kind(), StoreErrorKind::Unavailable | StoreErrorKind::Replica) {
                 return error;
             }
             // Another client's statement may have the name.
@@ -207,8 +197,7 @@ impl Store {
 /// Runs a statement that stays prepared on its connection.
 async fn prepared(connection: &mut Connection) -> QueryResult<i32> {
     use diesel::sql_types::Integer;
-    with_conn!(connection, |conn| diesel::select(1.into_sql::<Integer>())
-        .get_result(conn))
+    with_conn!(connection, |conn| diesel::select(1.into_sql::<Integer>()).get_result(conn))
 }
 
 #[cfg(test)]
@@ -225,10 +214,7 @@ mod tests {
             ("8.0.11-TiDB-v8.5.0", "TiDB"),
             ("5.7.25-TiDB-v6.1.0", "TiDB"),
             ("5.7.44-log", "MySQL before 8.0"),
-            (
-                "10.5.23-MariaDB-1:10.5.23+maria~ubu2004",
-                "MariaDB before 10.6",
-            ),
+            ("10.5.23-MariaDB-1:10.5.23+maria~ubu2004", "MariaDB before 10.6"),
             (
                 "PostgreSQL 11.2-YB-2.18.0.1-b0 on x86_64-pc-linux-gnu, compiled by clang",
                 "YugabyteDB",

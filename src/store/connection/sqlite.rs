@@ -118,11 +118,7 @@ impl SqliteFile {
         if access == Access::Create {
             create_private(path);
         }
-        Ok(Self {
-            path: path.to_owned(),
-            access,
-            opened: OnceLock::new(),
-        })
+        Ok(Self { path: path.to_owned(), access, opened: OnceLock::new() })
     }
 
     pub(in crate::store) fn path(&self) -> &str {
@@ -156,11 +152,7 @@ impl SqliteFile {
         }
         let what = if now.is_some() { "replaced" } else { "removed" };
         let reason = format!("the file was {what} while it was in use");
-        Err(StoreError::new(
-            &self.path,
-            StoreErrorKind::LostCommits,
-            reason,
-        ))
+        Err(StoreError::new(&self.path, StoreErrorKind::LostCommits, reason))
     }
 
     /// Opens a file that may be read-only, in a folder that may be read-only.
@@ -247,9 +239,7 @@ fn establish(url: &str, path: &str) -> Result<SqliteConnection, StoreError> {
 }
 
 fn execute(connection: &mut SqliteConnection, sql: &str, path: &str) -> Result<(), StoreError> {
-    connection
-        .batch_execute(sql)
-        .map_err(|error| store_error(path, &error))
+    connection.batch_execute(sql).map_err(|error| store_error(path, &error))
 }
 
 /// Makes the file readable by its owner only; SQLite gives its other files the same permissions.
@@ -262,9 +252,7 @@ fn create_private(path: &str) {
 
 /// The path as a part of a URI.
 fn uri_path(path: &str) -> String {
-    path.replace('%', "%25")
-        .replace('?', "%3f")
-        .replace('#', "%23")
+    path.replace('%', "%25").replace('?', "%3f").replace('#', "%23")
 }
 
 /// Whether the write-ahead log has any content.
@@ -285,41 +273,19 @@ pub(in crate::store) fn store_error(path: &str, error: &Error) -> StoreError {
 fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> StoreError {
     use StoreErrorKind as Kind;
     let known: [(&[&str], Kind, &str); 6] = [
-        (
-            &["not a database", "malformed"],
-            Kind::Unrecognized,
-            DAMAGED,
-        ),
-        (
-            &["readonly", "read-only"],
-            Kind::ReadOnly,
-            "cannot be written",
-        ),
+        (&["not a database", "malformed"], Kind::Unrecognized, DAMAGED),
+        (&["readonly", "read-only"], Kind::ReadOnly, "cannot be written"),
         (&["is full"], Kind::Full, "its disk is full"),
-        (
-            &["locked", "busy"],
-            Kind::Busy,
-            "is locked by another program",
-        ),
-        (
-            &["disk i/o"],
-            Kind::Unavailable,
-            "cannot be read or written: disk I/O error",
-        ),
+        (&["locked", "busy"], Kind::Busy, "is locked by another program"),
+        (&["disk i/o"], Kind::Unavailable, "cannot be read or written: disk I/O error"),
         // The path was checked, so it may not be opened.
         (&["unable to open"], Kind::ReadOnly, "cannot be opened"),
     ];
-    let found = known
-        .into_iter()
-        .find(|(words, ..)| words.iter().any(|word| text.contains(word)));
+    let found = known.into_iter().find(|(words, ..)| words.iter().any(|word| text.contains(word)));
     if let Some((_, kind, reason)) = found {
         return StoreError::new(path, kind, reason);
     }
-    let kind = if text.contains("constraint failed") {
-        Kind::Constraint
-    } else {
-        Kind::Other
-    };
+    let kind = if text.contains("constraint failed") { Kind::Constraint } else { Kind::Other };
     StoreError::new(path, kind, otherwise())
 }
 
@@ -335,11 +301,7 @@ mod tests {
             (path("no.db"), Access::Existing, StoreErrorKind::Missing),
             (path("no/no.db"), Access::Existing, StoreErrorKind::NoFolder),
             (path("no/no.db"), Access::Create, StoreErrorKind::NoFolder),
-            (
-                "no.db".to_owned(),
-                Access::Existing,
-                StoreErrorKind::Missing,
-            ),
+            ("no.db".to_owned(), Access::Existing, StoreErrorKind::Missing),
         ] {
             let error = check_path(&file, access).expect_err("it is missing");
             assert_eq!(error.kind(), expected, "{file}");

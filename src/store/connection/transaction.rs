@@ -71,9 +71,7 @@ macro_rules! reading {
 macro_rules! writing {
     ($store:expr, |$conn:ident| $query:expr) => {{
         use $crate::store::connection::{querying, with_conn};
-        querying!($store, Write, |connection| async {
-            with_conn!(connection, |$conn| $query)
-        })
+        querying!($store, Write, |connection| async { with_conn!(connection, |$conn| $query) })
     }};
 }
 
@@ -151,10 +149,7 @@ pub(in crate::store) struct Chunk {
 impl Chunk {
     /// All rows were moved.
     pub(in crate::store) fn all(rows: usize) -> Self {
-        Self {
-            examined: rows as u64,
-            moved: rows as u64,
-        }
+        Self { examined: rows as u64, moved: rows as u64 }
     }
 }
 
@@ -196,11 +191,7 @@ pub(in crate::store) async fn run_query<T>(
     is_sqlite: bool,
     query: impl Future<Output = QueryResult<T>>,
 ) -> Attempted<T> {
-    let done = if is_sqlite {
-        sqlite::run_inline(query)
-    } else {
-        query.await
-    };
+    let done = if is_sqlite { sqlite::run_inline(query) } else { query.await };
     (done, false)
 }
 
@@ -226,12 +217,7 @@ pub(in crate::store) struct Attempts {
 
 impl Default for Attempts {
     fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            conflicts: 0,
-            losses: 0,
-            others: 0,
-        }
+        Self { began: Instant::now(), conflicts: 0, losses: 0, others: 0 }
     }
 }
 

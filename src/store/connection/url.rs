@@ -158,9 +158,8 @@ impl ServerUrl {
             _ => {
                 let secrets = ["pass", "pwd", "secret"];
                 // A value may have a further parameter, after a second `?`.
-                let is_secret = secrets
-                    .iter()
-                    .any(|word| key.contains(word) || value.contains(word));
+                let is_secret =
+                    secrets.iter().any(|word| key.contains(word) || value.contains(word));
                 let value = if is_secret { "…" } else { value };
                 return Err(format!("has `{key}={value}`; it may have {PARAMETERS}"));
             }
@@ -234,9 +233,7 @@ pub(in crate::store) fn with_password(url: &str, password: &str) -> String {
 
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded
-        .map(std::borrow::Cow::into_owned)
-        .map_err(|_| "has a part that is not UTF-8".to_owned())
+    decoded.map(std::borrow::Cow::into_owned).map_err(|_| "has a part that is not UTF-8".to_owned())
 }
 
 fn host_and_port(text: &str, port: u16) -> Result<(String, u16), String> {
@@ -280,29 +277,17 @@ mod tests {
     fn url_may_have_several_hosts() {
         let parsed = mysql("mysql://me:p%40ss@one,two:3307,[::1]:3308/queue").expect("a url");
         let hosts = [("one", 3306), ("two", 3307), ("::1", 3308)];
-        assert_eq!(
-            parsed.hosts,
-            hosts.map(|(host, port)| (host.to_owned(), port))
-        );
+        assert_eq!(parsed.hosts, hosts.map(|(host, port)| (host.to_owned(), port)));
         let password = parsed.password.as_ref().expect("a password");
         assert_eq!(password.expose_secret(), "p@ss");
-        assert_eq!(
-            parsed.to_string(),
-            "mysql://me@one,two:3307,[::1]:3308/queue"
-        );
+        assert_eq!(parsed.to_string(), "mysql://me@one,two:3307,[::1]:3308/queue");
     }
 
     #[test]
     fn url_is_shown_as_one_that_can_be_parsed() {
         for (url, shown) in [
-            (
-                "mysql://a%40b:p@host/d%2Fe%20%25",
-                "mysql://a%40b@host/d%2Fe%20%25",
-            ),
-            (
-                "postgres://%1B%5B31m%E2%80%AE@h%25/ünï",
-                "postgres://%1B[31m%E2%80%AE@h%25/ünï",
-            ),
+            ("mysql://a%40b:p@host/d%2Fe%20%25", "mysql://a%40b@host/d%2Fe%20%25"),
+            ("postgres://%1B%5B31m%E2%80%AE@h%25/ünï", "postgres://%1B[31m%E2%80%AE@h%25/ünï"),
             (
                 "mysql://me@host/queue?socket=/run/a%20b.sock",
                 "mysql://me@host/queue?socket=%2Frun%2Fa%20b.sock",
@@ -327,10 +312,7 @@ mod tests {
             ("mysql://me@127.0.0.1,db.example.net/queue", true),
             ("mysql://me@db.example.net/queue?tls=off", false),
             ("mysql://me@localhost/queue?ssl-mode=REQUIRED", true),
-            (
-                "mysql://me@host/queue?socket=/run/mysqld/mysqld.sock",
-                false,
-            ),
+            ("mysql://me@host/queue?socket=/run/mysqld/mysqld.sock", false),
         ] {
             assert_eq!(mysql(url).expect("a url").encrypted, encrypted, "{url}");
         }
@@ -351,15 +333,9 @@ mod tests {
             ("mysql://me@se cret/queue", "has an invalid host"),
             ("mysql://me@[secret/queue", "has an invalid host"),
             ("mysql://me@:3307/queue", "has an invalid host"),
-            (
-                "mysql://me:secret@host/queue?tsl=off",
-                "has `tsl=off`; it may have `tls=",
-            ),
+            ("mysql://me:secret@host/queue?tsl=off", "has `tsl=off`; it may have `tls="),
             ("mysql://me@host/queue?password=secret", "has `password=…`"),
-            (
-                "mysql://me@host/queue?tsl=off?password=secret",
-                "has `tsl=…`",
-            ),
+            ("mysql://me@host/queue?tsl=off?password=secret", "has `tsl=…`"),
         ] {
             let error = mysql(url).err().expect("an error");
             assert!(error.contains(said), "{url}: {error}");
@@ -372,10 +348,7 @@ mod tests {
         for (url, whole) in [
             ("mysql://me@host/queue", "mysql://me:p%40s@host/queue"),
             ("mysql://me:own@host/queue", "mysql://me:own@host/queue"),
-            (
-                "postgres://me@a,b:1/q?tls=off",
-                "postgres://me:p%40s@a,b:1/q?tls=off",
-            ),
+            ("postgres://me@a,b:1/q?tls=off", "postgres://me:p%40s@a,b:1/q?tls=off"),
             ("sqlite://me@host", "sqlite://me@host"),
         ] {
             assert_eq!(with_password(url, "p@s"), whole);

@@ -121,10 +121,8 @@ pub struct ImportedRows {
 /// The SQL for the first digits of a phone: at least `digits`, and as many as identify its country.
 pub(in crate::store) fn prefix(digits: usize) -> String {
     let start = |digits: usize| format!("substr(phone, 1, {})", digits + 1);
-    let shared: Vec<String> = shared_calling_codes()
-        .iter()
-        .map(|code| format!("phone LIKE '+{code}%'"))
-        .collect();
+    let shared: Vec<String> =
+        shared_calling_codes().iter().map(|code| format!("phone LIKE '+{code}%'")).collect();
     format!(
         "CASE WHEN {} THEN {} ELSE {} END",
         shared.join(" OR "),
@@ -137,12 +135,7 @@ impl ReportStore<'_> {
     /// The sums over all imports.
     pub async fn imported_rows(self) -> Result<ImportedRows, StoreError> {
         let rows: Vec<(i64, i64, i64, i64)> = reading!(self, |conn| import::table
-            .select((
-                import::accepted,
-                import::duplicates,
-                import::suppressed,
-                import::rejected,
-            ))
+            .select((import::accepted, import::duplicates, import::suppressed, import::rejected,))
             .load(conn))?;
         let mut sum = ImportedRows::default();
         for (accepted, duplicates, suppressed, rejected) in rows {
@@ -215,20 +208,15 @@ impl ReportStore<'_> {
         type Row = (String, LossyText, Option<i64>, Option<i64>);
         let group = format!("provider, {}", prefix(digits));
         let count = |states: &[DeliveryState]| {
-            let states: Vec<String> = states
-                .iter()
-                .map(|state| format!("'{}'", state.as_str()))
-                .collect();
+            let states: Vec<String> =
+                states.iter().map(|state| format!("'{}'", state.as_str())).collect();
             let states = states.join(", ");
             sum(sql::<Integer>(&format!(
                 "CASE WHEN delivery_state IN ({states}) THEN 1 ELSE 0 END"
             )))
         };
-        let reported = [
-            DeliveryState::Delivered,
-            DeliveryState::Undelivered,
-            DeliveryState::Expired,
-        ];
+        let reported =
+            [DeliveryState::Delivered, DeliveryState::Undelivered, DeliveryState::Expired];
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
             .filter(CampaignFilter::All.on(sms_sent::campaign_id))
             .filter(sms_sent::sent_at.ge(since))
@@ -242,14 +230,7 @@ impl ReportStore<'_> {
             .load(conn))?;
         let count = |(provider, phone, delivered, reported): Row| {
             let [delivered, reported] = [delivered, reported].map(|sum| positive(sum.unwrap_or(0)));
-            (
-                provider,
-                phone.text,
-                DeliveredCount {
-                    delivered,
-                    reported,
-                },
-            )
+            (provider, phone.text, DeliveredCount { delivered, reported })
         };
         Ok(rows.into_iter().map(count).collect())
     }

@@ -88,9 +88,8 @@ impl ReportStore<'_> {
             if !last.is_empty() {
                 return Ok(most);
             }
-            let of_lane: i64 = reading!(self, |conn| due()
-                .select(diesel::dsl::count_star())
-                .first(conn))?;
+            let of_lane: i64 =
+                reading!(self, |conn| due().select(diesel::dsl::count_star()).first(conn))?;
             count += positive(of_lane);
         }
         Ok(count)

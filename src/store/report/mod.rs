@@ -51,20 +51,18 @@ macro_rules! counted {
         $table::table
             .filter($campaigns.on($table::campaign_id))
             .group_by($table::campaign_id)
-            .select((
-                $table::campaign_id,
-                $counted.into_sql::<Integer>(),
-                count_star(),
-            ))
+            .select(($table::campaign_id, $counted.into_sql::<Integer>(), count_star()))
     };
 }
 
 /// Counts the purged messages by campaign and import.
 macro_rules! purged {
     ($campaigns:expr, $counted:expr, $count:expr) => {
-        purged::table
-            .filter($campaigns.with_removed(purged::campaign_id))
-            .select((purged::campaign_id, $counted.into_sql::<Integer>(), $count))
+        purged::table.filter($campaigns.with_removed(purged::campaign_id)).select((
+            purged::campaign_id,
+            $counted.into_sql::<Integer>(),
+            $count,
+        ))
     };
 }
 
@@ -320,11 +318,7 @@ impl ReportStore<'_> {
         };
         let mut reasons: Vec<_> = failed.into_iter().chain(unknown).map(count).collect();
         reasons.sort_by_cached_key(|reason| {
-            let name = (
-                reason.class.clone(),
-                reason.code.clone(),
-                reason.reason.clone(),
-            );
+            let name = (reason.class.clone(), reason.code.clone(), reason.reason.clone());
             (Reverse(reason.count), name)
         });
         reasons.truncate(REASONS);
@@ -383,10 +377,8 @@ impl ReportStore<'_> {
             .group_by(sql::<Text>(TOOK))
             .select((sql::<BigInt>(TOOK), count_star()))
             .load(conn))?;
-        let mut times: Vec<(u64, u64)> = rows
-            .into_iter()
-            .map(|(took, count)| (positive(took), positive(count)))
-            .collect();
+        let mut times: Vec<(u64, u64)> =
+            rows.into_iter().map(|(took, count)| (positive(took), positive(count))).collect();
         times.sort_unstable();
         Ok(times)
     }
@@ -406,11 +398,7 @@ impl ReportStore<'_> {
                     .filter(campaigns.on(sms_sent::campaign_id))
                     .filter(sms_sent::delivery_state.is_not_null())
                     .group_by((sms_sent::campaign_id, sms_sent::delivery_state))
-                    .select((
-                        sms_sent::campaign_id,
-                        sql::<Integer>(BY_DELIVERY),
-                        count_star(),
-                    ))
+                    .select((sms_sent::campaign_id, sql::<Integer>(BY_DELIVERY), count_star(),))
             )
             .union_all(purged!(campaigns, DELIVERED, purged::delivered))
             .union_all(purged!(campaigns, UNDELIVERED, purged::undelivered))
@@ -424,15 +412,11 @@ impl ReportStore<'_> {
                 counted!(sms_failed, campaigns, CANCELLED)
                     .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
             )
-            .union_all(
-                import::table
-                    .filter(campaigns.with_removed(import::campaign_id))
-                    .select((
-                        import::campaign_id,
-                        IMPORTED.into_sql::<Integer>(),
-                        import::accepted - import::replaced,
-                    ))
-            )
+            .union_all(import::table.filter(campaigns.with_removed(import::campaign_id)).select((
+                import::campaign_id,
+                IMPORTED.into_sql::<Integer>(),
+                import::accepted - import::replaced,
+            )))
             .union_all(counted!(sms, campaigns, IMPORTED).filter(sms::import_id.is_null()))
             .union_all(
                 counted!(sms_sent, campaigns, IMPORTED).filter(sms_sent::import_id.is_null())
@@ -451,9 +435,7 @@ impl ReportStore<'_> {
             .load(conn))?;
         let mut all: BTreeMap<i64, Totals> = BTreeMap::new();
         for (campaign, counted, count) in rows {
-            all.entry(campaign)
-                .or_default()
-                .add(counted, positive(count));
+            all.entry(campaign).or_default().add(counted, positive(count));
         }
         for totals in all.values_mut() {
             let sent = totals.sent;

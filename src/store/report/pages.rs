@@ -20,10 +20,8 @@ pub(super) const NO_REASON: &str = "it is not known whether the provider accepte
 pub(super) const NOT_REACHED: &str = "the phone was not reached";
 /// Sent messages that did not arrive. As literals, because an index with a condition serves no parameter.
 pub(super) const NOT_DELIVERED: &str = "delivery_state IN ('undelivered', 'expired')";
-const NOT_DELIVERED_STATES: [&str; 2] = [
-    "delivery_state = 'undelivered'",
-    "delivery_state = 'expired'",
-];
+const NOT_DELIVERED_STATES: [&str; 2] =
+    ["delivery_state = 'undelivered'", "delivery_state = 'expired'"];
 
 /// A position in an index: an instant and an id.
 type Position = (Timestamp, i64);
@@ -49,9 +47,7 @@ impl<R> Default for Pages<R> {
 impl<R> Pages<R> {
     fn new(ranges: impl IntoIterator<Item = R>) -> Self {
         let ranges = ranges.into_iter().map(|range| (range, START));
-        Self {
-            ranges: ranges.collect(),
-        }
+        Self { ranges: ranges.collect() }
     }
 
     /// Moves after the last row of a page. If the page is empty, moves to the next range and returns false.
@@ -191,9 +187,7 @@ impl FailureRow {
             code: self.code.map(String::from),
             reason: self.reason.map_or_else(|| reason.to_owned(), String::from),
             attempts: self.attempts,
-            last_attempt_at: self
-                .last_attempt_at
-                .filter(|_| was_sent || self.attempts > 0),
+            last_attempt_at: self.last_attempt_at.filter(|_| was_sent || self.attempts > 0),
         }
     }
 }
@@ -222,9 +216,7 @@ impl ReportStore<'_> {
             .collect();
         ranges.sort_by_cached_key(|(id, class)| {
             let mut known = Class::ALL.iter();
-            let known = class
-                .as_ref()
-                .map(|name| known.position(|class| class.as_str() == name));
+            let known = class.as_ref().map(|name| known.position(|class| class.as_str() == name));
             // A class that a newer smsq wrote comes after the known ones.
             let order = known.map_or(usize::MAX, |known| known.unwrap_or(Class::ALL.len()));
             (id.campaign_id, order, id.lane)

@@ -16,20 +16,14 @@ async fn store() -> (tempfile::TempDir, Store) {
 }
 
 async fn campaign(store: &Store, name: &str) -> i64 {
-    let new = NewCampaign {
-        name: name.to_owned(),
-        ..NewCampaign::default()
-    };
+    let new = NewCampaign { name: name.to_owned(), ..NewCampaign::default() };
     store.open_campaign(&new, NOW).await.expect("a campaign").id
 }
 
 /// Imports `count` messages as one file; returns the import.
 async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
-    let import_id = store
-        .imports()
-        .begin(campaign_id, "list.csv", "hash", None, NOW)
-        .await
-        .expect("begun");
+    let import_id =
+        store.imports().begin(campaign_id, "list.csv", "hash", None, NOW).await.expect("begun");
     let rows = (0..count)
         .map(|line| NewSms {
             line: line + 2,
@@ -56,11 +50,7 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
         last_line: count + 1,
     };
     store.imports().enqueue(&batch).await.expect("queued");
-    store
-        .imports()
-        .finish(import_id, NOW)
-        .await
-        .expect("finished");
+    store.imports().finish(import_id, NOW).await.expect("finished");
     import_id
 }
 
@@ -113,22 +103,12 @@ async fn totals_count_every_message_by_its_state() {
         cancelled: 1,
         delivery: None,
     };
-    assert_eq!(
-        store.report().totals(Some(first)).await.expect("totals"),
-        expected
-    );
+    assert_eq!(store.report().totals(Some(first)).await.expect("totals"), expected);
     let sum = store.report().totals(None).await.expect("totals");
     assert_eq!((sum.imported, sum.queued), (23, 11));
-    let each = store
-        .report()
-        .campaign_totals()
-        .await
-        .expect("totals")
-        .campaigns;
-    let names: Vec<(&str, u64)> = each
-        .iter()
-        .map(|(campaign, totals)| (campaign.name.as_str(), totals.imported))
-        .collect();
+    let each = store.report().campaign_totals().await.expect("totals").campaigns;
+    let names: Vec<(&str, u64)> =
+        each.iter().map(|(campaign, totals)| (campaign.name.as_str(), totals.imported)).collect();
     assert_eq!(names, [("default", 0), ("first", 20), ("second", 3)]);
 }
 
@@ -157,21 +137,11 @@ async fn reasons_include_unknown_messages() {
     let id = campaign(&store, "first").await;
     imported(&store, id, 20).await;
     scatter(&store).await;
-    let reasons = store
-        .report()
-        .failures_by_reason(CampaignFilter::One(id))
-        .await
-        .expect("reasons");
+    let reasons =
+        store.report().failures_by_reason(CampaignFilter::One(id)).await.expect("reasons");
     let found: Vec<(&str, Option<&str>, &str, u64)> = reasons
         .iter()
-        .map(|one| {
-            (
-                one.class.as_str(),
-                one.code.as_deref(),
-                one.reason.as_str(),
-                one.count,
-            )
-        })
+        .map(|one| (one.class.as_str(), one.code.as_deref(), one.reason.as_str(), one.count))
         .collect();
     assert_eq!(
         found,
@@ -190,24 +160,12 @@ async fn pages_of_any_size_list_each_failure_once() {
     let id = campaign(&store, "first").await;
     imported(&store, id, 20).await;
     scatter(&store).await;
-    run(
-        &store,
-        &["UPDATE sms SET due_at = due_at + 1 WHERE id = 10"],
-    )
-    .await;
+    run(&store, &["UPDATE sms SET due_at = due_at + 1 WHERE id = 10"]).await;
     for limit in [1, 2, 3, 100] {
-        let mut walk = store
-            .report()
-            .failures(CampaignFilter::All)
-            .await
-            .expect("a walk");
+        let mut walk = store.report().failures(CampaignFilter::All).await.expect("a walk");
         let mut all = Vec::new();
         loop {
-            let page = store
-                .report()
-                .next_failures(&mut walk, limit)
-                .await
-                .expect("a page");
+            let page = store.report().next_failures(&mut walk, limit).await.expect("a page");
             assert!(page.len() <= limit);
             if page.is_empty() {
                 break;
@@ -254,11 +212,10 @@ async fn pages_are_read_by_index() {
             "INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at>?)",
         ),
     ] {
-        let plan: Vec<QueryPlanRow> = reading!(&store, |conn| diesel::sql_query(format!(
-            "EXPLAIN QUERY PLAN {query}"
-        ))
-        .load(conn))
-        .expect("a plan");
+        let plan: Vec<QueryPlanRow> =
+            reading!(&store, |conn| diesel::sql_query(format!("EXPLAIN QUERY PLAN {query}"))
+                .load(conn))
+            .expect("a plan");
         let plan: Vec<String> = plan.into_iter().map(|step| step.detail).collect();
         assert_eq!(plan.len(), 1, "no sorting: {plan:?}");
         assert!(plan[0].ends_with(index), "{plan:?}");
@@ -270,22 +227,12 @@ async fn sent_facts_have_times_and_sums() {
     let (_folder, store) = store().await;
     let id = campaign(&store, "first").await;
     assert_eq!(
-        store
-            .report()
-            .sent(CampaignFilter::One(id), 0)
-            .await
-            .expect("counts")
-            .facts,
+        store.report().sent(CampaignFilter::One(id), 0).await.expect("counts").facts,
         SentFacts::default()
     );
     imported(&store, id, 20).await;
     scatter(&store).await;
-    let facts = store
-        .report()
-        .sent(CampaignFilter::All, 0)
-        .await
-        .expect("counts")
-        .facts;
+    let facts = store.report().sent(CampaignFilter::All, 0).await.expect("counts").facts;
     let second = std::time::Duration::from_secs(1);
     assert_eq!(facts.first_at, Some(NOW.plus(second)));
     assert_eq!(facts.last_at, Some(NOW.plus(second * 5)));
@@ -308,10 +255,7 @@ async fn audit_finds_lost_and_unassigned_messages() {
     scatter(&store).await;
     let sound = store.report().check_counts().await.expect("an audit");
     assert!(sound.is_sound(), "{sound:?}");
-    assert_eq!(
-        (sound.imports[0].expected, sound.imports[0].found),
-        (20, 20)
-    );
+    assert_eq!((sound.imports[0].expected, sound.imports[0].found), (20, 20));
     run(
         &store,
         &[
@@ -344,9 +288,7 @@ async fn workers_are_listed_with_their_messages() {
     )
     .await;
     let workers = store.report().worker_loads().await.expect("workers");
-    let found: Vec<(&str, u64)> = workers
-        .iter()
-        .map(|(worker, sending)| (worker.host.as_str(), *sending))
-        .collect();
+    let found: Vec<(&str, u64)> =
+        workers.iter().map(|(worker, sending)| (worker.host.as_str(), *sending)).collect();
     assert_eq!(found, [("here", 1), ("there", 0)]);
 }

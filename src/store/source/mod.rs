@@ -96,28 +96,18 @@ struct QueryError {
 
 impl QueryError {
     fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-            hint: None,
-        }
+        Self { reason: reason.into(), hint: None }
     }
 
     fn hinted(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-            hint: Some(hint.into()),
-        }
+        Self { reason: reason.into(), hint: Some(hint.into()) }
     }
 
     /// The words of the database. Errors about the query, which have an SQLSTATE of class 42, quote parts of it; others
     /// quote data, which is hidden.
     fn of_database(words: &str, state: Option<&str>) -> Self {
         let is_of_query = state.is_some_and(|state| state.starts_with("42"));
-        Self::new(if is_of_query {
-            mask_numbers(words)
-        } else {
-            mask_values(words)
-        })
+        Self::new(if is_of_query { mask_numbers(words) } else { mask_values(words) })
     }
 
     /// A column whose values have no text that every program writes alike.
@@ -133,9 +123,7 @@ impl QueryError {
     }
 
     fn not_utf8(column: &str) -> Self {
-        Self::new(format!(
-            "column `{column}` of the query has a value that is not UTF-8"
-        ))
+        Self::new(format!("column `{column}` of the query has a value that is not UTF-8"))
     }
 
     fn too_slow(limit: Duration) -> Self {
@@ -209,20 +197,14 @@ impl SourceDatabase {
             let path = path.strip_prefix("//").unwrap_or(path);
             let file = SqliteFile::new(path, Access::Read)
                 .map_err(|error: StoreError| invalid(path, error.reason(), None))?;
-            return Ok(Self {
-                name: path.to_owned(),
-                place: SourcePlace::File(file),
-            });
+            return Ok(Self { name: path.to_owned(), place: SourcePlace::File(file) });
         }
         let shown = format!("{scheme}:…");
         let kind = ServerKind::of(scheme)
             .ok_or_else(|| invalid(&shown, "unknown kind of database", Some(example)))?;
         let server = ServerUrl::parse(kind, url)
             .map_err(|reason| invalid(&shown, &format!("the URL {reason}"), None))?;
-        Ok(Self {
-            name: server.to_string(),
-            place: SourcePlace::Server(server),
-        })
+        Ok(Self { name: server.to_string(), place: SourcePlace::Server(server) })
     }
 
     /// The path, or the URL without a password.

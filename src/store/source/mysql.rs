@@ -29,10 +29,7 @@ pub(super) async fn read(
         format!("SET SESSION max_execution_time = {}", millis(limit))
     };
     conn.query_drop(setting).await.map_err(failed)?;
-    for begin in [
-        "SET SESSION TRANSACTION READ ONLY",
-        "START TRANSACTION READ ONLY",
-    ] {
+    for begin in ["SET SESSION TRANSACTION READ ONLY", "START TRANSACTION READ ONLY"] {
         conn.query_drop(begin).await.map_err(failed)?;
     }
     // A prepared statement is one statement. What returns nothing, such as a `CALL`, is not run: it could end the
@@ -45,16 +42,12 @@ pub(super) async fn read(
     }
     let mut result = conn.query_iter(query).await.map_err(failed)?;
     let columns = result.columns_ref();
-    let names: Vec<String> = columns
-        .iter()
-        .map(|column| column.name_str().into_owned())
-        .collect();
+    let names: Vec<String> = columns.iter().map(|column| column.name_str().into_owned()).collect();
     check_names(&names)?;
     if let Some(column) = columns.iter().find(|column| !is_known(column)) {
         let name = column.name_str();
-        let type_name = format!("{:?}", column.column_type())
-            .trim_start_matches("MYSQL_TYPE_")
-            .to_lowercase();
+        let type_name =
+            format!("{:?}", column.column_type()).trim_start_matches("MYSQL_TYPE_").to_lowercase();
         let cast = format!("CAST({name} AS CHAR)");
         return Err(QueryError::of_type(&name, &type_name, &cast));
     }

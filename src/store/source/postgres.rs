@@ -60,26 +60,16 @@ pub(super) async fn read(
     // A prepared statement is one statement.
     let statement = client.prepare(query).await.map_err(failed)?;
     let columns = statement.columns();
-    let names: Vec<String> = columns
-        .iter()
-        .map(|column| column.name().to_owned())
-        .collect();
+    let names: Vec<String> = columns.iter().map(|column| column.name().to_owned()).collect();
     if names.is_empty() {
         return Err(QueryError::no_columns());
     }
     check_names(&names)?;
     if let Some(column) = columns.iter().find(|column| !is_known(column.type_())) {
         let (name, type_name) = (column.name(), column.type_().name());
-        return Err(QueryError::of_type(
-            name,
-            type_name,
-            &format!("{name}::text"),
-        ));
+        return Err(QueryError::of_type(name, type_name, &format!("{name}::text")));
     }
-    let is_truth: Vec<bool> = columns
-        .iter()
-        .map(|column| *column.type_() == Type::BOOL)
-        .collect();
+    let is_truth: Vec<bool> = columns.iter().map(|column| *column.type_() == Type::BOOL).collect();
     let stream = client.simple_query_raw(query).await.map_err(failed)?;
     let mut stream = pin!(stream);
     while let Some(message) = stream.try_next().await.map_err(failed)? {

@@ -17,9 +17,8 @@ pub(super) fn read(
     write: &mut RowWriter<'_>,
 ) -> Result<Vec<String>, QueryError> {
     in_place(|| {
-        let connection = file
-            .connect_to_foreign()
-            .map_err(|error| QueryError::new(error.reason()))?;
+        let connection =
+            file.connect_to_foreign().map_err(|error| QueryError::new(error.reason()))?;
         let until = query.until.limited(query.limit);
         let asked = until.clone();
         connection
@@ -41,10 +40,7 @@ struct ReadError {
 
 impl<E: Into<QueryError>> From<E> for ReadError {
     fn from(error: E) -> Self {
-        Self {
-            error: error.into(),
-            is_over: false,
-        }
+        Self { error: error.into(), is_over: false }
     }
 }
 
@@ -64,11 +60,7 @@ fn read_rows(
     write: &mut RowWriter<'_>,
 ) -> Result<Vec<String>, ReadError> {
     let mut statement = prepare(connection, query)?;
-    let names: Vec<String> = statement
-        .column_names()
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
     check_names(&names)?;
     // SQLite itself writes numbers as text.
     let mut number = connection.prepare("SELECT CAST(?1 AS TEXT)")?;
@@ -76,10 +68,7 @@ fn read_rows(
     while let Some(row) = rows.next()? {
         // Also where the rows take less steps than SQLite makes before it asks.
         if let Err(over) = until.check() {
-            return Err(ReadError {
-                error: QueryError::new(over.to_string()),
-                is_over: true,
-            });
+            return Err(ReadError { error: QueryError::new(over.to_string()), is_over: true });
         }
         let mut values = Vec::with_capacity(names.len());
         for (index, name) in names.iter().enumerate() {

@@ -121,9 +121,7 @@ fn answer(bytes: &[u8], is_head: bool) -> Result<Option<(Answer, &[u8])>, String
     let head = std::str::from_utf8(head).map_err(|_| invalid())?;
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap_or_default();
-    let status = status
-        .strip_prefix("HTTP/1.1 ")
-        .or_else(|| status.strip_prefix("HTTP/1.0 "));
+    let status = status.strip_prefix("HTTP/1.1 ").or_else(|| status.strip_prefix("HTTP/1.0 "));
     let status = status.and_then(|status| status.get(..3)?.parse().ok());
     let status: u16 = status.ok_or_else(invalid)?;
     let mut headers = Vec::new();
@@ -134,11 +132,7 @@ fn answer(bytes: &[u8], is_head: bool) -> Result<Option<(Answer, &[u8])>, String
         }
         headers.push((name.to_owned(), value.to_owned()));
     }
-    let mut answer = Answer {
-        status,
-        headers,
-        body: Vec::new(),
-    };
+    let mut answer = Answer { status, headers, body: Vec::new() };
     if is_head || status < 200 || status == 204 || status == 304 {
         return Ok(Some((answer, rest)));
     }
@@ -148,8 +142,7 @@ fn answer(bytes: &[u8], is_head: bool) -> Result<Option<(Answer, &[u8])>, String
     } else {
         let length = answer.header("content-length").ok_or_else(invalid)?;
         let length: usize = length.parse().map_err(|_| invalid())?;
-        rest.split_at_checked(length)
-            .map(|(body, rest)| (body.to_vec(), rest))
+        rest.split_at_checked(length).map(|(body, rest)| (body.to_vec(), rest))
     };
     Ok(body.map(|(body, rest)| {
         answer.body = body;

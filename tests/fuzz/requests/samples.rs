@@ -141,12 +141,7 @@ impl Request {
     pub(super) fn sample(random: &mut Random, credentials: &Credentials) -> Self {
         let (method, target, kind, body) = match random.below(13) {
             0 | 1 => ("POST", "/v1/messages".to_owned(), JSON, message(random)),
-            2 => (
-                "POST",
-                "/v1/messages/batch".to_owned(),
-                NDJSON,
-                batch(random),
-            ),
+            2 => ("POST", "/v1/messages/batch".to_owned(), NDJSON, batch(random)),
             3 => {
                 let list = format!("[{}, {}]", message(random), message(random));
                 ("POST", "/v1/messages/batch".to_owned(), JSON, list)
@@ -154,12 +149,7 @@ impl Request {
             4 => ("POST", "/v1/imports".to_owned(), UPLOAD, upload(random)),
             5 => {
                 let change = r#"{"rate":"20/s,5000/day","priority":3,"paused":false,"window":"09:00-20:00 mon-fri Europe/Berlin"}"#;
-                (
-                    "PATCH",
-                    "/v1/campaigns/codes".to_owned(),
-                    JSON,
-                    change.to_owned(),
-                )
+                ("PATCH", "/v1/campaigns/codes".to_owned(), JSON, change.to_owned())
             }
             6 => {
                 let token = credentials.token.replace(' ', "+");
@@ -190,13 +180,7 @@ impl Request {
         if target == "/v1/messages" && random.below(3) == 0 {
             headers.push(("Idempotency-Key", random.below(40).to_string()));
         }
-        Self {
-            method,
-            target,
-            kind,
-            headers,
-            body: body.into_bytes(),
-        }
+        Self { method, target, kind, headers, body: body.into_bytes() }
     }
 
     pub(super) fn is_upload(&self) -> bool {
@@ -259,10 +243,7 @@ fn message(random: &mut Random) -> String {
             r#"{{"phone":"{phone}","text":"你好 😀","campaign":"codes","due_at":"2099-12-24T09:00:00Z","expires_at":"2099-12-25T09:00:00+01:00"}}"#
         ),
         3 => format!(r#"{{"phone":"{phone}","text":"a","campaign":"gone","from":"SHOP"}}"#),
-        _ => format!(
-            r#"{{"phone":"07400 1{:05}","text":"Hello"}}"#,
-            random.below(30)
-        ),
+        _ => format!(r#"{{"phone":"07400 1{:05}","text":"Hello"}}"#, random.below(30)),
     }
 }
 

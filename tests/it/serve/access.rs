@@ -57,22 +57,9 @@ fn api_needs_a_token_with_the_role() {
         assert_eq!(answer.status, expected, "{role}: {}", answer.body);
     }
     let cookie = served.log_in("admin");
-    let headers = [
-        ("Cookie", cookie.as_str()),
-        ("Sec-Fetch-Site", "same-origin"),
-    ];
-    let answer = request(
-        &served.address,
-        "POST",
-        "/v1/messages",
-        &headers,
-        message.as_bytes(),
-    );
-    assert_eq!(
-        answer.expect("an answer").status,
-        401,
-        "the API ignores cookies"
-    );
+    let headers = [("Cookie", cookie.as_str()), ("Sec-Fetch-Site", "same-origin")];
+    let answer = request(&served.address, "POST", "/v1/messages", &headers, message.as_bytes());
+    assert_eq!(answer.expect("an answer").status, 401, "the API ignores cookies");
     for bad in ["Bearer", "Bearer ", "Basic YTpi", "Bearer wrong"] {
         let headers = [("Authorization", bad)];
         let answer = request(&served.address, "GET", "/v1/campaigns", &headers, b"");
@@ -99,31 +86,21 @@ fn viewer_changes_nothing_and_sees_no_phones() {
         "/campaigns/c/report.html",
     ] {
         let body = served.page(&viewer, path).body;
-        assert!(
-            !body.contains("5005551000") && !body.contains("447400123456"),
-            "{path}: {body}"
-        );
+        assert!(!body.contains("5005551000") && !body.contains("447400123456"), "{path}: {body}");
         assert!(!body.contains("Hello"), "{path}: {body}");
     }
     served.until_shown(&operator, "/campaigns/c", "+15005551000");
     let csv = served.page(&operator, "/campaigns/c/failed.csv").body;
     assert!(csv.contains("+15005551000"), "{csv}");
-    for path in [
-        "/campaigns/c/pause",
-        "/campaigns/c/cancel",
-        "/campaigns/c/retry",
-        "/suppression",
-    ] {
+    for path in ["/campaigns/c/pause", "/campaigns/c/cancel", "/campaigns/c/retry", "/suppression"]
+    {
         let answer = served.submit(&viewer, path, "name=c&phone=%2B447400123499");
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);
     }
     assert_eq!(served.page(&viewer, "/suppression").status, 403);
     assert_eq!(served.page(&viewer, "/campaigns/c/pause").status, 403);
     let refused = served.try_log_in(&served.tokens["send"]);
-    assert_eq!(
-        refused.status, 401,
-        "a token that only sends shows no pages"
-    );
+    assert_eq!(refused.status, 401, "a token that only sends shows no pages");
 }
 
 #[test]
@@ -164,13 +141,7 @@ fn page_of_another_site_cannot_change_anything() {
 fn name_of_another_host_is_refused() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    for host in [
-        "evil.example",
-        "evil.example:8026",
-        "localhost.evil.example",
-        "a b",
-        "",
-    ] {
+    for host in ["evil.example", "evil.example:8026", "localhost.evil.example", "a b", ""] {
         let answer = request(&served.address, "GET", "/", &[("Host", host)], b"");
         let status = answer.map_or(400, |answer| answer.status);
         assert!([400, 421].contains(&status), "{host}: {status}");
@@ -209,10 +180,7 @@ fn wrong_tokens_are_logged_and_delay_no_right_one() {
 fn proxy_on_another_machine_tells_the_address_of_its_client() {
     let scratch = Scratch::new();
     // A program of this machine, in the place of the proxy.
-    let served = Served::with(
-        &scratch,
-        "trusted_proxies = [\"10.0.0.0/8\", \"127.0.0.1\"]",
-    );
+    let served = Served::with(&scratch, "trusted_proxies = [\"10.0.0.0/8\", \"127.0.0.1\"]");
     let headers = [
         ("Authorization", "Bearer wrong"),
         ("X-Forwarded-For", "198.51.100.1, 203.0.113.7, 10.0.0.9"),
@@ -277,10 +245,7 @@ fn link_is_in_no_file_and_not_for_others() {
     configure(&scratch, "");
     let (mut process, mut terminal) = scratch.start_at_terminal(["serve", "--listen", "0.0.0.0:0"]);
     let line = first_line(&mut terminal);
-    assert!(
-        line.starts_with("http://") && !line.contains("token"),
-        "{line}"
-    );
+    assert!(line.starts_with("http://") && !line.contains("token"), "{line}");
     process.signal(rustix::process::Signal::TERM);
     let ran = process.ended();
     assert!(ran.stderr().contains("log in with a token"), "{ran}");
@@ -294,10 +259,7 @@ fn log_in_leads_back_to_the_page_that_asked_for_it() {
     assert_eq!(page.status, 401, "{}", page.body);
     let next = attribute(&page.body, "[name=next]", "value");
     assert_eq!(next.as_deref(), Some("/campaigns/c/pause"));
-    for (next, leads_to) in [
-        ("/campaigns/c/pause", "/campaigns/c/pause"),
-        ("//evil", "/"),
-    ] {
+    for (next, leads_to) in [("/campaigns/c/pause", "/campaigns/c/pause"), ("//evil", "/")] {
         let form = format!("token={}&next={next}", served.tokens["operate"]);
         let answer = served.submit("", "/login", &form);
         assert_eq!(answer.status, 303, "{}", answer.body);
@@ -345,29 +307,14 @@ fn every_response_forbids_scripts_and_frames_of_others() {
         let answer = served.page(&cookie, path);
         let policy = answer.header("content-security-policy").expect(path);
         assert!(policy.contains("default-src 'none'"), "{path}: {policy}");
-        assert!(
-            policy.contains("frame-ancestors 'none'"),
-            "{path}: {policy}"
-        );
+        assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
         assert!(!policy.contains("script-src 'unsafe"), "{path}: {policy}");
-        assert_eq!(
-            answer.header("x-content-type-options"),
-            Some("nosniff"),
-            "{path}"
-        );
-        assert_eq!(
-            answer.header("referrer-policy"),
-            Some("no-referrer"),
-            "{path}"
-        );
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(answer.header("referrer-policy"), Some("no-referrer"), "{path}");
     }
     let page = served.page(&cookie, "/");
     assert_eq!(page.header("cache-control"), Some("no-store"));
-    assert!(
-        !page.body.contains("<script>") && !page.body.contains("onclick"),
-        "{}",
-        page.body
-    );
+    assert!(!page.body.contains("<script>") && !page.body.contains("onclick"), "{}", page.body);
 }
 
 #[test]
@@ -379,14 +326,7 @@ fn texts_of_others_are_escaped_everywhere() {
     let name = "a\"><script>alert(2)</script>";
     let list = format!("phone,name\n+15005551000,{evil}\n+15005551001,\"=cmd|' /C calc'!A0\"\n");
     scratch.write("list.csv", &list);
-    let ran = scratch.run([
-        "import",
-        "list.csv",
-        "--text",
-        "{{ name }}",
-        "--campaign",
-        name,
-    ]);
+    let ran = scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", name]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     let sent = scratch.run(["send", "--quiet"]);
     assert_eq!(sent.code(), Some(1), "{sent}");
@@ -395,30 +335,17 @@ fn texts_of_others_are_escaped_everywhere() {
     let path = "/campaigns/a%22%3E%3Cscript%3Ealert%282%29%3C%2Fscript%3E";
     let page = served.until_shown(&cookie, path, "Who was not reached");
     assert!(page.contains("&lt;script&gt;"), "{page}");
-    for path in [
-        "/",
-        path,
-        &format!("{path}/cancel"),
-        &format!("{path}/report.html"),
-        "/audit",
-    ] {
+    for path in ["/", path, &format!("{path}/cancel"), &format!("{path}/report.html"), "/audit"] {
         let body = served.page(&cookie, path).body;
         assert!(!body.contains("<script>alert"), "{path}: {body}");
     }
-    let wrong = served.submit(
-        &cookie,
-        &format!("{path}/cancel"),
-        "name=%3Cscript%3Ealert(3)",
-    );
+    let wrong = served.submit(&cookie, &format!("{path}/cancel"), "name=%3Cscript%3Ealert(3)");
     assert_eq!(wrong.status, 400);
     assert!(!wrong.body.contains("<script>alert"), "{}", wrong.body);
     let csv = served.page(&cookie, &format!("{path}/failed.csv"));
     assert!(csv.body.contains("'=cmd"), "{}", csv.body);
     let disposition = csv.header("content-disposition").expect("an attachment");
-    assert!(
-        !disposition.contains('<') && !disposition.contains("\"><"),
-        "{disposition}"
-    );
+    assert!(!disposition.contains('<') && !disposition.contains("\"><"), "{disposition}");
     let search = served.page(&cookie, "/search?phone=%3Cscript%3Ealert(4)%3C%2Fscript%3E");
     assert_eq!(search.status, 400);
     assert!(!search.body.contains("<script>alert"), "{}", search.body);
@@ -440,21 +367,15 @@ fn too_large_requests_are_refused() {
     let read = stream.read_to_end(&mut answer);
     let is_refused = String::from_utf8_lossy(&answer).starts_with("HTTP/1.1 431");
     assert!(closed || is_refused || read.is_err(), "10 MB were taken");
-    let many: Vec<(String, String)> = (0..200)
-        .map(|n| (format!("X-{n}"), "1".to_owned()))
-        .collect();
+    let many: Vec<(String, String)> =
+        (0..200).map(|n| (format!("X-{n}"), "1".to_owned())).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     let answer = request(&served.address, "GET", "/", &many, b"");
     assert_eq!(answer.map_or(431, |answer| answer.status), 431);
     let long = format!("/search?phone={}", "1".repeat(70_000));
     let answer = request(&served.address, "GET", &long, &[], b"");
     assert!(answer.is_none_or(|answer| [414, 431].contains(&answer.status)));
-    assert_eq!(
-        served
-            .post(r#"{"phone":"+447400123456","text":"a"}"#)
-            .status,
-        202
-    );
+    assert_eq!(served.post(r#"{"phone":"+447400123456","text":"a"}"#).status, 202);
 }
 
 #[test]
@@ -469,12 +390,7 @@ fn unfinished_requests_do_not_stop_others() {
         })
         .collect();
     // They are closed after a while, and then others are served.
-    assert_eq!(
-        served
-            .post(r#"{"phone":"+447400123456","text":"a"}"#)
-            .status,
-        202
-    );
+    assert_eq!(served.post(r#"{"phone":"+447400123456","text":"a"}"#).status, 202);
     drop(idle);
 }
 
@@ -490,18 +406,9 @@ fn address_for_others_needs_a_token() {
     ");
     let tokens = configure(&scratch, "");
     let served = Served::again(&scratch, tokens, "0.0.0.0:0");
-    let port = served
-        .address
-        .rsplit(':')
-        .next()
-        .expect("a port")
-        .to_owned();
+    let port = served.address.rsplit(':').next().expect("a port").to_owned();
     let answer = request(&format!("127.0.0.1:{port}"), "GET", "/metrics", &[], b"");
-    assert_eq!(
-        answer.expect("an answer").status,
-        401,
-        "metrics need a token"
-    );
+    assert_eq!(answer.expect("an answer").status, 401, "metrics need a token");
 }
 
 #[test]
@@ -517,22 +424,13 @@ fn tokens_are_in_no_log() {
         request(address, "GET", path, &headers, b"").expect("an answer");
     }
     let form = format!("token={}", tokens["admin"]);
-    request(
-        address,
-        "POST",
-        "/login",
-        &[FORM, ("Sec-Fetch-Site", "same-origin")],
-        form.as_bytes(),
-    );
+    request(address, "POST", "/login", &[FORM, ("Sec-Fetch-Site", "same-origin")], form.as_bytes());
     process.signal(rustix::process::Signal::TERM);
     let ran = process.ended();
     assert_eq!(ran.code(), Some(0), "{ran}");
-    for secret in [
-        tokens["send"].as_str(),
-        tokens["admin"].as_str(),
-        "a long random text",
-        "wrong-token",
-    ] {
+    for secret in
+        [tokens["send"].as_str(), tokens["admin"].as_str(), "a long random text", "wrong-token"]
+    {
         assert!(!ran.stderr().contains(secret), "{ran}");
     }
 }
@@ -553,15 +451,9 @@ fn wrong_settings_and_arguments_are_explained() {
         ("port = 1", "serve.port"),
         ("trusted_proxies = [\"proxy\"]", "serve.trusted_proxies"),
         ("receipt_key = \"short\"", "at least 16 characters"),
-        (
-            &token("ann", "test"),
-            "that of `ann` is a word that anybody can guess",
-        ),
+        (&token("ann", "test"), "that of `ann` is a word that anybody can guess"),
         (&token("worker", "x"), "a name other than `worker`"),
-        (
-            "tokens = [\"ann:read:{hash}\", \"ann:send:{hash}\"]",
-            "two tokens are named `ann`",
-        ),
+        ("tokens = [\"ann:read:{hash}\", \"ann:send:{hash}\"]", "two tokens are named `ann`"),
     ] {
         let setting = setting.replace("{hash}", &"ab".repeat(32));
         scratch.write("smsq.toml", &format!("[serve]\n{setting}\n"));

@@ -40,8 +40,7 @@ impl Served {
     }
 
     fn campaign(&self, role: &str, name: &str) -> serde_json::Value {
-        self.api(role, "GET", &format!("/v1/campaigns/{name}"), "")
-            .json()
+        self.api(role, "GET", &format!("/v1/campaigns/{name}"), "").json()
     }
 
     fn patch(&self, role: &str, name: &str, change: &serde_json::Value) -> Answer {
@@ -82,10 +81,7 @@ fn batch_waits_as_a_list_does() {
         // What is posted alone waits, too, once the campaign is guarded.
         let posted = served.post(&lines("spring", 99, 1));
         assert_eq!(posted.status, 202, "{}", posted.body);
-        assert_eq!(
-            served.campaign("admin", "spring")["approval"]["messages"],
-            6
-        );
+        assert_eq!(served.campaign("admin", "spring")["approval"]["messages"], 6);
         // Repeated, it adds nothing, and ends no approval.
         served.batch("spring", 9, 5);
         let stale = served.patch(
@@ -96,11 +92,7 @@ fn batch_waits_as_a_list_does() {
         assert_eq!(stale.status, 409, "{}", stale.body);
         let approval = &served.campaign("admin", "spring")["approval"];
         assert_eq!(approval["messages"], 6);
-        let done = served.patch(
-            "admin",
-            "spring",
-            &json!({"approve": approval["fingerprint"]}),
-        );
+        let done = served.patch("admin", "spring", &json!({"approve": approval["fingerprint"]}));
         assert_eq!(done.status, 200, "{}", done.body);
         assert_eq!(done.json()["state"], "active");
         served.stop();
@@ -117,9 +109,7 @@ fn batch_of_a_client_that_disconnects_waits_where_it_is_large() {
         assert_eq!(served.campaign("read", "spring")["state"], "unapproved");
         drop(client);
         let reason = || served.campaign("read", "spring")["approval"]["reason"].to_string();
-        eventually("it is decided", || {
-            reason().contains("`approval.from_messages` is 10")
-        });
+        eventually("it is decided", || reason().contains("`approval.from_messages` is 10"));
         served.stop();
     });
 }
@@ -150,10 +140,7 @@ fn batch_of_a_killed_server_is_continued_by_its_repetition() {
         assert_eq!(repeated["waits_for_approval"], json!(null));
         let campaign = served.campaign("admin", "spring");
         assert_eq!(campaign["state"], "active", "{campaign}");
-        assert_eq!(
-            db.number("SELECT count(*) AS value FROM approval WHERE state = 1"),
-            0
-        );
+        assert_eq!(db.number("SELECT count(*) AS value FROM approval WHERE state = 1"), 0);
         // With another 500, all of it is too large.
         let more = served.batch("spring", LINES, 500).json();
         assert!(more["waits_for_approval"]["spring"].is_string(), "{more}");
@@ -167,11 +154,7 @@ fn contradicting_decisions_change_nothing() {
         let (_scratch, served) = serve(db);
         served.batch("spring", 0, 12);
         let fingerprint = served.campaign("admin", "spring")["approval"]["fingerprint"].clone();
-        for more in [
-            json!({"reject": "no"}),
-            json!({"paused": true}),
-            json!({"rate": "9/s"}),
-        ] {
+        for more in [json!({"reject": "no"}), json!({"paused": true}), json!({"rate": "9/s"})] {
             let mut change = json!({ "approve": fingerprint });
             for (name, value) in more.as_object().expect("an object") {
                 change[name] = value.clone();

@@ -33,22 +33,15 @@ fn endless() -> Vec<Endless> {
     let field = |name: &str, value: &str| {
         format!("--x\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
     };
-    let part = |kind, start: &str, repeated: String| Endless {
-        kind,
-        start: start.to_owned(),
-        repeated,
-    };
+    let part =
+        |kind, start: &str, repeated: String| Endless { kind, start: start.to_owned(), repeated };
     let long = "x".repeat(60 << 10);
     let file =
         "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.csv\"\r\n\r\nphone\n";
     let text = r#"{"campaign":"c","phone":"+447400123456","text":""#;
     vec![
         part("application/x-www-form-urlencoded", "a=", long.clone()),
-        part(
-            "application/x-www-form-urlencoded",
-            "",
-            "a=b&".repeat(9_000),
-        ),
+        part("application/x-www-form-urlencoded", "", "a=b&".repeat(9_000)),
         part(multipart, "", field("numbers", &long)),
         part(multipart, "", field("text", &long)),
         part(multipart, "", field("column", &long)),
@@ -60,11 +53,7 @@ fn endless() -> Vec<Endless> {
         part("application/json", "[", "[".repeat(60 << 10)),
         part("application/json", "[", format!("{text}x\"}},").repeat(900)),
         part("application/x-ndjson", text, long.clone()),
-        part(
-            "application/x-ndjson",
-            "",
-            format!("{text}{}\"}}\n", &long[..50 << 10]),
-        ),
+        part("application/x-ndjson", "", format!("{text}{}\"}}\n", &long[..50 << 10])),
         part("application/octet-stream", "", long),
     ]
 }
@@ -99,9 +88,7 @@ fn addresses(served: &Served, draft: &str, receipts: &str) -> BTreeSet<String> {
 /// Sends a request with an endless body until it is answered; returns whether it was.
 fn post(head: &str, body: &Endless, address: &str) -> bool {
     let stream = TcpStream::connect(address).expect("a connection");
-    stream
-        .set_write_timeout(Some(Duration::from_secs(60)))
-        .expect("a timeout");
+    stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a timeout");
     let mut output = stream.try_clone().expect("a second handle");
     let is_answered = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -148,12 +135,7 @@ fn endless_bodies_use_little_memory_at_every_route() {
     let cookie = served.log_in("admin");
     let address = &served.address;
     let draft = upload(&served, &cookie, "list.csv", "phone\n+447400123456\n");
-    assert_eq!(
-        request(address, "POST", &receipts, &[], b"x")
-            .expect("an answer")
-            .status,
-        400
-    );
+    assert_eq!(request(address, "POST", &receipts, &[], b"x").expect("an answer").status, 400);
     let addresses = addresses(&served, &draft, &receipts);
     assert_eq!(served.page(&cookie, "/").status, 200);
     let idle = memory(&served, "VmRSS:");
@@ -194,19 +176,11 @@ fn fields_of_a_form_are_limited_together() {
         |fields: String| served.api_with("send", "POST", "/v1/imports", &kind, &(fields + file));
     let answer = post(field("text", "Hello") + &field("text", "Again"));
     assert_eq!(answer.status, 400, "{}", answer.body);
-    assert!(
-        answer.body.contains("duplicate field `text`"),
-        "{}",
-        answer.body
-    );
+    assert!(answer.body.contains("duplicate field `text`"), "{}", answer.body);
     let column = field("column", &format!("a={}", "b".repeat(60 << 10)));
     let answer = post(column.repeat(30));
     assert_eq!(answer.status, 413, "{}", answer.body);
-    assert!(
-        answer.body.contains("larger than 1 MiB together"),
-        "{}",
-        answer.body
-    );
+    assert!(answer.body.contains("larger than 1 MiB together"), "{}", answer.body);
     let answer = post(field("text", "Hello") + &field("campaign", "c"));
     assert_eq!(answer.status, 202, "{}", answer.body);
 }

@@ -94,19 +94,12 @@ impl Browser {
         ];
         arguments.extend(settings);
         let mut capabilities = Capabilities::new();
-        capabilities.insert(
-            "goog:chromeOptions".to_owned(),
-            json!({ "args": arguments }),
-        );
+        capabilities.insert("goog:chromeOptions".to_owned(), json!({ "args": arguments }));
         let url = format!("http://127.0.0.1:{}", driver.port);
         let mut builder =
             ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         let client = builder.capabilities(capabilities).connect(&url).await;
-        Self {
-            client: client.expect("a browser"),
-            _driver: driver,
-            _profile: profile,
-        }
+        Self { client: client.expect("a browser"), _driver: driver, _profile: profile }
     }
 
     async fn text(&self, selector: &str) -> String {
@@ -174,8 +167,7 @@ impl Browser {
         self.go(&format!("{base}/logout")).await;
         let deleted = self.client.delete_all_cookies().await;
         deleted.expect("no cookies");
-        self.go(&format!("{base}/#token={}", served.tokens[role]))
-            .await;
+        self.go(&format!("{base}/#token={}", served.tokens[role])).await;
         self.until("h1", |text| text == "Campaigns").await;
     }
 
@@ -210,9 +202,7 @@ async fn campaign_is_watched_paused_and_resumed() {
 
         // A link with a token logs in, and its token is not kept in the address.
         let base = format!("http://{}", served.address);
-        browser
-            .go(&format!("{base}/#token={}", served.tokens["admin"]))
-            .await;
+        browser.go(&format!("{base}/#token={}", served.tokens["admin"])).await;
         browser.until("h1", |text| text == "Campaigns").await;
         let url = browser.client.current_url().await.expect("an address");
         assert!(!url.as_str().contains("token"), "{url}");
@@ -232,20 +222,12 @@ async fn campaign_is_watched_paused_and_resumed() {
 
         // A second tab shows the same, and pauses the campaign.
         let tab = browser.client.new_window(true).await.expect("a tab");
-        browser
-            .client
-            .switch_to_window(tab.handle)
-            .await
-            .expect("the tab");
+        browser.client.switch_to_window(tab.handle).await.expect("the tab");
         browser.go(&format!("{base}/campaigns/c")).await;
         browser.click("a[href$='/pause']").await;
-        browser
-            .until("main p", |text| text.starts_with("Pause c?"))
-            .await;
+        browser.until("main p", |text| text.starts_with("Pause c?")).await;
         browser.click("main form button").await;
-        browser
-            .until("[role=status]", |text| text.contains("Paused c."))
-            .await;
+        browser.until("[role=status]", |text| text.contains("Paused c.")).await;
         browser.click("a.button").await;
         browser.until(".pill", |text| text == "paused").await;
         drop(worker);
@@ -262,9 +244,7 @@ async fn campaign_is_watched_paused_and_resumed() {
 
         browser.go(&format!("{base}/campaigns/c/resume")).await;
         browser.click("main form button").await;
-        browser
-            .until("[role=status]", |text| text.contains("Resumed c."))
-            .await;
+        browser.until("[role=status]", |text| text.contains("Resumed c.")).await;
         browser.close().await;
     }
 }
@@ -277,15 +257,7 @@ async fn focus_and_selection_stay_while_a_page_updates() {
     for index in 0..12 {
         let name = format!("campaign {index}");
         scratch.write("list.csv", &list(500));
-        let line = [
-            "import",
-            "list.csv",
-            "--campaign",
-            &name,
-            "--again",
-            "--text",
-            "Hi",
-        ];
+        let line = ["import", "list.csv", "--campaign", &name, "--again", "--text", "Hi"];
         let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(0), "{ran}");
     }
@@ -293,9 +265,7 @@ async fn focus_and_selection_stay_while_a_page_updates() {
     let worker = scratch.start(["send", "--quiet", "--rate", "20/s"]);
     let browser = Browser::start(&[]).await;
     let base = format!("http://{}", served.address);
-    browser
-        .go(&format!("{base}/#token={}", served.tokens["admin"]))
-        .await;
+    browser.go(&format!("{base}/#token={}", served.tokens["admin"])).await;
     let counted = browser.until(SENT, |text| count(text) > 0).await;
 
     // The name of a campaign is selected, and a form is being filled in.
@@ -310,24 +280,11 @@ async fn focus_and_selection_stay_while_a_page_updates() {
         )
         .await;
     let selected = browser.script("return getSelection().toString()").await;
-    assert!(
-        selected
-            .as_str()
-            .is_some_and(|text| text.starts_with("campaign "))
-    );
-    browser
-        .until(SENT, |text| count(text) > count(&counted))
-        .await;
-    browser
-        .until_script("return window.revisions >= 2", &json!(true))
-        .await;
-    assert_eq!(
-        browser.script("return getSelection().toString()").await,
-        selected
-    );
-    let typed = browser
-        .script("return document.querySelector('input[name=q]').value")
-        .await;
+    assert!(selected.as_str().is_some_and(|text| text.starts_with("campaign ")));
+    browser.until(SENT, |text| count(text) > count(&counted)).await;
+    browser.until_script("return window.revisions >= 2", &json!(true)).await;
+    assert_eq!(browser.script("return getSelection().toString()").await, selected);
+    let typed = browser.script("return document.querySelector('input[name=q]').value").await;
     assert_eq!(typed, json!("camp"));
 
     // Tab reaches every link and button in their order, though the page changes between the strokes.
@@ -344,9 +301,7 @@ async fn focus_and_selection_stay_while_a_page_updates() {
     for index in 1..stops {
         browser.script("window.revisions = 0").await;
         if index.is_multiple_of(4) {
-            browser
-                .until_script("return window.revisions >= 1", &json!(true))
-                .await;
+            browser.until_script("return window.revisions >= 1", &json!(true)).await;
         }
         let focused = browser.client.active_element().await.expect("an element");
         focused.send_keys("\u{e004}").await.expect("Tab");
@@ -365,9 +320,7 @@ async fn link_pasted_into_the_open_log_in_page_logs_in() {
     let browser = Browser::start(&[]).await;
     browser.go(&base).await;
     browser.until("label", |text| text == "Access token").await;
-    browser
-        .go(&format!("{base}/#token={}", served.tokens["admin"]))
-        .await;
+    browser.go(&format!("{base}/#token={}", served.tokens["admin"])).await;
     browser.until("h1", |text| text == "Campaigns").await;
     let url = browser.client.current_url().await.expect("an address");
     assert!(!url.as_str().contains("token"), "{url}");
@@ -390,14 +343,7 @@ async fn page_works_on_a_phone_without_scripts_and_with_evil_texts() {
         let _ = writeln!(list, "+1500555100{index},{text}");
     }
     scratch.write("list.csv", &list);
-    let ran = scratch.run([
-        "import",
-        "list.csv",
-        "--text",
-        "{{ name }}",
-        "--campaign",
-        "c",
-    ]);
+    let ran = scratch.run(["import", "list.csv", "--text", "{{ name }}", "--campaign", "c"]);
     assert_eq!(ran.code(), Some(0), "{ran}");
     assert_eq!(scratch.run(["send", "--quiet"]).code(), Some(1));
     let served = Served::start(&scratch);
@@ -405,37 +351,21 @@ async fn page_works_on_a_phone_without_scripts_and_with_evil_texts() {
     let blocked = "--blink-settings=scriptEnabled=false";
     for settings in [&[][..], &[blocked][..]] {
         let browser = Browser::start(settings).await;
-        browser
-            .client
-            .set_window_size(375, 800)
-            .await
-            .expect("a small window");
+        browser.client.set_window_size(375, 800).await.expect("a small window");
         browser.go(&base).await;
-        let field = browser
-            .client
-            .wait()
-            .for_element(Locator::Css("#token"))
-            .await;
+        let field = browser.client.wait().for_element(Locator::Css("#token")).await;
         let token = &served.tokens["operate"];
-        field
-            .expect("a field")
-            .send_keys(token)
-            .await
-            .expect("typed");
+        field.expect("a field").send_keys(token).await.expect("typed");
         browser.click("#login button").await;
         browser.until("h1", |text| text == "Campaigns").await;
         browser.go(&format!("{base}/campaigns/c")).await;
-        browser
-            .until("main", |text| text.contains("שלום עולם"))
-            .await;
+        browser.until("main", |text| text.contains("שלום עולם")).await;
         let title = browser.client.title().await.expect("a title");
         assert_eq!(title, "c · smsq");
         let text = browser.text("main").await;
         assert!(text.contains("<script>document.title"), "{text}");
         if settings.is_empty() {
-            let wide = browser
-                .script("return document.documentElement.scrollWidth")
-                .await;
+            let wide = browser.script("return document.documentElement.scrollWidth").await;
             assert!(wide.as_u64() <= Some(375), "the page is {wide} wide");
         }
         browser.close().await;
@@ -450,12 +380,8 @@ async fn wrong_token_and_log_out_are_shown() {
     let base = format!("http://{}", served.address);
     let browser = Browser::start(&["--force-dark-mode"]).await;
     browser.go(&format!("{base}/#token=wrong")).await;
-    browser
-        .until("[role=alert]", |text| text.contains("Unknown token"))
-        .await;
-    browser
-        .go(&format!("{base}/#token={}", served.tokens["read"]))
-        .await;
+    browser.until("[role=alert]", |text| text.contains("Unknown token")).await;
+    browser.go(&format!("{base}/#token={}", served.tokens["read"])).await;
     browser.until("h1", |text| text == "Campaigns").await;
     browser.click("nav form button").await;
     browser.until("label", |text| text == "Access token").await;
@@ -477,14 +403,10 @@ async fn text_typed_after_the_log_in_has_ended_is_saved() {
     let deleted = browser.client.delete_all_cookies().await;
     deleted.expect("no cookies");
     browser.click("#step-text > .buttons button").await;
-    browser
-        .until("main", |text| text.contains("What you entered is saved"))
-        .await;
+    browser.until("main", |text| text.contains("What you entered is saved")).await;
     browser.enter("#token", "wrong").await;
     browser.click("#login button").await;
-    browser
-        .until("[role=alert]", |text| text.contains("Unknown token"))
-        .await;
+    browser.until("[role=alert]", |text| text.contains("Unknown token")).await;
     browser.enter("#token", &served.tokens["operate"]).await;
     browser.click("#login button").await;
     browser.until("#step-settings", |_| true).await;
@@ -517,9 +439,7 @@ fn untidy_workbook(rows: u32) -> Vec<u8> {
             _ => format!("0044 {number}"),
         };
         sheet.write(row + 3, 0, row + 1).expect("a cell");
-        sheet
-            .write(row + 3, 1, format!("Ann {row}"))
-            .expect("a cell");
+        sheet.write(row + 3, 1, format!("Ann {row}")).expect("a cell");
         sheet.write(row + 3, 2, phone).expect("a cell");
     }
     book.save_to_buffer().expect("a workbook")
@@ -531,14 +451,10 @@ async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice)
     let file = scratch.path("customers.xlsx");
     browser.enter("#file", file.to_str().expect("a path")).await;
     browser.click("#upload button").await;
-    browser
-        .until("#phone-problem", |text| text.contains("or another sheet"))
-        .await;
+    browser.until("#phone-problem", |text| text.contains("or another sheet")).await;
     browser.enter("#sheet", "Customers").await;
     browser.click("#step-list button.plain").await;
-    browser
-        .until("main", |text| text.contains("header in line 3"))
-        .await;
+    browser.until("main", |text| text.contains("header in line 3")).await;
     browser.click("#step-list .buttons button").await;
 
     // The message follows what is typed.
@@ -546,30 +462,20 @@ async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice)
     browser.click("[data-insert*=First]").await;
     browser.enter("#text", ", come by").await;
     browser
-        .until("#trial", |text| {
-            text.contains("Hi Ann 0, come by") && text.contains("1 × GSM-7")
-        })
+        .until("#trial", |text| text.contains("Hi Ann 0, come by") && text.contains("1 × GSM-7"))
         .await;
     browser.enter("#text", " \u{2013} now").await;
-    browser
-        .until("#trial", |text| text.contains("UCS-2, - would not"))
-        .await;
+    browser.until("#trial", |text| text.contains("UCS-2, - would not")).await;
     browser.click("#step-text > .buttons button").await;
     browser.enter("#campaign", "autumn").await;
     browser.enter("#rate", "fast").await;
     browser.click("#step-settings > .buttons button").await;
-    browser
-        .until("#rate-problem", |text| text.starts_with("Invalid rate"))
-        .await;
+    browser.until("#rate-problem", |text| text.starts_with("Invalid rate")).await;
     let focused = "return document.activeElement.id";
     browser.until_script(focused, &json!("rate")).await;
-    browser
-        .script("document.getElementById('rate').value = '200/s'")
-        .await;
+    browser.script("document.getElementById('rate').value = '200/s'").await;
     browser.click("#step-settings > .buttons button").await;
-    browser
-        .until("#start", |text| text.contains("Send 2,910 messages"))
-        .await;
+    browser.until("#start", |text| text.contains("Send 2,910 messages")).await;
 
     // Back and reload lose nothing.
     browser.client.back().await.expect("the page before");
@@ -580,22 +486,14 @@ async fn make_campaign(browser: &Browser, scratch: &Scratch, gateway: &Practice)
     browser.click(".steps a[href$='/check']").await;
     browser.enter("#phone", "07400 999999").await;
     browser.click("#test button").await;
-    browser
-        .until("main", |text| text.contains("Test messages: 1 sent"))
-        .await;
+    browser.until("main", |text| text.contains("Test messages: 1 sent")).await;
     assert!(gateway.phones().contains("+447400999999"));
     browser.click("form[action$='/check'] button").await;
-    browser
-        .until("#start", |text| text.contains("Send 2,910 messages"))
-        .await;
+    browser.until("#start", |text| text.contains("Send 2,910 messages")).await;
     browser.click("#start button").await;
     browser.until("h1", |text| text == "autumn").await;
     browser.until(".pill", |text| text == "unapproved").await;
-    browser
-        .until("#counted", |text| {
-            text.contains("another person has to approve it")
-        })
-        .await;
+    browser.until("#counted", |text| text.contains("another person has to approve it")).await;
     let approves = "return document.getElementById('action-approve')";
     assert_eq!(browser.script(approves).await, json!(null));
     assert_eq!(gateway.accepted(), 1);
@@ -608,10 +506,7 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     gateway.configure_without_references(&scratch, "");
     let text = scratch.read("smsq.toml");
     let approval = "[approval]\nfrom_messages = 1000\n";
-    scratch.write(
-        "smsq.toml",
-        &format!("default_region = \"GB\"\n{text}\n{approval}"),
-    );
+    scratch.write("smsq.toml", &format!("default_region = \"GB\"\n{text}\n{approval}"));
     std::fs::write(scratch.path("customers.xlsx"), untidy_workbook(3_000)).expect("a file");
     let tokens = configure(&scratch, "");
     let served = Served::running(&scratch, tokens, &["--listen", "127.0.0.1:0", "--send"]);
@@ -624,39 +519,25 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     browser.click("#action-approve").await;
     browser.until("main", |text| text.contains("2,910")).await;
     browser.click("main form button").await;
-    browser
-        .until("[role=status]", |text| text.contains("Approved"))
-        .await;
+    browser.until("[role=status]", |text| text.contains("Approved")).await;
     browser.click("a.button").await;
     browser.until(SENT, |text| count(text) > 10).await;
     browser.click("#action-pause").await;
     browser.click("main form button").await;
-    browser
-        .until("[role=status]", |text| text.contains("Paused"))
-        .await;
+    browser.until("[role=status]", |text| text.contains("Paused")).await;
     browser.click("a.button").await;
     browser.until(".pill", |text| text == "paused").await;
     browser.click("#action-resume").await;
     browser.click("main form button").await;
-    browser
-        .until("[role=status]", |text| text.contains("Resumed"))
-        .await;
+    browser.until("[role=status]", |text| text.contains("Resumed")).await;
     browser.click("a.button").await;
     browser.until(".pill", |text| text == "done").await;
-    browser
-        .until("#downloads", |text| {
-            text.contains("rejected rows of customers.xlsx (60)")
-        })
-        .await;
+    browser.until("#downloads", |text| text.contains("rejected rows of customers.xlsx (60)")).await;
     gateway.assert_each_once(2_911);
 
     // On a phone nothing is wider than the screen.
     browser.log_in(&served, "operate").await;
-    browser
-        .client
-        .set_window_size(375, 800)
-        .await
-        .expect("a small window");
+    browser.client.set_window_size(375, 800).await.expect("a small window");
     browser.go(&format!("{base}/new")).await;
     let fits =
         "return document.documentElement.scrollWidth <= document.documentElement.clientWidth";
@@ -664,7 +545,5 @@ async fn campaign_of_a_workbook_is_made_tested_approved_and_followed() {
     browser.close().await;
     served.stop();
     // It has a runtime of its own.
-    tokio::task::spawn_blocking(move || drop(gateway))
-        .await
-        .expect("the gateway ends");
+    tokio::task::spawn_blocking(move || drop(gateway)).await.expect("the gateway ends");
 }

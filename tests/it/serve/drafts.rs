@@ -38,9 +38,7 @@ fn untidy() -> String {
 
 fn form(fields: &[(&str, &str)]) -> String {
     let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    let pairs = fields
-        .iter()
-        .map(|(name, value)| format!("{name}={}", encoded(value)));
+    let pairs = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
@@ -61,9 +59,7 @@ pub(super) fn upload(served: &Served, cookie: &str, name: &str, list: &str) -> S
     let answer = post_list(served, cookie, "same-origin", &part);
     assert_eq!(answer.status, 303, "{}", answer.body);
     let step = answer.header("location").expect("an address");
-    step.strip_suffix("/list")
-        .expect("the first step")
-        .to_owned()
+    step.strip_suffix("/list").expect("the first step").to_owned()
 }
 
 /// A page, when what it waits for is done.
@@ -91,9 +87,7 @@ fn facts(page: &str) -> Vec<(String, String)> {
     let of = |selector: &str| -> Vec<String> {
         let selector = Selector::parse(selector).expect("a selector");
         let found = html.select(&selector);
-        found
-            .map(|element| element.text().collect::<String>().trim().to_owned())
-            .collect()
+        found.map(|element| element.text().collect::<String>().trim().to_owned()).collect()
     };
     of(".facts dt").into_iter().zip(of(".facts dd")).collect()
 }
@@ -109,10 +103,7 @@ fn until_imported(served: &Served, cookie: &str, draft: &str) -> String {
     let mut path = String::new();
     eventually("the list is imported", || {
         let answer = served.page(cookie, draft);
-        answer
-            .header("location")
-            .unwrap_or_default()
-            .clone_into(&mut path);
+        answer.header("location").unwrap_or_default().clone_into(&mut path);
         path.starts_with("/campaigns/")
     });
     path
@@ -123,10 +114,7 @@ fn prepared(db: &Database, more: &str) -> (Practice, Scratch) {
     let scratch = Scratch::at(&db.url);
     gateway.configure_without_references(&scratch, "");
     let text = scratch.read("smsq.toml");
-    scratch.write(
-        "smsq.toml",
-        &format!("default_region = \"GB\"\n{text}\n{more}"),
-    );
+    scratch.write("smsq.toml", &format!("default_region = \"GB\"\n{text}\n{more}"));
     (gateway, scratch)
 }
 
@@ -151,11 +139,7 @@ fn campaign_is_made_checked_tested_and_started() {
         assert_eq!(next, format!("{draft}/settings"));
         let page = ready(&served, &cookie, &path);
         assert!(page.contains("Hi Zoë 0, your order A-0 is ready"), "{page}");
-        let fields = [
-            ("campaign", "autumn"),
-            ("rate", "900/s"),
-            ("expires", "+8h"),
-        ];
+        let fields = [("campaign", "autumn"), ("rate", "900/s"), ("expires", "+8h")];
         let next = save(&served, &cookie, &next, &fields);
         let page = ready(&served, &cookie, &next);
 
@@ -188,12 +172,7 @@ fn campaign_is_made_checked_tested_and_started() {
         assert!(rejects.body.contains("n/a"), "{}", rejects.body);
         assert_eq!(rejects.body.lines().count(), 3, "{}", rejects.body);
 
-        save(
-            &served,
-            &cookie,
-            &format!("{draft}/test"),
-            &[("phone", "07400 777777")],
-        );
+        save(&served, &cookie, &format!("{draft}/test"), &[("phone", "07400 777777")]);
         eventually("the test is sent", || gateway.accepted() == 1);
         assert_eq!(gateway.messages()[0].to, TESTER);
 
@@ -203,10 +182,7 @@ fn campaign_is_made_checked_tested_and_started() {
         // A second click starts nothing.
         let again = start(&served, &cookie, &draft, &page);
         assert_eq!(again.status, 303, "{}", again.body);
-        assert_eq!(
-            until_imported(&served, &cookie, &draft),
-            "/campaigns/autumn"
-        );
+        assert_eq!(until_imported(&served, &cookie, &draft), "/campaigns/autumn");
         eventually("all are sent", || gateway.accepted() == 21);
         let answer = served.page(&cookie, &format!("{draft}/text"));
         assert_eq!(answer.status, 303, "{}", answer.body);
@@ -217,14 +193,9 @@ fn campaign_is_made_checked_tested_and_started() {
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(scratch.checked_status(Some("autumn"))["sent"], 20);
         gateway.assert_each_once(21);
-        let names = std::fs::read_dir(scratch.path(""))
-            .expect("a folder")
-            .flatten();
+        let names = std::fs::read_dir(scratch.path("")).expect("a folder").flatten();
         let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        assert!(
-            names.all(|name| !name.contains("rejects")),
-            "rejects beside the database"
-        );
+        assert!(names.all(|name| !name.contains("rejects")), "rejects beside the database");
     });
 }
 
@@ -234,18 +205,8 @@ fn draft_survives_a_kill_and_is_of_its_owner() {
     let served = Served::start(&scratch);
     let tokens = served.tokens.clone();
     let cookie = served.log_in("operate");
-    let draft = upload(
-        &served,
-        &cookie,
-        "list.csv",
-        "phone,name\n+447400123456,Ann\n",
-    );
-    save(
-        &served,
-        &cookie,
-        &format!("{draft}/text"),
-        &[("text", "Hi {{ name }}")],
-    );
+    let draft = upload(&served, &cookie, "list.csv", "phone,name\n+447400123456,Ann\n");
+    save(&served, &cookie, &format!("{draft}/text"), &[("text", "Hi {{ name }}")]);
     served.process.kill();
     let served = Served::again(&scratch, tokens, "127.0.0.1:0");
     let cookie = served.log_in("operate");
@@ -256,35 +217,19 @@ fn draft_survives_a_kill_and_is_of_its_owner() {
     let other = served.log_in("admin");
     assert!(!served.page(&other, "/new").body.contains(&draft));
     let reader = served.log_in("read");
-    for step in [
-        "",
-        "/list",
-        "/text",
-        "/settings",
-        "/check",
-        "/delete",
-        "/rejects.csv",
-    ] {
+    for step in ["", "/list", "/text", "/settings", "/check", "/delete", "/rejects.csv"] {
         let path = format!("{draft}{step}");
         assert_eq!(served.page(&other, &path).status, 404, "{path}");
         assert_eq!(served.page(&reader, &path).status, 403, "{path}");
         assert_eq!(
-            request(&served.address, "GET", &path, &[], b"")
-                .expect("an answer")
-                .status,
+            request(&served.address, "GET", &path, &[], b"").expect("an answer").status,
             401
         );
     }
-    for step in [
-        "list", "text", "settings", "check", "test", "start", "delete",
-    ] {
+    for step in ["list", "text", "settings", "check", "test", "start", "delete"] {
         let path = format!("{draft}/{step}");
         for (cookie, status) in [(&other, 404), (&reader, 403), (&String::new(), 401)] {
-            assert_eq!(
-                served.submit(cookie, &path, "text=x").status,
-                status,
-                "{path}"
-            );
+            assert_eq!(served.submit(cookie, &path, "text=x").status, status, "{path}");
         }
         let foreign = [
             ("Cookie", cookie.as_str()),
@@ -301,22 +246,14 @@ fn draft_survives_a_kill_and_is_of_its_owner() {
         (&cookie, "cross-site", 403),
         (&cookie, "same-site", 403),
     ] {
-        assert_eq!(
-            post_list(&served, cookie, site, part).status,
-            status,
-            "{site}"
-        );
+        assert_eq!(post_list(&served, cookie, site, part).status, status, "{site}");
     }
     let page = ready(&served, &cookie, &format!("{draft}/text"));
     assert!(page.contains("Hi Ann"), "{page}");
 
     // Names that are not drafts.
     for id in ["..", "%2e%2e%2f", "0", &"0".repeat(20), "drafts"] {
-        assert_eq!(
-            served.page(&cookie, &format!("/new/{id}/list")).status,
-            404,
-            "{id}"
-        );
+        assert_eq!(served.page(&cookie, &format!("/new/{id}/list")).status, 404, "{id}");
     }
     save(&served, &cookie, &format!("{draft}/delete"), &[]);
     assert_eq!(served.page(&cookie, &format!("{draft}/list")).status, 404);
@@ -340,11 +277,8 @@ fn draft_is_deleted_a_week_after_its_last_change() {
         let id = draft.rsplit('/').next().expect("an id");
         let age = Duration::from_secs(days * 24 * 60 * 60);
         let times = FileTimes::new().set_modified(SystemTime::now() - age);
-        let file = File::options()
-            .write(true)
-            .open(uploads.join(id).join("fields.json"));
-        file.and_then(|file| file.set_times(times))
-            .expect("an older file");
+        let file = File::options().write(true).open(uploads.join(id).join("fields.json"));
+        file.and_then(|file| file.set_times(times)).expect("an older file");
     }
     served.stop();
     let served = Served::again(&scratch, tokens, "127.0.0.1:0");
@@ -360,12 +294,7 @@ fn wrong_fields_have_their_errors_beside_them() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
-    let draft = upload(
-        &served,
-        &cookie,
-        "list.csv",
-        "phone,name\n+447400123456,<b>Ann\n",
-    );
+    let draft = upload(&served, &cookie, "list.csv", "phone,name\n+447400123456,<b>Ann\n");
     for (step, field, value, expected) in [
         ("list", "region", "Atlantis", "Invalid "),
         ("list", "encoding", "klingon", "Invalid "),
@@ -376,12 +305,7 @@ fn wrong_fields_have_their_errors_beside_them() {
         ("settings", "budget", "500", "add its currency"),
         ("settings", "at", "yesterday", "use a time such as"),
         ("settings", "at", "2020-01-01T00:00:00Z", "is in the past"),
-        (
-            "settings",
-            "expires",
-            "2020-01-01T00:00:00Z",
-            "is in the past",
-        ),
+        ("settings", "expires", "2020-01-01T00:00:00Z", "is in the past"),
         ("settings", "window", "25-3", "Invalid "),
         ("settings", "provider", "nope", "Unknown provider"),
         ("settings", "campaign", "..", "are folders"),
@@ -397,11 +321,7 @@ fn wrong_fields_have_their_errors_beside_them() {
         // What was entered is still there.
         let kept = [
             attribute(&page, &format!("input[name={field}]"), "value"),
-            attribute(
-                &page,
-                &format!("select[name={field}] option[selected]"),
-                "value",
-            ),
+            attribute(&page, &format!("select[name={field}] option[selected]"), "value"),
         ];
         let in_area = elements(&page, &format!("textarea[name={field}]"));
         assert!(
@@ -425,19 +345,11 @@ fn wrong_fields_have_their_errors_beside_them() {
     assert!(!scratch.path("../list\".csv").exists());
 
     // Texts of strangers are not markup.
-    save(
-        &served,
-        &cookie,
-        &format!("{draft}/text"),
-        &[("text", "{{ name }}<script>")],
-    );
+    save(&served, &cookie, &format!("{draft}/text"), &[("text", "{{ name }}<script>")]);
     for step in ["list", "text", "check"] {
         let page = ready(&served, &cookie, &format!("{draft}/{step}"));
         assert!(page.contains("&lt;b&gt;Ann"), "{page}");
-        assert!(
-            !page.contains("<b>Ann") && !page.contains("}<script>"),
-            "{page}"
-        );
+        assert!(!page.contains("<b>Ann") && !page.contains("}<script>"), "{page}");
     }
 }
 
@@ -451,26 +363,13 @@ fn draft_that_cannot_be_imported_can_be_changed() {
         let list = "phone\n+447400123456\n";
         let draft = upload(&served, &cookie, "list.csv", list);
         let path = format!("{draft}/settings");
-        save(
-            &served,
-            &cookie,
-            &format!("{draft}/text"),
-            &[("text", "Hello")],
-        );
+        save(&served, &cookie, &format!("{draft}/text"), &[("text", "Hello")]);
         save(&served, &cookie, &path, &[("campaign", "c"), ("at", "+1h")]);
         let page = ready(&served, &cookie, &format!("{draft}/check"));
         // Another import makes the campaign, which is cancelled.
         scratch.write("other.csv", "phone\n+447400123457\n");
-        let ran = scratch.run([
-            "import",
-            "other.csv",
-            "--campaign",
-            "c",
-            "--text",
-            "x",
-            "--at",
-            "+1h",
-        ]);
+        let ran =
+            scratch.run(["import", "other.csv", "--campaign", "c", "--text", "x", "--at", "+1h"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert_eq!(scratch.run(["cancel", "c"]).code(), Some(0));
         let answer = start(&served, &cookie, &draft, &page);
@@ -506,18 +405,8 @@ fn large_draft_waits_for_another_person() {
         let answer = post_list(&served, &cookie, "same-origin", &part);
         let draft = answer.header("location").expect("an address");
         let draft = draft.strip_suffix("/list").expect("the first step");
-        save(
-            &served,
-            &cookie,
-            &format!("{draft}/text"),
-            &[("text", "Hello")],
-        );
-        save(
-            &served,
-            &cookie,
-            &format!("{draft}/settings"),
-            &[("campaign", "c")],
-        );
+        save(&served, &cookie, &format!("{draft}/text"), &[("text", "Hello")]);
+        save(&served, &cookie, &format!("{draft}/settings"), &[("campaign", "c")]);
         let page = ready(&served, &cookie, &format!("{draft}/check"));
         assert!(page.contains("a second person has to approve it"), "{page}");
         assert_eq!(start(&served, &cookie, draft, &page).status, 303);

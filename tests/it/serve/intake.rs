@@ -40,20 +40,14 @@ fn posted_message_is_queued_once_per_key() {
         let accepted = keyed("\"k-1\"", MESSAGE);
         assert_eq!(accepted.status, 202, "{}", accepted.body);
         let repeated = keyed("k-1", MESSAGE);
-        assert_eq!(
-            (repeated.status, id(&repeated.json())),
-            (200, id(&accepted.json()))
-        );
+        assert_eq!((repeated.status, id(&repeated.json())), (200, id(&accepted.json())));
         assert_eq!(keyed("k-1", &MESSAGE.replace("Hello", "Bye")).status, 422);
 
         let own = r#"{"phone":"+447400123456","text":"Hello","dedupe_key":"order-7"}"#;
         let accepted = served.post(own);
         assert_eq!(accepted.status, 202, "{}", accepted.body);
         let repeated = served.post(own);
-        assert_eq!(
-            (repeated.status, id(&repeated.json())),
-            (200, id(&accepted.json()))
-        );
+        assert_eq!((repeated.status, id(&repeated.json())), (200, id(&accepted.json())));
         assert_eq!(served.post(&own.replace("Hello", "Bye")).status, 422);
         let elsewhere = own.replace('{', r#"{"campaign":"other","#);
         assert_eq!(served.post(&elsewhere).status, 202);
@@ -82,10 +76,7 @@ fn posted_message_can_be_looked_up() {
         assert_eq!(masked["phone"], "+4474****3456", "{masked}");
         let all = served.api("send", "GET", "/v1/messages?phone=%2B447400123456", "");
         assert_eq!(all.json()["messages"][0]["id"], found["id"], "{}", all.body);
-        assert_eq!(
-            served.api("send", "GET", "/v1/messages/999999", "").status,
-            404
-        );
+        assert_eq!(served.api("send", "GET", "/v1/messages/999999", "").status, 404);
         assert_eq!(served.api("send", "GET", "/v1/messages/x", "").status, 404);
         assert_eq!(served.api("send", "GET", "/v1/messages", "").status, 400);
     });
@@ -106,19 +97,10 @@ fn invalid_message_is_answered_with_the_reason() {
         (r#"{"text":"a"}"#, "missing field `phone`"),
         (r#"{"phone":"+447400123456"}"#, "missing field `text`"),
         (r#"{"phone":"12","text":"a"}"#, "not a valid phone number"),
-        (
-            r#"{"phone":"+447400123456","text":"a","x":1}"#,
-            "unknown field `x`",
-        ),
-        (
-            r#"{"phone":"+447400123456","text":"a\u0000"}"#,
-            "invalid `text`",
-        ),
+        (r#"{"phone":"+447400123456","text":"a","x":1}"#, "unknown field `x`"),
+        (r#"{"phone":"+447400123456","text":"a\u0000"}"#, "invalid `text`"),
         (r#"{"phone":"+447400123456","template":"{{ a }}"}"#, "`a`"),
-        (
-            r#"{"phone":"+447400123456","text":"a","due_at":"soon"}"#,
-            "invalid `due_at`",
-        ),
+        (r#"{"phone":"+447400123456","text":"a","due_at":"soon"}"#, "invalid `due_at`"),
     ] {
         let answer = served.post(json);
         assert_eq!(answer.status, 400, "{json}: {}", answer.body);
@@ -170,10 +152,7 @@ fn suppressed_phone_is_answered_as_failed() {
     let answer = served.post(MESSAGE);
     assert_eq!(answer.status, 202, "{}", answer.body);
     let answer = answer.json();
-    assert_eq!(
-        (&answer["state"], &answer["class"]),
-        (&json!("failed"), &json!("suppressed"))
-    );
+    assert_eq!((&answer["state"], &answer["class"]), (&json!("failed"), &json!("suppressed")));
     assert_eq!(answer["id"], Value::Null);
 }
 
@@ -182,15 +161,9 @@ fn message_to_a_dead_number_is_refused() {
     let scratch = Scratch::new();
     scratch.write_cellar("http://127.0.0.1:1");
     let toml = scratch.read("smsq.toml");
-    scratch.write(
-        "smsq.toml",
-        &format!("[limits]\nskip_dead = \"180d\"\n{toml}"),
-    );
+    scratch.write("smsq.toml", &format!("[limits]\nskip_dead = \"180d\"\n{toml}"));
     let served = Served::start(&scratch);
-    sqlite(
-        &scratch,
-        "INSERT INTO dead VALUES ('+447400123456', '21211', 'cellar', 9000000000000)",
-    );
+    sqlite(&scratch, "INSERT INTO dead VALUES ('+447400123456', '21211', 'cellar', 9000000000000)");
     let answer = served.post(MESSAGE);
     assert_eq!(answer.status, 400, "{}", answer.body);
     let reason = "the number does not exist, as a provider said";
@@ -236,18 +209,13 @@ fn batch_of_any_length_is_queued_and_can_be_repeated() {
         assert_eq!(ids.len(), 2_503);
         assert_eq!(&ids[2_500..], [Value::Null, Value::Null, Value::Null]);
         let again = post();
-        assert_eq!(
-            (&again["accepted"], &again["duplicates"]),
-            (&json!(0), &json!(2_500))
-        );
+        assert_eq!((&again["accepted"], &again["duplicates"]), (&json!(0), &json!(2_500)));
         assert_eq!(again["ids"], first["ids"]);
 
         // Each id belongs to its line.
         for index in [0, 999, 1_000, 2_499] {
             let id = ids[index].as_str().expect("an id");
-            let found = served
-                .api("send", "GET", &format!("/v1/messages/{id}"), "")
-                .json();
+            let found = served.api("send", "GET", &format!("/v1/messages/{id}"), "").json();
             assert_eq!(found["phone"], format!("+4474001{index:05}"), "{found}");
         }
         drop(served);
@@ -303,11 +271,7 @@ fn too_many_waiting_messages_are_refused() {
         match answer.status {
             202 => accepted += 1,
             429 => {
-                assert!(
-                    answer.header("retry-after").is_some(),
-                    "{:?}",
-                    answer.headers
-                );
+                assert!(answer.header("retry-after").is_some(), "{:?}", answer.headers);
                 return true;
             }
             other => panic!("{other}: {}", answer.body),
@@ -330,16 +294,8 @@ fn posts_create_no_more_campaigns_than_allowed() {
     }
     let refused = served.post(&to("c"));
     assert_eq!(refused.status, 429, "{}", refused.body);
-    assert!(
-        refused.body.contains("serve.max_campaigns"),
-        "{}",
-        refused.body
-    );
-    let list = form(
-        &[("campaign", "c"), ("text", "Hi")],
-        "list.csv",
-        "phone\n+447400123456\n",
-    );
+    assert!(refused.body.contains("serve.max_campaigns"), "{}", refused.body);
+    let list = form(&[("campaign", "c"), ("text", "Hi")], "list.csv", "phone\n+447400123456\n");
     let refused = served.api_with("send", "POST", "/v1/imports", &FORM, &list);
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert_eq!(served.post(&to("b")).status, 202);
@@ -388,11 +344,7 @@ fn uploaded_file_is_imported_with_its_rejects() {
     with_every_database(|db| {
         let scratch = Scratch::at(&db.url);
         let served = Served::start(&scratch);
-        let fields = [
-            ("text", "Hi {{ name }}"),
-            ("region", "GB"),
-            ("campaign", "up"),
-        ];
+        let fields = [("text", "Hi {{ name }}"), ("region", "GB"), ("campaign", "up")];
         let list = "phone,name\n07400 123456,Ann\n12,Bob\n";
         let body = form(&fields, "../../list.csv", list);
         let path = upload(&served, &body);
@@ -468,18 +420,10 @@ fn uploads_are_imported_after_a_kill_or_a_stop() {
 fn uploaded_file_may_be_named_like_its_rejects() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
-    let body = form(
-        &[("text", "Hi")],
-        "rejects.csv",
-        "phone\n+447400123456\n12\n",
-    );
+    let body = form(&[("text", "Hi")], "rejects.csv", "phone\n+447400123456\n12\n");
     let path = upload(&served, &body);
     let state = imported(&served, &path);
-    assert_eq!(
-        (&state["accepted"], &state["rejected"]),
-        (&json!(1), &json!(1)),
-        "{state}"
-    );
+    assert_eq!((&state["accepted"], &state["rejected"]), (&json!(1), &json!(1)), "{state}");
     let rejects = served.api("send", "GET", &format!("{path}/rejects.csv"), "");
     assert!(!rejects.body.contains("+447400123456"), "{}", rejects.body);
     let path = upload(&served, &body.replace("12\n", ""));
@@ -510,21 +454,11 @@ fn cancelled_campaign_is_not_changed_and_takes_no_message() {
         let repeated = served.post(&keyed);
         assert_eq!(repeated.status, 200, "{}", repeated.body);
         let repeated = repeated.json();
-        assert_eq!(
-            (&repeated["id"], &repeated["state"]),
-            (&known["id"], &json!("cancelled"))
-        );
+        assert_eq!((&repeated["id"], &repeated["state"]), (&known["id"], &json!("cancelled")));
         let seen = served.api("read", "GET", "/v1/campaigns/c", "").json();
-        assert_eq!(
-            (&seen["priority"], &seen["state"]),
-            (&json!(0), &json!("cancelled")),
-            "{seen}"
-        );
+        assert_eq!((&seen["priority"], &seen["state"]), (&json!(0), &json!("cancelled")), "{seen}");
         let status = scratch.checked_status(Some("c"));
-        assert_eq!(
-            (&status["queued"], &status["imported"]),
-            (&json!(0), &json!(2))
-        );
+        assert_eq!((&status["queued"], &status["imported"]), (&json!(0), &json!(2)));
     });
 }
 
@@ -534,10 +468,7 @@ fn names_of_a_schedules_campaigns_are_refused_to_tokens() {
     let served = Served::start(&scratch);
     let columns = "name, cron, timezone, source, query, unique_by, per, options, catch_up, fire, period, next_at, created_at, created_by";
     let values = "'s', '0 9 * * *', 'UTC', 'crm', 'SELECT 1', 'id', 'day', '{}', 0, 'x', 'x', 9000000000000000, 0, 'ann'";
-    sqlite(
-        &scratch,
-        &format!("INSERT INTO schedule ({columns}) VALUES ({values})"),
-    );
+    sqlite(&scratch, &format!("INSERT INTO schedule ({columns}) VALUES ({values})"));
     let message = r#"{"campaign":"s/2026-11-28","phone":"+447400123456","text":"x","from":"EVIL"}"#;
     let reserved = "the name `s/2026-11-28` belongs to schedule `s`";
     for role in ["send", "admin"] {
@@ -560,10 +491,7 @@ fn names_of_a_schedules_campaigns_are_refused_to_tokens() {
         });
         assert!(state.to_string().contains(reserved), "{state}");
     }
-    let names = sqlite(
-        &scratch,
-        "SELECT count(*) FROM campaign WHERE name LIKE 's/%'",
-    );
+    let names = sqlite(&scratch, "SELECT count(*) FROM campaign WHERE name LIKE 's/%'");
     assert_eq!(names, "0");
 }
 
@@ -582,11 +510,7 @@ fn post_without_a_key_is_never_a_duplicate() {
         let fields = [("text", "Hi"), ("campaign", "codes")];
         let list = "phone\n+447400123457\n+447400123458\n";
         let state = imported(&served, &upload(&served, &form(&fields, "b.csv", list)));
-        assert_eq!(
-            (&state["accepted"], &state["duplicates"]),
-            (&json!(1), &json!(1)),
-            "{state}"
-        );
+        assert_eq!((&state["accepted"], &state["duplicates"]), (&json!(1), &json!(1)), "{state}");
         for phone in ["+447400123456", "+447400123457", "+447400123458"] {
             let answer = served.post(&code.replace("+447400123456", phone));
             assert_eq!(answer.status, 202, "{phone}: {}", answer.body);
@@ -598,10 +522,7 @@ fn post_without_a_key_is_never_a_duplicate() {
         let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, &batch);
         assert_eq!(answer.json()["accepted"], 2, "{}", answer.body);
         drop(served);
-        assert_eq!(
-            scratch.checked_status(Some("codes"))["queued"],
-            1 + 2 + 1 + 3 + 2
-        );
+        assert_eq!(scratch.checked_status(Some("codes"))["queued"], 1 + 2 + 1 + 3 + 2);
     });
 }
 
@@ -640,10 +561,7 @@ fn equal_messages_are_known_however_they_are_written() {
         let accepted = served.post(first);
         assert_eq!(accepted.status, 202, "{}", accepted.body);
         let repeated = served.post(&format!("{again}\r\n"));
-        assert_eq!(
-            (repeated.status, id(&repeated.json())),
-            (200, id(&accepted.json()))
-        );
+        assert_eq!((repeated.status, id(&repeated.json())), (200, id(&accepted.json())));
         let answer = served.api_with("send", "POST", "/v1/messages/batch", &NDJSON, again);
         assert_eq!(answer.json()["ids"], json!([id(&accepted.json())]));
         let other = again.replace("\"2\"", "\"3\"");
@@ -726,11 +644,7 @@ fn upload_of_a_sender_keeps_what_a_campaign_is() {
         assert_eq!(ran.code(), Some(0), "{ran}");
         let ran = scratch.run(["cancel", "--campaign", "victim"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
-        let campaign = || {
-            served
-                .api("admin", "GET", "/v1/campaigns/victim", "")
-                .json()
-        };
+        let campaign = || served.api("admin", "GET", "/v1/campaigns/victim", "").json();
         let before = campaign();
         let list = "phone\n+447400123457\n";
         let body = form(&[("text", "Hi"), ("campaign", "victim")], "b.csv", list);
@@ -754,9 +668,7 @@ fn upload_of_a_sender_keeps_what_a_campaign_is() {
         let list = "phone\n+447400123458\n";
         let (status, answer) = try_upload(&served, "admin", &form(&fields, "c.csv", list));
         assert_eq!(status, 202, "{answer}");
-        eventually("the sender is another one", || {
-            campaign()["from"] == "OTHER"
-        });
+        eventually("the sender is another one", || campaign()["from"] == "OTHER");
         let recorded = db.numbers(
             "SELECT count(*) AS value FROM audit WHERE who = 'admin' AND what = 'set' AND campaign = 'victim'",
         );
@@ -826,9 +738,7 @@ fn token_that_sends_reads_only_what_it_posted() {
             let found = served.api(role, "GET", path, "").json();
             let found = found["messages"].as_array().expect("messages").clone();
             assert!(
-                found
-                    .iter()
-                    .all(|sms| role == "read" || sms["phone"] == "+447400123456"),
+                found.iter().all(|sms| role == "read" || sms["phone"] == "+447400123456"),
                 "{found:?}"
             );
             found.len()
@@ -881,9 +791,8 @@ fn worker_sends_what_was_posted() {
         let mut worker = scratch.start(["send", "--follow", "--quiet", "--format", "json"]);
         let posted = served.post(MESSAGE).json();
         let path = format!("/v1/messages/{}", id(&posted));
-        let sent = worker.until("it is sent", || {
-            served.api("send", "GET", &path, "").json()["state"] == "sent"
-        });
+        let sent = worker
+            .until("it is sent", || served.api("send", "GET", &path, "").json()["state"] == "sent");
         assert!(sent, "the worker ended");
         // The campaign did not exist when the worker started.
         worker.signal(Signal::INT);
@@ -902,14 +811,8 @@ fn campaign_is_changed_over_the_api() {
         let changed = change("operate", r#"{"rate":"5/s","priority":3,"paused":true}"#);
         assert_eq!(changed.status, 200, "{}", changed.body);
         let changed = changed.json();
-        assert_eq!(
-            (&changed["rate"], &changed["state"]),
-            (&json!("5/s"), &json!("paused"))
-        );
-        assert_eq!(
-            change("operate", r#"{"paused":false,"rate":"none"}"#).status,
-            200
-        );
+        assert_eq!((&changed["rate"], &changed["state"]), (&json!("5/s"), &json!("paused")));
+        assert_eq!(change("operate", r#"{"paused":false,"rate":"none"}"#).status, 200);
         for bad in [
             r#"{"rate":"fast"}"#,
             format!(r#"{{"rate":"{}"}}"#, vec!["1/s"; 300].join(",")).as_str(),
@@ -927,26 +830,12 @@ fn campaign_is_changed_over_the_api() {
             assert!(answer.body.contains(named), "{}", answer.body);
         }
         assert_eq!(change("read", r#"{"priority":1}"#).status, 403);
-        assert_eq!(
-            served
-                .api("operate", "PATCH", "/v1/campaigns/d", "{}")
-                .status,
-            404
-        );
+        assert_eq!(served.api("operate", "PATCH", "/v1/campaigns/d", "{}").status, 404);
         let seen = served.api("read", "GET", "/v1/campaigns/c", "").json();
-        assert_eq!(
-            (&seen["priority"], &seen["state"]),
-            (&json!(3), &json!("active")),
-            "{seen}"
-        );
+        assert_eq!((&seen["priority"], &seen["state"]), (&json!(3), &json!("active")), "{seen}");
         let csv = served.api("read", "GET", "/v1/campaigns/c/report.csv?list=figures", "");
         assert!(csv.body.starts_with("campaign,"), "{}", csv.body);
-        assert_eq!(
-            served
-                .api("read", "GET", "/v1/campaigns/c/report.csv?list=x", "")
-                .status,
-            400
-        );
+        assert_eq!(served.api("read", "GET", "/v1/campaigns/c/report.csv?list=x", "").status, 400);
     });
 }
 

@@ -84,10 +84,8 @@ fn server_ends_while_lists_are_checked_and_uploaded() {
     for send in [&[][..], &["--send"]] {
         let scratch = Scratch::new();
         let tokens = configure(&scratch, "");
-        let line: Vec<&str> = ["--listen", "127.0.0.1:0"]
-            .into_iter()
-            .chain(send.iter().copied())
-            .collect();
+        let line: Vec<&str> =
+            ["--listen", "127.0.0.1:0"].into_iter().chain(send.iter().copied()).collect();
         let mut served = Served::running(&scratch, tokens, &line);
         let cookie = served.log_in("operate");
         let first = draft(&served, &cookie, &large());
@@ -112,9 +110,7 @@ fn second_signal_ends_the_server_at_once() {
     let _uploading = begin_upload(&served, &cookie);
     served.process.signal(Signal::TERM);
     let address = served.address.clone();
-    eventually("it does not listen any more", || {
-        TcpStream::connect(&address).is_err()
-    });
+    eventually("it does not listen any more", || TcpStream::connect(&address).is_err());
     served.process.signal(Signal::INT);
     let ran = served.process.ended();
     assert_eq!(ran.code(), Some(130), "{ran}");
@@ -157,11 +153,7 @@ fn list_is_checked_while_the_disk_is_full() {
     let url = printed["url"].as_str().expect("a URL");
     // The process of the disk's shell, which the disk ends.
     let process = scratch.start(["--version"]);
-    let served = Served {
-        process,
-        address: url.trim_start_matches("http://").to_owned(),
-        tokens,
-    };
+    let served = Served { process, address: url.trim_start_matches("http://").to_owned(), tokens };
     let cookie = served.log_in("operate");
     let list = format!("{}n/a\n", small(300));
     let good = draft(&served, &cookie, &small(300));

@@ -58,9 +58,7 @@ fn answered_message_survives_a_kill_and_a_repetition_adds_none() {
                     });
                 }
                 let mut process = served.process;
-                process.until("enough is answered", || {
-                    done.lock().expect("done").len() >= ANSWERS
-                });
+                process.until("enough is answered", || done.lock().expect("done").len() >= ANSWERS);
                 process.kill();
                 is_over.store(true, Ordering::Relaxed);
             });
@@ -79,9 +77,7 @@ fn answered_message_survives_a_kill_and_a_repetition_adds_none() {
         let keys: HashSet<u32> = answered.iter().map(|(key, _)| *key).collect();
         assert_eq!(keys.len(), answered.len(), "a message has two ids");
         for (key, id) in &answered {
-            let found = served
-                .api("send", "GET", &format!("/v1/messages/{id}"), "")
-                .json();
+            let found = served.api("send", "GET", &format!("/v1/messages/{id}"), "").json();
             assert_eq!(found["phone"], format!("+4474001{key:05}"), "{found}");
         }
         drop(served);

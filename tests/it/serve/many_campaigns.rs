@@ -32,13 +32,7 @@ fn pages_and_endpoints_work_with_5000_campaigns() {
         let metrics = served.api("admin", "GET", "/metrics", "").body;
         assert!(metrics.contains("smsq_database_up 1"), "{metrics}");
         let cookie = served.log_in("admin");
-        for path in [
-            "/",
-            "/campaigns/old-17",
-            "/audit",
-            "/search",
-            "/suppression",
-        ] {
+        for path in ["/", "/campaigns/old-17", "/audit", "/search", "/suppression"] {
             let page = served.page(&cookie, path);
             assert_eq!(page.status, 200, "{path}: {}", page.body);
         }

@@ -66,9 +66,8 @@ fn request(
         .allow_non_standard_methods(true)
         .timeout_global(Some(PATIENCE))
         .build();
-    let mut request = http::Request::builder()
-        .method(method)
-        .uri(format!("http://{address}{path}"));
+    let mut request =
+        http::Request::builder().method(method).uri(format!("http://{address}{path}"));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -145,11 +144,7 @@ impl Served {
         let printed = process.first_line();
         let printed: Value = serde_json::from_str(&printed).expect("JSON");
         let url = printed["url"].as_str().expect("a URL");
-        Self {
-            process,
-            address: url.trim_start_matches("http://").to_owned(),
-            tokens,
-        }
+        Self { process, address: url.trim_start_matches("http://").to_owned(), tokens }
     }
 
     /// A request of a program with the token of a role; an empty role has no token.
@@ -167,11 +162,7 @@ impl Served {
     ) -> Answer {
         let bearer = self.tokens.get(role).map(|token| format!("Bearer {token}"));
         let mut all: Vec<(&str, &str)> = headers.to_vec();
-        all.extend(
-            bearer
-                .as_ref()
-                .map(|value| ("Authorization", value.as_str())),
-        );
+        all.extend(bearer.as_ref().map(|value| ("Authorization", value.as_str())));
         let answer = request(&self.address, method, path, &all, body.as_bytes());
         answer.unwrap_or_else(|| panic!("no answer to {method} {path}"))
     }
@@ -189,10 +180,8 @@ impl Served {
 
     fn try_log_in(&self, token: &str) -> Answer {
         let origin = format!("http://{}", self.address);
-        let headers = [
-            ("Origin", origin.as_str()),
-            ("Content-Type", "application/x-www-form-urlencoded"),
-        ];
+        let headers =
+            [("Origin", origin.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];
         let body = format!("token={token}");
         let answer = request(&self.address, "POST", "/login", &headers, body.as_bytes());
         answer.expect("an answer")

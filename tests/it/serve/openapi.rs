@@ -24,10 +24,7 @@ fn operations(described: &Value) -> Vec<(String, &str, &Value)> {
 
 fn roles(operation: &Value) -> Vec<&str> {
     let roles = operation["security"][0]["token"].as_array().expect("roles");
-    roles
-        .iter()
-        .map(|role| role.as_str().expect("a role"))
-        .collect()
+    roles.iter().map(|role| role.as_str().expect("a role")).collect()
 }
 
 #[test]
@@ -46,11 +43,7 @@ fn described_roles_are_those_that_a_route_takes() {
             let answer = served.api(role, &method, &path, "");
             let is_taken = answer.status != 403;
             let is_described = roles(operation).contains(&role);
-            assert_eq!(
-                is_taken, is_described,
-                "{role} {method} {path}: {}",
-                answer.body
-            );
+            assert_eq!(is_taken, is_described, "{role} {method} {path}: {}", answer.body);
         }
     }
     let answer = served.api("send", "DELETE", "/v1/messages", "");
@@ -68,10 +61,7 @@ fn page_about_the_server_has_the_table_of_routes() {
         let summary = operation["summary"].as_str().expect("a summary");
         let roles = roles(operation).join("`, `");
         let limits = operation["x-limits"].as_str().unwrap_or("–");
-        let _ = writeln!(
-            table,
-            "| `{method} {path}` | {summary} | `{roles}` | {limits} |"
-        );
+        let _ = writeln!(table, "| `{method} {path}` | {summary} | `{roles}` | {limits} |");
     }
     let wrong = wrong_table("docs/serving.md", "Routes of the API", &table);
     assert_eq!(wrong, None);

@@ -8,12 +8,7 @@ use crate::support::databases::{Database, with_every_database};
 use crate::support::html::attribute;
 
 /// The states, as column `campaign.state` has them.
-const STATES: [(&str, i32); 4] = [
-    ("active", 0),
-    ("paused", 1),
-    ("stopped", 2),
-    ("cancelled", 3),
-];
+const STATES: [(&str, i32); 4] = [("active", 0), ("paused", 1), ("stopped", 2), ("cancelled", 3)];
 
 /// A change: the command after `--campaign NAME`, the action and form of the page, the body of the API.
 struct Change {
@@ -69,13 +64,7 @@ const CHANGES: [Change; 9] = [
     },
     Change {
         name: "window",
-        command: Some(&[
-            "set",
-            "--window",
-            "00:00-23:59",
-            "--timezone",
-            "Europe/Berlin",
-        ]),
+        command: Some(&["set", "--window", "00:00-23:59", "--timezone", "Europe/Berlin"]),
         page: None,
         api: Some(r#"{"window":"00:00-23:59 mon-sun Europe/Berlin"}"#),
         leads_to: None,
@@ -108,9 +97,7 @@ const CHANGES: [Change; 9] = [
 ];
 
 fn state_of(db: &Database, campaign: &str) -> i64 {
-    db.number(&format!(
-        "SELECT state AS value FROM campaign WHERE name = '{campaign}'"
-    ))
+    db.number(&format!("SELECT state AS value FROM campaign WHERE name = '{campaign}'"))
 }
 
 /// What a door answers: whether it accepts, and its words.
@@ -176,9 +163,7 @@ fn every_door_accepts_and_refuses_the_same_changes() {
         let posted = served.api_with("send", "POST", "/v1/messages/batch", &kind, &lines);
         assert_eq!(posted.json()["accepted"], cells.len(), "{}", posted.body);
         for (state, code) in STATES {
-            db.run(&format!(
-                "UPDATE campaign SET state = {code} WHERE name LIKE '%-{state}-%'"
-            ));
+            db.run(&format!("UPDATE campaign SET state = {code} WHERE name LIKE '%-{state}-%'"));
         }
         for (change, state, code, door, campaign) in &cells {
             let Some((is_accepted, words)) =
@@ -192,17 +177,10 @@ fn every_door_accepts_and_refuses_the_same_changes() {
                 Some(target) if is_accepted => target,
                 _ => *code,
             };
-            assert_eq!(
-                state_of(db, campaign),
-                i64::from(expected),
-                "{campaign}: {words}"
-            );
+            assert_eq!(state_of(db, campaign), i64::from(expected), "{campaign}: {words}");
             if is_refused {
                 assert!(words.contains("is cancelled: it"), "{campaign}: {words}");
-                assert!(
-                    words.contains("its cancelled messages stay cancelled"),
-                    "{words}"
-                );
+                assert!(words.contains("its cancelled messages stay cancelled"), "{words}");
             }
         }
         // Each change of a state or a setting that was made is in the audit log once, and nothing else is.
@@ -211,11 +189,7 @@ fn every_door_accepts_and_refuses_the_same_changes() {
                 "SELECT count(*) AS value FROM audit WHERE what = '{what}' AND {where_}"
             ))
         };
-        assert_eq!(
-            changed("pause", "1 = 1"),
-            2 * 3,
-            "active and stopped, three doors"
-        );
+        assert_eq!(changed("pause", "1 = 1"), 2 * 3, "active and stopped, three doors");
         assert_eq!(changed("resume", "1 = 1"), 3 * 3);
         assert_eq!(changed("cancel", "1 = 1"), 3 * 2);
         assert_eq!(changed("set", "1 = 1"), 3 * (3 + 2 + 2));
@@ -223,11 +197,7 @@ fn every_door_accepts_and_refuses_the_same_changes() {
         // A cancelled campaign that is resumed has nothing to send.
         let queued = "SELECT count(*) AS value FROM sms WHERE state = 0 AND campaign_id IN \
              (SELECT id FROM campaign WHERE name LIKE 'cancel-active-%')";
-        assert_eq!(
-            db.number(queued),
-            1,
-            "only the one that no door of the API cancelled"
-        );
+        assert_eq!(db.number(queued), 1, "only the one that no door of the API cancelled");
     });
 }
 
@@ -246,22 +216,11 @@ fn resumed_campaign_does_not_send_its_cancelled_messages() {
         assert_eq!(answer.status, 409, "{}", answer.body);
         assert_eq!(scratch.checked_status(Some("c"))["state"], "cancelled");
         let question = served.page(&cookie, "/campaigns/c/resume").body;
-        assert!(
-            question.contains("Its 2 messages stay cancelled"),
-            "{question}"
-        );
+        assert!(question.contains("Its 2 messages stay cancelled"), "{question}");
         let answer = served.submit(&cookie, "/campaigns/c/resume", "");
-        assert!(
-            answer.body.contains("cancelled messages stay cancelled"),
-            "{}",
-            answer.body
-        );
+        assert!(answer.body.contains("cancelled messages stay cancelled"), "{}", answer.body);
         let status = scratch.checked_status(Some("c"));
-        assert_eq!(
-            (&status["queued"], &status["cancelled"]),
-            (&0.into(), &2.into()),
-            "{status}"
-        );
+        assert_eq!((&status["queued"], &status["cancelled"]), (&0.into(), &2.into()), "{status}");
     });
 }
 
@@ -297,14 +256,8 @@ fn confirmation_is_asked_again_when_more_messages_match() {
                 unknown(&more.to_string(), at);
                 let answer = served.submit(&cookie, &format!("/campaigns/c/{action}"), &form);
                 assert_eq!(answer.status, 409, "{}", answer.body);
-                assert!(
-                    answer.body.contains("than the 2 messages"),
-                    "{}",
-                    answer.body
-                );
-                db.run(&format!(
-                    "UPDATE sms SET state = 0, in_doubt = FALSE WHERE id = {more}"
-                ));
+                assert!(answer.body.contains("than the 2 messages"), "{}", answer.body);
+                db.run(&format!("UPDATE sms SET state = 0, in_doubt = FALSE WHERE id = {more}"));
                 if at == 2_000 {
                     db.run(&format!("UPDATE sms SET state = 0 WHERE id = {first}"));
                 }

@@ -15,10 +15,7 @@ use crate::support::scripted::Scripted;
 fn sent_campaign(scratch: &Scratch, gateway: &Practice) {
     gateway.configure_without_references(scratch, "");
     let sent = (0..8).map(|index| format!("+44740012345{index}\n"));
-    let list = format!(
-        "phone\n{}+15005551000\n+15005551001\n",
-        sent.collect::<String>()
-    );
+    let list = format!("phone\n{}+15005551000\n+15005551001\n", sent.collect::<String>());
     scratch.import(&list);
     let ran = scratch.run(["send", "--quiet"]);
     assert_eq!(ran.code(), Some(1), "{ran}");
@@ -37,10 +34,7 @@ fn page_of_a_campaign_is_its_report() {
         let served = Served::start(&scratch);
         let cookie = served.log_in("operate");
         let overview = served.until_shown(&cookie, "/", "data-count=\"sent\">8<");
-        assert!(
-            overview.contains("<a href=\"/campaigns/c\" title=\"c\">c</a>"),
-            "{overview}"
-        );
+        assert!(overview.contains("<a href=\"/campaigns/c\" title=\"c\">c</a>"), "{overview}");
         assert!(overview.contains("The last hour"), "{overview}");
         let page = served.until_shown(&cookie, "/campaigns/c", "Who was not reached");
         for text in ["Why 2 did not arrive", "+15005551000", "80.0 %", "done"] {
@@ -89,11 +83,7 @@ fn search_shows_every_attempt() {
         let sent: &[&str] = &["attempt 3", ">sent<", "cellar"];
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
         let retried = served.confirm(&cookie, "/campaigns/c/retry", "class=&code=");
-        assert!(
-            retried.body.contains("Queued 1 message"),
-            "{}",
-            retried.body
-        );
+        assert!(retried.body.contains("Queued 1 message"), "{}", retried.body);
         shown(&served.page(&cookie, search).body, &[throttled, failed]);
         let ran = scratch.run(["send", "--quiet"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -120,10 +110,7 @@ fn changes_are_marked_on_the_timeline() {
         for path in ["/", "/campaigns/c"] {
             let page = served.until_shown(&cookie, path, "class=\"events\"");
             assert!(page.contains("<line class=\"event\""), "{page}");
-            assert!(
-                page.contains("<b>admin</b> paused campaign <code>c</code><"),
-                "{page}"
-            );
+            assert!(page.contains("<b>admin</b> paused campaign <code>c</code><"), "{page}");
         }
     });
 }
@@ -160,26 +147,17 @@ fn operator_controls_a_campaign() {
 
         assert!(ask("pause").body.contains("Pause <code>c</code>?"));
         let (status, page) = act("pause", "");
-        assert!(
-            status == 200 && page.contains("Paused <code>c</code>."),
-            "{page}"
-        );
+        assert!(status == 200 && page.contains("Paused <code>c</code>."), "{page}");
         assert_eq!(state(&scratch)["state_reason"], "paused by operate");
         assert_eq!(act("resume", "").0, 200);
         let (status, page) = act("rate", "rate=5%2Fs");
         assert!(status == 200 && page.contains("at most 5/s"), "{page}");
         let (status, page) = act("rate", "rate=fast");
-        assert!(
-            status == 400 && page.contains("invalid rate <code>fast</code>"),
-            "{page}"
-        );
+        assert!(status == 400 && page.contains("invalid rate <code>fast</code>"), "{page}");
 
         assert!(ask("retry").body.contains("2 messages"));
         let (status, page) = act("retry", "class=nonsense");
-        assert!(
-            status == 400 && page.contains("unknown class <code>nonsense</code>"),
-            "{page}"
-        );
+        assert!(status == 400 && page.contains("unknown class <code>nonsense</code>"), "{page}");
         let (_, page) = act("retry", "class=&code=none");
         assert!(page.contains("Queued 0 messages"), "{page}");
         let (_, page) = act("retry", "class=&code=");
@@ -187,24 +165,15 @@ fn operator_controls_a_campaign() {
         assert_eq!(state(&scratch)["queued"], 2);
 
         let (status, page) = act("cancel", "name=other");
-        assert!(
-            status == 400 && page.contains("Enter <code>c</code> to confirm that"),
-            "{page}"
-        );
+        assert!(status == 400 && page.contains("Enter <code>c</code> to confirm that"), "{page}");
         assert_eq!(state(&scratch)["queued"], 2);
         let (status, page) = act("cancel", "name=c");
-        assert!(
-            status == 200 && page.contains("2 messages will not be sent"),
-            "{page}"
-        );
+        assert!(status == 200 && page.contains("2 messages will not be sent"), "{page}");
         assert_eq!(state(&scratch)["cancelled"], 2);
 
         let audit = served.page(&cookie, "/audit").body;
         for action in ["pause", "resume", "set", "retry", "cancel"] {
-            assert!(
-                audit.contains(&format!("<td>{action}</td>")),
-                "{action}: {audit}"
-            );
+            assert!(audit.contains(&format!("<td>{action}</td>")), "{action}: {audit}");
         }
         assert_eq!(ask("explode").status, 404);
     });
@@ -235,16 +204,10 @@ fn changes_by_commands_are_listed_once() {
         }
         let verbs = db.words("SELECT what AS value FROM audit ORDER BY id");
         let verbs: Vec<String> = verbs.into_iter().flatten().collect();
-        assert_eq!(
-            verbs.join(" "),
-            "pause set resume retry suppress unsuppress cancel"
-        );
+        assert_eq!(verbs.join(" "), "pause set resume retry suppress unsuppress cancel");
         let served = Served::start(&scratch);
         let page = served.page(&served.log_in("read"), "/audit").body;
-        assert!(
-            page.contains("uid ") && page.contains("at most 5/s"),
-            "{page}"
-        );
+        assert!(page.contains("uid ") && page.contains("at most 5/s"), "{page}");
         assert!(!page.contains("447400123451"), "{page}");
     });
 }
@@ -277,40 +240,27 @@ fn phone_is_searched_and_suppressed() {
         let served = Served::start(&scratch);
         let cookie = served.log_in("operate");
         let found = served.page(&cookie, "/search?phone=%2B447400123451").body;
-        assert!(
-            found.contains(">sent<") && found.contains("cellar"),
-            "{found}"
-        );
+        assert!(found.contains(">sent<") && found.contains("cellar"), "{found}");
         let found = served.page(&cookie, "/search?phone=%2B15005551000").body;
         assert!(found.contains(">failed<"), "{found}");
         let found = served.page(&cookie, "/search?phone=%2B447400999999").body;
         assert!(found.contains("No message to this number"), "{found}");
         assert_eq!(served.page(&cookie, "/search?phone=12").status, 400);
 
-        let added = served.submit(
-            &cookie,
-            "/suppression",
-            "phone=%2B44+7400+123451&reason=asked",
-        );
+        let added = served.submit(&cookie, "/suppression", "phone=%2B44+7400+123451&reason=asked");
         assert!(added.body.contains("Added +447400123451"), "{}", added.body);
         let nul = "phone=%2B447400123452&reason=a%00b";
         let added = served.submit(&cookie, "/suppression", nul);
         assert!(added.body.contains("Added +447400123452"), "{}", added.body);
         let again = served.submit(&cookie, "/suppression", "phone=%2B447400123451");
         assert!(again.body.contains("on the list already"), "{}", again.body);
-        assert_eq!(
-            served.submit(&cookie, "/suppression", "phone=12").status,
-            400
-        );
+        assert_eq!(served.submit(&cookie, "/suppression", "phone=12").status, 400);
         let found = served.page(&cookie, "/search?phone=%2B447400123451").body;
         assert!(found.contains("on the suppression list"), "{found}");
         let listed = scratch.run(["suppress", "list"]);
         assert!(listed.stdout().contains("+447400123451"), "{listed}");
         let audit = served.page(&cookie, "/audit").body;
-        assert!(
-            audit.contains("+4474****3451") && !audit.contains("447400123451"),
-            "{audit}"
-        );
+        assert!(audit.contains("+4474****3451") && !audit.contains("447400123451"), "{audit}");
     });
 }
 
@@ -330,9 +280,7 @@ fn overview_lists_many_campaigns_page_by_page() {
             format!("('{name}', {}, 0)", index % 2)
         });
         let rows = rows.collect::<Vec<_>>().join(", ");
-        db.run(&format!(
-            "INSERT INTO campaign (name, state, created_at) VALUES {rows}"
-        ));
+        db.run(&format!("INSERT INTO campaign (name, state, created_at) VALUES {rows}"));
         let served = Served::start(&scratch);
         let cookie = served.log_in("read");
         let page = served.until_shown(&cookie, "/", "1 to 50 of 161 campaigns");
@@ -352,10 +300,7 @@ fn overview_lists_many_campaigns_page_by_page() {
         assert!(found.contains("10 campaigns"), "{found}");
         assert_eq!(campaign_rows(&found), 10, "{found}");
         let none = served.page(&cookie, "/?q=%3Cb%3E").body;
-        assert!(
-            none.contains("No campaign has this") && !none.contains("<b>"),
-            "{none}"
-        );
+        assert!(none.contains("No campaign has this") && !none.contains("<b>"), "{none}");
         assert_eq!(served.page(&cookie, "/?page=x").status, 400);
     });
 }
@@ -420,23 +365,13 @@ fn change_is_shown_at_once() {
         scratch.import("phone\n+447400123456\n+447400123457\n");
         let served = Served::start(&scratch);
         let cookie = served.log_in("operate");
-        served.until_shown(
-            &cookie,
-            "/campaigns/c",
-            "<span class=\"pill active\">active",
-        );
-        for (action, form, state) in [
-            ("pause", "", "paused"),
-            ("resume", "", "active"),
-            ("cancel", "name=c", "cancelled"),
-        ] {
+        served.until_shown(&cookie, "/campaigns/c", "<span class=\"pill active\">active");
+        for (action, form, state) in
+            [("pause", "", "paused"), ("resume", "", "active"), ("cancel", "name=c", "cancelled")]
+        {
             let answer = served.confirm(&cookie, &format!("/campaigns/c/{action}"), form);
             assert_eq!(answer.status, 200, "{}", answer.body);
-            assert!(
-                answer.body.contains("Back to the campaign"),
-                "{}",
-                answer.body
-            );
+            assert!(answer.body.contains("Back to the campaign"), "{}", answer.body);
             let shown = format!("<span class=\"pill {state}\">{state}</span>");
             for path in ["/", "/campaigns/c"] {
                 let page = served.page(&cookie, path).body;
@@ -479,29 +414,19 @@ fn search_and_suppression_use_the_default_region() {
     let cookie = served.log_in("operate");
     let found = served.page(&cookie, "/search?phone=07400+123451").body;
     let row = element(&found, "tbody tr");
-    for text in [
-        "href=\"/campaigns/c\"",
-        ">sent<",
-        "class=\"text\" dir=\"auto\">",
-    ] {
+    for text in ["href=\"/campaigns/c\"", ">sent<", "class=\"text\" dir=\"auto\">"] {
         assert!(row.contains(text), "{text}: {row}");
     }
     // As on the other pages, and not as in the API.
     assert!(!row.contains("Z</td>"), "{row}");
-    let reader = served
-        .page(&served.log_in("read"), "/search?phone=07400+123451")
-        .body;
+    let reader = served.page(&served.log_in("read"), "/search?phone=07400+123451").body;
     assert!(!reader.contains("dir=\"auto\""), "{reader}");
     let added = served.submit(&cookie, "/suppression", "phone=07400+123451&reason=asked");
     assert!(added.body.contains("Added +447400123451"), "{}", added.body);
     let wrong = served.submit(&cookie, "/suppression", "phone=33612345678&reason=asked");
     assert_eq!(wrong.status, 400, "{}", wrong.body);
     assert!(!wrong.body.contains("--"), "{}", wrong.body);
-    assert!(
-        wrong.body.contains("value=\"33612345678\""),
-        "{}",
-        wrong.body
-    );
+    assert!(wrong.body.contains("value=\"33612345678\""), "{}", wrong.body);
 }
 
 #[test]
@@ -517,17 +442,9 @@ fn unknown_address_is_a_page_for_browsers() {
         for cookie in [cookie.as_str(), ""] {
             let page = get(path, cookie, "text/html,*/*;q=0.8");
             // Without a session, what needs one shows the log-in.
-            let status = if path == "/?page=x" && cookie.is_empty() {
-                401
-            } else {
-                status
-            };
+            let status = if path == "/?page=x" && cookie.is_empty() { 401 } else { status };
             assert_eq!(page.status, status, "{path}: {}", page.body);
-            assert!(
-                page.body.contains("<!DOCTYPE html>"),
-                "{path}: {}",
-                page.body
-            );
+            assert!(page.body.contains("<!DOCTYPE html>"), "{path}: {}", page.body);
         }
         let problem = get(path, &cookie, "*/*");
         assert_eq!(problem.json()["status"], status, "{path}");
@@ -546,12 +463,7 @@ fn large_responses_are_compressed_for_clients_that_accept_it() {
         let headers = [("Cookie", cookie.as_str()), ("Accept-Encoding", "gzip")];
         super::request(&served.address, "GET", path, &headers, b"").expect("an answer")
     };
-    for path in [
-        "/campaigns/c",
-        "/style.css",
-        "/openapi.json",
-        "/campaigns/c/sent.csv",
-    ] {
+    for path in ["/campaigns/c", "/style.css", "/openapi.json", "/campaigns/c/sent.csv"] {
         let answer = get(path);
         assert_eq!(answer.header("content-encoding"), Some("gzip"), "{path}");
         assert_eq!(answer.header("vary"), Some("accept-encoding"), "{path}");
@@ -573,11 +485,7 @@ fn health_and_metrics_are_for_this_machine() {
         let served = Served::start(&scratch);
         for path in ["/healthz", "/readyz"] {
             let answer = served.api("", "GET", path, "");
-            assert_eq!(
-                (answer.status, answer.body.as_str()),
-                (200, "ok\n"),
-                "{path}"
-            );
+            assert_eq!((answer.status, answer.body.as_str()), (200, "ok\n"), "{path}");
         }
         let metrics = served.api("", "GET", "/metrics", "").body;
         let sent = r#"smsq_messages{campaign="c",provider="cellar",state="sent"} 8"#;

@@ -13,38 +13,26 @@ use crate::support::running::eventually;
 const BAND: &str = "p.practice";
 
 fn is_page(answer: &Answer) -> bool {
-    answer
-        .header("content-type")
-        .is_some_and(|kind| kind.starts_with("text/html"))
+    answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html"))
 }
 
 /// A practice database with a campaign, whose tokens are configured, and the server on it.
 fn practising(scratch: &Scratch, database: &str) -> Served {
-    scratch
-        .write("smsq.toml", "")
-        .write("list.csv", &format!("{}12345\n", list(3)));
+    scratch.write("smsq.toml", "").write("list.csv", &format!("{}12345\n", list(3)));
     let line = ["run", "list.csv", "--text", "Hi", "--campaign", "c"];
-    let ran = scratch.run(
-        line.into_iter()
-            .chain(["--practice", "--database", database]),
-    );
+    let ran = scratch.run(line.into_iter().chain(["--practice", "--database", database]));
     assert_eq!(ran.code(), Some(0), "{ran}");
     let tokens = configure(scratch, "");
     let line = ["--listen", "127.0.0.1:0", "--send", "--practice"];
-    Served::running(
-        scratch,
-        tokens,
-        &[&line[..], &["--database", database]].concat(),
-    )
+    Served::running(scratch, tokens, &[&line[..], &["--database", database]].concat())
 }
 
 /// Follows every link of every page, as who is logged in; returns the addresses of the pages.
 fn walk(served: &Served, cookie: &str) -> BTreeSet<String> {
     let mut pages = BTreeSet::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
-    let mut left: VecDeque<String> = ["/", "/login", "/nothing", "/campaigns/nothing"]
-        .map(str::to_owned)
-        .into();
+    let mut left: VecDeque<String> =
+        ["/", "/login", "/nothing", "/campaigns/nothing"].map(str::to_owned).into();
     while let Some(path) = left.pop_front() {
         if !seen.insert(path.clone()) {
             continue;
@@ -73,12 +61,7 @@ fn every_page_of_a_practice_database_has_the_band() {
     // The pages of a draft in each of its steps.
     let draft = upload(&served, &cookie, "draft.csv", &list(2));
     ready(&served, &cookie, &format!("{draft}/list"));
-    let next = save(
-        &served,
-        &cookie,
-        &format!("{draft}/text"),
-        &[("text", "Hi")],
-    );
+    let next = save(&served, &cookie, &format!("{draft}/text"), &[("text", "Hi")]);
     let next = save(&served, &cookie, &next, &[("campaign", "drafted")]);
     for page in [
         ready(&served, &cookie, &format!("{draft}/text")),
@@ -169,11 +152,7 @@ fn every_answer_of_the_api_says_practice() {
         }
         let campaigns = served.api("admin", "GET", "/v1/campaigns", "").json();
         let campaigns = campaigns["campaigns"].as_array().expect("a list").clone();
-        assert!(
-            campaigns
-                .iter()
-                .all(|campaign| campaign["practice"] == true)
-        );
+        assert!(campaigns.iter().all(|campaign| campaign["practice"] == true));
         let metrics = served.api("admin", "GET", "/metrics", "").body;
         assert!(metrics.contains("\nsmsq_practice 1\n"), "{metrics}");
         let ran = served.stop();

@@ -41,17 +41,11 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
     let served = Served::start(&scratch);
     let cookie = served.log_in("operate");
     let page = served.page(&cookie, "/schedules").body;
-    assert!(
-        page.contains("0 9 * * * UTC, one message per id and day"),
-        "{page}"
-    );
+    assert!(page.contains("0 9 * * * UTC, one message per id and day"), "{page}");
     for (action, said) in [
         ("pause", "Paused schedule <code>a day</code>."),
         ("resume", "Resumed schedule <code>a day</code>."),
-        (
-            "run",
-            "Ran schedule <code>a day</code>: 1 row, 1 accepted into campaign",
-        ),
+        ("run", "Ran schedule <code>a day</code>: 1 row, 1 accepted into campaign"),
     ] {
         let path = format!("/schedules/a%20day/{action}");
         assert_eq!(served.page(&cookie, &path).status, 200);
@@ -65,10 +59,7 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
     let campaign = campaign[0].clone().expect("a name");
     let path = format!(
         "/campaigns/{}",
-        campaign
-            .replace(' ', "%20")
-            .replace('/', "%2F")
-            .replace('-', "%2D")
+        campaign.replace(' ', "%20").replace('/', "%2F").replace('-', "%2D")
     );
     assert!(page.contains(&path), "{page}");
     served.until_shown(&cookie, &path, &campaign);
@@ -77,10 +68,7 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
     assert_eq!(audit, [Some("operate".to_owned())]);
     let listed = served.api("read", "GET", "/v1/schedules", "").json();
     let listed = &listed["schedules"][0];
-    assert_eq!(
-        (&listed["name"], &listed["runs"][0]["rows"]),
-        (&"a day".into(), &1.into())
-    );
+    assert_eq!((&listed["name"], &listed["runs"][0]["rows"]), (&"a day".into(), &1.into()));
     // The server runs what is due.
     crm.run("INSERT INTO due VALUES (2, '+447400100002')");
     db.run("UPDATE schedule SET next_at = 1000");
@@ -90,10 +78,7 @@ fn schedule_is_paused_resumed_and_run_on_its_page() {
     });
     let reader = served.log_in("read");
     assert!(!served.page(&reader, "/schedules").body.contains("Run now"));
-    assert_eq!(
-        served.submit(&reader, "/schedules/a%20day/run", "").status,
-        403
-    );
+    assert_eq!(served.submit(&reader, "/schedules/a%20day/run", "").status, 403);
     assert_eq!(served.page(&cookie, "/schedules/another/run").status, 404);
 }
 

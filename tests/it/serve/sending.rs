@@ -41,10 +41,7 @@ fn one_process_takes_messages_and_sends_them() {
         // Requests in flight were settled, and nothing that was taken is lost.
         let status = scratch.checked_status(None);
         assert_eq!(status["sent"], gateway.accepted(), "{status}");
-        assert_eq!(
-            (&status["unknown"], &status["sending"]),
-            (&0.into(), &0.into())
-        );
+        assert_eq!((&status["unknown"], &status["sending"]), (&0.into(), &0.into()));
         assert_eq!(status["imported"], 40, "{status}");
         let ran = scratch.run(["send", "--quiet"]);
         assert_eq!(ran.code(), Some(0), "{ran}");
@@ -62,9 +59,7 @@ fn second_signal_does_not_wait_for_requests() {
     post(&served, 0..3);
     eventually("requests are in flight", || gateway.requests() == 3);
     served.process.signal(Signal::INT);
-    served
-        .process
-        .until_printed("it stops", |printed| printed.contains("stopping"));
+    served.process.until_printed("it stops", |printed| printed.contains("stopping"));
     served.process.signal(Signal::TERM);
     let ran = served.process.ended();
     assert_eq!(ran.code(), Some(143), "{ran}");
@@ -98,14 +93,8 @@ fn server_practises_if_it_is_asked_to() {
     eventually("all are sent", sent);
     let ran = served.stop();
     assert_eq!(ran.code(), Some(0), "{ran}");
-    assert!(
-        ran.stderr().contains("practice: a practice gateway"),
-        "{ran}"
-    );
-    assert!(
-        ran.stderr().contains("no phone gets any of these messages"),
-        "{ran}"
-    );
+    assert!(ran.stderr().contains("practice: a practice gateway"), "{ran}");
+    assert!(ran.stderr().contains("no phone gets any of these messages"), "{ran}");
     assert!(scratch.path("smsq-practice.db").exists());
 }
 
@@ -116,14 +105,8 @@ fn worker_that_cannot_send_is_an_error_before_the_server_listens() {
     gateway.configure_without_references(&scratch, "");
     configure(&scratch, "");
     for (line, expected) in [
-        (
-            vec!["serve", "--rate", "5/s"],
-            "`--rate` is for a worker, and none is started",
-        ),
-        (
-            vec!["serve", "--send", "--concurrency", "0"],
-            "--concurrency",
-        ),
+        (vec!["serve", "--rate", "5/s"], "`--rate` is for a worker, and none is started"),
+        (vec!["serve", "--send", "--concurrency", "0"], "--concurrency"),
     ] {
         let ran = scratch.run(line);
         assert_eq!(ran.code(), Some(2), "{ran}");
@@ -131,10 +114,7 @@ fn worker_that_cannot_send_is_an_error_before_the_server_listens() {
         assert_eq!(ran.stdout(), "");
     }
     let text = scratch.read("smsq.toml");
-    scratch.write(
-        "smsq.toml",
-        &format!("default_provider = \"other\"\n{text}"),
-    );
+    scratch.write("smsq.toml", &format!("default_provider = \"other\"\n{text}"));
     let ran = scratch.run(["serve", "--send"]);
     assert_eq!(ran.code(), Some(2), "{ran}");
     assert!(ran.stderr().contains("`other`"), "{ran}");

@@ -72,11 +72,7 @@ fn standstill_of_the_database_is_answered_and_loses_nothing() {
             for answer in posts.collect::<Vec<_>>() {
                 let answer = answer.join().expect("an answer");
                 assert_eq!(answer.status, 503, "{}", answer.body);
-                assert!(
-                    answer.header("retry-after").is_some(),
-                    "{:?}",
-                    answer.headers
-                );
+                assert!(answer.header("retry-after").is_some(), "{:?}", answer.headers);
                 assert_eq!(answer.json()["status"], 503);
             }
         });
@@ -127,15 +123,8 @@ fn worker_ends_while_its_database_stands_still() {
             gateway.configure_without_references(&scratch, "");
             let campaign = line.split(' ').next().expect("a command");
             scratch.write("list.csv", &list(MESSAGES));
-            let import = [
-                "import",
-                "--again",
-                "list.csv",
-                "--text",
-                "Hello",
-                "--campaign",
-                campaign,
-            ];
+            let import =
+                ["import", "--again", "list.csv", "--text", "Hello", "--campaign", campaign];
             assert_eq!(scratch.run(import).code(), Some(0));
             let mut running = scratch.start(line.split(' ').chain(["--rate", "50/s"]));
             eventually("it sends", || gateway.accepted() >= 20);
@@ -160,10 +149,7 @@ fn health_is_answered_while_clients_read_nothing() {
     let scratch = Scratch::new();
     let served = Served::start(&scratch);
     // As many as may be connected, each with more responses than the system buffers.
-    let head = format!(
-        "GET /style.css HTTP/1.1\r\nHost: {}\r\n\r\n",
-        served.address
-    );
+    let head = format!("GET /style.css HTTP/1.1\r\nHost: {}\r\n\r\n", served.address);
     let requests = head.repeat(1_000);
     let deaf: Vec<TcpStream> = (0..512)
         .map(|_| {
@@ -187,10 +173,7 @@ fn health_is_answered_while_clients_read_nothing() {
             &served.address,
             "POST",
             "/v1/messages",
-            &[(
-                "Authorization",
-                &format!("Bearer {}", served.tokens["send"]),
-            )],
+            &[("Authorization", &format!("Bearer {}", served.tokens["send"]))],
             br#"{"phone":"+447400123456","text":"a"}"#,
         );
         answer.is_some_and(|answer| answer.status == 202)
@@ -216,10 +199,7 @@ fn token_and_address_are_checked_before_a_body() {
     let served = Served::with(&scratch, "receipt_key = \"a long random text\"");
     for (head, expected) in [
         ("POST /v1/messages HTTP/1.1\r\n", "401"),
-        (
-            "POST /v1/messages HTTP/1.1\r\nAuthorization: Bearer wrong\r\n",
-            "401",
-        ),
+        ("POST /v1/messages HTTP/1.1\r\nAuthorization: Bearer wrong\r\n", "401"),
         ("POST /receipts/cellar/wrong HTTP/1.1\r\n", "404"),
         ("POST /nothing HTTP/1.1\r\n", "404"),
         ("POST /suppression HTTP/1.1\r\n", "401"),
@@ -252,19 +232,10 @@ fn small_body_is_read_although_it_is_refused() {
         while !answer.ends_with(b"}") {
             let mut piece = [0; 4096];
             let read = stream.read(&mut piece).expect("an answer");
-            assert_ne!(
-                read,
-                0,
-                "it was closed: {}",
-                String::from_utf8_lossy(&answer)
-            );
+            assert_ne!(read, 0, "it was closed: {}", String::from_utf8_lossy(&answer));
             answer.extend_from_slice(&piece[..read]);
         }
-        assert!(
-            answer.starts_with(b"HTTP/1.1 401"),
-            "{}",
-            String::from_utf8_lossy(&answer)
-        );
+        assert!(answer.starts_with(b"HTTP/1.1 401"), "{}", String::from_utf8_lossy(&answer));
     }
 }
 
@@ -275,11 +246,5 @@ fn form_is_limited_to_the_size_of_forms() {
     let answer = served.try_log_in(&"x".repeat(100_000));
     assert_eq!(answer.status, 413, "{}", answer.body);
     let detail: Value = answer.json();
-    assert!(
-        detail["detail"]
-            .as_str()
-            .expect("a text")
-            .contains("64 KiB"),
-        "{detail}"
-    );
+    assert!(detail["detail"].as_str().expect("a text").contains("64 KiB"), "{detail}");
 }

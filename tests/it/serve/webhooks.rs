@@ -46,13 +46,8 @@ fn posted_receipts_decide_what_became_of_messages() {
         let tokens = configure(&scratch, &format!("{SETTINGS}\nlisten = \"{address}\""));
         let url = format!("http://{address}{}", path_of(&scratch, "sandbox"));
         scratch.write("faults.toml", "[receipts]\ndoubled = \"every 3\"\nundelivered = \"every 5\"\nintermediate = \"every 2\"\n");
-        let gateway = Gateway::start(
-            &scratch,
-            &["--receipts-to", &url, "--faults", "faults.toml"],
-        );
-        let config = scratch
-            .read("smsq.toml")
-            .replace("http://127.0.0.1:1", &gateway.url);
+        let gateway = Gateway::start(&scratch, &["--receipts-to", &url, "--faults", "faults.toml"]);
+        let config = scratch.read("smsq.toml").replace("http://127.0.0.1:1", &gateway.url);
         scratch.write("smsq.toml", &config);
         let served = Served::again(&scratch, tokens, &address);
         scratch.import(&list(20));
@@ -107,11 +102,7 @@ fn receipts_without_the_secret_of_the_url_are_refused() {
         answer.expect("an answer").status
     };
     assert_eq!(post(&path, "[]"), 200);
-    for wrong in [
-        "/receipts/sandbox/x",
-        "/receipts/other/x",
-        &path.replace("sandbox", "twilio"),
-    ] {
+    for wrong in ["/receipts/sandbox/x", "/receipts/other/x", &path.replace("sandbox", "twilio")] {
         assert_eq!(post(wrong, "[]"), 404, "{wrong}");
     }
     assert_eq!(post(&path, "{"), 400);
@@ -155,10 +146,8 @@ fn signature_is_checked_and_a_reply_with_stop_suppresses() {
     );
     scratch.write("sid", &format!("AC{}", "0".repeat(32)));
     scratch.write("token", "12345");
-    let served = Served::with(
-        &scratch,
-        &format!("{SETTINGS}\npublic_url = \"https://sms.example.net\""),
-    );
+    let served =
+        Served::with(&scratch, &format!("{SETTINGS}\npublic_url = \"https://sms.example.net\""));
     let path = path_of(&scratch, "twilio");
     let body = "From=%2B447400123456&Body=%20stop.%20&MessageSid=SM1&SmsStatus=received";
     let post = |signature: &str, body: &str| {
@@ -220,18 +209,12 @@ fn national_number_of_a_reply_is_suppressed() {
     scratch.write("secret", "s");
     let served = Served::with(&scratch, SETTINGS);
     let path = path_of(&scratch, "kannel");
-    for (from, text) in [
-        ("07400123456", "STOP"),
-        ("447400123457", "stop"),
-        ("SHOP", "STOP"),
-    ] {
+    for (from, text) in [("07400123456", "STOP"), ("447400123457", "stop"), ("SHOP", "STOP")] {
         let path = format!("{path}?from={from}&text={text}");
         let answer = request(&served.address, "GET", &path, &[], b"").expect("an answer");
         assert_eq!(answer.status, 200, "{from}");
     }
-    let listed = scratch
-        .run(["suppress", "list", "--format", "json"])
-        .stdout();
+    let listed = scratch.run(["suppress", "list", "--format", "json"]).stdout();
     for phone in ["+447400123456", "+447400123457"] {
         assert!(listed.contains(phone), "{listed}");
     }
@@ -245,11 +228,7 @@ fn replies_are_kept_shown_and_posted_to_hooks() {
     with_every_database(|db| {
         let receiver = Receiver::start();
         let scratch = Scratch::at(&db.url);
-        let hook = receiver.section(
-            "crm",
-            &["reply.received"],
-            "include = [\"phone\", \"text\"]",
-        );
+        let hook = receiver.section("crm", &["reply.received"], "include = [\"phone\", \"text\"]");
         scratch.write("hook", SECRET);
         scratch.write(
             "smsq.toml",
@@ -286,10 +265,7 @@ fn replies_are_kept_shown_and_posted_to_hooks() {
         assert_eq!(data["is_stop"], false);
         let cookie = served.log_in("operate");
         let page = served.page(&cookie, "/replies").body;
-        assert!(
-            page.contains("+447400010010") && page.contains("yes &lt;b&gt;"),
-            "{page}"
-        );
+        assert!(page.contains("+447400010010") && page.contains("yes &lt;b&gt;"), "{page}");
         let cookie = served.log_in("read");
         let page = served.page(&cookie, "/replies").body;
         assert!(page.contains("****0010") && !page.contains("yes"), "{page}");

@@ -5,13 +5,7 @@ use smsq::activity::{ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, 
 use super::test_queue::{NOW, TestQueue, after, on_every_engine};
 
 fn counts(sent: u64) -> ActivityCounts {
-    ActivityCounts {
-        sent,
-        failed: 2,
-        unknown: 3,
-        throttled: 4,
-        unavailable: 5,
-    }
+    ActivityCounts { sent, failed: 2, unknown: 3, throttled: 4, unavailable: 5 }
 }
 
 fn row(seconds: u64, campaign_id: i64, provider: &str, sent: u64) -> ActivityRow {
@@ -62,10 +56,7 @@ async fn counts_of_the_same_span_are_added() {
             }
         };
         let expected = [
-            ActivityRow {
-                counts: sum(101, 2),
-                ..row(0, 1, "a", 0)
-            },
+            ActivityRow { counts: sum(101, 2), ..row(0, 1, "a", 0) },
             row(0, 1, "b", 10),
             row(10, 2, "a", 7),
         ];

@@ -38,15 +38,9 @@ async fn add(queue: &TestQueue, campaign_id: i64, count: u64, list: ListApproval
 /// A list of `count` messages that waits; returns its campaign.
 async fn waiting(queue: &TestQueue, count: u64) -> i64 {
     let campaign_id = queue.campaign("spring").await;
-    let list = ListApproval {
-        hash: "hash".to_owned(),
-        who: "ann".to_owned(),
-    };
+    let list = ListApproval { hash: "hash".to_owned(), who: "ann".to_owned() };
     add(queue, campaign_id, count, list.clone()).await;
-    let rules = ApprovalRules {
-        from_messages: 1,
-        ..ApprovalRules::default()
-    };
+    let rules = ApprovalRules { from_messages: 1, ..ApprovalRules::default() };
     let (store, facts) = (&queue.store, ListFacts::default());
     let decided = store.decide_list(campaign_id, &list, &rules, &facts);
     assert!(decided.await.expect("decided").is_some());
@@ -66,9 +60,7 @@ async fn claim(queue: &TestQueue, campaign_id: i64, now: Timestamp) -> usize {
     let Some(queued) = queue.queued_campaign(campaign_id).await else {
         return 0;
     };
-    let numbers = [0]
-        .into_iter()
-        .chain(queued.lanes.iter().map(|lane| lane.number));
+    let numbers = [0].into_iter().chain(queued.lanes.iter().map(|lane| lane.number));
     let lanes = numbers.map(|lane| LaneClaim {
         id: LaneId { campaign_id, lane },
         ..LaneClaim::undivided(campaign_id, 100)
@@ -111,16 +103,12 @@ async fn abandoned_batch_is_decided_by_what_is_there() {
     const MINUTE: u64 = 60;
     on_every_engine(async |queue| {
         let store = &queue.store;
-        let rules = ApprovalRules {
-            from_messages: 10,
-            ..ApprovalRules::default()
-        };
+        let rules = ApprovalRules { from_messages: 10, ..ApprovalRules::default() };
         let kept = store.keep_approval_rules(&rules).await;
         assert_eq!(kept.expect("kept"), rules);
-        for (name, count, decided) in [
-            ("small", 9, ApprovalGate::Open),
-            ("large", 10, ApprovalGate::SomeWait),
-        ] {
+        for (name, count, decided) in
+            [("small", 9, ApprovalGate::Open), ("large", 10, ApprovalGate::SomeWait)]
+        {
             let campaign_id = queue.campaign(name).await;
             add(queue, campaign_id, count, ListApproval::of_batch("ann")).await;
             for (minutes, expected) in [(14, ApprovalGate::Undecided), (16, decided)] {

@@ -12,9 +12,7 @@ use super::test_queue::{
 /// Outcome, class and provider of each attempt of a message, the oldest first.
 async fn attempts(queue: &TestQueue, id: i64) -> Vec<[String; 3]> {
     let found = queue.store.failed_attempts(&[id]).await.expect("read");
-    let shown = found
-        .into_iter()
-        .map(|one| [one.outcome, one.class, one.provider]);
+    let shown = found.into_iter().map(|one| [one.outcome, one.class, one.provider]);
     shown.collect()
 }
 
@@ -69,10 +67,7 @@ async fn every_attempt_that_was_not_accepted_is_kept() {
         queue.settle(&sms, absent).await;
         assert_eq!(queue.place(sms.id), "recipient");
         assert_eq!(attempts(queue, sms.id).await, both);
-        let purge = queue
-            .store
-            .purge_person(&[phone(0)], NOW, Audited::unrecorded())
-            .await;
+        let purge = queue.store.purge_person(&[phone(0)], NOW, Audited::unrecorded()).await;
         purge.expect("purged");
         assert_eq!(attempts(queue, sms.id).await, no_attempts());
     })
@@ -114,11 +109,7 @@ async fn attempts_before_and_after_a_retry_are_kept() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, sent()).await;
         assert_eq!(attempts(queue, sms.id).await, both);
-        let found = queue
-            .store
-            .report()
-            .find_sms(SmsFilter::Id(sms.id), None, 1)
-            .await;
+        let found = queue.store.report().find_sms(SmsFilter::Id(sms.id), None, 1).await;
         let accepted = found.expect("found").remove(0).accepted_claims();
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), [sms.claim]);
     })
@@ -196,11 +187,7 @@ async fn late_result_replaces_that_of_a_dead_worker() {
         queue.settle(&all[1], sent()).await;
         let unknown = queue.store.failed_attempts(&[all[1].id]).await;
         let claims: Vec<i64> = unknown.expect("read").iter().map(|one| one.claim).collect();
-        let found = queue
-            .store
-            .report()
-            .find_sms(SmsFilter::Id(all[1].id), None, 1)
-            .await;
+        let found = queue.store.report().find_sms(SmsFilter::Id(all[1].id), None, 1).await;
         let accepted = found.expect("found").remove(0).accepted_claims();
         assert_eq!(accepted.into_iter().collect::<Vec<_>>(), claims);
     })

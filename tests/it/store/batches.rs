@@ -21,10 +21,7 @@ fn claim_in(
         limits: limits.0,
         max_messages: want,
         max_requests: calls,
-        lanes: vec![LaneClaim {
-            max_batch,
-            ..LaneClaim::undivided(campaign_id, want)
-        }],
+        lanes: vec![LaneClaim { max_batch, ..LaneClaim::undivided(campaign_id, want) }],
         ..claim_of(&[])
     }
 }
@@ -103,17 +100,12 @@ async fn batch_has_one_permit_with_the_cost_of_all_messages() {
         // One fortieth of the limit.
         let sizes = sizes(&claimed.rows);
         assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
-        assert!(
-            (10..=20).contains(&sizes.iter().sum::<usize>()),
-            "{sizes:?}"
-        );
+        assert!((10..=20).contains(&sizes.iter().sum::<usize>()), "{sizes:?}");
         let mut permits: Vec<i64> = claimed
             .rows
             .iter()
             .map(|row| match row.permit {
-                Permit {
-                    start_at: Some(permit),
-                } => permit.as_micros(),
+                Permit { start_at: Some(permit) } => permit.as_micros(),
                 Permit::AT_ONCE => panic!("there is a limit"),
             })
             .collect();
@@ -140,10 +132,7 @@ async fn campaign_limit_bounds_the_size_of_batches() {
         let worker = queue.worker().await;
         let claimed = claimed(queue, worker.id, claim_in(spring, 100, 50, 50, "4000/s")).await;
         let sizes = sizes(&claimed.rows);
-        assert!(
-            !sizes.is_empty() && sizes.iter().all(|size| *size <= 2),
-            "{sizes:?}"
-        );
+        assert!(!sizes.is_empty() && sizes.iter().all(|size| *size <= 2), "{sizes:?}");
     })
     .await;
 }

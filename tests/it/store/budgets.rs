@@ -31,19 +31,13 @@ fn prices() -> Arc<Prices> {
 }
 
 fn priced(campaign_id: i64, want: u32) -> ProviderClaim {
-    ProviderClaim {
-        prices: prices(),
-        ..claim_of(&[(campaign_id, want)])
-    }
+    ProviderClaim { prices: prices(), ..claim_of(&[(campaign_id, want)]) }
 }
 
 fn monthly(budgets: &[&str]) -> BudgetRules {
     BudgetRules {
         monthly: MonthlyBudgets(
-            budgets
-                .iter()
-                .map(|text| text.parse().expect("a budget"))
-                .collect(),
+            budgets.iter().map(|text| text.parse().expect("a budget")).collect(),
         ),
         unpriced: Unpriced::Refuse,
     }
@@ -241,21 +235,13 @@ async fn dead_workers_messages_stay_spent_until_settled() {
         for (phone_of, as_sent, left) in [(0, false, 2), (1, true, 2)] {
             let audited = Audited::unrecorded();
             let phone = phone(phone_of);
-            let settled = queue
-                .store
-                .settle_unknown(spring, as_sent, Some(&phone), NOW, audited)
-                .await;
+            let settled =
+                queue.store.settle_unknown(spring, as_sent, Some(&phone), NOW, audited).await;
             assert_eq!(settled.expect("settled"), 1);
             assert_eq!(spent(queue, spring), left * PRICE);
         }
-        let filter = RetryFilter {
-            campaign_id: Some(spring),
-            ..RetryFilter::default()
-        };
-        let retried = queue
-            .store
-            .retry_unknown(&filter, NOW, Audited::unrecorded())
-            .await;
+        let filter = RetryFilter { campaign_id: Some(spring), ..RetryFilter::default() };
+        let retried = queue.store.retry_unknown(&filter, NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 1);
         assert_eq!(spent(queue, spring), 2 * PRICE, "it is still in doubt");
         queue.cancel(spring).await;
@@ -285,10 +271,7 @@ async fn late_acceptance_takes_again_what_was_given_back() {
         let sms = claim(queue, worker.id, spring, 1).await.remove(0);
         queue.settle(&sms, unknown()).await;
         let audited = Audited::unrecorded();
-        let settled = queue
-            .store
-            .settle_unknown(spring, false, None, NOW, audited)
-            .await;
+        let settled = queue.store.settle_unknown(spring, false, None, NOW, audited).await;
         assert_eq!((settled.expect("settled"), spent(queue, spring)), (1, 0));
         let batch = CommitBatch {
             settlements: vec![Settlement {
@@ -316,11 +299,9 @@ async fn price_of_the_provider_corrects_what_is_spent() {
         let claimed = claim(queue, worker.id, spring, 3).await;
         let scope = format!("budget/campaign/{spring}/EUR");
         let mut expected = 3 * PRICE;
-        for (sms, (price, more)) in claimed.iter().zip([
-            ("0.05 EUR", 10_000),
-            ("-0.03 EUR", -10_000),
-            ("9.99 USD", 0),
-        ]) {
+        for (sms, (price, more)) in
+            claimed.iter().zip([("0.05 EUR", 10_000), ("-0.03 EUR", -10_000), ("9.99 USD", 0)])
+        {
             let accepted = Transition::Sent(Acceptance {
                 price: Some(price.to_owned()),
                 ..Acceptance::default()
@@ -417,26 +398,14 @@ async fn message_without_a_price_is_not_sent_under_a_budget() {
         let worker = queue.worker().await;
         let table = "currency = 'EUR'\n86 = 0.04".parse().expect("TOML");
         let chinese = Arc::new(Prices::from_toml(&table).expect("prices"));
-        let none = claim_at(
-            queue,
-            worker.id,
-            NOW,
-            claim_of(&[(spring, 2)]),
-            BudgetRules::default(),
-        )
-        .await;
+        let none =
+            claim_at(queue, worker.id, NOW, claim_of(&[(spring, 2)]), BudgetRules::default()).await;
         assert!(none.rows.is_empty());
         let (status, reason) = state(queue, "spring").await;
         assert_eq!(status, CampaignStatus::Stopped);
-        assert!(
-            reason.contains("add a section `[prices.cellar]`"),
-            "{reason}"
-        );
+        assert!(reason.contains("add a section `[prices.cellar]`"), "{reason}");
         queue.set_state(spring, CampaignStatus::Active).await;
-        let claim = || ProviderClaim {
-            prices: Arc::clone(&chinese),
-            ..claim_of(&[(spring, 2)])
-        };
+        let claim = || ProviderClaim { prices: Arc::clone(&chinese), ..claim_of(&[(spring, 2)]) };
         let claimed = claim_at(queue, worker.id, NOW, claim(), BudgetRules::default()).await;
         assert_eq!((claimed.rows.len(), claimed.refused), (1, 1));
         assert_eq!(queue.count("recipient"), 1);
@@ -503,10 +472,7 @@ async fn lost_attempt_counts_beside_a_later_one() {
         set_budget(queue, spring, "1 EUR").await;
         let counter = format!("budget/campaign/{spring}/EUR");
         let costs = [2, 2, 2, 1];
-        assert_eq!(
-            counter_of(queue, &counter),
-            costs.iter().sum::<i64>() * PRICE
-        );
+        assert_eq!(counter_of(queue, &counter), costs.iter().sum::<i64>() * PRICE);
     })
     .await;
 }
@@ -518,10 +484,7 @@ async fn budget_that_was_removed_is_counted_again() {
         let worker = queue.worker().await;
         let first = claim(queue, worker.id, spring, 3).await;
         queue.settle(&first[0], sent()).await;
-        let lift = CampaignChange {
-            budget: BudgetChange::Lift,
-            ..CampaignChange::default()
-        };
+        let lift = CampaignChange { budget: BudgetChange::Lift, ..CampaignChange::default() };
         let lifted = queue.store.change_campaign(spring, &lift).await;
         lifted.expect("lifted");
         let second = claim(queue, worker.id, spring, 3).await;
@@ -563,10 +526,7 @@ async fn count_waits_for_workers_that_do_not_know_the_budget() {
         assert_eq!(step(&budget).await, CountStep::Waits);
         let known = queue.store.know_budget(&budget, worker.id).await;
         known.expect("stored");
-        let lift = CampaignChange {
-            budget: BudgetChange::Lift,
-            ..CampaignChange::default()
-        };
+        let lift = CampaignChange { budget: BudgetChange::Lift, ..CampaignChange::default() };
         let lifted = queue.store.change_campaign(spring, &lift).await;
         lifted.expect("lifted");
         // What the worker knows is of the first count.
@@ -594,9 +554,7 @@ async fn exceeded_budget_is_taken_back_where_its_count_ends() {
         }
         for (budget, kept) in [("0.02 EUR", ""), ("1 EUR", "1.00 EUR")] {
             set_budget(queue, spring, budget).await;
-            let stored = queue
-                .db
-                .words("SELECT budget AS value FROM campaign WHERE budget <> ''");
+            let stored = queue.db.words("SELECT budget AS value FROM campaign WHERE budget <> ''");
             let stored = stored.into_iter().flatten().next().unwrap_or_default();
             assert_eq!(stored, kept, "{budget}");
         }

@@ -21,10 +21,7 @@ use super::test_queue::{
 /// Imports one message with its own due time.
 async fn due_at(queue: &TestQueue, campaign_id: i64, line: u64, due_at: Timestamp) {
     let import_id = queue.begin(campaign_id).await;
-    let batch = ImportBatch {
-        due_at,
-        ..TestQueue::batch(import_id, campaign_id, vec![row(line)])
-    };
+    let batch = ImportBatch { due_at, ..TestQueue::batch(import_id, campaign_id, vec![row(line)]) };
     queue.store.imports().enqueue(&batch).await.expect("queued");
 }
 
@@ -54,18 +51,9 @@ async fn claim_takes_no_more_messages_than_wanted() {
         let autumn = queue.campaign("autumn").await;
         queue.import(autumn, rows(0..10)).await;
         let worker = queue.worker().await;
-        let claim = ProviderClaim {
-            max_messages: 5,
-            ..claim_of(&[(spring, 3), (autumn, 4)])
-        };
+        let claim = ProviderClaim { max_messages: 5, ..claim_of(&[(spring, 3), (autumn, 4)]) };
         let claimed = queue.claim_with(worker.id, NOW, claim).await;
-        let of = |id| {
-            claimed
-                .rows
-                .iter()
-                .filter(|row| row.sms.campaign_id == id)
-                .count()
-        };
+        let of = |id| claimed.rows.iter().filter(|row| row.sms.campaign_id == id).count();
         assert_eq!((of(spring), of(autumn)), (3, 2));
         assert!(claimed.exhausted.is_empty());
         assert!(queue.claim(worker.id, spring, 0).await.is_empty());
@@ -111,10 +99,7 @@ async fn every_claim_has_a_higher_number() {
         let numbers = ["claim", "attempts"].map(|column| queue.number(column, third.id));
         assert_eq!(numbers, [3, 2]);
         assert_ne!(second.reference, first.reference, "the first was refused");
-        assert_eq!(
-            third.reference, second.reference,
-            "nothing was sent with it"
-        );
+        assert_eq!(third.reference, second.reference, "nothing was sent with it");
         assert_eq!(queue.reference(third.id), Some(second.reference));
     })
     .await;
@@ -192,17 +177,11 @@ async fn inactive_campaign_is_not_claimed() {
     on_every_engine(async |queue| {
         let spring = queue.queued(2).await;
         let worker = queue.worker().await;
-        for state in [
-            CampaignStatus::Paused,
-            CampaignStatus::Stopped,
-            CampaignStatus::Cancelled,
-        ] {
+        for state in [CampaignStatus::Paused, CampaignStatus::Stopped, CampaignStatus::Cancelled] {
             let (all, store) = (&CampaignStatus::ALL, &queue.store);
             let set = store.change_campaign_state(spring, all, state, Some("why"), None);
             assert!(set.await.expect("a state"));
-            let claimed = queue
-                .claim_with(worker.id, NOW, claim_of(&[(spring, 2)]))
-                .await;
+            let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 2)])).await;
             assert!(claimed.rows.is_empty());
             assert_eq!(claimed.exhausted, [LaneId::undivided(spring)]);
         }
@@ -230,17 +209,9 @@ async fn campaign_stop_applies_at_once_but_not_over_the_operator() {
         assert!(done.expect("a commit").claims[0].rows.is_empty());
         let later = queue.store.commit(&halting(CampaignStatus::Paused)).await;
         later.expect("a commit");
-        let campaign = queue
-            .store
-            .campaign("spring")
-            .await
-            .expect("read")
-            .expect("there");
+        let campaign = queue.store.campaign("spring").await.expect("read").expect("there");
         assert_eq!(campaign.state, CampaignStatus::Stopped);
-        assert_eq!(
-            campaign.state_reason.as_deref(),
-            Some("the account is suspended")
-        );
+        assert_eq!(campaign.state_reason.as_deref(), Some("the account is suspended"));
     })
     .await;
 }
@@ -251,18 +222,13 @@ async fn rate_limit_gives_each_message_its_own_permit() {
         let spring = queue.queued(100).await;
         let worker = queue.worker().await;
         let limits: smsq::rate::Rates = "100/s".parse().expect("a rate");
-        let claim = ProviderClaim {
-            limits: limits.0,
-            ..claim_of(&[(spring, 100)])
-        };
+        let claim = ProviderClaim { limits: limits.0, ..claim_of(&[(spring, 100)]) };
         let claimed = queue.claim_with(worker.id, NOW, claim.clone()).await;
         let permits: Vec<i64> = claimed
             .rows
             .iter()
             .map(|row| match row.permit {
-                Permit {
-                    start_at: Some(permit),
-                } => permit.as_micros(),
+                Permit { start_at: Some(permit) } => permit.as_micros(),
                 Permit::AT_ONCE => 0,
             })
             .collect();
@@ -287,11 +253,7 @@ async fn rate_limit_gives_each_message_its_own_permit() {
             ..claim
         };
         let given = queue.claim_with(worker.id, NOW, later.clone()).await;
-        assert_eq!(
-            given.held,
-            [Some(Permit::at(later.from))],
-            "the held one is first"
-        );
+        assert_eq!(given.held, [Some(Permit::at(later.from))], "the held one is first");
         assert_eq!(given.rows.len(), 1);
     })
     .await;
@@ -305,11 +267,7 @@ async fn campaign_limit_holds_in_addition_to_provider_limit() {
             rate: Some("1/s".parse().expect("a rate")),
             ..CampaignChange::default()
         };
-        queue
-            .store
-            .change_campaign(spring, &change)
-            .await
-            .expect("changed");
+        queue.store.change_campaign(spring, &change).await.expect("changed");
         let worker = queue.worker().await;
         assert_eq!(queue.claim(worker.id, spring, 100).await.len(), 1);
         assert_eq!(queue.claim(worker.id, spring, 100).await.len(), 0);
@@ -332,9 +290,7 @@ async fn paused_provider_gives_no_permits() {
         };
         queue.store.commit(&stop).await.expect("a commit");
         let worker = queue.worker().await;
-        let claimed = queue
-            .claim_with(worker.id, NOW, claim_of(&[(spring, 3)]))
-            .await;
+        let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 3)])).await;
         assert!(claimed.rows.is_empty());
         assert_eq!(claimed.next_at, Some(after(30).into()));
         let from = DbMicros::from(after(30));

@@ -11,11 +11,7 @@ use super::test_queue::{NOW, TestQueue, after, claim_of, commit_batch, on_every_
 use crate::support::proxy::{Cut, proxy_to, url_through};
 
 fn count(worker: &Worker, confirmed: i64, is_uncertain: bool) -> CommitCount {
-    CommitCount {
-        confirmed,
-        is_uncertain,
-        ..CommitCount::new(worker.id, worker.token.clone())
-    }
+    CommitCount { confirmed, is_uncertain, ..CommitCount::new(worker.id, worker.token.clone()) }
 }
 
 /// Commits one claim of a message.
@@ -25,18 +21,13 @@ async fn commit(
     campaign_id: i64,
     count: &CommitCount,
 ) -> Result<CommitResult, StoreError> {
-    let batch = CommitBatch {
-        claims: vec![claim_of(&[(campaign_id, 1)])],
-        ..commit_batch(worker.id, NOW)
-    };
+    let batch =
+        CommitBatch { claims: vec![claim_of(&[(campaign_id, 1)])], ..commit_batch(worker.id, NOW) };
     store.commit_counted(&batch, count).await
 }
 
 fn commits(queue: &TestQueue, worker: &Worker) -> i64 {
-    let sql = format!(
-        "SELECT commits AS value FROM worker WHERE id = {}",
-        worker.id
-    );
+    let sql = format!("SELECT commits AS value FROM worker WHERE id = {}", worker.id);
     queue.db.number(&sql)
 }
 
@@ -46,13 +37,8 @@ async fn database_that_was_put_back_rejects_commits() {
         let spring = queue.queued(9).await;
         let worker = queue.worker().await;
         for confirmed in 0..4 {
-            let counted = commit(
-                &queue.store,
-                &worker,
-                spring,
-                &count(&worker, confirmed, false),
-            )
-            .await;
+            let counted =
+                commit(&queue.store, &worker, spring, &count(&worker, confirmed, false)).await;
             assert!(!counted.expect("a commit").is_worker_missing);
         }
         assert_eq!(commits(queue, &worker), 4);
@@ -63,10 +49,7 @@ async fn database_that_was_put_back_rejects_commits() {
             ("commits = 5, token = '{token}'", "runs twice"),
         ] {
             let change = change.replace("{token}", &worker.token);
-            queue.db.run(&format!(
-                "UPDATE worker SET {change} WHERE id = {}",
-                worker.id
-            ));
+            queue.db.run(&format!("UPDATE worker SET {change} WHERE id = {}", worker.id));
             let before = queue.count("sending");
             let error = commit(&queue.store, &worker, spring, &count(&worker, 4, false)).await;
             let error = error.expect_err("it is put back");
@@ -74,11 +57,7 @@ async fn database_that_was_put_back_rejects_commits() {
             assert!(error.to_string().contains(expected), "{error}");
             assert_eq!(queue.count("sending"), before, "nothing is claimed");
         }
-        let beat = queue
-            .store
-            .workers()
-            .heartbeat(worker.id, "another token", after(1))
-            .await;
+        let beat = queue.store.workers().heartbeat(worker.id, "another token", after(1)).await;
         assert!(!beat.expect("a result"));
     })
     .await;
@@ -100,16 +79,10 @@ async fn worker_that_was_declared_dead_is_not_taken_for_a_lost_one() {
         let counted = counted.expect("a commit");
         assert!(counted.is_worker_missing && counted.claims[0].rows.is_empty());
         let workers = queue.store.workers().all().await.expect("workers");
-        let checked = queue
-            .store
-            .workers()
-            .check_count(&count(&dead, 1, false), &workers)
-            .await;
+        let checked = queue.store.workers().check_count(&count(&dead, 1, false), &workers).await;
         checked.expect("it may register again");
 
-        queue
-            .db
-            .run(&format!("DELETE FROM worker WHERE id = {}", gone.id));
+        queue.db.run(&format!("DELETE FROM worker WHERE id = {}", gone.id));
         let error = commit(&queue.store, &gone, spring, &count(&gone, 1, false)).await;
         let error = error.expect_err("its row is lost");
         assert_eq!(error.kind(), StoreErrorKind::LostCommits, "{error}");

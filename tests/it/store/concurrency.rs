@@ -57,11 +57,7 @@ async fn crowd(queue: &TestQueue, url: &str) {
         let store = Store::open(url, Access::Existing).await.expect("a store");
         for _ in 0..TASKS_OF_EACH {
             let worker = queue.worker().await;
-            tasks.push(tokio::spawn(claim_and_settle(
-                store.clone(),
-                worker.id,
-                spring,
-            )));
+            tasks.push(tokio::spawn(claim_and_settle(store.clone(), worker.id, spring)));
         }
     }
     let mut all = Vec::new();
@@ -71,9 +67,7 @@ async fn crowd(queue: &TestQueue, url: &str) {
     let distinct: BTreeSet<i64> = all.iter().copied().collect();
     assert_eq!((all.len() as u64, distinct.len() as u64), (ROWS, ROWS));
     for what in ["count(*)", "sum(accepted)", "sum(claim)", "sum(attempts)"] {
-        let number = queue
-            .db
-            .number(&format!("SELECT {what} AS value FROM sms_sent"));
+        let number = queue.db.number(&format!("SELECT {what} AS value FROM sms_sent"));
         assert_eq!(number.unsigned_abs(), ROWS, "{what}");
     }
 }

@@ -17,10 +17,7 @@ fn age(age: &str) -> Age {
 }
 
 fn dead_failure() -> Failure {
-    Failure {
-        is_dead_number: true,
-        ..failure(Class::Recipient).with_code("21211")
-    }
+    Failure { is_dead_number: true, ..failure(Class::Recipient).with_code("21211") }
 }
 
 /// The numbers that are known not to exist: phone, code, provider and instant.
@@ -59,10 +56,7 @@ fn receipt(sms: &Sms, state: ReceiptState, failure: Option<Failure>) -> Receipt 
 }
 
 fn accepted() -> Transition {
-    Transition::Sent(Acceptance {
-        awaits_receipt: true,
-        ..Acceptance::default()
-    })
+    Transition::Sent(Acceptance { awaits_receipt: true, ..Acceptance::default() })
 }
 
 async fn receive(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) {
@@ -76,12 +70,8 @@ async fn only_a_provider_says_that_a_number_is_dead() {
         let all = claimed(queue, 4).await;
         let not_admitted = Transition::NotAdmitted(failure(Class::Recipient));
         let rejected = || Transition::Failed(dead_failure());
-        let transitions = [
-            rejected(),
-            failed(),
-            not_admitted,
-            Transition::Unknown(failure(Class::Unknown)),
-        ];
+        let transitions =
+            [rejected(), failed(), not_admitted, Transition::Unknown(failure(Class::Unknown))];
         for (sms, transition) in all.iter().zip(transitions) {
             assert_eq!(queue.settle(sms, transition).await, Settled::Done);
         }
@@ -106,19 +96,12 @@ async fn receipts_record_and_remove_dead_numbers() {
         for sms in &all {
             queue.settle(sms, accepted()).await;
         }
-        let applied = queue
-            .store
-            .receipts()
-            .apply(std::time::Duration::MAX, after(2));
+        let applied = queue.store.receipts().apply(std::time::Duration::MAX, after(2));
         assert_eq!(applied.await.expect("applied").matched, 1);
         let others = [
             undelivered(&all[1], dead_failure()),
             undelivered(&all[2], failure(Class::Recipient)),
-            receipt(
-                &all[3],
-                ReceiptState::Expired,
-                Some(failure(Class::Expired)),
-            ),
+            receipt(&all[3], ReceiptState::Expired, Some(failure(Class::Expired))),
         ];
         receive(queue, &others, after(3)).await;
         assert_eq!(dead(queue), [said(0, after(2)), said(1, after(3))]);
@@ -131,12 +114,7 @@ async fn receipts_record_and_remove_dead_numbers() {
         let worker = queue.worker().await;
         let again = queue.claim_one(worker.id, summer).await;
         queue.settle(&again, accepted()).await;
-        receive(
-            queue,
-            &[receipt(&again, ReceiptState::Delivered, None)],
-            after(10),
-        )
-        .await;
+        receive(queue, &[receipt(&again, ReceiptState::Delivered, None)], after(10)).await;
         assert_eq!(dead(queue), [said(1, after(3))]);
     })
     .await;
@@ -146,9 +124,7 @@ async fn receipts_record_and_remove_dead_numbers() {
 async fn import_skips_what_died_within_the_age() {
     on_every_engine(async |queue| {
         let all = claimed(queue, 1).await;
-        queue
-            .settle(&all[0], Transition::Failed(dead_failure()))
-            .await;
+        queue.settle(&all[0], Transition::Failed(dead_failure())).await;
         let summer = queue.campaign("summer").await;
         let import_id = queue.begin(summer).await;
         let imported = async |store: &Store, seconds| {
@@ -159,18 +135,11 @@ async fn import_skips_what_died_within_the_age() {
         let skipping = |age| queue.store.clone().skipping_dead(age);
         let reason = "the number does not exist, as `cellar` said on 2025-11-21 (code 21211)";
         let done = imported(&skipping(Some(age("2d"))), 2 * DAY).await;
-        assert_eq!(
-            (done.accepted, done.dead),
-            (1, vec![(0, reason.to_owned())])
-        );
+        assert_eq!((done.accepted, done.dead), (1, vec![(0, reason.to_owned())]));
         let done = imported(&skipping(Some(age("2d"))), 2 * DAY + 1).await;
         assert_eq!((done.accepted, done.dead.len()), (1, 0), "it was long ago");
         let done = imported(&skipping(Some(age("2d"))), DAY).await;
-        assert_eq!(
-            (done.duplicates.len(), done.dead.len()),
-            (2, 0),
-            "they are queued"
-        );
+        assert_eq!((done.duplicates.len(), done.dead.len()), (2, 0), "they are queued");
         let rejected = format!("SELECT rejected AS value FROM import WHERE id = {import_id}");
         assert_eq!(queue.db.number(&rejected), 1);
         let autumn = queue.campaign("autumn").await;
@@ -229,9 +198,7 @@ async fn purge_deletes_dead_numbers() {
             queue.settle(sms, Transition::Failed(dead_failure())).await;
         }
         let person = [phone(0)];
-        let purged = queue
-            .store
-            .purge_person(&person, NOW, Audited::unrecorded());
+        let purged = queue.store.purge_person(&person, NOW, Audited::unrecorded());
         purged.await.expect("purged");
         assert_eq!(dead(queue), [said(1, NOW)]);
         for (before, left) in [(NOW, 1), (after(1), 0)] {

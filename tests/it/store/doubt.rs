@@ -54,10 +54,7 @@ async fn resends_do_not_change_the_first_doubt() {
             queue.settle(&sms, end).await;
         }
         assert_eq!(queue.place(first.id), "unknown");
-        let requeued = queue
-            .store
-            .requeue_unknown(spring, Some((PROVIDER, NOW)), 0, NOW)
-            .await;
+        let requeued = queue.store.requeue_unknown(spring, Some((PROVIDER, NOW)), 0, NOW).await;
         assert_eq!(requeued.expect("none"), 0);
         let before = Some((PROVIDER, NOW.minus(Duration::from_millis(1))));
         let requeued = queue.store.requeue_unknown(spring, before, 0, NOW).await;
@@ -82,10 +79,7 @@ async fn message_in_doubt_past_its_span_becomes_unknown() {
         assert_eq!(queue.number("attempts", 1), 1, "it was no attempt");
         let class = queue.db.words("SELECT last_class AS value FROM sms");
         assert_eq!(class, [Some("unknown".to_owned())]);
-        let requeued = queue
-            .store
-            .requeue_unknown(spring, Some((PROVIDER, NOW)), 0, NOW)
-            .await;
+        let requeued = queue.store.requeue_unknown(spring, Some((PROVIDER, NOW)), 0, NOW).await;
         assert_eq!(requeued.expect("none"), 0);
         // A worker of an operator who takes the risk sends it again.
         assert_eq!(queue.requeue_unknown(spring).await, 1);
@@ -117,10 +111,7 @@ async fn retry_is_approved_until_the_next_doubt() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let filter = RetryFilter::default();
-        let retried = queue
-            .store
-            .retry_unknown(&filter, after(100), Audited::unrecorded())
-            .await;
+        let retried = queue.store.retry_unknown(&filter, after(100), Audited::unrecorded()).await;
         assert_eq!(retried.expect("one"), 1);
         // Attempts that were certainly not accepted change nothing.
         for end in [released(), again(), resend()] {
@@ -147,15 +138,10 @@ async fn settled_message_keeps_its_first_doubt() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let settled =
-            queue
-                .store
-                .settle_unknown(spring, false, None, after(1), Audited::unrecorded());
+            queue.store.settle_unknown(spring, false, None, after(1), Audited::unrecorded());
         assert_eq!(settled.await.expect("one"), 1);
         let filter = RetryFilter::default();
-        let retried = queue
-            .store
-            .retry_failed(&filter, after(2), Audited::unrecorded())
-            .await;
+        let retried = queue.store.retry_failed(&filter, after(2), Audited::unrecorded()).await;
         assert_eq!(retried.expect("one"), 1);
         let sms = claim(queue, worker.id, spring, after(3), ResendRule::Never).await;
         let sms = sms.expect("the operator approved it");
@@ -175,10 +161,7 @@ async fn end_of_doubt_clears_its_beginning() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let message = (sms.id, sms.claim);
-        let requeued = queue
-            .store
-            .requeue_message(message, ResendReason::Absent, 0, NOW)
-            .await;
+        let requeued = queue.store.requeue_message(message, ResendReason::Absent, 0, NOW).await;
         assert!(requeued.expect("requeued"), "the provider never had it");
         let sms = claim(queue, worker.id, spring, after(9), ResendRule::Never).await;
         let sms = sms.expect("it is not in doubt");
@@ -193,12 +176,7 @@ async fn end_of_doubt_clears_its_beginning() {
 
 /// What a lookup is asked for, long after.
 async fn to_look_up(queue: &TestQueue, campaign_id: i64, provider: &str) -> Vec<Unknown> {
-    let due = Due {
-        campaign_id,
-        provider,
-        by: after(1_000),
-        claimed_by: after(1_000),
-    };
+    let due = Due { campaign_id, provider, by: after(1_000), claimed_by: after(1_000) };
     queue.store.unknown_due(due, 9).await.expect("read")
 }
 
@@ -262,10 +240,7 @@ async fn absence_counts_for_all_attempts_and_a_rejection_for_one() {
             queue.settle(sms, end).await;
         }
         let several = [None, Some(REUSED_REFERENCE)];
-        for (unknown, doubt_claim) in to_look_up(queue, spring, PROVIDER)
-            .await
-            .iter()
-            .zip(several)
+        for (unknown, doubt_claim) in to_look_up(queue, spring, PROVIDER).await.iter().zip(several)
         {
             assert_eq!(unknown.doubt_claim, doubt_claim);
             assert!(unknown.unknown_at.is_some());
@@ -294,9 +269,7 @@ async fn message_settled_as_failed_can_be_found_absent_later() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let settled =
-            queue
-                .store
-                .settle_unknown(spring, false, None, after(1), Audited::unrecorded());
+            queue.store.settle_unknown(spring, false, None, after(1), Audited::unrecorded());
         assert_eq!(settled.await.expect("one"), 1);
         let retried = queue
             .store
@@ -320,10 +293,7 @@ async fn message_in_doubt_is_not_sent_through_another_provider() {
         let spring = queue.queued(3).await;
         let worker = queue.worker().await;
         let within = ResendRule::Within(SPAN);
-        let other = || ProviderClaim {
-            provider: "other".to_owned(),
-            ..claim_of(&[(spring, 3)])
-        };
+        let other = || ProviderClaim { provider: "other".to_owned(), ..claim_of(&[(spring, 3)]) };
         // One is queued in doubt, one is unknown, one is not in doubt.
         let ends = [resend(), unknown(), again()];
         for (sms, end) in queue.claim(worker.id, spring, 3).await.iter().zip(ends) {
@@ -336,23 +306,14 @@ async fn message_in_doubt_is_not_sent_through_another_provider() {
         let claimed = queue.claim_by(worker.id, after(9), other(), within).await;
         let ids: Vec<i64> = claimed.rows.iter().map(|row| row.sms.id).collect();
         assert_eq!((ids, claimed.refused), (vec![3], 1));
-        assert_eq!(
-            (queue.place(1), queue.place(2)),
-            ("unknown".to_owned(), "unknown".to_owned())
-        );
+        assert_eq!((queue.place(1), queue.place(2)), ("unknown".to_owned(), "unknown".to_owned()));
         // The other one cannot know what became of them.
         assert!(to_look_up(queue, spring, "other").await.is_empty());
         assert_eq!(to_look_up(queue, spring, PROVIDER).await.len(), 2);
         // That an operator sends them again does not say that another provider may.
         let retry = async |by_any_provider| {
-            let filter = RetryFilter {
-                by_any_provider,
-                ..RetryFilter::default()
-            };
-            let retried = queue
-                .store
-                .retry_unknown(&filter, NOW, Audited::unrecorded())
-                .await;
+            let filter = RetryFilter { by_any_provider, ..RetryFilter::default() };
+            let retried = queue.store.retry_unknown(&filter, NOW, Audited::unrecorded()).await;
             assert_eq!(retried.expect("two"), 2);
             queue.claim_by(worker.id, after(9), other(), within).await
         };

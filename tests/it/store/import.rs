@@ -15,20 +15,10 @@ async fn queued_messages_are_read_in_pages_in_order() {
         queue.import(other, rows(7..9)).await;
         let worker = queue.worker().await;
         queue.claim(worker.id, spring, 1).await;
-        let mut walk = queue
-            .store
-            .report()
-            .queue(spring, None)
-            .await
-            .expect("read");
+        let mut walk = queue.store.report().queue(spring, None).await.expect("read");
         let mut pages = Vec::new();
         loop {
-            let page = queue
-                .store
-                .report()
-                .next_queued(&mut walk, 2)
-                .await
-                .expect("a page");
+            let page = queue.store.report().next_queued(&mut walk, 2).await.expect("a page");
             if page.is_empty() {
                 break;
             }
@@ -91,38 +81,19 @@ async fn recipient_is_queued_once() {
         let import_id = queue.begin(spring).await;
         let batch = TestQueue::batch(import_id, spring, twice);
         let done = queue.store.imports().enqueue(&batch).await.expect("queued");
-        let expected = Enqueued {
-            accepted: 4,
-            duplicates: vec![3, 4],
-            ..Enqueued::default()
-        };
+        let expected = Enqueued { accepted: 4, duplicates: vec![3, 4], ..Enqueued::default() };
         assert_eq!(done, expected, "in one batch");
         let batch = TestQueue::batch(import_id, spring, rows(5..8));
         let done = queue.store.imports().enqueue(&batch).await.expect("queued");
-        assert_eq!(
-            (done.accepted, done.duplicates),
-            (2, vec![5]),
-            "in two batches"
-        );
+        assert_eq!((done.accepted, done.duplicates), (2, vec![5]), "in two batches");
         let done = queue.import(spring, rows(7..9)).await;
-        assert_eq!(
-            (done.accepted, done.duplicates),
-            (1, vec![7]),
-            "in two imports"
-        );
+        assert_eq!((done.accepted, done.duplicates), (1, vec![7]), "in two imports");
         let autumn = queue.campaign("autumn").await;
         let done = queue.import(autumn, rows(2..9)).await;
         assert_eq!(done.accepted, 7, "another campaign has no keys");
         let decided = [row(8), row(9)];
-        let decided = queue
-            .store
-            .imports()
-            .decide(autumn, &decided.each_ref(), NOW)
-            .await;
-        let new = Decision::New {
-            with_key: true,
-            replaces: None,
-        };
+        let decided = queue.store.imports().decide(autumn, &decided.each_ref(), NOW).await;
+        let new = Decision::New { with_key: true, replaces: None };
         assert_eq!(decided.expect("read"), [Decision::Duplicate, new]);
     })
     .await;
@@ -136,9 +107,7 @@ async fn second_import_of_a_file_adds_nothing() {
         let claimed = queue.claim(worker.id, spring, 3).await;
         queue.settle(&claimed[0], sent()).await;
         queue.settle(&claimed[1], super::test_queue::failed()).await;
-        queue
-            .settle(&claimed[2], super::test_queue::unknown())
-            .await;
+        queue.settle(&claimed[2], super::test_queue::unknown()).await;
         let done = queue.import(spring, rows(0..4)).await;
         assert_eq!((done.accepted, done.duplicates), (0, vec![0, 1, 2, 3]));
     })
@@ -158,11 +127,8 @@ async fn import_after_a_crash_adds_the_rest() {
         let done = store.imports().enqueue(&batch).await.expect("queued");
         assert_eq!((done.accepted, done.duplicates.len()), (50, 50));
         let audit = store.report().check_counts().await.expect("an audit");
-        let counts: Vec<(u64, bool)> = audit
-            .imports
-            .iter()
-            .map(|import| (import.found, import.finished))
-            .collect();
+        let counts: Vec<(u64, bool)> =
+            audit.imports.iter().map(|import| (import.found, import.finished)).collect();
         assert_eq!(counts, [(50, false), (50, false)]);
     })
     .await;
@@ -187,17 +153,8 @@ async fn import_counts_are_summed_over_batches() {
         let finished = queue.store.imports().finish(import_id, NOW);
         finished.await.expect("finished");
         assert_eq!(queue.imported("finished_at"), NOW.as_millis());
-        let columns = [
-            "row_count",
-            "accepted",
-            "duplicates",
-            "rejected",
-            "last_line",
-        ];
-        assert_eq!(
-            columns.map(|column| queue.imported(column)),
-            [14, 6, 1, 4, 12]
-        );
+        let columns = ["row_count", "accepted", "duplicates", "rejected", "last_line"];
+        assert_eq!(columns.map(|column| queue.imported(column)), [14, 6, 1, 4, 12]);
         let files = queue.store.imports().imported_files().await;
         assert_eq!(files.expect("files"), ["list.csv"]);
     })
@@ -285,35 +242,18 @@ async fn suppression_list_is_read_in_pages() {
     on_every_engine(async |queue| {
         let listed = |reason: &str| {
             let reason = Some(reason.to_owned());
-            (0..2_500)
-                .map(|number| (phone(number), reason.clone()))
-                .collect()
+            (0..2_500).map(|number| (phone(number), reason.clone())).collect()
         };
-        let added = queue
-            .store
-            .suppression()
-            .add(listed("first"), NOW, &mut Audited::unrecorded())
-            .await;
+        let added =
+            queue.store.suppression().add(listed("first"), NOW, &mut Audited::unrecorded()).await;
         assert_eq!(added.expect("added"), 2_500);
-        let again = queue
-            .store
-            .suppression()
-            .add(listed("second"), NOW, &mut Audited::unrecorded())
-            .await;
+        let again =
+            queue.store.suppression().add(listed("second"), NOW, &mut Audited::unrecorded()).await;
         assert_eq!(again.expect("known"), 0);
-        let first = queue
-            .store
-            .suppression()
-            .page(None, 2)
-            .await
-            .expect("a page");
+        let first = queue.store.suppression().page(None, 2).await.expect("a page");
         assert_eq!(first[1].phone, phone(1));
         assert_eq!(first[1].reason.as_deref(), Some("first"));
-        let next = queue
-            .store
-            .suppression()
-            .page(Some(&first[1].phone), 2)
-            .await;
+        let next = queue.store.suppression().page(Some(&first[1].phone), 2).await;
         assert_eq!(next.expect("a page")[0].phone, phone(2));
         let all = (0..2_500).map(phone).collect();
         assert_eq!(
@@ -341,9 +281,7 @@ async fn phone_suppressed_after_import_fails_at_the_claim() {
             .add(listed, NOW, &mut Audited::unrecorded())
             .await
             .expect("added");
-        let claimed = queue
-            .claim_with(worker.id, NOW, claim_of(&[(spring, 5)]))
-            .await;
+        let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 5)])).await;
         assert_eq!((claimed.rows.len(), claimed.refused), (2, 1));
         assert_eq!(queue.count(Class::Suppressed.as_str()), 1);
         assert_eq!(queue.number("attempts", 2), 0);
@@ -358,9 +296,7 @@ async fn cancelled_message_can_be_imported_again() {
         assert_eq!(queue.cancel(spring).await, 5);
         assert_eq!((queue.count("cancelled"), queue.keys()), (5, 0));
         let (all, active) = (&CampaignStatus::ALL, CampaignStatus::Active);
-        let resumed = queue
-            .store
-            .change_campaign_state(spring, all, active, None, None);
+        let resumed = queue.store.change_campaign_state(spring, all, active, None, None);
         assert!(resumed.await.expect("a change"));
         assert_eq!(queue.import(spring, rows(0..5)).await.accepted, 5);
     })
@@ -370,29 +306,13 @@ async fn cancelled_message_can_be_imported_again() {
 #[tokio::test]
 async fn keys_that_differ_in_one_byte_are_different() {
     on_every_engine(async |queue| {
-        let keys = [
-            "ann",
-            "Ann",
-            "ANN",
-            "ann ",
-            " ann",
-            "änn",
-            "a\u{308}nn",
-            "ann\t",
-            "安",
-            "ａnn",
-        ];
-        let of = |(line, key): (u64, &str)| NewSms {
-            dedupe_key: key.to_owned(),
-            ..row(line)
-        };
+        let keys =
+            ["ann", "Ann", "ANN", "ann ", " ann", "änn", "a\u{308}nn", "ann\t", "安", "ａnn"];
+        let of = |(line, key): (u64, &str)| NewSms { dedupe_key: key.to_owned(), ..row(line) };
         let all: Vec<_> = (2..).zip(keys).map(of).collect();
         let spring = queue.campaign("spring").await;
         let done = queue.import(spring, all.clone()).await;
-        assert_eq!(
-            (done.accepted, done.duplicates),
-            (keys.len() as u64, vec![])
-        );
+        assert_eq!((done.accepted, done.duplicates), (keys.len() as u64, vec![]));
         let done = queue.import(spring, all).await;
         assert_eq!((done.accepted, done.duplicates.len()), (0, keys.len()));
         let names = ["ann", "Ann", "ann ", "änn"];
@@ -422,9 +342,7 @@ async fn text_in_any_script_is_stored_unchanged() {
             ..row(line)
         };
         let spring = queue.campaign("春节 🎉").await;
-        queue
-            .import(spring, (2..).zip(&texts).map(of).collect())
-            .await;
+        queue.import(spring, (2..).zip(&texts).map(of).collect()).await;
         let worker = queue.worker().await;
         let claimed = queue.claim(worker.id, spring, 10).await;
         let back: Vec<&str> = claimed.iter().map(|sms| sms.content.as_str()).collect();

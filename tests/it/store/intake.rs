@@ -17,10 +17,7 @@ async fn posted(
     keys: std::ops::Range<u64>,
     content: &str,
 ) -> PostedBatch {
-    let begun = queue
-        .store
-        .imports()
-        .begin(campaign_id, POSTED, "hash", Some("shop"), NOW);
+    let begun = queue.store.imports().begin(campaign_id, POSTED, "hash", Some("shop"), NOW);
     let import_id = begun.await.expect("an import");
     let message = |key: u64| NewSms {
         dedupe_key: format!("own {key}"),
@@ -62,11 +59,8 @@ async fn racing_posts_of_one_key_get_one_id() {
             let one = posted(queue, codes, keys.clone(), "a").await;
             let two = posted(queue, codes, keys.clone(), "a").await;
             let three = posted(queue, codes, keys, "b").await;
-            let (one, two, three) = tokio::join!(
-                post(&queue.store, one),
-                post(&other, two),
-                post(&other, three)
-            );
+            let (one, two, three) =
+                tokio::join!(post(&queue.store, one), post(&other, two), post(&other, three));
             for ((one, two), three) in one.into_iter().zip(two).zip(three) {
                 let id = |result| match result {
                     PostResult::Queued(id) => Some((true, id)),
@@ -78,10 +72,7 @@ async fn racing_posts_of_one_key_get_one_id() {
                 let queued: Vec<(bool, i64)> = queued.collect();
                 let is_first = |(first, _): &&(bool, i64)| *first;
                 assert_eq!(queued.iter().filter(is_first).count(), 1, "{queued:?}");
-                assert!(
-                    queued.iter().all(|(_, id)| *id == queued[0].1),
-                    "{queued:?}"
-                );
+                assert!(queued.iter().all(|(_, id)| *id == queued[0].1), "{queued:?}");
                 let results = [one, two, three];
                 assert!(results.contains(&PostResult::Conflict), "{results:?}");
             }
@@ -96,10 +87,7 @@ async fn post_to_a_cancelled_or_removed_campaign_adds_nothing() {
     on_every_engine(async |queue| {
         let codes = queue.campaign("codes").await;
         let first = post(&queue.store, posted(queue, codes, 0..2, "a").await).await;
-        assert!(matches!(
-            first[..],
-            [PostResult::Queued(_), PostResult::Queued(_)]
-        ));
+        assert!(matches!(first[..], [PostResult::Queued(_), PostResult::Queued(_)]));
         let changed = queue.store.change_campaign_state(
             codes,
             &[CampaignStatus::Active],
@@ -118,10 +106,7 @@ async fn post_to_a_cancelled_or_removed_campaign_adds_nothing() {
         let mut removed = posted(queue, codes, 5..6, "a").await;
         removed.batch.campaign_id = codes + 1_000;
         assert_eq!(post(&queue.store, removed).await, [PostResult::NoCampaign]);
-        queue.db.run(&format!(
-            "DELETE FROM import WHERE campaign_id = {}",
-            codes + 1_000
-        ));
+        queue.db.run(&format!("DELETE FROM import WHERE campaign_id = {}", codes + 1_000));
         assert_eq!(queue.db.numbers("SELECT count(*) AS value FROM sms"), [2]);
     })
     .await;
@@ -154,9 +139,7 @@ async fn key_of_an_older_smsq_is_a_repetition() {
         let [PostResult::Queued(id)] = first[..] else {
             panic!("{first:?}");
         };
-        queue
-            .db
-            .run(&format!("UPDATE intake_key SET fingerprint = '{:064}'", 7));
+        queue.db.run(&format!("UPDATE intake_key SET fingerprint = '{:064}'", 7));
         let again = post(&queue.store, posted(queue, codes, 0..1, "b").await).await;
         assert_eq!(again, [PostResult::Repeated(id)]);
     })

@@ -42,9 +42,7 @@ async fn numbers(
     let route = Route::of_pool(Arc::clone(pool));
     let opened = queue.store.open_lanes(campaign_id, &route).await;
     let numbers = opened.expect("lanes").into_iter();
-    numbers
-        .map(|((_, sender), number)| (sender, number))
-        .collect()
+    numbers.map(|((_, sender), number)| (sender, number)).collect()
 }
 
 fn divided(pool: &Arc<SenderPool>, numbers: &BTreeMap<String, i32>, off: &[&str]) -> Division {
@@ -52,9 +50,7 @@ fn divided(pool: &Arc<SenderPool>, numbers: &BTreeMap<String, i32>, off: &[&str]
         .iter()
         .map(|(sender, number)| ((PROVIDER.to_owned(), sender.clone()), *number))
         .collect();
-    let off = off
-        .iter()
-        .map(|sender| (PROVIDER.to_owned(), (*sender).to_owned()));
+    let off = off.iter().map(|sender| (PROVIDER.to_owned(), (*sender).to_owned()));
     let off = SendersOff(off.collect::<BTreeSet<_>>());
     let route = Arc::new(Route::of_pool(Arc::clone(pool)));
     Division::new(route, &numbers, &off).expect("all have lanes")
@@ -68,10 +64,8 @@ async fn claim(
     division: Option<Division>,
 ) -> ProviderClaimed {
     let campaign = lanes.first().map_or(0, |lane| lane.id.campaign_id);
-    let divisions: HashMap<i64, Arc<Division>> = division
-        .map(|division| (campaign, Arc::new(division)))
-        .into_iter()
-        .collect();
+    let divisions: HashMap<i64, Arc<Division>> =
+        division.map(|division| (campaign, Arc::new(division))).into_iter().collect();
     let commit = CommitBatch {
         claims: vec![ProviderClaim {
             max_messages: 100,
@@ -79,10 +73,7 @@ async fn claim(
             lanes,
             ..claim_of(&[])
         }],
-        admission: Arc::new(AdmissionRules {
-            divisions,
-            ..AdmissionRules::default()
-        }),
+        admission: Arc::new(AdmissionRules { divisions, ..AdmissionRules::default() }),
         ..commit_batch(worker_id, NOW)
     };
     let done = queue.store.commit(&commit).await.expect("a commit");
@@ -104,20 +95,14 @@ async fn import(queue: &TestQueue, campaign_id: i64, division: Division, count: 
 
 fn lane(pool: &SenderPool, campaign_id: i64, number: i32, from: &str) -> LaneClaim {
     LaneClaim {
-        id: LaneId {
-            campaign_id,
-            lane: number,
-        },
+        id: LaneId { campaign_id, lane: number },
         sender: pool.sender(from).cloned(),
         ..LaneClaim::undivided(campaign_id, 50)
     }
 }
 
 fn undivided(campaign_id: i64) -> LaneClaim {
-    LaneClaim {
-        is_divided: true,
-        ..LaneClaim::undivided(campaign_id, 1_000)
-    }
+    LaneClaim { is_divided: true, ..LaneClaim::undivided(campaign_id, 1_000) }
 }
 
 #[tokio::test]
@@ -130,20 +115,13 @@ async fn imported_messages_are_in_the_lanes_of_their_senders() {
         import(queue, spring, divided(&pool, &known, &[]), 40).await;
         let queued = queue.queued_campaign(spring).await.expect("queued");
         assert!(queued.is_unfinished() && queued.ready_at.is_none());
-        assert!(
-            queued.lanes.iter().all(|lane| lane.ready_at == Some(NOW)),
-            "{queued:?}"
-        );
+        assert!(queued.lanes.iter().all(|lane| lane.ready_at == Some(NOW)), "{queued:?}");
         let worker = queue.worker().await;
         let mut all = BTreeSet::new();
         for from in ["A", "B"] {
             let lanes = vec![lane(&pool, spring, known[from], from)];
             let claimed = claim(queue, worker.id, lanes, None).await;
-            assert!(
-                (8..=32).contains(&claimed.rows.len()),
-                "{}",
-                claimed.rows.len()
-            );
+            assert!((8..=32).contains(&claimed.rows.len()), "{}", claimed.rows.len());
             for row in claimed.rows {
                 let chosen = pool.choose(&row.sms.phone, |_| true).expect("a sender");
                 assert_eq!(&*pool.senders()[chosen].from, from);
@@ -162,13 +140,9 @@ async fn undivided_messages_are_moved_to_the_lanes_of_their_senders() {
         let pool = pool(&[("A", "", "86"), ("B", "", "86")]);
         let known = numbers(queue, spring, &pool).await;
         let worker = queue.worker().await;
-        let moved = claim(
-            queue,
-            worker.id,
-            vec![undivided(spring)],
-            Some(divided(&pool, &known, &[])),
-        )
-        .await;
+        let moved =
+            claim(queue, worker.id, vec![undivided(spring)], Some(divided(&pool, &known, &[])))
+                .await;
         assert!(moved.rows.is_empty() && moved.held.is_empty());
         assert_eq!(moved.exhausted, [LaneId::undivided(spring)]);
         assert_eq!(moved.divided.len(), 2);
@@ -189,23 +163,13 @@ async fn message_without_a_sender_fails_and_of_one_that_is_off_waits() {
         let off = divided(&pool, &known, &["A"]);
         let moved = claim(queue, worker.id, vec![undivided(spring)], Some(off.clone())).await;
         // They wait in the lane of their sender, which is divided, too.
-        let in_a = LaneId {
-            campaign_id: spring,
-            lane: known["A"],
-        };
+        let in_a = LaneId { campaign_id: spring, lane: known["A"] };
         assert_eq!(moved.divided, [in_a]);
-        let stays = LaneClaim {
-            id: in_a,
-            ..undivided(spring)
-        };
+        let stays = LaneClaim { id: in_a, ..undivided(spring) };
         let waits = claim(queue, worker.id, vec![stays.clone()], Some(off)).await;
         assert!(waits.divided.is_empty() && waits.rows.is_empty());
         let queued = queue.queued_campaign(spring).await.expect("queued");
-        let of_a = queued
-            .lanes
-            .iter()
-            .find(|lane| lane.sender == "A")
-            .expect("its lane");
+        let of_a = queued.lanes.iter().find(|lane| lane.sender == "A").expect("its lane");
         assert_eq!(of_a.ready_at, Some(after(60)));
 
         // Without any sender for these phones they fail.
@@ -228,11 +192,7 @@ async fn limit_of_a_sender_delays_only_its_lane() {
         let known = numbers(queue, spring, &pool).await;
         import(queue, spring, divided(&pool, &known, &[]), 40).await;
         let (one, other) = (queue.worker().await, queue.worker().await);
-        let lanes = || {
-            ["A", "B"]
-                .map(|from| lane(&pool, spring, known[from], from))
-                .to_vec()
-        };
+        let lanes = || ["A", "B"].map(|from| lane(&pool, spring, known[from], from)).to_vec();
         let first = claim(queue, one.id, lanes(), None).await;
         let of = |claimed: &ProviderClaimed, from: &str| {
             let rows = claimed.rows.iter();
@@ -240,18 +200,11 @@ async fn limit_of_a_sender_delays_only_its_lane() {
         };
         assert_eq!(of(&first, "A"), 1);
         assert!(of(&first, "B") >= 8);
-        let in_a = LaneId {
-            campaign_id: spring,
-            lane: known["A"],
-        };
+        let in_a = LaneId { campaign_id: spring, lane: known["A"] };
         let second = claim(queue, other.id, lanes(), None).await;
         assert_eq!((of(&second, "A"), of(&second, "B")), (0, 0));
         let next_at = second.limited.iter().find(|(id, _)| *id == in_a);
-        assert!(
-            next_at.is_some_and(|(_, at)| *at > after(1).into()),
-            "{:?}",
-            second.limited
-        );
+        assert!(next_at.is_some_and(|(_, at)| *at > after(1).into()), "{:?}", second.limited);
         assert_eq!(second.next_at, None);
     })
     .await;
@@ -261,18 +214,14 @@ async fn limit_of_a_sender_delays_only_its_lane() {
 async fn lanes_that_are_opened_at_once_are_the_same() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
-        let names: Vec<String> = (0..40)
-            .map(|number| format!("+1202555{number:04}"))
-            .collect();
+        let names: Vec<String> = (0..40).map(|number| format!("+1202555{number:04}")).collect();
         let some = |range: std::ops::Range<usize>| {
             let senders = names[range].iter().map(|name| (name.as_str(), "", ""));
             pool(&senders.collect::<Vec<_>>())
         };
         let (first, last, all) = (some(0..30), some(10..40), some(0..40));
-        let (one, other) = tokio::join!(
-            numbers(queue, spring, &first),
-            numbers(queue, spring, &last)
-        );
+        let (one, other) =
+            tokio::join!(numbers(queue, spring, &first), numbers(queue, spring, &last));
         let known = numbers(queue, spring, &all).await;
         let distinct: BTreeSet<i32> = known.values().copied().collect();
         assert_eq!((known.len(), distinct.len()), (40, 40));
@@ -315,10 +264,7 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
         let division = division.expect("all have lanes");
         import(queue, spring, division.clone(), 10).await;
         let worker = queue.worker().await;
-        let own = LaneClaim {
-            id: of(PROVIDER),
-            ..LaneClaim::undivided(spring, 1)
-        };
+        let own = LaneClaim { id: of(PROVIDER), ..LaneClaim::undivided(spring, 1) };
         let tried = claim(queue, worker.id, vec![own], None).await;
         let in_doubt = tried.rows.first().expect("one").sms.clone();
         let resend = Transition::Ready {
@@ -330,10 +276,7 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
         queue.settle(&in_doubt, resend).await;
 
         let away = division.with_outages(|name| {
-            (name == PROVIDER).then(|| ProviderOutage {
-                since: NOW,
-                reason: "refused".to_owned(),
-            })
+            (name == PROVIDER).then(|| ProviderOutage { since: NOW, reason: "refused".to_owned() })
         });
         let moves = |count| LaneClaim {
             id: of(PROVIDER),
@@ -353,10 +296,7 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
                 admission: Arc::new(AdmissionRules {
                     providers: HashMap::from([(
                         PROVIDER.to_owned(),
-                        ProviderRules {
-                            resends: ResendRule::Always,
-                            by_template: false,
-                        },
+                        ProviderRules { resends: ResendRule::Always, by_template: false },
                     )]),
                     divisions: HashMap::from([(spring, Arc::new(away.clone()))]),
                     ..AdmissionRules::default()
@@ -377,13 +317,9 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
         assert_eq!(queue.number("attempts", in_doubt.id), 1);
         let failovers = queue.store.failovers(CampaignFilter::One(spring)).await;
         let failovers = failovers.expect("they are read");
-        let counts = failovers.iter().map(|moved| {
-            (
-                moved.provider.as_str(),
-                moved.fallback.as_str(),
-                moved.messages,
-            )
-        });
+        let counts = failovers
+            .iter()
+            .map(|moved| (moved.provider.as_str(), moved.fallback.as_str(), moved.messages));
         assert_eq!(counts.collect::<Vec<_>>(), [(PROVIDER, "attic", 9)]);
         queue.assert_nothing_is_lost().await;
     })

@@ -14,10 +14,7 @@ use super::test_queue::{
 /// Reclaims the one message of the oldest worker.
 async fn reclaim(queue: &TestQueue) {
     let workers = queue.store.workers().all().await.expect("workers");
-    let reclaimed = queue
-        .store
-        .workers()
-        .reclaim(&workers[0], "its worker died", NOW);
+    let reclaimed = queue.store.workers().reclaim(&workers[0], "its worker died", NOW);
     assert_eq!(reclaimed.await.expect("reclaimed"), 1);
 }
 
@@ -80,20 +77,14 @@ async fn acceptance_by_the_claim_in_memory_finds_a_changed_row() {
             let settled = settle_as_claimed(queue, worker.id, &sms).await;
             assert_eq!(settled, Settled::Done, "{repetition}");
         }
-        assert_eq!(
-            (queue.place(sms.id), accepted(queue)),
-            ("sent".to_owned(), 1)
-        );
+        assert_eq!((queue.place(sms.id), accepted(queue)), ("sent".to_owned(), 1));
     })
     .await;
     on_every_engine(async |queue| {
         let (_, worker_id, sms) = reclaimed(queue).await;
         let settled = settle_as_claimed(queue, worker_id, &sms).await;
         assert_eq!(settled, Settled::Late);
-        assert_eq!(
-            (queue.place(sms.id), accepted(queue)),
-            ("sent".to_owned(), 1)
-        );
+        assert_eq!((queue.place(sms.id), accepted(queue)), ("sent".to_owned(), 1));
     })
     .await;
 }
@@ -109,14 +100,7 @@ fn message_ids(queue: &TestQueue) -> Vec<Option<String>> {
 /// All transitions except acceptances.
 fn refusals() -> [Transition; 6] {
     let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
-    [
-        failed(),
-        refused,
-        again(),
-        released(),
-        unknown(),
-        Transition::Refunded,
-    ]
+    [failed(), refused, again(), released(), unknown(), Transition::Refunded]
 }
 
 #[tokio::test]
@@ -147,10 +131,8 @@ async fn late_acceptance_of_ready_message_counts() {
 async fn late_acceptance_of_failed_message_counts() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let settled = queue
-            .store
-            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
-            .await;
+        let settled =
+            queue.store.settle_unknown(spring, false, None, NOW, Audited::unrecorded()).await;
         assert_eq!(settled.expect("settled"), 1);
         assert_eq!(queue.place(sms.id), "settled");
         assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
@@ -168,10 +150,7 @@ async fn late_acceptance_of_cancelled_message_restores_its_key() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&sms, released()).await;
-        assert_eq!(
-            (queue.place(sms.id).as_str(), queue.keys()),
-            ("cancelled", 0)
-        );
+        assert_eq!((queue.place(sms.id).as_str(), queue.keys()), ("cancelled", 0));
         assert_eq!(queue.settle(&sms, sent()).await, Settled::Late);
         assert_eq!(queue.place(sms.id), "sent");
         assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 0);
@@ -208,11 +187,7 @@ async fn late_acceptance_is_noted_while_message_is_sending_again() {
             assert_eq!(queue.settle(&new, transition.clone()).await, Settled::Done);
             assert_eq!(queue.place(old.id), "sent", "{transition:?}");
             assert_eq!(accepted(queue), 1, "{transition:?}");
-            assert_eq!(
-                message_ids(queue),
-                [Some("SM1".to_owned())],
-                "{transition:?}"
-            );
+            assert_eq!(message_ids(queue), [Some("SM1".to_owned())], "{transition:?}");
         })
         .await;
     }
@@ -237,12 +212,7 @@ async fn acceptance_of_sent_message_is_counted() {
         assert_eq!(queue.settle(&old, sent()).await, Settled::Late);
         assert_eq!((queue.place(new.id).as_str(), accepted(queue)), ("sent", 2));
         let spring = queue.campaign("spring").await;
-        let sent = queue
-            .store
-            .report()
-            .sent(CampaignFilter::One(spring), 0)
-            .await
-            .expect("counts");
+        let sent = queue.store.report().sent(CampaignFilter::One(spring), 0).await.expect("counts");
         assert_eq!(sent.facts.repeated, 1);
     })
     .await;
@@ -269,9 +239,7 @@ async fn noted_acceptance_is_not_sent_again_after_lost_claim() {
         let workers = queue.store.workers().all().await.expect("workers");
         let spring = queue.campaign("spring").await;
         let later = super::test_queue::after(60);
-        queue
-            .release(workers[0].id, Vec::new(), later, spring)
-            .await;
+        queue.release(workers[0].id, Vec::new(), later, spring).await;
         assert_eq!((queue.place(new.id).as_str(), accepted(queue)), ("sent", 1));
     })
     .await;
@@ -297,11 +265,9 @@ async fn late_result_without_acceptance_changes_nothing() {
 
 #[tokio::test]
 async fn late_rejection_of_a_reclaimed_message_counts() {
-    for (transition, place, attempts) in [
-        (failed(), "recipient", 1),
-        (again(), "ready", 1),
-        (released(), "ready", 0),
-    ] {
+    for (transition, place, attempts) in
+        [(failed(), "recipient", 1), (again(), "ready", 1), (released(), "ready", 0)]
+    {
         on_every_engine(async |queue| {
             let (spring, worker_id, sms) = reclaimed(queue).await;
             for settled in [Settled::Done, Settled::Stale] {
@@ -336,10 +302,7 @@ async fn late_release_in_a_cancelled_campaign_cancels() {
         let (spring, _, sms) = reclaimed(queue).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         assert_eq!(queue.settle(&sms, released()).await, Settled::Done);
-        assert_eq!(
-            (queue.place(sms.id).as_str(), queue.keys()),
-            ("cancelled", 0)
-        );
+        assert_eq!((queue.place(sms.id).as_str(), queue.keys()), ("cancelled", 0));
         assert_eq!(queue.number("attempts", sms.id), 0);
     })
     .await;
@@ -354,10 +317,8 @@ async fn late_acceptance_after_a_retry_counts() {
             .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
             .await
             .expect("settled");
-        let retried = queue
-            .store
-            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        let retried =
+            queue.store.retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 1);
         let new = queue.claim_one(worker_id, spring).await;
         assert_eq!(new.reference, old.reference);
@@ -419,10 +380,8 @@ async fn acceptances_of_two_claims_count_in_any_order() {
 async fn late_acceptance_of_failed_message_counts_once() {
     on_every_engine(async |queue| {
         let (spring, _, sms) = reclaimed(queue).await;
-        let settled = queue
-            .store
-            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
-            .await;
+        let settled =
+            queue.store.settle_unknown(spring, false, None, NOW, Audited::unrecorded()).await;
         settled.expect("settled");
         for settled in [Settled::Late, Settled::Done, Settled::Done] {
             assert_eq!(queue.settle(&sms, sent()).await, settled);
@@ -438,10 +397,8 @@ async fn late_acceptance_awaits_the_receipt_of_its_provider() {
     for worker_dies in [false, true] {
         on_every_engine(async |queue| {
             let (old, new) = sending_again(queue).await;
-            let late = Transition::Sent(Acceptance {
-                awaits_receipt: true,
-                ..Acceptance::default()
-            });
+            let late =
+                Transition::Sent(Acceptance { awaits_receipt: true, ..Acceptance::default() });
             assert_eq!(queue.settle(&old, late).await, Settled::Late);
             if worker_dies {
                 reclaim(queue).await;

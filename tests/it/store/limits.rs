@@ -35,18 +35,13 @@ async fn change(queue: &TestQueue, campaign_id: i64, change: CampaignChange) {
 
 async fn limit(queue: &TestQueue, campaign_id: i64, rate: &str) {
     let rate = Some(rates(rate));
-    let changes = CampaignChange {
-        rate,
-        ..CampaignChange::default()
-    };
+    let changes = CampaignChange { rate, ..CampaignChange::default() };
     change(queue, campaign_id, changes).await;
 }
 
 fn count(claimed: &ProviderClaimed, campaign_id: i64) -> usize {
     let of_it = claimed.rows.iter();
-    of_it
-        .filter(|row| row.sms.campaign_id == campaign_id)
-        .count()
+    of_it.filter(|row| row.sms.campaign_id == campaign_id).count()
 }
 
 #[tokio::test]
@@ -63,11 +58,7 @@ async fn used_up_limit_holds_while_its_worker_is_listed() {
         // Long after the lease: the worker is alive, but its limit is used up.
         assert_eq!(claimed(generous.id, after(600), "1000/s").await, 0);
         assert_eq!(claimed(generous.id, after(3_590), "1000/s").await, 0);
-        let removed = queue
-            .store
-            .workers()
-            .remove(thrifty.id, &thrifty.token)
-            .await;
+        let removed = queue.store.workers().remove(thrifty.id, &thrifty.token).await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(3_591), "1000/s").await, 20);
     })
@@ -88,11 +79,7 @@ async fn limit_of_an_idle_worker_holds_in_short_windows_too() {
         assert_eq!(claimed(generous.id, after(150), "1000/s").await, 0);
         // Also without a limit of the campaign.
         assert_eq!(claimed(generous.id, after(181), "").await, 1);
-        let removed = queue
-            .store
-            .workers()
-            .remove(thrifty.id, &thrifty.token)
-            .await;
+        let removed = queue.store.workers().remove(thrifty.id, &thrifty.token).await;
         removed.expect("removed");
         assert_eq!(claimed(generous.id, after(190), "1000/s").await, 20);
     })
@@ -126,11 +113,7 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
         let spring = queue.queued(3).await;
         let dead = queue.worker().await;
         let sms = queue.claim(dead.id, spring, 1).await.remove(0);
-        let reclaimed = queue
-            .store
-            .workers()
-            .reclaim(&dead, "no heartbeat", NOW)
-            .await;
+        let reclaimed = queue.store.workers().reclaim(&dead, "no heartbeat", NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         let last = CommitBatch {
             settlements: vec![Settlement {
@@ -156,9 +139,7 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
         assert_eq!(queue.count("ready"), 2);
         // The pause of the provider is stored.
         let other = queue.worker().await;
-        let done = queue
-            .claim_with(other.id, NOW, claim_of(&[(spring, 3)]))
-            .await;
+        let done = queue.claim_with(other.id, NOW, claim_of(&[(spring, 3)])).await;
         assert!(done.rows.is_empty());
         assert_eq!(done.next_at, Some(after(30).into()));
     })
@@ -274,10 +255,7 @@ async fn campaign_of_another_provider_is_not_claimed() {
         let moved = || (0, vec![LaneId::undivided(spring)]);
         assert_eq!(claimed("cellar", false).await, moved());
         let provider = Some("attic".to_owned());
-        let changes = CampaignChange {
-            provider: provider.into(),
-            ..CampaignChange::default()
-        };
+        let changes = CampaignChange { provider: provider.into(), ..CampaignChange::default() };
         change(queue, spring, changes).await;
         assert_eq!(claimed("cellar", true).await, moved());
         assert_eq!(claimed("attic", false).await.0, 1);
@@ -294,9 +272,7 @@ async fn campaign_with_unreadable_limit_sends_nothing() {
         let claim = claim_at(NOW, spring, 1, "");
         let claimed = queue.claim_with(worker.id, NOW, claim).await;
         assert_eq!(claimed.rows.len(), 1);
-        queue
-            .db
-            .run("UPDATE campaign SET rate = '5/s;20/fortnight' WHERE name = 'spring'");
+        queue.db.run("UPDATE campaign SET rate = '5/s;20/fortnight' WHERE name = 'spring'");
         // Nor does a request that was claimed before get a new permit.
         let claim = ProviderClaim {
             held: vec![Reservation {
@@ -361,10 +337,7 @@ async fn clock_jump_fills_limits_of_campaigns_without_messages_too() {
         limit(queue, spring, "5/min").await;
         let worker = queue.worker().await;
         // The worker claims nothing from it.
-        let of_nothing = ProviderClaim {
-            lanes: Vec::new(),
-            ..claim_at(NOW, spring, 0, "")
-        };
+        let of_nothing = ProviderClaim { lanes: Vec::new(), ..claim_at(NOW, spring, 0, "") };
         let jumped = CommitBatch {
             fill_limits: true,
             claims: vec![of_nothing],

@@ -24,10 +24,7 @@ fn later(sms: &Sms) -> StartedClaim {
 async fn redo(queue: &TestQueue, claim: &StartedClaim) -> (bool, bool) {
     let claims = std::slice::from_ref(claim);
     let redone = queue.store.workers().redo(claims).await.expect("redone");
-    (
-        redone.sending.contains(&(claim.id, claim.claim)),
-        redone.contested.contains(&claim.id),
-    )
+    (redone.sending.contains(&(claim.id, claim.claim)), redone.contested.contains(&claim.id))
 }
 
 #[tokio::test]
@@ -57,10 +54,7 @@ async fn lost_claim_of_a_queued_message_is_made_again() {
         let first = queue.claim_one(worker.id, spring).await;
         queue.settle(&first, again()).await;
         let lost = later(&first);
-        let another = StartedClaim {
-            created_at: after(1),
-            ..lost.clone()
-        };
+        let another = StartedClaim { created_at: after(1), ..lost.clone() };
         assert_eq!(redo(queue, &another).await, (false, false));
         assert_eq!(redo(queue, &lost).await, (true, false));
         queue.settle_claim(lost.id, lost.claim, sent()).await;

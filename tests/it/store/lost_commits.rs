@@ -51,27 +51,19 @@ async fn repeated_settlement_counts_once() {
             let worker = queue.worker().await;
             let claimed = queue.claim(worker.id, spring, 6).await;
             let transitions = [sent(), sent(), failed(), again(), sent(), failed()];
-            let settlements = claimed
-                .iter()
-                .zip(transitions)
-                .map(|(sms, transition)| Settlement {
-                    id: sms.id,
-                    claim: sms.claim,
-                    provider: PROVIDER.to_owned(),
-                    transition,
-                });
-            let settling = CommitBatch {
-                settlements: settlements.collect(),
-                ..commit_batch(worker.id, NOW)
-            };
+            let settlements = claimed.iter().zip(transitions).map(|(sms, transition)| Settlement {
+                id: sms.id,
+                claim: sms.claim,
+                provider: PROVIDER.to_owned(),
+                transition,
+            });
+            let settling =
+                CommitBatch { settlements: settlements.collect(), ..commit_batch(worker.id, NOW) };
             let settled = repeated(&store, settling, cuts, &proxy).await;
             // The message is in `sms_sent` because of this settlement.
             for (settled, sms) in settled.iter().zip(&claimed) {
                 let is_sent = queue.place(sms.id) == "sent";
-                assert!(
-                    !is_sent || *settled == Settled::Done,
-                    "{settled:?} {cuts:?}"
-                );
+                assert!(!is_sent || *settled == Settled::Done, "{settled:?} {cuts:?}");
             }
             let places = ["sent", "recipient", "ready"].map(|place| queue.count(place));
             assert_eq!(places, [3, 2, 1], "{cuts:?}");
@@ -99,16 +91,12 @@ async fn claim_with_lost_answer_is_released_and_claimed_again() {
         });
         proxy.cut(&[Cut::AfterCommit]);
         let error = store.commit(&claiming).await.err();
-        assert_eq!(
-            error.expect("it is cut").kind(),
-            StoreErrorKind::Unavailable
-        );
+        assert_eq!(error.expect("it is cut").kind(), StoreErrorKind::Unavailable);
         eventually("it is claimed", || queue.count("sending") == 5);
         let again = store.commit(&claiming).await.expect("a commit");
         assert!(again.claims[0].rows.is_empty(), "it is claimed already");
-        let released = queue
-            .release(worker.id, Vec::new(), super::test_queue::after(1), spring)
-            .await;
+        let released =
+            queue.release(worker.id, Vec::new(), super::test_queue::after(1), spring).await;
         assert_eq!(released, 5);
         let claimed = queue.claim(worker.id, spring, 5).await;
         let numbers: Vec<i64> = claimed.iter().map(|sms| sms.claim).collect();

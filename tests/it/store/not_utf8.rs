@@ -123,12 +123,7 @@ async fn campaign_with_binary_key_is_cancelled() {
         assert_eq!(waiting.expect("cancelled"), 1);
         assert_eq!(queue.count("cancelled"), 5);
         let ids: Vec<i64> = claimed.iter().map(|sms| sms.id).collect();
-        let origins = queue
-            .store
-            .imports()
-            .origins(&ids)
-            .await
-            .expect("they are read");
+        let origins = queue.store.imports().origins(&ids).await.expect("they are read");
         assert_eq!(origins.len(), 4);
         assert_eq!(queue.settle(garbled, sent()).await, Settled::Late);
         assert_eq!((queue.count("cancelled"), queue.count("sent")), (4, 1));

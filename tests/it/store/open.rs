@@ -98,9 +98,7 @@ async fn database_of_an_older_version_never_becomes_practice() {
 #[tokio::test]
 async fn newer_schema_is_an_error_and_unchanged() {
     on_every_engine(async |queue| {
-        queue
-            .db
-            .run("INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')");
+        queue.db.run("INSERT INTO __diesel_schema_migrations (version) VALUES ('9999')");
         let before = queue.db.number(APPLIED);
         for access in [Access::Create, Access::Existing] {
             let opened = Store::open(&queue.db.url, access).await;
@@ -132,10 +130,7 @@ async fn campaign_opened_concurrently_exists_once() {
                 let url = queue.db.url.clone();
                 tokio::spawn(async move {
                     let store = Store::open(&url, Access::Existing).await.expect("a store");
-                    let new = NewCampaign {
-                        name: "spring".to_owned(),
-                        ..NewCampaign::default()
-                    };
+                    let new = NewCampaign { name: "spring".to_owned(), ..NewCampaign::default() };
                     store.open_campaign(&new, NOW).await.expect("a campaign").id
                 })
             })
@@ -154,10 +149,7 @@ async fn campaign_opened_concurrently_exists_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_pooler_works_or_is_rejected_at_once() {
     let Ok(pooler) = std::env::var("SMSQ_TEST_PGBOUNCER") else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "`tests/run` starts a PgBouncer"
-        );
+        assert!(std::env::var_os("CI").is_none(), "`tests/run` starts a PgBouncer");
         return;
     };
     on_every_database(async |db| {
@@ -203,9 +195,7 @@ async fn commits_wait_for_the_disk_behind_a_transaction_pooler() {
     let name = db.url.rsplit_once('/').expect("a path").1.to_owned();
     let url = format!("{pooler}/{name}");
     // Servers of tests may have another default.
-    db.run(&format!(
-        "ALTER DATABASE {name} SET synchronous_commit = on"
-    ));
+    db.run(&format!("ALTER DATABASE {name} SET synchronous_commit = on"));
     let store = match Store::open(&url, Access::Create).await {
         // One that does not keep prepared statements.
         Err(error) if error.kind() == StoreErrorKind::Pooler => return,

@@ -36,10 +36,7 @@ async fn all(queue: &TestQueue, count: u64, transition: Transition) -> (i64, Vec
 }
 
 async fn retried(queue: &TestQueue, filter: &RetryFilter) -> u64 {
-    let retried = queue
-        .store
-        .retry_failed(filter, NOW, Audited::unrecorded())
-        .await;
+    let retried = queue.store.retry_failed(filter, NOW, Audited::unrecorded()).await;
     retried.expect("retried")
 }
 
@@ -68,10 +65,7 @@ async fn retry_moves_every_chunk_of_failed_messages() {
         assert_eq!(queue.cancel(spring).await, 0);
         assert_eq!(queue.keys(), 0);
         queue.set_state(spring, CampaignStatus::Active).await;
-        let cancelled = RetryFilter {
-            class: Some(Class::Cancelled),
-            ..RetryFilter::default()
-        };
+        let cancelled = RetryFilter { class: Some(Class::Cancelled), ..RetryFilter::default() };
         assert_eq!(retried(queue, &cancelled).await, MANY);
     })
     .await;
@@ -81,20 +75,13 @@ async fn retry_moves_every_chunk_of_failed_messages() {
 async fn retry_moves_every_chunk_of_unknown_messages() {
     on_every_engine(async |queue| {
         let (spring, _) = all(queue, MANY, unknown()).await;
-        let moved = queue
-            .store
-            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        let moved =
+            queue.store.retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(moved.expect("retried"), MANY);
         assert_eq!(queue.cancel(spring).await, MANY, "all in doubt");
-        assert_eq!(
-            queue.count("unknown"),
-            i64::try_from(MANY).expect("a count")
-        );
-        let settled = queue
-            .store
-            .settle_unknown(spring, true, None, NOW, Audited::unrecorded())
-            .await;
+        assert_eq!(queue.count("unknown"), i64::try_from(MANY).expect("a count"));
+        let settled =
+            queue.store.settle_unknown(spring, true, None, NOW, Audited::unrecorded()).await;
         assert_eq!(settled.expect("settled"), MANY);
     })
     .await;
@@ -118,51 +105,14 @@ async fn retry_selects_messages_by_filter() {
             queue.settle(sms, transition).await;
         }
         let other = queue.claim_one(worker.id, autumn).await;
-        queue
-            .settle(&other, Transition::Failed(failure(Class::Content)))
-            .await;
+        queue.settle(&other, Transition::Failed(failure(Class::Content))).await;
         let of = |filter: RetryFilter| async move { retried(queue, &filter).await };
         let any = RetryFilter::default;
-        assert_eq!(
-            of(RetryFilter {
-                code: Some("1".to_owned()),
-                ..any()
-            })
-            .await,
-            0
-        );
-        assert_eq!(
-            of(RetryFilter {
-                code: Some("21211".to_owned()),
-                ..any()
-            })
-            .await,
-            1
-        );
-        assert_eq!(
-            of(RetryFilter {
-                class: Some(Class::Recipient),
-                ..any()
-            })
-            .await,
-            1
-        );
-        assert_eq!(
-            of(RetryFilter {
-                phone: Some(phone(3)),
-                ..any()
-            })
-            .await,
-            1
-        );
-        assert_eq!(
-            of(RetryFilter {
-                campaign_id: Some(autumn),
-                ..any()
-            })
-            .await,
-            1
-        );
+        assert_eq!(of(RetryFilter { code: Some("1".to_owned()), ..any() }).await, 0);
+        assert_eq!(of(RetryFilter { code: Some("21211".to_owned()), ..any() }).await, 1);
+        assert_eq!(of(RetryFilter { class: Some(Class::Recipient), ..any() }).await, 1);
+        assert_eq!(of(RetryFilter { phone: Some(phone(3)), ..any() }).await, 1);
+        assert_eq!(of(RetryFilter { campaign_id: Some(autumn), ..any() }).await, 1);
         assert_eq!(queue.place(claimed[2].id), "content");
     })
     .await;
@@ -175,10 +125,7 @@ async fn expired_message_is_retried_only_with_a_new_expiry() {
         let expire = format!("UPDATE sms_failed SET expires_at = {}", NOW.as_millis());
         queue.db.run(&expire);
         assert_eq!(retried(queue, &RetryFilter::default()).await, 0);
-        let later = RetryFilter {
-            expires_at: Some(after(60)),
-            ..RetryFilter::default()
-        };
+        let later = RetryFilter { expires_at: Some(after(60)), ..RetryFilter::default() };
         assert_eq!(retried(queue, &later).await, 1);
         let worker = queue.worker().await;
         let new = queue.claim_one(worker.id, spring).await;
@@ -194,10 +141,7 @@ async fn cancelled_messages_are_retried_only_by_their_class() {
         queue.cancel(spring).await;
         queue.set_state(spring, CampaignStatus::Active).await;
         assert_eq!(retried(queue, &RetryFilter::default()).await, 0);
-        let cancelled = RetryFilter {
-            class: Some(Class::Cancelled),
-            ..RetryFilter::default()
-        };
+        let cancelled = RetryFilter { class: Some(Class::Cancelled), ..RetryFilter::default() };
         assert_eq!(retried(queue, &cancelled).await, 2);
         assert_eq!(queue.import(spring, rows(0..2)).await.accepted, 0);
     })
@@ -219,22 +163,12 @@ async fn retry_skips_cancelled_campaigns() {
         assert_eq!(queue.cancel(spring).await, MANY - 2);
         for campaign_id in [Some(spring), None] {
             for class in [None, Some(Class::Cancelled)] {
-                let filter = RetryFilter {
-                    campaign_id,
-                    class,
-                    ..RetryFilter::default()
-                };
+                let filter = RetryFilter { campaign_id, class, ..RetryFilter::default() };
                 let open = u64::from(campaign_id.is_none() && class.is_none());
                 assert_eq!(retried(queue, &filter).await, open, "{filter:?}");
             }
-            let filter = RetryFilter {
-                campaign_id,
-                ..RetryFilter::default()
-            };
-            let moved = queue
-                .store
-                .retry_unknown(&filter, NOW, Audited::unrecorded())
-                .await;
+            let filter = RetryFilter { campaign_id, ..RetryFilter::default() };
+            let moved = queue.store.retry_unknown(&filter, NOW, Audited::unrecorded()).await;
             assert_eq!(moved.expect("retried"), u64::from(campaign_id.is_none()));
         }
         let of_spring = |table: &str| {
@@ -255,10 +189,7 @@ async fn cancelled_message_imported_again_is_not_retried() {
         queue.cancel(spring).await;
         queue.set_state(spring, CampaignStatus::Active).await;
         assert_eq!(queue.import(spring, rows(0..1_500)).await.accepted, 1_500);
-        let cancelled = RetryFilter {
-            class: Some(Class::Cancelled),
-            ..RetryFilter::default()
-        };
+        let cancelled = RetryFilter { class: Some(Class::Cancelled), ..RetryFilter::default() };
         assert_eq!(retried(queue, &cancelled).await, MANY - 1_500);
         assert_eq!(queue.count("cancelled"), 1_500);
     })
@@ -269,19 +200,9 @@ async fn cancelled_message_imported_again_is_not_retried() {
 async fn unknown_message_is_retried_in_doubt_with_all_attempts() {
     on_every_engine(async |queue| {
         let (spring, old) = all(queue, 3, unknown()).await;
-        assert_eq!(
-            retried(queue, &RetryFilter::default()).await,
-            0,
-            "they have not failed"
-        );
-        let one = RetryFilter {
-            phone: Some(phone(1)),
-            ..RetryFilter::default()
-        };
-        let moved = queue
-            .store
-            .retry_unknown(&one, NOW, Audited::unrecorded())
-            .await;
+        assert_eq!(retried(queue, &RetryFilter::default()).await, 0, "they have not failed");
+        let one = RetryFilter { phone: Some(phone(1)), ..RetryFilter::default() };
+        let moved = queue.store.retry_unknown(&one, NOW, Audited::unrecorded()).await;
         assert_eq!(moved.expect("retried"), 1);
         let worker = queue.worker().await;
         let new = queue.claim_one(worker.id, spring).await;
@@ -295,28 +216,19 @@ async fn unknown_message_is_retried_in_doubt_with_all_attempts() {
 async fn expired_unknown_message_is_retried_only_with_new_expiry() {
     on_every_engine(async |queue| {
         let (spring, _) = all(queue, 1, unknown()).await;
-        queue
-            .db
-            .run(&format!("UPDATE sms SET expires_at = {}", NOW.as_millis()));
-        let moved = queue
-            .store
-            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        queue.db.run(&format!("UPDATE sms SET expires_at = {}", NOW.as_millis()));
+        let moved =
+            queue.store.retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(moved.expect("none"), 0);
         let later = RetryFilter {
             campaign_id: Some(spring),
             expires_at: Some(after(60)),
             ..RetryFilter::default()
         };
-        let moved = queue
-            .store
-            .retry_unknown(&later, NOW, Audited::unrecorded())
-            .await;
+        let moved = queue.store.retry_unknown(&later, NOW, Audited::unrecorded()).await;
         assert_eq!(moved.expect("one"), 1);
         let worker = queue.worker().await;
-        let claimed = queue
-            .claim_with(worker.id, NOW, claim_of(&[(spring, 1)]))
-            .await;
+        let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 1)])).await;
         assert_eq!(claimed.rows[0].sms.expires_at, Some(after(60)));
     })
     .await;

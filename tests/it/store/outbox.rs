@@ -38,9 +38,7 @@ async fn settle(store: &Store, worker: i64, sms: &Sms, transition: Transition) {
 }
 
 fn kinds(queue: &TestQueue) -> Vec<String> {
-    let rows = queue
-        .db
-        .words("SELECT kind AS value FROM hook_event ORDER BY id");
+    let rows = queue.db.words("SELECT kind AS value FROM hook_event ORDER BY id");
     rows.into_iter().map(|kind| kind.expect("a kind")).collect()
 }
 
@@ -69,11 +67,7 @@ async fn events_are_stored_only_for_hooks_that_want_them() {
         }
         settle(&without, worker.id, &all[2], unknown()).await;
         assert_eq!(kinds(queue), [""; 0]);
-        let hooked = hooked(
-            queue,
-            &[EventKind::MessageFailed, EventKind::MessageUnknown],
-            false,
-        );
+        let hooked = hooked(queue, &[EventKind::MessageFailed, EventKind::MessageUnknown], false);
         settle(&hooked, worker.id, &all[3], failed()).await;
         settle(&hooked, worker.id, &all[4], unknown()).await;
         settle(&hooked, worker.id, &all[5], sent()).await;
@@ -81,9 +75,7 @@ async fn events_are_stored_only_for_hooks_that_want_them() {
         settle(&hooked, worker.id, &all[3], failed()).await;
         settle(&hooked, worker.id, &all[4], unknown()).await;
         assert_eq!(kinds(queue), ["message.failed", "message.unknown"]);
-        let bodies = queue
-            .db
-            .words("SELECT body AS value FROM hook_event ORDER BY id");
+        let bodies = queue.db.words("SELECT body AS value FROM hook_event ORDER BY id");
         let body = bodies[0].as_ref().expect("a body");
         let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
         let data = &body["data"];
@@ -95,9 +87,7 @@ async fn events_are_stored_only_for_hooks_that_want_them() {
         assert!(data.get("phone").is_none(), "{body}");
         let personal = self::hooked(queue, &[EventKind::MessageFailed], true);
         settle(&personal, worker.id, &all[6], failed()).await;
-        let bodies = queue
-            .db
-            .words("SELECT body AS value FROM hook_event ORDER BY id DESC");
+        let bodies = queue.db.words("SELECT body AS value FROM hook_event ORDER BY id DESC");
         let body = bodies[0].as_ref().expect("a body");
         assert!(body.contains(r#""reason":"because""#), "{body}");
     })
@@ -137,10 +127,8 @@ async fn deliveries_have_events_once() {
         let worker = queue.worker().await;
         let all = queue.claim(worker.id, spring, 3).await;
         for sms in &all {
-            let accepted = Transition::Sent(Acceptance {
-                awaits_receipt: true,
-                ..Acceptance::default()
-            });
+            let accepted =
+                Transition::Sent(Acceptance { awaits_receipt: true, ..Acceptance::default() });
             settle(&hooked, worker.id, sms, accepted).await;
         }
         let receipts = [
@@ -153,27 +141,16 @@ async fn deliveries_have_events_once() {
             added.expect("stored");
         }
         assert_eq!(kinds(queue), ["message.delivered", "message.undelivered"]);
-        let phones = queue
-            .db
-            .words("SELECT phone AS value FROM hook_event ORDER BY id");
+        let phones = queue.db.words("SELECT phone AS value FROM hook_event ORDER BY id");
         assert_eq!(phones[0].as_deref(), Some(all[0].phone.as_str()));
         // A full hook counts.
-        hooked
-            .hooks()
-            .lease(HOOK, 1, NOW, after(10))
-            .await
-            .expect("leased");
+        hooked.hooks().lease(HOOK, 1, NOW, after(10)).await.expect("leased");
         hooked.subscriptions().all()[0].set_full(true);
         let late = [receipt(&all[2], ReceiptState::Delivered)];
         let added = hooked.receipts().add(PROVIDER, &late, after(2)).await;
         added.expect("stored");
         assert_eq!(kinds(queue).len(), 2);
-        let row = hooked
-            .hooks()
-            .row(HOOK)
-            .await
-            .expect("read")
-            .expect("a row");
+        let row = hooked.hooks().row(HOOK).await.expect("read").expect("a row");
         assert_eq!(row.skipped(), 1);
         // Events with data of a person are deleted with their messages.
         let person = [all[0].phone.clone()];
@@ -208,10 +185,7 @@ async fn one_process_at_a_time_delivers_and_results_are_kept() {
         let due = hooks.due(HOOK, NOW, 10).await.expect("read");
         assert_eq!(due.len(), 4);
         let error = || "500".to_owned();
-        let again = Delivered::Again {
-            at: after(60),
-            error: error(),
-        };
+        let again = Delivered::Again { at: after(60), error: error() };
         let results = [
             (due[0].id, Delivered::Done),
             (due[1].id, again),
@@ -220,10 +194,7 @@ async fn one_process_at_a_time_delivers_and_results_are_kept() {
         let finished = hooks.finish(HOOK, &results, None, after(20)).await;
         finished.expect("stored");
         let counts = hooks.counts(HOOK).await.expect("counted");
-        assert_eq!(
-            (counts.waiting, counts.delivered, counts.given_up),
-            (2, 1, 1)
-        );
+        assert_eq!((counts.waiting, counts.delivered, counts.given_up), (2, 1, 1));
         let due = hooks.due(HOOK, after(20), 10).await.expect("read");
         assert_eq!(due.len(), 1);
         let row = hooks.row(HOOK).await.expect("read").expect("a row");

@@ -38,11 +38,8 @@ async fn mixed(queue: &TestQueue, settled: u64, waiting: u64) -> i64 {
 async fn purged(queue: &TestQueue, before: Timestamp) -> Purged {
     let mut purge = Purge::before(before, None);
     let mut all = Purged::default();
-    while let Some(step) = queue
-        .store
-        .next_purge(&mut purge, NOW, &mut Audited::unrecorded())
-        .await
-        .expect("purged")
+    while let Some(step) =
+        queue.store.next_purge(&mut purge, NOW, &mut Audited::unrecorded()).await.expect("purged")
     {
         assert!(step.total() <= 1_000, "{step:?}");
         all += step;
@@ -52,10 +49,7 @@ async fn purged(queue: &TestQueue, before: Timestamp) -> Purged {
 }
 
 async fn purged_at(queue: &TestQueue, campaign_id: i64) -> Option<Timestamp> {
-    let last = queue
-        .store
-        .purged_at(CampaignFilter::One(campaign_id))
-        .await;
+    let last = queue.store.purged_at(CampaignFilter::One(campaign_id)).await;
     last.expect("an instant")
 }
 
@@ -63,53 +57,22 @@ async fn purged_at(queue: &TestQueue, campaign_id: i64) -> Option<Timestamp> {
 async fn purge_deletes_settled_messages_and_keeps_counts() {
     on_every_engine(async |queue| {
         let spring = mixed(queue, MANY, 7).await;
-        let before = queue
-            .store
-            .report()
-            .totals(Some(spring))
-            .await
-            .expect("totals");
-        let sent = queue
-            .store
-            .report()
-            .sent(CampaignFilter::One(spring), 0)
-            .await;
+        let before = queue.store.report().totals(Some(spring)).await.expect("totals");
+        let sent = queue.store.report().sent(CampaignFilter::One(spring), 0).await;
         let facts = sent.expect("counts").facts;
-        assert_eq!(
-            purged(queue, NOW).await,
-            Purged::default(),
-            "nothing is older"
-        );
+        assert_eq!(purged(queue, NOW).await, Purged::default(), "nothing is older");
         assert_eq!(purged_at(queue, spring).await, None);
         let found = queue.store.count_older(after(1)).await.expect("a count");
         let gone = purged(queue, after(1)).await;
         assert_eq!((gone, gone.total()), (found, MANY));
-        let totals = queue
-            .store
-            .report()
-            .totals(Some(spring))
-            .await
-            .expect("totals");
+        let totals = queue.store.report().totals(Some(spring)).await.expect("totals");
         assert_eq!(totals.purged, MANY);
-        assert_eq!(
-            smsq::store::report::Totals {
-                purged: 0,
-                ..totals
-            },
-            before
-        );
+        assert_eq!(smsq::store::report::Totals { purged: 0, ..totals }, before);
         assert_eq!(queue.count("ready"), 7, "what is to be sent stays");
         assert_eq!(purged_at(queue, spring).await, Some(NOW));
-        let sent = queue
-            .store
-            .report()
-            .sent(CampaignFilter::One(spring), 0)
-            .await;
+        let sent = queue.store.report().sent(CampaignFilter::One(spring), 0).await;
         let left = sent.expect("counts").facts;
-        assert_eq!(
-            (left.segments, left.attempts),
-            (facts.segments, facts.attempts)
-        );
+        assert_eq!((left.segments, left.attempts), (facts.segments, facts.attempts));
         assert_eq!(purged(queue, after(1)).await, Purged::default());
     })
     .await;
@@ -131,11 +94,7 @@ async fn purge_deletes_only_the_key_of_its_message() {
 async fn purge_keeps_key_that_a_cancelled_message_has_lost() {
     on_every_engine(async |queue| {
         let spring = queue.queued(1).await;
-        queue
-            .store
-            .cancel_rows(spring, NOW)
-            .await
-            .expect("cancelled");
+        queue.store.cancel_rows(spring, NOW).await.expect("cancelled");
         assert_eq!(queue.import(spring, rows(0..1)).await.accepted, 1);
         let gone = purged(queue, after(1)).await;
         assert_eq!((gone.cancelled, gone.total()), (1, 1));
@@ -148,10 +107,7 @@ async fn purge_keeps_key_that_a_cancelled_message_has_lost() {
 async fn purge_of_a_sent_message_keeps_the_key_of_another() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
-        let own = NewSms {
-            dedupe_key: "order-7".to_owned(),
-            ..row(4)
-        };
+        let own = NewSms { dedupe_key: "order-7".to_owned(), ..row(4) };
         queue.import(spring, vec![own]).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
@@ -217,39 +173,23 @@ async fn purge_of_a_person_covers_all_tables() {
             let phone = phone(number);
             vec![phone.trim_start_matches('+').to_owned(), phone]
         };
-        let known = queue
-            .store
-            .count_person(&spellings(1))
-            .await
-            .expect("counts");
+        let known = queue.store.count_person(&spellings(1)).await.expect("counts");
         let person = queue
             .store
             .purge_person(&spellings(1), NOW, Audited::unrecorded())
             .await
             .expect("deleted");
-        let expected = Purged {
-            failed: 1,
-            cancelled: 2,
-            ..Purged::default()
-        };
+        let expected = Purged { failed: 1, cancelled: 2, ..Purged::default() };
         assert_eq!((known, person), (expected, expected));
         queue.assert_nothing_is_lost().await;
-        let none = queue
-            .store
-            .count_person(&spellings(1))
-            .await
-            .expect("counts");
+        let none = queue.store.count_person(&spellings(1)).await.expect("counts");
         assert_eq!(none, Purged::default());
-        let keys = format!(
-            "SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '{}'",
-            phone(1)
-        );
+        let keys =
+            format!("SELECT count(*) AS value FROM sms_key WHERE dedupe_key = '{}'", phone(1));
         assert_eq!(queue.db.number(&keys), 0);
         assert_eq!(queue.keys(), 8, "everybody else's");
-        let retried = queue
-            .store
-            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        let retried =
+            queue.store.retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 0);
         assert_eq!(queue.import(spring, rows(0..5)).await.accepted, 1);
     })
@@ -263,28 +203,15 @@ async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         let phones = [phone(0)];
-        let person = queue
-            .store
-            .purge_person(&phones, NOW, Audited::unrecorded())
-            .await
-            .expect("deleted");
+        let person =
+            queue.store.purge_person(&phones, NOW, Audited::unrecorded()).await.expect("deleted");
         assert_eq!((person.total(), person.sending), (0, 1));
-        queue
-            .settle(
-                &sms,
-                smsq::queue::Transition::Unknown(failure(Class::Unknown)),
-            )
-            .await;
-        let retried = queue
-            .store
-            .retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        queue.settle(&sms, smsq::queue::Transition::Unknown(failure(Class::Unknown))).await;
+        let retried =
+            queue.store.retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 1);
-        let person = queue
-            .store
-            .purge_person(&phones, NOW, Audited::unrecorded())
-            .await
-            .expect("deleted");
+        let person =
+            queue.store.purge_person(&phones, NOW, Audited::unrecorded()).await.expect("deleted");
         assert_eq!((person.unknown, person.total()), (1, 1));
     })
     .await;
@@ -307,9 +234,7 @@ async fn removed(queue: &TestQueue) -> Vec<i64> {
         count += step.campaigns;
     }
     assert!(count <= found.len() as u64);
-    queue
-        .db
-        .numbers("SELECT id AS value FROM campaign ORDER BY id")
+    queue.db.numbers("SELECT id AS value FROM campaign ORDER BY id")
 }
 
 #[tokio::test]
@@ -328,23 +253,11 @@ async fn removed_campaign_keeps_its_counts_and_takes_nothing() {
         let after = queue.store.report().totals(None).await.expect("totals");
         assert_eq!((after.imported, after.sent), (before.imported, before.sent));
         assert_eq!(after.purged, after.imported);
-        let counted = queue
-            .store
-            .report()
-            .campaign_totals()
-            .await
-            .expect("totals");
+        let counted = queue.store.report().campaign_totals().await.expect("totals");
         assert_eq!(counted.removed, after);
         let checked = queue.store.report().check_counts().await.expect("counts");
         assert!(checked.is_sound(), "{checked:?}");
-        assert!(
-            queue
-                .store
-                .imports()
-                .begin(spring, "late.csv", "01", None, LATER)
-                .await
-                .is_err()
-        );
+        assert!(queue.store.imports().begin(spring, "late.csv", "01", None, LATER).await.is_err());
         assert_ne!(queue.campaign("spring").await, spring);
     })
     .await;
@@ -365,9 +278,7 @@ async fn retention_keeps_campaigns_with_settings() {
         for (number, setting) in settings.into_iter().enumerate() {
             let id = queue.campaign(&format!("c{number}")).await;
             queue.import(id, Vec::new()).await;
-            queue
-                .db
-                .run(&format!("UPDATE campaign SET {setting} WHERE id = {id}"));
+            queue.db.run(&format!("UPDATE campaign SET {setting} WHERE id = {id}"));
             kept.push(id);
         }
         let plain = queue.campaign("plain").await;
@@ -379,9 +290,7 @@ async fn retention_keeps_campaigns_with_settings() {
             .await
             .expect("removed")
         {}
-        let left = queue
-            .db
-            .numbers("SELECT id AS value FROM campaign ORDER BY id");
+        let left = queue.db.numbers("SELECT id AS value FROM campaign ORDER BY id");
         assert_eq!(left, kept);
     })
     .await;
@@ -396,18 +305,13 @@ async fn paused_used_or_plain_campaigns_are_not_removed() {
             queue.campaign("running").await,
         );
         let limited = queue.campaign("limited").await;
-        queue
-            .set_state(paused, smsq::store::CampaignStatus::Paused)
-            .await;
+        queue.set_state(paused, smsq::store::CampaignStatus::Paused).await;
         queue.begin(running).await;
         queue.db.run(&format!(
             "UPDATE campaign SET rate = '5/s' WHERE id = {limited};
              INSERT INTO purged (campaign_id, import_id, sent) VALUES ({plain}, 0, 1);"
         ));
-        let kept = queue
-            .store
-            .removable_campaigns(LATER, Removal::Retention)
-            .await;
+        let kept = queue.store.removable_campaigns(LATER, Removal::Retention).await;
         assert!(!kept.expect("found").contains(&limited));
         assert_eq!(removed(queue).await, [1, paused, plain, running]);
     })

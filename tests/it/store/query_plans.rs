@@ -63,9 +63,7 @@ fn fill(queue: &TestQueue) -> Client {
     };
     let rows = queue.db.kind.series(20_000);
     client.run(before);
-    client.run(&format!(
-        "INSERT INTO sms (phone, content, due_at) SELECT {row} FROM {rows}"
-    ));
+    client.run(&format!("INSERT INTO sms (phone, content, due_at) SELECT {row} FROM {rows}"));
     client
 }
 
@@ -73,9 +71,7 @@ fn fill(queue: &TestQueue) -> Client {
 fn numbers(plan: &str, name: &str) -> Vec<f64> {
     let pattern = regex::Regex::new(&format!(r"{name}([\d.]+)")).expect("a pattern");
     let found = pattern.captures_iter(plan);
-    found
-        .map(|found| found[1].parse().expect("a number"))
-        .collect()
+    found.map(|found| found[1].parse().expect("a number")).collect()
 }
 
 fn look_at_postgres(client: &mut Client, said: &str) {
@@ -118,9 +114,7 @@ fn look_at_mysql(client: &mut Client, said: &str) {
         let counted = |prefix: &str| -> i64 {
             let lines = lines.iter().filter(|line| line.starts_with(prefix));
             let values = lines.filter_map(|line| line.rsplit_once('\t'));
-            values
-                .map(|(_, value)| value.parse::<i64>().expect("a count"))
-                .sum()
+            values.map(|(_, value)| value.parse::<i64>().expect("a count")).sum()
         };
         let read = counted("Handler_read");
         if statement.contains(HINT) {
@@ -305,12 +299,8 @@ async fn many_awaiting(queue: &TestQueue) {
         Kind::Mysql => format!("concat('{name}', n + {OWN})"),
         Kind::Sqlite | Kind::Postgres => format!("'{name}' || (n + {OWN})"),
     };
-    let (own, other, sent, early) = (
-        joined("0123456789abcdef"),
-        joined("other-"),
-        joined("SM"),
-        joined("early-"),
-    );
+    let (own, other, sent, early) =
+        (joined("0123456789abcdef"), joined("other-"), joined("SM"), joined("early-"));
     let mut client = queue.db.client();
     client.run(&format!(
         "INSERT INTO sms_sent (id, campaign_id, phone, reference, provider, message_id, attempts, claim, delivery_state, \
@@ -345,32 +335,19 @@ async fn receipts_find_sent_messages_and_each_other_by_an_index() {
                 part: None,
             };
             let receipts = [
-                named(
-                    Some("0123456789abcdef5000008"),
-                    None,
-                    ReceiptState::Delivered,
-                ),
+                named(Some("0123456789abcdef5000008"), None, ReceiptState::Delivered),
                 named(Some("other-5000009"), None, ReceiptState::Delivered),
                 named(None, Some("SM5000011"), ReceiptState::Undelivered),
             ];
             let added = store.receipts().add(PROVIDER, &receipts, NOW).await;
             assert_eq!(added.expect("applied").matched, 3);
-            let mut pages = store
-                .report()
-                .undelivered(CampaignFilter::All)
-                .await
-                .expect("read");
-            let page = store
-                .report()
-                .next_undelivered(&mut pages, 10)
-                .await
-                .expect("read");
+            let mut pages = store.report().undelivered(CampaignFilter::All).await.expect("read");
+            let page = store.report().next_undelivered(&mut pages, 10).await.expect("read");
             assert_eq!(page.len(), 1);
             let is_own = |run: &Run| {
                 let values = format!("{:?}", run.values);
-                let has_value = ["5000008", "5000009", "5000011"]
-                    .iter()
-                    .any(|value| values.contains(value));
+                let has_value =
+                    ["5000008", "5000009", "5000011"].iter().any(|value| values.contains(value));
                 has_value || run.sql.contains("delivery_state = '")
             };
             // Other tests run statements at the same time.
@@ -382,13 +359,9 @@ async fn receipts_find_sent_messages_and_each_other_by_an_index() {
                 .map(|run| plan(queue, run))
                 .collect();
             for found in &plans {
-                for slow in [
-                    "Seq Scan",
-                    "SCAN ",
-                    "\tALL\t",
-                    "Table scan on sms",
-                    "Table scan on receipt",
-                ] {
+                for slow in
+                    ["Seq Scan", "SCAN ", "\tALL\t", "Table scan on sms", "Table scan on receipt"]
+                {
                     assert!(!found.contains(slow), "{plans:#?}");
                 }
             }
@@ -439,10 +412,7 @@ async fn receipts_find_unknown_messages_by_an_index() {
             let found = plan(queue, ran[0]);
             assert!(found.contains("sms_unknown_reference"), "{found}");
             // The time span is asked for each pass.
-            let tried = TriedAt {
-                provider: PROVIDER,
-                is_default: true,
-            };
+            let tried = TriedAt { provider: PROVIDER, is_default: true };
             let ever = Timestamp::from_millis(0)..=after(3_600);
             let span = store.receipts().unknown_span(tried, None, &ever).await;
             assert!(span.expect("a span").is_some());
@@ -537,20 +507,12 @@ async fn queued_campaigns_are_found_by_an_index() {
             let queued = store.queued_campaigns().await.expect("read");
             let queued: Vec<(i64, bool, bool)> = queued
                 .iter()
-                .map(|queued| {
-                    (
-                        queued.campaign.id,
-                        queued.is_unfinished(),
-                        queued.has_unknown,
-                    )
-                })
+                .map(|queued| (queued.campaign.id, queued.is_unfinished(), queued.has_unknown))
                 .collect();
             assert_eq!(queued, [(spring, true, true), (autumn, true, false)]);
             let ran = recorded();
-            let [run] = ran
-                .iter()
-                .filter(|run| run.sql.contains("AS queue"))
-                .collect::<Vec<_>>()[..]
+            let [run] =
+                ran.iter().filter(|run| run.sql.contains("AS queue")).collect::<Vec<_>>()[..]
             else {
                 panic!("{ran:?}");
             };
@@ -603,23 +565,15 @@ async fn late_acceptance_searches_no_queue_for_its_key() {
                 provider: PROVIDER.to_owned(),
                 transition: sent(),
             };
-            let commit = CommitBatch {
-                settlements: vec![late],
-                ..commit_batch(worker.id, NOW)
-            };
+            let commit = CommitBatch { settlements: vec![late], ..commit_batch(worker.id, NOW) };
             let done = store.commit(&commit).await.expect("a commit");
             assert_eq!(done.settled, [Settled::Late]);
             let ran = recorded();
             let by_key = ran.iter().filter(|run| run.has(&phone(OWN)));
-            let by_key: Vec<&Run> = by_key
-                .filter(|run| !run.sql.starts_with("INSERT"))
-                .collect();
+            let by_key: Vec<&Run> = by_key.filter(|run| !run.sql.starts_with("INSERT")).collect();
             assert!(!by_key.is_empty());
             for run in by_key {
-                assert!(
-                    run.sql.contains("UPDATE") && run.sql.contains("sms_key"),
-                    "{run:?}"
-                );
+                assert!(run.sql.contains("UPDATE") && run.sql.contains("sms_key"), "{run:?}");
             }
         })
         .await;
@@ -634,9 +588,7 @@ async fn purge_of_a_person_searches_without_a_lock() {
             let spring = queue.campaign("spring").await;
             queue.import(spring, rows(OWN..OWN + 9)).await;
             let store = recorded_store(queue).await;
-            let person = store
-                .purge_person(&[phone(OWN + 7)], NOW, Audited::unrecorded())
-                .await;
+            let person = store.purge_person(&[phone(OWN + 7)], NOW, Audited::unrecorded()).await;
             assert_eq!(person.expect("deleted").cancelled, 1);
             let ran = recorded();
             let (mut searched, mut locked) = (0, 0);
@@ -671,9 +623,7 @@ async fn explained_statements_are_those_of_claims() {
             let spring = queue.queued(20).await;
             let worker = queue.worker().await;
             recorded();
-            let store = Store::open(&queue.db.url, Access::Existing)
-                .await
-                .expect("a database");
+            let store = Store::open(&queue.db.url, Access::Existing).await.expect("a database");
             // More than the remaining messages with the same due time.
             for want in [2, 30] {
                 let claiming = CommitBatch {

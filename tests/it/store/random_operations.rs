@@ -76,19 +76,11 @@ enum Move {
 }
 
 fn awaiting() -> Transition {
-    Transition::Sent(Acceptance {
-        awaits_receipt: true,
-        ..Acceptance::default()
-    })
+    Transition::Sent(Acceptance { awaits_receipt: true, ..Acceptance::default() })
 }
 
 fn transitions() -> impl Strategy<Value = Transition> {
-    let resend = Transition::Ready {
-        due_at: NOW,
-        failure: None,
-        counted: true,
-        in_doubt: true,
-    };
+    let resend = Transition::Ready { due_at: NOW, failure: None, counted: true, in_doubt: true };
     prop_oneof![
         2 => Just(sent()),
         2 => Just(awaiting()),
@@ -175,10 +167,7 @@ impl<'a> Life<'a> {
                  VALUES ({campaign_id}, '+8613800138000', 'hello', 0)"
             )),
             Move::Post { key, number } => {
-                let posted = NewSms {
-                    dedupe_key: format!("own {key}"),
-                    ..row(*number)
-                };
+                let posted = NewSms { dedupe_key: format!("own {key}"), ..row(*number) };
                 queue.import(campaign_id, vec![posted]).await;
             }
             Move::Fix { index, number } => self.fix(*index, *number).await,
@@ -189,15 +178,9 @@ impl<'a> Life<'a> {
             Move::Settle { claim, transition } => self.settle(*claim, transition.clone()).await,
             Move::Die => self.die().await,
             Move::Release { known } => {
-                let known = self
-                    .claims
-                    .iter()
-                    .skip(known % 3)
-                    .map(|sms| (sms.id, sms.claim))
-                    .collect();
-                queue
-                    .release(self.worker_id, known, after(60), campaign_id)
-                    .await;
+                let known =
+                    self.claims.iter().skip(known % 3).map(|sms| (sms.id, sms.claim)).collect();
+                queue.release(self.worker_id, known, after(60), campaign_id).await;
             }
             Move::Requeue => {
                 let requeued = queue.store.requeue_unknown(campaign_id, None, 0, NOW).await;
@@ -219,11 +202,9 @@ impl<'a> Life<'a> {
                 );
                 settled.await.expect("settled");
             }
-            Move::Prove {
-                index,
-                reason,
-                is_resent,
-            } => self.prove(*index, *reason, *is_resent).await,
+            Move::Prove { index, reason, is_resent } => {
+                self.prove(*index, *reason, *is_resent).await
+            }
             Move::Suppress { number } => self.suppress(*number).await,
             Move::Unsuppress => {
                 let all = (0..8).map(phone).collect();
@@ -235,9 +216,7 @@ impl<'a> Life<'a> {
                     .expect("removed");
             }
             Move::Expire => {
-                queue
-                    .db
-                    .run("UPDATE sms SET expires_at = due_at WHERE state = 0");
+                queue.db.run("UPDATE sms SET expires_at = due_at WHERE state = 0");
                 let expired = queue.store.expire_rows(campaign_id, after(1), None, NOW);
                 expired.await.expect("expired");
             }
@@ -254,26 +233,15 @@ impl<'a> Life<'a> {
     }
 
     async fn retry_failed(&self, cancelled: bool) {
-        let filter = RetryFilter {
-            class: cancelled.then_some(Class::Cancelled),
-            ..RetryFilter::default()
-        };
-        self.queue
-            .store
-            .retry_failed(&filter, NOW, Audited::unrecorded())
-            .await
-            .expect("retried");
+        let filter =
+            RetryFilter { class: cancelled.then_some(Class::Cancelled), ..RetryFilter::default() };
+        self.queue.store.retry_failed(&filter, NOW, Audited::unrecorded()).await.expect("retried");
     }
 
     async fn suppress(&self, number: u64) {
         let mut audited = Audited::unrecorded();
         let listed = vec![(phone(number), None)];
-        let listed = self
-            .queue
-            .store
-            .suppression()
-            .add(listed, NOW, &mut audited)
-            .await;
+        let listed = self.queue.store.suppression().add(listed, NOW, &mut audited).await;
         listed.expect("listed");
     }
 
@@ -281,20 +249,15 @@ impl<'a> Life<'a> {
         let mut purge = Purge::before(after(1), None);
         let mut audited = Audited::unrecorded();
         let store = &self.queue.store;
-        while let Some(_chunk) = store
-            .next_purge(&mut purge, NOW, &mut audited)
-            .await
-            .expect("purged")
+        while let Some(_chunk) =
+            store.next_purge(&mut purge, NOW, &mut audited).await.expect("purged")
         {}
         self.forget_purged();
     }
 
     async fn purge_person(&mut self, number: u64) {
         let store = &self.queue.store;
-        store
-            .purge_person(&[phone(number)], NOW, Audited::unrecorded())
-            .await
-            .expect("purged");
+        store.purge_person(&[phone(number)], NOW, Audited::unrecorded()).await.expect("purged");
         self.forget_purged();
     }
 
@@ -330,12 +293,7 @@ impl<'a> Life<'a> {
             at: Some(NOW),
             part: None,
         };
-        self.queue
-            .store
-            .receipts()
-            .add(PROVIDER, &[receipt], after(2))
-            .await
-            .expect("stored");
+        self.queue.store.receipts().add(PROVIDER, &[receipt], after(2)).await.expect("stored");
         // It may have been replaced.
         let sent = format!("SELECT id AS value FROM sms_sent WHERE id = {}", sms.id);
         self.accepted.extend(self.queue.db.numbers(&sent));
@@ -346,10 +304,7 @@ impl<'a> Life<'a> {
     }
 
     async fn fix(&mut self, index: usize, number: Option<u64>) {
-        let failed_ids = self
-            .queue
-            .db
-            .numbers("SELECT id AS value FROM sms_failed ORDER BY id");
+        let failed_ids = self.queue.db.numbers("SELECT id AS value FROM sms_failed ORDER BY id");
         if failed_ids.is_empty() {
             return;
         }
@@ -374,10 +329,7 @@ impl<'a> Life<'a> {
         }
         let newest = self.claims.len() - 1;
         let sms = &self.claims[newest - claim % self.claims.len()];
-        let unknown = format!(
-            "SELECT id AS value FROM sms WHERE state = 2 AND id = {}",
-            sms.id
-        );
+        let unknown = format!("SELECT id AS value FROM sms WHERE state = 2 AND id = {}", sms.id);
         let was_unknown = !self.queue.db.numbers(&unknown).is_empty();
         let settled = self.queue.settle(sms, transition.clone()).await;
         if settled == Settled::Stale {
@@ -386,10 +338,7 @@ impl<'a> Life<'a> {
         if matches!(transition, Transition::Sent(_)) {
             self.accepted.insert(sms.id);
         }
-        if matches!(
-            transition,
-            Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. }
-        ) {
+        if matches!(transition, Transition::Unknown(_) | Transition::Ready { in_doubt: true, .. }) {
             let doubts = self.in_doubt.entry(sms.id).or_default();
             doubts.insert(sms.claim);
         } else if was_unknown && let Some(doubts) = self.in_doubt.get_mut(&sms.id) {
@@ -426,16 +375,9 @@ impl<'a> Life<'a> {
 
     async fn die(&mut self) {
         let workers = self.queue.store.workers().all().await.expect("workers");
-        let held = self
-            .queue
-            .db
-            .numbers("SELECT id AS value FROM sms WHERE state = 1");
-        let reclaimed = self
-            .queue
-            .store
-            .workers()
-            .reclaim(&workers[0], "its worker died", NOW)
-            .await;
+        let held = self.queue.db.numbers("SELECT id AS value FROM sms WHERE state = 1");
+        let reclaimed =
+            self.queue.store.workers().reclaim(&workers[0], "its worker died", NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), held.len() as u64);
         for id in held {
             let claim = self.queue.number("claim", id);
@@ -473,14 +415,8 @@ impl<'a> Life<'a> {
             .collect();
         for table in ["sms", "sms_failed"] {
             let wanted = format!("{table} WHERE dedupe_key IS NOT NULL ORDER BY id");
-            let ids = self
-                .queue
-                .db
-                .numbers(&format!("SELECT id AS value FROM {wanted}"));
-            let keys = self
-                .queue
-                .db
-                .words(&format!("SELECT dedupe_key AS value FROM {wanted}"));
+            let ids = self.queue.db.numbers(&format!("SELECT id AS value FROM {wanted}"));
+            let keys = self.queue.db.words(&format!("SELECT dedupe_key AS value FROM {wanted}"));
             for (id, key) in ids.into_iter().zip(keys.into_iter().flatten()) {
                 let first = self.keys.entry(id).or_insert_with(|| key.clone());
                 assert_eq!(*first, key, "message {id} has another key");
@@ -488,10 +424,7 @@ impl<'a> Life<'a> {
         }
         for id in &self.accepted {
             if let Some(key) = self.keys.get(id) {
-                assert!(
-                    known.contains(key),
-                    "message {id} was sent and its key is lost"
-                );
+                assert!(known.contains(key), "message {id} was sent and its key is lost");
             }
         }
     }
@@ -514,11 +447,7 @@ fn block_on(lives: impl Future<Output = ()>) {
 }
 
 fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

@@ -66,12 +66,7 @@ async fn add(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) -> Receipt
 }
 
 async fn apply(queue: &TestQueue, now: Timestamp) -> ReceiptsApplied {
-    queue
-        .store
-        .receipts()
-        .apply(KEEP, now)
-        .await
-        .expect("applied")
+    queue.store.receipts().apply(KEEP, now).await.expect("applied")
 }
 
 async fn receive(queue: &TestQueue, receipts: &[Receipt]) -> ReceiptsApplied {
@@ -161,11 +156,7 @@ async fn receipt_is_matched_by_reference_or_by_id_and_phone() {
             ..delivered(&all[1])
         };
         let receipts = [
-            Receipt {
-                message_id: None,
-                phone: None,
-                ..delivered(&all[0])
-            },
+            Receipt { message_id: None, phone: None, ..delivered(&all[0]) },
             // Without the country code.
             by_id(text(&phone(1)[3..])),
             by_id(None),
@@ -322,14 +313,8 @@ async fn receipt_of_a_message_claimed_meanwhile_is_kept() {
         let receipts = [receipt(&all[0], ReceiptState::Delivered)];
         assert_eq!(receive(queue, &receipts).await.matched, 0);
         committing.join().expect("committed");
-        assert_eq!(
-            (queue.place(all[0].id), stored(queue)),
-            ("sending".to_owned(), 1)
-        );
-        let again = Sms {
-            claim: all[0].claim + 1,
-            ..all[0].clone()
-        };
+        assert_eq!((queue.place(all[0].id), stored(queue)), ("sending".to_owned(), 1));
+        let again = Sms { claim: all[0].claim + 1, ..all[0].clone() };
         queue.settle(&again, accepted(&again)).await;
         assert_eq!(apply(queue, after(7)).await.matched, 1);
         assert_eq!(state(queue, &again), "delivered");
@@ -387,10 +372,7 @@ async fn receipts_of_an_older_version_are_migrated() {
             of(3, ReceiptState::Delivered, 0),
         ];
         assert_eq!(receive(&queue, &again).await.new, 0);
-        let more = [
-            of(1, ReceiptState::Undelivered, 0),
-            of(2, ReceiptState::Delivered, 1),
-        ];
+        let more = [of(1, ReceiptState::Undelivered, 0), of(2, ReceiptState::Delivered, 1)];
         assert_eq!(receive(&queue, &more).await.new, 2);
         let column = |name| [1, 2, 3].map(|id| word(&queue, name, id));
         let expected = ["delivered", "undelivered", "delivered"];
@@ -415,10 +397,7 @@ async fn receipt_of_the_whole_message_is_stored_with_its_parts() {
         assert_eq!(stored(queue), 2);
         assert_eq!(state(queue, &all[0]), "undelivered");
         receive(queue, &[part(1, ReceiptState::Delivered)]).await;
-        let again = [
-            receipt(&all[0], ReceiptState::Delivered),
-            part(1, ReceiptState::Delivered),
-        ];
+        let again = [receipt(&all[0], ReceiptState::Delivered), part(1, ReceiptState::Delivered)];
         assert_eq!(receive(queue, &again).await.new, 0);
         assert_eq!(stored(queue), 3);
         assert_eq!(state(queue, &all[0]), "undelivered");
@@ -431,10 +410,8 @@ async fn receipt_of_the_whole_message_is_stored_with_its_parts() {
 async fn receipt_that_overtakes_its_answer_is_applied_later() {
     on_every_engine(async |queue| {
         let all = claimed(queue, 2).await;
-        let receipts = [
-            receipt(&all[0], ReceiptState::Delivered),
-            undelivered(&all[1], Class::Recipient),
-        ];
+        let receipts =
+            [receipt(&all[0], ReceiptState::Delivered), undelivered(&all[1], Class::Recipient)];
         assert_eq!(receive(queue, &receipts).await.matched, 0);
         // They are due again after their age, and at least a second.
         assert_eq!(apply(queue, after(6)).await.receipts, 0);
@@ -467,14 +444,7 @@ async fn receipt_without_a_message_is_deleted_in_the_end() {
         };
         let mut now = after(6);
         assert_eq!(add(queue, &[foreign], now).await.new, 1);
-        let unmatched = async || {
-            queue
-                .store
-                .receipts()
-                .count_unmatched()
-                .await
-                .expect("a count")
-        };
+        let unmatched = async || queue.store.receipts().count_unmatched().await.expect("a count");
         let mut tries = 1;
         while let Some(due) = queue.store.receipts().next_due().await.expect("an instant") {
             assert_eq!(unmatched().await, 1);
@@ -610,29 +580,20 @@ async fn receipt_of_a_refused_attempt_shows_that_it_was_accepted() {
         let second = queue.claim(worker.id, spring, 2).await;
         queue.settle(&second[0], sent()).await;
         queue.settle(&second[1], unknown()).await;
-        let delivered: Vec<Receipt> = first
-            .iter()
-            .map(|sms| receipt(sms, ReceiptState::Delivered))
-            .collect();
+        let delivered: Vec<Receipt> =
+            first.iter().map(|sms| receipt(sms, ReceiptState::Delivered)).collect();
         let received = receive(queue, &delivered).await;
         assert_eq!((received.contradictions, received.sent), (3, 3));
         for sms in &first {
             assert_eq!(queue.place(sms.id), "sent", "it is not sent again");
         }
         let accepted = |sms: &Sms| {
-            let sql = format!(
-                "SELECT accepted AS value FROM sms_sent WHERE id = {}",
-                sms.id
-            );
+            let sql = format!("SELECT accepted AS value FROM sms_sent WHERE id = {}", sms.id);
             queue.db.number(&sql)
         };
         let counts: Vec<i64> = first.iter().map(accepted).collect();
         assert_eq!(counts, [2, 1, 1], "the first one was sent twice");
-        assert_eq!(
-            receive(queue, &delivered).await.sent,
-            0,
-            "it is counted once"
-        );
+        assert_eq!(receive(queue, &delivered).await.sent, 0, "it is counted once");
         assert_eq!(first.iter().map(accepted).collect::<Vec<_>>(), counts);
     })
     .await;
@@ -658,10 +619,8 @@ async fn delivered_message_that_had_failed_becomes_sent() {
 async fn opted_out_recipient_is_suppressed() {
     on_every_engine(async |queue| {
         let all = awaiting(queue, 2).await;
-        let receipts = [
-            undelivered(&all[0], Class::OptedOut),
-            undelivered(&all[1], Class::Recipient),
-        ];
+        let receipts =
+            [undelivered(&all[0], Class::OptedOut), undelivered(&all[1], Class::Recipient)];
         receive(queue, &receipts).await;
         let suppressed = queue.db.words("SELECT phone AS value FROM suppression");
         assert_eq!(suppressed, [text(&phone(0))]);
@@ -676,11 +635,7 @@ async fn message_without_a_receipt_in_time_is_no_report() {
         receive(queue, &[receipt(&all[0], ReceiptState::Delivered)]).await;
         let none = queue.store.receipts().end_awaiting(PROVIDER, NOW).await;
         assert_eq!(none.expect("ended"), 0);
-        let two = queue
-            .store
-            .receipts()
-            .end_awaiting(PROVIDER, after(1))
-            .await;
+        let two = queue.store.receipts().end_awaiting(PROVIDER, after(1)).await;
         assert_eq!(two.expect("ended"), 2);
         let states: Vec<String> = all.iter().map(|sms| state(queue, sms)).collect();
         assert_eq!(states, ["delivered", "no_report", "no_report"]);
@@ -701,37 +656,22 @@ async fn awaiting_messages_are_found_by_provider_and_time() {
     on_every_engine(async |queue| {
         let all = awaiting(queue, 5).await;
         let store = &queue.store;
-        assert_eq!(
-            store.receipts().awaiting_providers().await.expect("names"),
-            [PROVIDER]
-        );
+        assert_eq!(store.receipts().awaiting_providers().await.expect("names"), [PROVIDER]);
         let spring = all[0].campaign_id;
         for (campaign, expected) in [(None, true), (Some(spring), true), (Some(99), false)] {
             let found = store.receipts().is_awaiting(PROVIDER, campaign).await;
             assert_eq!(found.expect("an answer"), expected, "{campaign:?}");
         }
         let span = NOW..=NOW;
-        let found = store
-            .receipts()
-            .awaiting_span(PROVIDER, &span)
-            .await
-            .expect("a span");
+        let found = store.receipts().awaiting_span(PROVIDER, &span).await.expect("a span");
         assert_eq!(found, Some((NOW, NOW)));
         let later = after(1)..=after(9);
-        let found = store
-            .receipts()
-            .awaiting_span(PROVIDER, &later)
-            .await
-            .expect("a span");
+        let found = store.receipts().awaiting_span(PROVIDER, &later).await.expect("a span");
         assert_eq!(found, None);
         let mut seen = Vec::new();
         let mut last = (Timestamp::from_millis(0), 0);
         loop {
-            let page = store
-                .receipts()
-                .awaiting(PROVIDER, &span, last, 2)
-                .await
-                .expect("a page");
+            let page = store.receipts().awaiting(PROVIDER, &span, last, 2).await.expect("a page");
             let Some(end) = page.last() else { break };
             last = (end.sent_at, end.id);
             seen.extend(page.iter().map(|one| one.id));
@@ -747,14 +687,8 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
     on_every_engine(async |queue| {
         let lease = async |holder, now: Timestamp| {
             let until = now.plus(Duration::from_secs(30));
-            let leased = queue
-                .store
-                .receipts()
-                .lease(PROVIDER, holder, now, until, None);
-            leased
-                .await
-                .expect("an answer")
-                .map(|lease| lease.pulled_at)
+            let leased = queue.store.receipts().lease(PROVIDER, holder, now, until, None);
+            leased.await.expect("an answer").map(|lease| lease.pulled_at)
         };
         assert_eq!(lease(1, NOW).await, Some(None));
         assert_eq!(lease(2, after(1)).await, None);
@@ -763,16 +697,10 @@ async fn receipts_of_a_provider_are_leased_to_one_process() {
         assert_eq!(lease(2, after(45)).await, None);
         assert_eq!(lease(2, after(51)).await, Some(None));
         assert_eq!(lease(1, after(52)).await, None);
-        let release = queue
-            .store
-            .receipts()
-            .release(PROVIDER, 1, Some(after(52)), None);
+        let release = queue.store.receipts().release(PROVIDER, 1, Some(after(52)), None);
         release.await.expect("released");
         assert_eq!(lease(1, after(53)).await, None);
-        let release = queue
-            .store
-            .receipts()
-            .release(PROVIDER, 2, Some(after(51)), None);
+        let release = queue.store.receipts().release(PROVIDER, 2, Some(after(51)), None);
         release.await.expect("released");
         assert_eq!(lease(1, after(54)).await, Some(Some(after(51))));
     })
@@ -784,17 +712,11 @@ async fn position_of_a_pass_is_kept_until_it_is_complete() {
     on_every_engine(async |queue| {
         let lease = async |at: u64, position| {
             let (now, until) = (after(at), after(at + 30));
-            let leased = queue
-                .store
-                .receipts()
-                .lease(PROVIDER, 1, now, until, position);
+            let leased = queue.store.receipts().lease(PROVIDER, 1, now, until, position);
             leased.await.expect("an answer").expect("a lease").position
         };
         let release = async |pulled_at, position| {
-            let released = queue
-                .store
-                .receipts()
-                .release(PROVIDER, 1, pulled_at, position);
+            let released = queue.store.receipts().release(PROVIDER, 1, pulled_at, position);
             released.await.expect("released");
         };
         assert_eq!(lease(1, None).await, None);
@@ -804,14 +726,8 @@ async fn position_of_a_pass_is_kept_until_it_is_complete() {
         release(None, Some("page 9")).await;
         assert_eq!(lease(4, None).await, text("page 9"));
         release(Some(after(4)), None).await;
-        let leased = queue
-            .store
-            .receipts()
-            .lease(PROVIDER, 1, after(5), after(9), None);
-        let expected = PullLease {
-            pulled_at: Some(after(4)),
-            position: None,
-        };
+        let leased = queue.store.receipts().lease(PROVIDER, 1, after(5), after(9), None);
+        let expected = PullLease { pulled_at: Some(after(4)), position: None };
         assert_eq!(leased.await.expect("an answer"), Some(expected));
     })
     .await;
@@ -880,10 +796,7 @@ async fn message_is_delivered_when_parts_with_own_ids_are() {
         }
         let part = |sms: &Sms, number: u8, state| Receipt {
             message_id: Some(format!("{}-{number}", sms.id)),
-            part: Some(ReceiptPart {
-                number: 0,
-                total: 0,
-            }),
+            part: Some(ReceiptPart { number: 0, total: 0 }),
             ..receipt(sms, state)
         };
         receive(queue, &[part(&all[0], 1, ReceiptState::Delivered)]).await;
@@ -906,15 +819,8 @@ async fn unknown_messages_are_awaited_from_who_tried_them() {
         queue.settle(&all[0], unknown()).await;
         let ever = Timestamp::from_millis(0)..=after(3_600);
         let awaits = async |provider, is_default| {
-            let tried = TriedAt {
-                provider,
-                is_default,
-            };
-            let span = queue
-                .store
-                .receipts()
-                .unknown_span(tried, None, &ever)
-                .await;
+            let tried = TriedAt { provider, is_default };
+            let span = queue.store.receipts().unknown_span(tried, None, &ever).await;
             span.expect("a span").is_some()
         };
         let tried = async || {
@@ -937,9 +843,7 @@ async fn unknown_messages_are_awaited_from_who_tried_them() {
         queue.db.run("UPDATE sms SET claimed_provider = NULL");
         queue.db.run("UPDATE campaign SET provider = NULL");
         assert_eq!(tried().await, [true, false, true, false]);
-        queue
-            .db
-            .run(&format!("UPDATE campaign SET provider = '{PROVIDER}'"));
+        queue.db.run(&format!("UPDATE campaign SET provider = '{PROVIDER}'"));
         assert_eq!(tried().await, [true, true, false, false]);
     })
     .await;
@@ -956,19 +860,10 @@ async fn receipts_are_purged_with_their_message() {
             phone: Some(phone(2)[1..].to_owned()),
             ..receipt(&all[2], ReceiptState::Delivered)
         };
-        let part = Some(ReceiptPart {
-            number: 1,
-            total: 1,
-        });
+        let part = Some(ReceiptPart { number: 1, total: 1 });
         let receipts = [
-            Receipt {
-                part,
-                ..receipt(&all[0], ReceiptState::Delivered)
-            },
-            Receipt {
-                part,
-                ..undelivered(&all[1], Class::Recipient)
-            },
+            Receipt { part, ..receipt(&all[0], ReceiptState::Delivered) },
+            Receipt { part, ..undelivered(&all[1], Class::Recipient) },
             foreign,
         ];
         receive(queue, &receipts).await;
@@ -978,14 +873,8 @@ async fn receipts_are_purged_with_their_message() {
             totals.delivery.expect("receipts are awaited")
         };
         let before = delivery().await;
-        assert_eq!(
-            (before.delivered, before.undelivered, before.awaiting),
-            (1, 1, 1)
-        );
-        let purged = queue
-            .store
-            .purge_person(&[phone(2)], NOW, Audited::unrecorded())
-            .await;
+        assert_eq!((before.delivered, before.undelivered, before.awaiting), (1, 1, 1));
+        let purged = queue.store.purge_person(&[phone(2)], NOW, Audited::unrecorded()).await;
         assert_eq!(purged.expect("purged").sent, 1);
         assert_eq!(stored(queue), 2);
         let mut purge = Purge::before(after(1), None);
@@ -998,10 +887,7 @@ async fn receipts_are_purged_with_their_message() {
         assert_eq!(stored(queue), 0);
         // What was awaited when it was purged will never be known.
         let after = delivery().await;
-        assert_eq!(
-            (after.delivered, after.undelivered, after.no_report),
-            (1, 1, 1)
-        );
+        assert_eq!((after.delivered, after.undelivered, after.no_report), (1, 1, 1));
     })
     .await;
 }

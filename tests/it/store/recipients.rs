@@ -19,19 +19,13 @@ use super::test_queue::{
 
 /// Another message to the phone of line 1.
 fn to_the_same(line: u64) -> NewSms {
-    NewSms {
-        phone: phone(1),
-        dedupe_key: format!("key {line}"),
-        ..row(line)
-    }
+    NewSms { phone: phone(1), dedupe_key: format!("key {line}"), ..row(line) }
 }
 
 /// A campaign with `count` messages to one phone.
 async fn to_one_phone(queue: &TestQueue, name: &str, count: u64) -> i64 {
     let campaign_id = queue.campaign(name).await;
-    queue
-        .import(campaign_id, (1..=count).map(to_the_same).collect())
-        .await;
+    queue.import(campaign_id, (1..=count).map(to_the_same).collect()).await;
     campaign_id
 }
 
@@ -44,10 +38,7 @@ fn window(campaign_id: i64, window: &str) -> Arc<AdmissionRules> {
 }
 
 fn capped(caps: &str, now: Timestamp) -> CommitBatch {
-    CommitBatch {
-        caps: caps.parse().expect("rates"),
-        ..commit_batch(1, now)
-    }
+    CommitBatch { caps: caps.parse().expect("rates"), ..commit_batch(1, now) }
 }
 
 async fn claim(queue: &TestQueue, caps: &str, now: Timestamp, campaign_id: i64) -> Vec<Sms> {
@@ -91,25 +82,14 @@ async fn opt_out_at_the_provider_suppresses_the_phone() {
         let worker = queue.worker().await;
         let first = queue.claim(worker.id, spring, 1).await.remove(0);
         queue.settle(&first, opted_out()).await;
-        let listed = queue
-            .store
-            .suppression()
-            .page(None, 10)
-            .await
-            .expect("a page");
-        let listed: Vec<_> = listed
-            .into_iter()
-            .map(|one| (one.phone, one.reason))
-            .collect();
+        let listed = queue.store.suppression().page(None, 10).await.expect("a page");
+        let listed: Vec<_> = listed.into_iter().map(|one| (one.phone, one.reason)).collect();
         let why = "`cellar` said on 2025-11-21 that they want no more messages";
         assert_eq!(listed, [(phone(1), Some(why.to_owned()))]);
         for campaign in [spring, summer] {
             assert!(queue.claim(worker.id, campaign, 2).await.is_empty());
         }
-        assert_eq!(
-            (queue.count("opted_out"), queue.count("suppressed")),
-            (1, 2)
-        );
+        assert_eq!((queue.count("opted_out"), queue.count("suppressed")), (1, 2));
         let again = queue.import(summer, vec![to_the_same(9)]).await;
         assert_eq!(again.suppressed, [9]);
     })
@@ -128,12 +108,7 @@ async fn opt_out_counts_in_doubt_but_not_for_an_older_claim() {
         queue.settle(&both[1], released()).await;
         queue.settle(&both[1], opted_out()).await;
         assert_eq!(queue.place(both[1].id), "ready");
-        let listed = queue
-            .store
-            .suppression()
-            .page(None, 10)
-            .await
-            .expect("a page");
+        let listed = queue.store.suppression().page(None, 10).await.expect("a page");
         let phones: Vec<_> = listed.into_iter().map(|one| one.phone).collect();
         assert_eq!(phones, [both[0].phone.clone()]);
     })
@@ -177,11 +152,7 @@ async fn delayed_message_has_no_attempt_and_blocks_no_other() {
         };
         let done = queue.store.commit(&commit).await.expect("a commit");
         let claimed = &done.claims[0];
-        let phones: Vec<_> = claimed
-            .rows
-            .iter()
-            .map(|row| row.sms.phone.clone())
-            .collect();
+        let phones: Vec<_> = claimed.rows.iter().map(|row| row.sms.phone.clone()).collect();
         assert_eq!((phones, claimed.refused), (vec![phone(39)], 0));
         assert_eq!((queue.count("ready"), queue.count("sending")), (39, 1));
         let sql =
@@ -198,37 +169,22 @@ async fn delayed_message_has_no_attempt_and_blocks_no_other() {
 async fn campaign_with_invalid_window_is_paused() {
     on_every_engine(async |queue| {
         let spring = queue.queued(1).await;
-        let window: SendWindow = "09:00-20:00 mon-fri recipient Asia/Shanghai"
-            .parse()
-            .expect("one");
-        let change = |window: WindowChange| CampaignChange {
-            window,
-            ..CampaignChange::default()
-        };
+        let window: SendWindow =
+            "09:00-20:00 mon-fri recipient Asia/Shanghai".parse().expect("one");
+        let change = |window: WindowChange| CampaignChange { window, ..CampaignChange::default() };
         let window_and_status = async || {
             let campaign = queue.store.campaign("spring").await.expect("read");
             let campaign = campaign.expect("a campaign");
             (campaign.window.clone(), campaign.state)
         };
         assert_eq!(window_and_status().await, (None, CampaignStatus::Active));
-        let changed = queue
-            .store
-            .change_campaign(spring, &change(WindowChange::Set(window.clone())))
-            .await;
+        let changed =
+            queue.store.change_campaign(spring, &change(WindowChange::Set(window.clone()))).await;
         changed.expect("changed");
-        assert_eq!(
-            window_and_status().await,
-            (Some(window), CampaignStatus::Active)
-        );
-        queue
-            .db
-            .run("UPDATE campaign SET send_window = 'at night' WHERE name = 'spring'");
+        assert_eq!(window_and_status().await, (Some(window), CampaignStatus::Active));
+        queue.db.run("UPDATE campaign SET send_window = 'at night' WHERE name = 'spring'");
         assert_eq!(window_and_status().await, (None, CampaignStatus::Paused));
-        queue
-            .store
-            .change_campaign(spring, &change(WindowChange::Lift))
-            .await
-            .expect("changed");
+        queue.store.change_campaign(spring, &change(WindowChange::Lift)).await.expect("changed");
         assert_eq!(window_and_status().await, (None, CampaignStatus::Active));
     })
     .await;
@@ -246,17 +202,11 @@ async fn import_sets_due_time_by_the_window_of_the_recipient() {
         };
         let rows = vec![in_zone(1, "UTC"), in_zone(2, "America/New_York"), row(3)];
         let batch = ImportBatch {
-            window: Some(
-                "09:00-20:00 daily column Asia/Tokyo"
-                    .parse()
-                    .expect("a window"),
-            ),
+            window: Some("09:00-20:00 daily column Asia/Tokyo".parse().expect("a window")),
             ..TestQueue::batch(import_id, spring, rows)
         };
         queue.store.imports().enqueue(&batch).await.expect("queued");
-        let due = queue
-            .db
-            .numbers("SELECT due_at AS value FROM sms ORDER BY id");
+        let due = queue.db.numbers("SELECT due_at AS value FROM sms ORDER BY id");
         let hours = |count: u64| after(count * 3_600).as_millis();
         assert_eq!(due, [NOW.as_millis(), hours(5), NOW.as_millis()]);
     })
@@ -293,9 +243,8 @@ async fn recipient_cap_delays_the_next_message() {
         let first = claim(queue, caps, NOW, spring).await.remove(0);
         // As long as it may still start, its start is unknown.
         assert!(claim(queue, caps, NOW, summer).await.is_empty());
-        let waiting = queue
-            .db
-            .numbers("SELECT due_at AS value FROM sms WHERE state = 0 ORDER BY id");
+        let waiting =
+            queue.db.numbers("SELECT due_at AS value FROM sms WHERE state = 0 ORDER BY id");
         let waits = |at: &i64| at - NOW.as_millis();
         let waits: Vec<i64> = waiting.iter().map(waits).collect();
         assert!((30_000..30_100).contains(&waits[0]), "{waits:?}");
@@ -339,9 +288,8 @@ async fn recipient_cap_holds_for_two_providers_in_one_commit() {
         };
         let done = queue.store.commit(&both).await.expect("a commit");
         assert!(done.claims.iter().all(|claimed| claimed.rows.is_empty()));
-        let waiting = queue
-            .db
-            .numbers("SELECT due_at AS value FROM sms WHERE state = 0 ORDER BY due_at");
+        let waiting =
+            queue.db.numbers("SELECT due_at AS value FROM sms WHERE state = 0 ORDER BY due_at");
         let waits: Vec<i64> = waiting.iter().map(|at| at - NOW.as_millis()).collect();
         assert!((30_000..30_100).contains(&waits[0]), "{waits:?}");
         assert!((60_000..60_100).contains(&waits[1]), "{waits:?}");
@@ -353,25 +301,14 @@ async fn recipient_cap_holds_for_two_providers_in_one_commit() {
 async fn rejected_message_does_not_count_for_the_recipient_cap() {
     on_every_engine(async |queue| {
         let spring = to_one_phone(queue, "spring", 4).await;
-        let transitions = [
-            released(),
-            Transition::Failed(failure(Class::Content)),
-            released(),
-        ];
+        let transitions = [released(), Transition::Failed(failure(Class::Content)), released()];
         for (at, transition) in (0..).zip(transitions) {
             let claimed = claim(queue, "1/day", after(at), spring).await;
             assert_eq!(claimed.len(), 1, "{transition:?}");
             settle(queue, "1/day", after(at), &claimed[0], transition).await;
-            queue
-                .db
-                .run(&format!("UPDATE sms SET due_at = {}", NOW.as_millis()));
+            queue.db.run(&format!("UPDATE sms SET due_at = {}", NOW.as_millis()));
         }
-        assert_eq!(
-            queue
-                .db
-                .number("SELECT count(*) AS value FROM recipient_start"),
-            0
-        );
+        assert_eq!(queue.db.number("SELECT count(*) AS value FROM recipient_start"), 0);
     })
     .await;
 }
@@ -387,11 +324,7 @@ async fn start_without_end_counts_from_its_discovery() {
             ..capped("1/30s", NOW)
         };
         queue.store.commit(&first).await.expect("a commit");
-        let reclaimed = queue
-            .store
-            .workers()
-            .reclaim(&worker, "it died", after(100))
-            .await;
+        let reclaimed = queue.store.workers().reclaim(&worker, "it died", after(100)).await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         assert!(claim(queue, "1/30s", after(100), spring).await.is_empty());
         assert_eq!(claim(queue, "1/30s", after(131), spring).await.len(), 1);
@@ -403,9 +336,7 @@ async fn start_without_end_counts_from_its_discovery() {
 async fn message_that_expires_before_the_cap_allows_it_fails() {
     on_every_engine(async |queue| {
         let spring = to_one_phone(queue, "spring", 1).await;
-        queue
-            .import_expiring(spring, vec![to_the_same(5)], after(20))
-            .await;
+        queue.import_expiring(spring, vec![to_the_same(5)], after(20)).await;
         assert_eq!(claim(queue, "1/30s", NOW, spring).await.len(), 1);
         assert_eq!((queue.count("sending"), queue.count("expired")), (1, 1));
     })
@@ -418,10 +349,7 @@ async fn clock_jump_fills_all_recipient_caps() {
         let spring = to_one_phone(queue, "spring", 2).await;
         let first = claim(queue, "1/30s", NOW, spring).await.remove(0);
         settle(queue, "1/30s", NOW, &first, sent()).await;
-        let jumped = CommitBatch {
-            fill_limits: true,
-            ..capped("1/30s", after(3_600))
-        };
+        let jumped = CommitBatch { fill_limits: true, ..capped("1/30s", after(3_600)) };
         queue.store.commit(&jumped).await.expect("a commit");
         assert!(claim(queue, "1/30s", after(3_610), spring).await.is_empty());
         assert_eq!(claim(queue, "1/30s", after(3_650), spring).await.len(), 1);
@@ -436,22 +364,12 @@ async fn old_recipient_starts_are_deleted() {
         let claimed = claim(queue, "5/day", NOW, spring).await;
         settle(queue, "5/day", NOW, &claimed[0], sent()).await;
         settle(queue, "5/day", after(60), &claimed[1], sent()).await;
-        let prune = async |before| {
-            queue
-                .store
-                .prune_recipient_starts(before)
-                .await
-                .expect("deleted")
-        };
+        let prune =
+            async |before| queue.store.prune_recipient_starts(before).await.expect("deleted");
         assert_eq!(prune(NOW).await, 0);
         assert_eq!(prune(after(30)).await, 1);
         assert_eq!(prune(after(30)).await, 0);
-        assert_eq!(
-            queue
-                .db
-                .number("SELECT count(*) AS value FROM recipient_start"),
-            2
-        );
+        assert_eq!(queue.db.number("SELECT count(*) AS value FROM recipient_start"), 2);
         assert!(due_at(queue, claimed[2].id) <= NOW.as_millis());
     })
     .await;
@@ -464,20 +382,12 @@ async fn purge_of_a_person_keeps_only_running_starts() {
         let claimed = claim(queue, "5/day", NOW, spring).await;
         let phones = std::slice::from_ref(&claimed[0].phone);
         for left in [1, 0] {
-            queue
-                .store
-                .purge_person(phones, NOW, Audited::unrecorded())
-                .await
-                .expect("deleted");
+            queue.store.purge_person(phones, NOW, Audited::unrecorded()).await.expect("deleted");
             let starts = "SELECT count(*) AS value FROM recipient_start";
             assert_eq!(queue.db.number(starts), left);
             settle(queue, "5/day", NOW, &claimed[0], sent()).await;
         }
-        queue
-            .store
-            .purge_person(phones, NOW, Audited::unrecorded())
-            .await
-            .expect("deleted");
+        queue.store.purge_person(phones, NOW, Audited::unrecorded()).await.expect("deleted");
     })
     .await;
 }
@@ -552,16 +462,11 @@ async fn expiry_reads_one_chunk_of_the_queue_at_a_time() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         queue.import(spring, rows(0..1_200)).await;
-        queue
-            .import_expiring(spring, rows(2_000..2_500), after(60))
-            .await;
+        queue.import_expiring(spring, rows(2_000..2_500), after(60)).await;
         let mut after_place = None;
         let mut moved = Vec::new();
         loop {
-            let expired = queue
-                .store
-                .expire_rows(spring, after(60), after_place, NOW)
-                .await;
+            let expired = queue.store.expire_rows(spring, after(60), after_place, NOW).await;
             let expired = expired.expect("expired");
             moved.push(expired.rows);
             after_place = expired.reached;

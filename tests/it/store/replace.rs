@@ -21,17 +21,11 @@ async fn cancel(queue: &TestQueue, campaign_id: i64) {
 }
 
 fn accepted(count: u64) -> Enqueued {
-    Enqueued {
-        accepted: count,
-        ..Enqueued::default()
-    }
+    Enqueued { accepted: count, ..Enqueued::default() }
 }
 
 fn duplicate(line: u64) -> Enqueued {
-    Enqueued {
-        duplicates: vec![line],
-        ..Enqueued::default()
-    }
+    Enqueued { duplicates: vec![line], ..Enqueued::default() }
 }
 
 #[tokio::test]
@@ -41,15 +35,8 @@ async fn fixed_phone_replaces_failed_message_for_good() {
         let row = fixed(2, 1, &phone(77), "hello");
         assert_eq!(queue.import(spring, vec![row.clone()]).await, accepted(1));
         assert_eq!((queue.count("recipient"), queue.count("ready")), (1, 2));
-        assert_eq!(
-            queue.import(spring, vec![row]).await,
-            duplicate(2),
-            "once only"
-        );
-        let original = NewSms {
-            replaces: None,
-            ..fixed(5, 1, &phone(0), "hello")
-        };
+        assert_eq!(queue.import(spring, vec![row]).await, duplicate(2), "once only");
+        let original = NewSms { replaces: None, ..fixed(5, 1, &phone(0), "hello") };
         assert_eq!(queue.import(spring, vec![original]).await, duplicate(5));
     })
     .await;
@@ -61,9 +48,7 @@ async fn fixed_text_replaces_failed_message_under_the_same_key() {
         let spring = two_failed(queue).await;
         let row = fixed(2, 1, &phone(0), "hello again");
         assert_eq!(queue.import(spring, vec![row]).await, accepted(1));
-        let texts = queue
-            .db
-            .words("SELECT content AS value FROM sms ORDER BY id");
+        let texts = queue.db.words("SELECT content AS value FROM sms ORDER BY id");
         assert_eq!(texts[1].as_deref(), Some("hello again"));
         assert_eq!(queue.import(spring, rows(0..3)).await.accepted, 0);
     })
@@ -87,10 +72,8 @@ async fn unchanged_row_is_not_a_duplicate() {
 async fn retried_message_is_not_replaced() {
     on_every_engine(async |queue| {
         let spring = two_failed(queue).await;
-        let retried = queue
-            .store
-            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        let retried =
+            queue.store.retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 2);
         let row = fixed(2, 1, &phone(0), "hello again");
         assert_eq!(queue.import(spring, vec![row.clone()]).await, duplicate(2));
@@ -167,9 +150,7 @@ async fn file_of_another_database_is_queued_despite_equal_id() {
 async fn phone_and_text_can_be_fixed_if_the_key_is_equal() {
     on_every_engine(async |queue| {
         let spring = two_failed(queue).await;
-        queue
-            .db
-            .run("UPDATE sms_failed SET dedupe_key = 'invoice 1' WHERE id = 1");
+        queue.db.run("UPDATE sms_failed SET dedupe_key = 'invoice 1' WHERE id = 1");
         queue.db.run(&format!(
             "UPDATE sms_key SET dedupe_key = 'invoice 1' WHERE dedupe_key = '{}'",
             phone(0)
@@ -214,9 +195,7 @@ async fn key_of_cancelled_message_imported_again_is_kept() {
 #[tokio::test]
 async fn failed_plain_message_can_be_fixed() {
     on_every_engine(async |queue| {
-        queue
-            .db
-            .run("INSERT INTO sms (phone, content, due_at) VALUES ('+4479', 'hello', 0)");
+        queue.db.run("INSERT INTO sms (phone, content, due_at) VALUES ('+4479', 'hello', 0)");
         let worker = queue.worker().await;
         assert!(queue.claim(worker.id, 1, 1).await.is_empty());
         assert_eq!(queue.count("recipient"), 1);
@@ -240,10 +219,7 @@ async fn second_row_for_a_replaced_message_is_new() {
         let done = queue.import(spring, fixed).await;
         assert_eq!((done.accepted, done.duplicates), (2, vec![4]));
         let replaced = "SELECT sum(replaced) AS value FROM import";
-        assert_eq!(
-            (queue.db.number(replaced), queue.count("recipient")),
-            (1, 1)
-        );
+        assert_eq!((queue.db.number(replaced), queue.count("recipient")), (1, 1));
     })
     .await;
 }
@@ -252,10 +228,7 @@ async fn second_row_for_a_replaced_message_is_new() {
 async fn first_row_of_the_file_replaces_the_message() {
     on_every_engine(async |queue| {
         let spring = two_failed(queue).await;
-        let fixed = vec![
-            fixed(2, 1, &phone(90), "hello"),
-            fixed(3, 1, &phone(0), "hello again"),
-        ];
+        let fixed = vec![fixed(2, 1, &phone(90), "hello"), fixed(3, 1, &phone(0), "hello again")];
         let done = queue.import(spring, fixed).await;
         assert_eq!((done.accepted, done.duplicates), (1, vec![3]));
     })

@@ -26,24 +26,11 @@ async fn sent_is_counted_by_provider_and_prefix() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         let at = NOW.as_millis();
-        queue
-            .db
-            .run(&sent_row(101, "+447400301000", "cellar", 2, 1, at));
-        queue
-            .db
-            .run(&sent_row(102, "+447400301001", "cellar", 3, 2, at + 5_000));
-        queue
-            .db
-            .run(&sent_row(103, "+442079460018", "cellar", 1, 1, at));
-        queue
-            .db
-            .run(&sent_row(104, "+447400301000", "attic", 1, 1, at));
-        let all = queue
-            .store
-            .report()
-            .sent(CampaignFilter::One(spring), 4)
-            .await
-            .expect("counts");
+        queue.db.run(&sent_row(101, "+447400301000", "cellar", 2, 1, at));
+        queue.db.run(&sent_row(102, "+447400301001", "cellar", 3, 2, at + 5_000));
+        queue.db.run(&sent_row(103, "+442079460018", "cellar", 1, 1, at));
+        queue.db.run(&sent_row(104, "+447400301000", "attic", 1, 1, at));
+        let all = queue.store.report().sent(CampaignFilter::One(spring), 4).await.expect("counts");
         let mut counts: Vec<_> = all
             .counts
             .iter()
@@ -64,10 +51,7 @@ async fn sent_is_counted_by_provider_and_prefix() {
         );
         assert_eq!(all.facts.first_at, Some(NOW));
         assert_eq!(all.facts.last_at, Some(after(5)));
-        assert_eq!(
-            (all.facts.segments, all.facts.attempts, all.facts.repeated),
-            (7, 4, 1)
-        );
+        assert_eq!((all.facts.segments, all.facts.attempts, all.facts.repeated), (7, 4, 1));
     })
     .await;
 }
@@ -101,12 +85,7 @@ async fn sent_is_counted_by_the_country_of_every_number() {
             sent_row(id, phone, "cellar", 1, 1, NOW.as_millis())
         });
         queue.db.run(&rows.collect::<String>());
-        let all = queue
-            .store
-            .report()
-            .sent(CampaignFilter::One(spring), 4)
-            .await
-            .expect("counts");
+        let all = queue.store.report().sent(CampaignFilter::One(spring), 4).await.expect("counts");
         let mut counted: BTreeMap<Option<String>, u64> = BTreeMap::new();
         for count in &all.counts {
             *counted.entry(phone::country(&count.phone)).or_default() += count.messages;
@@ -125,24 +104,12 @@ async fn reasons_leave_out_messages_that_an_import_has_fixed() {
             let phone = format!("+447400301{id}");
             queue.db.run(&sent_row(id, &phone, "cellar", 1, 1, at));
         }
-        queue
-            .db
-            .run("UPDATE sms_sent SET delivery_state = 'undelivered', delivery_reason = 'off'");
-        queue.db.run(&format!(
-            "UPDATE sms_sent SET resent_at = {at} WHERE id = 102"
-        ));
-        let reasons = queue
-            .store
-            .report()
-            .undelivered_by_reason(CampaignFilter::One(spring))
-            .await;
+        queue.db.run("UPDATE sms_sent SET delivery_state = 'undelivered', delivery_reason = 'off'");
+        queue.db.run(&format!("UPDATE sms_sent SET resent_at = {at} WHERE id = 102"));
+        let reasons = queue.store.report().undelivered_by_reason(CampaignFilter::One(spring)).await;
         let counted: u64 = reasons.expect("reasons").iter().map(|one| one.count).sum();
-        let mut walk = queue
-            .store
-            .report()
-            .undelivered(CampaignFilter::One(spring))
-            .await
-            .expect("a walk");
+        let mut walk =
+            queue.store.report().undelivered(CampaignFilter::One(spring)).await.expect("a walk");
         let listed = queue.store.report().next_undelivered(&mut walk, 10).await;
         assert_eq!((counted, listed.expect("a page").len()), (2, 2));
     })
@@ -153,22 +120,13 @@ async fn reasons_leave_out_messages_that_an_import_has_fixed() {
 async fn last_failure_is_of_an_attempt() {
     on_every_engine(async |queue| {
         queue.queued(2).await;
-        let last = async || {
-            queue
-                .store
-                .report()
-                .last_failure("spring")
-                .await
-                .expect("a read")
-        };
+        let last = async || queue.store.report().last_failure("spring").await.expect("a read");
         let set = |id: &str, class: &str, reason: &str| {
             queue.db.run(&format!(
                 "UPDATE sms SET last_class = '{class}', last_reason = '{reason}' WHERE id = ({id})"
             ));
         };
-        let ids = queue
-            .db
-            .words("SELECT CAST(id AS CHAR(20)) AS value FROM sms ORDER BY id");
+        let ids = queue.db.words("SELECT CAST(id AS CHAR(20)) AS value FROM sms ORDER BY id");
         let ids: Vec<String> = ids.into_iter().flatten().collect();
         set(&ids[1], "cancelled", "its campaign was cancelled");
         assert_eq!(last().await, None);
@@ -186,24 +144,13 @@ async fn pages_of_sent_messages_list_each_once() {
         for id in 1..=25_i64 {
             let at = NOW.as_millis() + id / 10;
             let phone = format!("+4474003010{id:02}");
-            queue
-                .db
-                .run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
+            queue.db.run(&sent_row(100 - id, &phone, "cellar", 1, 1, at));
         }
-        let mut walk = queue
-            .store
-            .report()
-            .sent_messages(CampaignFilter::All)
-            .await
-            .expect("a walk");
+        let mut walk =
+            queue.store.report().sent_messages(CampaignFilter::All).await.expect("a walk");
         let mut phones = Vec::new();
         loop {
-            let page = queue
-                .store
-                .report()
-                .next_sent(&mut walk, 4)
-                .await
-                .expect("a page");
+            let page = queue.store.report().next_sent(&mut walk, 4).await.expect("a page");
             if page.is_empty() {
                 break;
             }
@@ -230,9 +177,7 @@ async fn outcomes_are_counted_over_time() {
             queue.settle(sms, transition).await;
         }
         let first = rows[0].id;
-        queue.db.run(&format!(
-            "UPDATE sms_sent SET sent_at = sent_at + 2500 WHERE id = {first};"
-        ));
+        queue.db.run(&format!("UPDATE sms_sent SET sent_at = sent_at + 2500 WHERE id = {first};"));
         let spans = queue
             .store
             .report()
@@ -250,10 +195,7 @@ async fn outcomes_are_counted_over_time() {
             .await
             .expect("counts");
         assert_eq!(classes.len(), 1);
-        assert_eq!(
-            (classes[0].class.as_str(), classes[0].messages),
-            ("opted_out", 1)
-        );
+        assert_eq!((classes[0].class.as_str(), classes[0].messages), ("opted_out", 1));
         assert_eq!((classes[0].first_at, classes[0].last_at), (NOW, NOW));
     })
     .await;
@@ -264,41 +206,16 @@ async fn import_keeps_its_text_and_alphabets() {
     on_every_engine(async |queue| {
         let spring = queue.campaign("spring").await;
         let import = queue.begin(spring).await;
-        let note = |template, sample, ucs2| ImportTexts {
-            template,
-            sample,
-            gsm7: 2,
-            ucs2,
-        };
+        let note = |template, sample, ucs2| ImportTexts { template, sample, gsm7: 2, ucs2 };
         for one in [note(None, Some("Hi Ann"), 1), note(None, None, 0)] {
-            queue
-                .store
-                .imports()
-                .add_texts(import, one)
-                .await
-                .expect("noted");
+            queue.store.imports().add_texts(import, one).await.expect("noted");
         }
-        let lists = queue
-            .store
-            .report()
-            .lists(CampaignFilter::One(spring))
-            .await
-            .expect("lists");
+        let lists = queue.store.report().lists(CampaignFilter::One(spring)).await.expect("lists");
         assert_eq!((lists[0].gsm7, lists[0].ucs2), (4, 1));
         assert_eq!(lists[0].text.as_deref(), Some("Hi Ann"));
         let template = note(Some("Hi {{ name }}"), None, 0);
-        queue
-            .store
-            .imports()
-            .add_texts(import, template)
-            .await
-            .expect("noted");
-        let lists = queue
-            .store
-            .report()
-            .lists(CampaignFilter::One(spring))
-            .await
-            .expect("lists");
+        queue.store.imports().add_texts(import, template).await.expect("noted");
+        let lists = queue.store.report().lists(CampaignFilter::One(spring)).await.expect("lists");
         assert_eq!(lists[0].text.as_deref(), Some("Hi {{ name }}"));
     })
     .await;

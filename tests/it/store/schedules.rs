@@ -92,9 +92,7 @@ async fn schedule_is_leased_to_one_process_until_its_lease_ends() {
         assert!(pause.await.expect("paused"));
         assert!(!leased(store, 2, 9_999).await, "it is paused");
         let resume = async |next: FireRow| {
-            let resumed = store
-                .schedules()
-                .set_paused(schedule.id, Some(&next), &entry);
+            let resumed = store.schedules().set_paused(schedule.id, Some(&next), &entry);
             resumed.await.expect("resumed")
         };
         assert!(resume(fire(3, 500)).await);
@@ -111,9 +109,7 @@ async fn process_that_lost_its_lease_does_not_end_the_next_run() {
         let id = daily(store).await.id;
         let first = run(id, 1);
         let begin = |run: RunProgress, fire: &'static str| async move {
-            let begun = store
-                .schedules()
-                .begin_run(&run, Some((fire, None)), after(11));
+            let begun = store.schedules().begin_run(&run, Some((fire, None)), after(11));
             begun.await.expect("begun")
         };
         assert!(begin(first.clone(), "2026-11-01T09:00").await);
@@ -137,20 +133,14 @@ async fn process_that_lost_its_lease_does_not_end_the_next_run() {
         assert!(finish(fire(2, 100)).await);
         assert!(!finish(fire(2, 999)).await);
         let schedule = found(store).await;
-        assert_eq!(
-            (schedule.fire.as_str(), schedule.next_at),
-            ("2026-11-02T09:00", after(100))
-        );
+        assert_eq!((schedule.fire.as_str(), schedule.next_at), ("2026-11-02T09:00", after(100)));
         let postponed = store.schedules().postpone_run(&first, "late", after(5));
         postponed.await.expect("nothing to do");
         assert_eq!(found(store).await.next_at, after(100));
         assert!(!begin(first.clone(), "2026-11-01T09:00").await);
         let all = runs(store, id).await;
         assert_eq!(all.len(), 1);
-        assert_eq!(
-            (all[0].state, all[0].finished_at),
-            (ScheduleRunState::Done, Some(after(20)))
-        );
+        assert_eq!((all[0].state, all[0].finished_at), (ScheduleRunState::Done, Some(after(20))));
         assert_eq!((all[0].counts.rows, all[0].counts.duplicates()), (7, 5));
     })
     .await;
@@ -168,10 +158,7 @@ async fn accepted_messages_of_interrupted_attempts_are_counted() {
         let campaign = queue.campaign("daily/2026-11-01").await;
         queue.import(campaign, rows(0..4)).await;
         queue.import(campaign, rows(0..6)).await;
-        let counts = RunCounts {
-            rows: 6,
-            ..RunCounts::default()
-        };
+        let counts = RunCounts { rows: 6, ..RunCounts::default() };
         let next = fire(2, 100);
         let finished = store.schedules();
         let finished = finished.finish_run(&first, Ok(&counts), Some(&next), after(20));
@@ -240,10 +227,7 @@ async fn asked_run_that_is_not_renewed_was_interrupted() {
     on_every_engine(async |queue| {
         let store = &queue.store;
         let id = daily(store).await.id;
-        let asked = RunProgress {
-            asked_until: Some(after(60)),
-            ..run(id, 1)
-        };
+        let asked = RunProgress { asked_until: Some(after(60)), ..run(id, 1) };
         let schedules = || store.schedules();
         let begun = schedules().begin_run(&asked, None, NOW).await;
         assert!(begun.expect("begun"));
@@ -254,10 +238,7 @@ async fn asked_run_that_is_not_renewed_was_interrupted() {
         };
         assert_eq!(state_at(60).await, (ScheduleRunState::InProgress, None));
         let interrupted = Some("the run was interrupted".to_owned());
-        assert_eq!(
-            state_at(61).await,
-            (ScheduleRunState::Missed, interrupted.clone())
-        );
+        assert_eq!(state_at(61).await, (ScheduleRunState::Missed, interrupted.clone()));
         let renewed = schedules().renew_run(&asked, after(120)).await;
         renewed.expect("renewed");
         assert_eq!(state_at(61).await, (ScheduleRunState::InProgress, None));

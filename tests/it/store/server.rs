@@ -123,23 +123,11 @@ async fn transaction_is_repeated_after_a_conflict() {
     let changed = "Record has changed since last read in table ''sms''";
     let faults = [
         (Kind::Mysql, "1213", deadlock),
-        (
-            Kind::Mysql,
-            "1205",
-            "Lock wait timeout exceeded; try restarting transaction",
-        ),
+        (Kind::Mysql, "1205", "Lock wait timeout exceeded; try restarting transaction"),
         (Kind::Mysql, "1020", changed),
-        (
-            Kind::Postgres,
-            "40001",
-            "could not serialize access due to concurrent update",
-        ),
+        (Kind::Postgres, "40001", "could not serialize access due to concurrent update"),
         (Kind::Postgres, "40P01", "deadlock detected"),
-        (
-            Kind::Postgres,
-            "55P03",
-            "canceling statement due to lock timeout",
-        ),
+        (Kind::Postgres, "55P03", "canceling statement due to lock timeout"),
     ];
     for (kind, code, words) in faults {
         on_every_server(async |queue| {
@@ -234,12 +222,7 @@ async fn failed_write_changes_nothing_and_reports_its_reason() {
             "the server is running with the --read-only option",
             StoreErrorKind::Replica,
         ),
-        (
-            Kind::Mysql,
-            "1114",
-            "The table ''sms'' is full",
-            StoreErrorKind::Full,
-        ),
+        (Kind::Mysql, "1114", "The table ''sms'' is full", StoreErrorKind::Full),
         (Kind::Mysql, "1644", "something else", StoreErrorKind::Other),
         (
             Kind::Postgres,
@@ -253,12 +236,7 @@ async fn failed_write_changes_nothing_and_reports_its_reason() {
             "could not extend file: No space left on device",
             StoreErrorKind::Full,
         ),
-        (
-            Kind::Postgres,
-            "P0001",
-            "something else",
-            StoreErrorKind::Other,
-        ),
+        (Kind::Postgres, "P0001", "something else", StoreErrorKind::Other),
     ];
     for (kind, code, words, fault) in faults {
         on_every_server(async |queue| {
@@ -284,11 +262,7 @@ async fn failed_write_changes_nothing_and_reports_its_reason() {
             let error = done.expect_err(words);
             assert_eq!(error.kind(), fault, "{error}");
             free(&queue.db);
-            assert_eq!(
-                queue.count("sending"),
-                3,
-                "the commit is whole or not at all"
-            );
+            assert_eq!(queue.count("sending"), 3, "the commit is whole or not at all");
             let done = queue.store.commit(&settling).await.expect("fixed");
             assert_eq!(done.settled, [Settled::Done; 3], "{words}");
             assert_eq!(queue.count("sent"), 3, "{words}");
@@ -378,11 +352,7 @@ async fn password_with_special_characters_works_with_tls() {
             assert_eq!(fault, StoreErrorKind::Denied, "{sentence}");
         }
         let (fault, sentence) = refusal(&format!("{url}?tls=required")).await;
-        assert_eq!(
-            fault,
-            StoreErrorKind::Encryption,
-            "unknown authority: {sentence}"
-        );
+        assert_eq!(fault, StoreErrorKind::Encryption, "unknown authority: {sentence}");
         let (fault, sentence) = refusal(&db.url_for(&format!("{user}:hunter2"))).await;
         assert_eq!(fault, StoreErrorKind::Denied, "{sentence}");
         drop(store);
@@ -473,10 +443,7 @@ async fn database_settings_change_nothing() {
         queue.settle(&sms, sent()).await;
         let now = queue.store.now().await.expect("a clock").as_millis();
         let apart = now - jiff::Timestamp::now().as_millisecond();
-        assert!(
-            apart.abs() < 60_000,
-            "both clocks are this machine's: {apart}"
-        );
+        assert!(apart.abs() < 60_000, "both clocks are this machine's: {apart}");
         queue.assert_nothing_is_lost().await;
     })
     .await;

@@ -22,11 +22,7 @@ async fn each_transition_moves_to_its_table() {
         for (sms, (transition, place, attempts)) in claimed.iter().zip([
             (sent(), "sent", 1),
             (failed(), "recipient", 1),
-            (
-                Transition::NotAdmitted(failure(Class::Expired)),
-                "expired",
-                0,
-            ),
+            (Transition::NotAdmitted(failure(Class::Expired)), "expired", 0),
             (again(), "ready", 1),
             (released(), "ready", 0),
             (unknown(), "unknown", 1),
@@ -94,10 +90,7 @@ async fn requeued_message_has_reason_and_due_time() {
             .db
             .words("SELECT concat_ws('|', last_class, last_code, last_reason) AS value FROM sms");
         assert_eq!(row, [Some("unavailable|503|because".to_owned())]);
-        assert_eq!(
-            queue.store.next_due(spring).await.expect("read"),
-            Some(after(60))
-        );
+        assert_eq!(queue.store.next_due(spring).await.expect("read"), Some(after(60)));
     })
     .await;
 }
@@ -111,12 +104,7 @@ async fn message_in_doubt_never_fails() {
         let claimed = queue.claim(worker.id, spring, 3).await;
         assert!(claimed.iter().all(|sms| sms.in_doubt));
         queue.settle(&claimed[0], failed()).await;
-        queue
-            .settle(
-                &claimed[1],
-                Transition::NotAdmitted(failure(Class::Expired)),
-            )
-            .await;
+        queue.settle(&claimed[1], Transition::NotAdmitted(failure(Class::Expired))).await;
         queue.settle(&claimed[2], again()).await;
         let places = claimed.iter().map(|sms| queue.place(sms.id));
         assert_eq!(places.collect::<Vec<_>>(), ["unknown", "unknown", "ready"]);
@@ -180,18 +168,12 @@ async fn only_attempts_of_an_outage_are_refunded_once() {
         queue.settle(&claimed[1], sent()).await;
         queue.settle(&claimed[2], again()).await;
         for sms in &claimed[..2] {
-            assert_eq!(
-                queue.settle(sms, Transition::Refunded).await,
-                Settled::Stale
-            );
+            assert_eq!(queue.settle(sms, Transition::Refunded).await, Settled::Stale);
         }
         assert_eq!(queue.place(claimed[0].id), "recipient");
         let newer = queue.claim_one(worker.id, spring).await;
         let stale = queue.settle(&claimed[2], Transition::Refunded).await;
-        assert_eq!(
-            (stale, queue.number("attempts", newer.id)),
-            (Settled::Stale, 1)
-        );
+        assert_eq!((stale, queue.number("attempts", newer.id)), (Settled::Stale, 1));
     })
     .await;
 }
@@ -212,11 +194,7 @@ async fn requeued_message_of_cancelled_campaign_is_cancelled() {
         let expected = ["cancelled", "cancelled", "unknown", "sent", "recipient"];
         assert_eq!(places.collect::<Vec<_>>(), expected);
         assert_eq!(queue.number("attempts", claimed[0].id), 1);
-        assert_eq!(
-            queue.keys(),
-            3,
-            "who was never sent to can be imported again"
-        );
+        assert_eq!(queue.keys(), 3, "who was never sent to can be imported again");
     })
     .await;
 }
@@ -230,14 +208,7 @@ async fn doubtful_message_of_cancelled_campaign_becomes_unknown() {
         let claimed = queue.claim(worker.id, spring, 1).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
         queue.settle(&claimed[0], released()).await;
-        assert_eq!(
-            queue
-                .store
-                .cancel_rows(spring, NOW)
-                .await
-                .expect("cancelled"),
-            1
-        );
+        assert_eq!(queue.store.cancel_rows(spring, NOW).await.expect("cancelled"), 1);
         assert_eq!((queue.count("unknown"), queue.keys()), (2, 2));
     })
     .await;
@@ -285,12 +256,8 @@ async fn commit_settles_more_messages_than_one_statement() {
         let spring = queue.queued(1).await;
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
-        let settlement = |id, transition| Settlement {
-            id,
-            claim: 1,
-            provider: PROVIDER.to_owned(),
-            transition,
-        };
+        let settlement =
+            |id, transition| Settlement { id, claim: 1, provider: PROVIDER.to_owned(), transition };
         let unknown = (1_000..71_000).map(|id| settlement(id, released()));
         let settling = CommitBatch {
             settlements: unknown.chain([settlement(sms.id, sent())]).collect(),
@@ -317,16 +284,12 @@ async fn message_with_id_of_a_failed_one_becomes_unknown() {
         ));
         let claimed = queue.claim(worker.id, spring, 5).await;
         assert_eq!(claimed.len(), 1, "the other one can be claimed");
-        let reason = format!(
-            "SELECT last_code AS value FROM sms WHERE id = {} AND state = 2",
-            sms.id
-        );
+        let reason =
+            format!("SELECT last_code AS value FROM sms WHERE id = {} AND state = 2", sms.id);
         assert_eq!(queue.db.words(&reason), [Some("not_stored".to_owned())]);
         let requeued = queue.requeue_unknown(spring).await;
         assert_eq!(requeued, 0, "it is not sent automatically");
-        queue
-            .db
-            .run(&format!("DELETE FROM sms WHERE id = {}", sms.id));
+        queue.db.run(&format!("DELETE FROM sms WHERE id = {}", sms.id));
     })
     .await;
 }
@@ -336,9 +299,7 @@ async fn counts_of_other_programs_do_not_overflow() {
     on_every_engine(async |queue| {
         let spring = queue.queued(2).await;
         let worker = queue.worker().await;
-        queue
-            .db
-            .run("UPDATE sms SET attempts = 2147483647, claim = 9223372036854775807");
+        queue.db.run("UPDATE sms SET attempts = 2147483647, claim = 9223372036854775807");
         let claimed = queue.claim(worker.id, spring, 2).await;
         assert_eq!(claimed.len(), 2);
         assert_eq!(claimed[0].claim, i64::MAX);
@@ -376,10 +337,7 @@ async fn suppressed_message_in_doubt_stays_unknown() {
         // An operator sends it again, or a provider that honours references does.
         for _ in 0..3 {
             let all = RetryFilter::default();
-            let retried = queue
-                .store
-                .retry_unknown(&all, NOW, Audited::unrecorded())
-                .await;
+            let retried = queue.store.retry_unknown(&all, NOW, Audited::unrecorded()).await;
             assert_eq!(retried.expect("retried"), 1);
             let claim = claim_of(&[(spring, 1)]);
             let claimed = queue.claim_with(worker.id, NOW, claim).await;
@@ -393,9 +351,7 @@ async fn suppressed_message_in_doubt_stays_unknown() {
         let store = &queue.store;
         let requeued = store.requeue_message(message, ResendReason::Absent, 0, NOW);
         assert!(requeued.await.expect("asked"));
-        let claimed = queue
-            .claim_with(worker.id, NOW, claim_of(&[(spring, 1)]))
-            .await;
+        let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 1)])).await;
         assert_eq!((claimed.rows.len(), claimed.refused), (0, 1));
         assert_eq!(queue.place(first.id), "suppressed");
     })
@@ -412,10 +368,8 @@ async fn rejected_resend_of_a_message_in_doubt_is_unknown() {
         let found = Transition::FoundRejected(failure(Class::Recipient));
         assert_eq!(queue.settle(&sms, found).await, Settled::Stale);
         let message = (sms.id, sms.claim);
-        let requeued = queue
-            .store
-            .requeue_message(message, ResendReason::NotAccepted, 0, NOW)
-            .await;
+        let requeued =
+            queue.store.requeue_message(message, ResendReason::NotAccepted, 0, NOW).await;
         assert!(!requeued.expect("asked"));
         assert_eq!(queue.place(sms.id), "unknown");
         queue.cancel(spring).await;
@@ -429,16 +383,12 @@ async fn retry_of_a_message_settled_as_failed_is_in_doubt() {
     on_every_engine(async |queue| {
         let (spring, sms) = second_attempt_in_doubt(queue).await;
         queue.settle(&sms, unknown()).await;
-        let settled = queue
-            .store
-            .settle_unknown(spring, false, None, NOW, Audited::unrecorded())
-            .await;
+        let settled =
+            queue.store.settle_unknown(spring, false, None, NOW, Audited::unrecorded()).await;
         assert_eq!(settled.expect("settled"), 1);
         assert_eq!(queue.place(sms.id), "settled");
-        let retried = queue
-            .store
-            .retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded())
-            .await;
+        let retried =
+            queue.store.retry_failed(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 1);
         let worker = queue.worker().await;
         let again = queue.claim_one(worker.id, spring).await;

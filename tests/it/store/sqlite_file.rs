@@ -36,10 +36,7 @@ async fn file_that_is_not_a_database_is_an_error_and_unchanged() {
     let text = b"phone,content\n".repeat(400);
     let (fault, sentence) = error_of(&text).await;
     assert_eq!(fault, StoreErrorKind::Unrecognized);
-    assert!(
-        sentence.contains("queue.db`: is not a database"),
-        "{sentence}"
-    );
+    assert!(sentence.contains("queue.db`: is not a database"), "{sentence}");
     let (fault, _) = error_of(b"short").await;
     assert_eq!(fault, StoreErrorKind::Unrecognized);
 }
@@ -98,16 +95,10 @@ async fn tables_of_another_program_are_not_changed() {
 #[tokio::test]
 async fn failed_write_reports_its_reason() {
     for (words, fault) in [
-        (
-            "attempt to write a readonly database",
-            StoreErrorKind::ReadOnly,
-        ),
+        ("attempt to write a readonly database", StoreErrorKind::ReadOnly),
         ("database or disk is full", StoreErrorKind::Full),
         ("database is locked", StoreErrorKind::Busy),
-        (
-            "database disk image is malformed",
-            StoreErrorKind::Unrecognized,
-        ),
+        ("database disk image is malformed", StoreErrorKind::Unrecognized),
         ("something else", StoreErrorKind::Other),
     ] {
         let queue = TestQueue::new(Database::in_a_file()).await;
@@ -117,27 +108,13 @@ async fn failed_write_reports_its_reason() {
             "CREATE TRIGGER fault BEFORE UPDATE ON import BEGIN SELECT RAISE(ABORT, '{words}'); END"
         ));
         let batch = TestQueue::batch(import_id, campaign_id, rows(10..15));
-        let error = queue
-            .store
-            .imports()
-            .enqueue(&batch)
-            .await
-            .expect_err(words);
+        let error = queue.store.imports().enqueue(&batch).await.expect_err(words);
         assert_eq!(error.kind(), fault);
         assert!(error.to_string().contains("smsq.db`: "), "{error}");
         assert_eq!(queue.count("ready"), 1, "the batch is whole or not at all");
         queue.db.run("DROP TRIGGER fault");
         let batch = TestQueue::batch(import_id, campaign_id, vec![row(10)]);
-        assert_eq!(
-            queue
-                .store
-                .imports()
-                .enqueue(&batch)
-                .await
-                .expect("fixed")
-                .accepted,
-            1
-        );
+        assert_eq!(queue.store.imports().enqueue(&batch).await.expect("fixed").accepted, 1);
         queue.assert_nothing_is_lost().await;
     }
 }
@@ -152,14 +129,8 @@ async fn read_only_file_is_reported() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).expect("permissions");
     let binds = fs::OpenOptions::new().write(true).open(&file).is_err();
     let campaign = match queue.db.open().await {
-        Ok(store) => store
-            .open_campaign(&NewCampaign::default(), NOW)
-            .await
-            .map(drop),
+        Ok(store) => store.open_campaign(&NewCampaign::default(), NOW).await.map(drop),
         Err(error) => Err(error),
     };
-    assert_eq!(
-        campaign.err().map(|error| error.kind()),
-        binds.then_some(StoreErrorKind::ReadOnly)
-    );
+    assert_eq!(campaign.err().map(|error| error.kind()), binds.then_some(StoreErrorKind::ReadOnly));
 }

@@ -43,9 +43,7 @@ pub(super) fn create_tables(db: &Database, versions: &[(String, String)]) {
     );
     for (version, sql) in versions {
         db.run(sql);
-        db.run(&format!(
-            "INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"
-        ));
+        db.run(&format!("INSERT INTO __diesel_schema_migrations (version) VALUES ('{version}')"));
     }
 }
 
@@ -122,10 +120,7 @@ pub(super) fn failure(class: Class) -> Failure {
 }
 
 pub(super) fn sent() -> Transition {
-    Transition::Sent(Acceptance {
-        message_id: Some("SM1".to_owned()),
-        ..Acceptance::default()
-    })
+    Transition::Sent(Acceptance { message_id: Some("SM1".to_owned()), ..Acceptance::default() })
 }
 
 pub(super) fn failed() -> Transition {
@@ -147,12 +142,7 @@ pub(super) fn again() -> Transition {
 }
 
 pub(super) fn released() -> Transition {
-    Transition::Ready {
-        due_at: NOW,
-        failure: None,
-        counted: false,
-        in_doubt: false,
-    }
+    Transition::Ready { due_at: NOW, failure: None, counted: false, in_doubt: false }
 }
 
 pub(super) fn claim_of(asks: &[(i64, u32)]) -> ProviderClaim {
@@ -189,19 +179,13 @@ impl TestQueue {
     }
 
     pub(super) async fn campaign(&self, name: &str) -> i64 {
-        let new = NewCampaign {
-            name: name.to_owned(),
-            ..NewCampaign::default()
-        };
+        let new = NewCampaign { name: name.to_owned(), ..NewCampaign::default() };
         let campaign = self.store.open_campaign(&new, NOW).await;
         campaign.expect("a campaign").id
     }
 
     pub(super) async fn begin(&self, campaign_id: i64) -> i64 {
-        let begun = self
-            .store
-            .imports()
-            .begin(campaign_id, "list.csv", "hash", None, NOW);
+        let begun = self.store.imports().begin(campaign_id, "list.csv", "hash", None, NOW);
         begun.await.expect("an import")
     }
 
@@ -240,9 +224,7 @@ impl TestQueue {
     /// What the queue has of a campaign.
     pub(super) async fn queued_campaign(&self, campaign_id: i64) -> Option<QueuedCampaign> {
         let queued = self.store.queued_campaigns().await.expect("read");
-        queued
-            .into_iter()
-            .find(|queued| queued.campaign.id == campaign_id)
+        queued.into_iter().find(|queued| queued.campaign.id == campaign_id)
     }
 
     /// When the first ready message of a campaign is due.
@@ -311,12 +293,7 @@ impl TestQueue {
             machine_id: String::new(),
             token: format!("{:032x}", rand::random::<u128>()),
         };
-        let id = self
-            .store
-            .workers()
-            .register(&new, NOW)
-            .await
-            .expect("an id");
+        let id = self.store.workers().register(&new, NOW).await.expect("an id");
         let workers = self.store.workers().all().await.expect("workers");
         let worker = workers.into_iter().find(|worker| worker.id == id);
         worker.expect("the worker")
@@ -329,8 +306,7 @@ impl TestQueue {
         now: Timestamp,
         claim: ProviderClaim,
     ) -> ProviderClaimed {
-        self.claim_by(worker_id, now, claim, ResendRule::Always)
-            .await
+        self.claim_by(worker_id, now, claim, ResendRule::Always).await
     }
 
     /// The same with a rule for messages in doubt.
@@ -341,10 +317,7 @@ impl TestQueue {
         claim: ProviderClaim,
         resends: ResendRule,
     ) -> ProviderClaimed {
-        let of_provider = ProviderRules {
-            resends,
-            ..ProviderRules::default()
-        };
+        let of_provider = ProviderRules { resends, ..ProviderRules::default() };
         let rules = AdmissionRules {
             providers: HashMap::from([(claim.provider.clone(), of_provider)]),
             ..AdmissionRules::default()
@@ -361,11 +334,7 @@ impl TestQueue {
     pub(super) async fn claim(&self, worker_id: i64, campaign_id: i64, want: u32) -> Vec<Sms> {
         let claim = claim_of(&[(campaign_id, want)]);
         let claimed = self.claim_with(worker_id, NOW, claim).await;
-        claimed
-            .rows
-            .into_iter()
-            .map(|claimed| claimed.sms)
-            .collect()
+        claimed.rows.into_iter().map(|claimed| claimed.sms).collect()
     }
 
     /// Claims the one message that is due.
@@ -386,12 +355,7 @@ impl TestQueue {
         transition: Transition,
     ) -> Settled {
         let commit = CommitBatch {
-            settlements: vec![Settlement {
-                id,
-                claim,
-                provider: PROVIDER.to_owned(),
-                transition,
-            }],
+            settlements: vec![Settlement { id, claim, provider: PROVIDER.to_owned(), transition }],
             ..commit_batch(0, NOW)
         };
         let done = self.store.commit(&commit).await.expect("a commit");
@@ -420,9 +384,8 @@ impl TestQueue {
 
     /// The state of a message: `ready`, `sending`, `unknown`, `sent`, or the class of its failure.
     pub(super) fn place(&self, id: i64) -> String {
-        let states = self.db.words(&format!(
-            "SELECT place AS value FROM ({ROWS}) AS t WHERE id = {id}"
-        ));
+        let states =
+            self.db.words(&format!("SELECT place AS value FROM ({ROWS}) AS t WHERE id = {id}"));
         assert_eq!(states.len(), 1, "message {id} is in {states:?}");
         states[0].clone().expect("a state")
     }
@@ -440,9 +403,8 @@ impl TestQueue {
 
     /// The number of messages in a state.
     pub(super) fn count(&self, place: &str) -> i64 {
-        self.db.number(&format!(
-            "SELECT count(*) AS value FROM ({ROWS}) AS t WHERE place = '{place}'"
-        ))
+        self.db
+            .number(&format!("SELECT count(*) AS value FROM ({ROWS}) AS t WHERE place = '{place}'"))
     }
 
     pub(super) fn keys(&self) -> i64 {
@@ -451,9 +413,7 @@ impl TestQueue {
 
     /// A column of the newest import.
     pub(super) fn imported(&self, column: &str) -> i64 {
-        self.db.number(&format!(
-            "SELECT {column} AS value FROM import ORDER BY id DESC LIMIT 1"
-        ))
+        self.db.number(&format!("SELECT {column} AS value FROM import ORDER BY id DESC LIMIT 1"))
     }
 
     /// Checks row by row that each imported message is in exactly one table, under its key.
@@ -508,9 +468,7 @@ impl TestQueue {
             + totals.unknown
             + totals.cancelled;
         assert_eq!(totals.imported, sum, "{totals:?}");
-        let counted = self
-            .db
-            .number(&format!("SELECT count(*) AS value FROM ({ROWS}) AS t"));
+        let counted = self.db.number(&format!("SELECT count(*) AS value FROM ({ROWS}) AS t"));
         let stored = i64::try_from(sum - totals.purged).expect("a count");
         assert_eq!(stored, counted);
     }

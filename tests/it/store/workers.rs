@@ -14,21 +14,12 @@ use super::test_queue::{
 async fn worker_is_listed_until_it_is_removed() {
     on_every_engine(async |queue| {
         let first = queue.worker().await;
-        let beat = queue
-            .store
-            .workers()
-            .heartbeat(first.id, &first.token, after(3))
-            .await;
+        let beat = queue.store.workers().heartbeat(first.id, &first.token, after(3)).await;
         assert!(beat.expect("a heartbeat"));
         let rows = queue.store.workers().all().await.expect("workers");
         assert_eq!(rows[0].heartbeat_at, after(3));
         assert_eq!(rows[0].started_at, NOW);
-        queue
-            .store
-            .workers()
-            .remove(first.id, &first.token)
-            .await
-            .expect("removed");
+        queue.store.workers().remove(first.id, &first.token).await.expect("removed");
         assert!(
             !queue
                 .store
@@ -50,36 +41,20 @@ async fn messages_of_a_dead_worker_become_unknown() {
         let living = queue.worker().await;
         let held = queue.claim(dead.id, spring, 2).await;
         let others = queue.claim(living.id, spring, 2).await;
-        let reclaimed = queue
-            .store
-            .workers()
-            .reclaim(&dead, "its worker died", NOW)
-            .await;
+        let reclaimed = queue.store.workers().reclaim(&dead, "its worker died", NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), 2);
         for sms in &held {
             assert_eq!(queue.place(sms.id), "unknown");
             assert_eq!(queue.number("attempts", sms.id), 1);
         }
         assert!(others.iter().all(|sms| queue.place(sms.id) == "sending"));
-        let again = queue
-            .store
-            .workers()
-            .reclaim(&dead, "its worker died", NOW)
-            .await;
+        let again = queue.store.workers().reclaim(&dead, "its worker died", NOW).await;
         assert_eq!(again.expect("reclaimed"), 0);
         assert!(
-            !queue
-                .store
-                .workers()
-                .heartbeat(dead.id, &dead.token, NOW)
-                .await
-                .expect("a result")
+            !queue.store.workers().heartbeat(dead.id, &dead.token, NOW).await.expect("a result")
         );
         let reasons = "SELECT DISTINCT last_reason AS value FROM sms WHERE state = 2";
-        assert_eq!(
-            queue.db.words(reasons),
-            [Some("its worker died".to_owned())]
-        );
+        assert_eq!(queue.db.words(reasons), [Some("its worker died".to_owned())]);
     })
     .await;
 }
@@ -112,17 +87,8 @@ async fn worker_with_a_new_heartbeat_is_not_reclaimed() {
         let spring = queue.queued(1).await;
         let seen = queue.worker().await;
         let sms = queue.claim_one(seen.id, spring).await;
-        queue
-            .store
-            .workers()
-            .heartbeat(seen.id, &seen.token, after(1))
-            .await
-            .expect("a heartbeat");
-        let reclaimed = queue
-            .store
-            .workers()
-            .reclaim(&seen, "its worker died", NOW)
-            .await;
+        queue.store.workers().heartbeat(seen.id, &seen.token, after(1)).await.expect("a heartbeat");
+        let reclaimed = queue.store.workers().reclaim(&seen, "its worker died", NOW).await;
         assert_eq!(reclaimed.expect("a result"), 0);
         assert_eq!(queue.place(sms.id), "sending");
         assert!(
@@ -145,24 +111,11 @@ async fn messages_without_a_worker_become_unknown() {
         let living = queue.worker().await;
         queue.claim(left.id, spring, 1).await;
         queue.claim(living.id, spring, 1).await;
-        queue
-            .store
-            .workers()
-            .remove(left.id, &left.token)
-            .await
-            .expect("removed");
+        queue.store.workers().remove(left.id, &left.token).await.expect("removed");
         let reclaimed = queue.store.workers().reclaim_without_worker(NOW).await;
         assert_eq!(reclaimed.expect("reclaimed"), 1);
         assert_eq!((queue.count("unknown"), queue.count("sending")), (1, 1));
-        assert_eq!(
-            queue
-                .store
-                .workers()
-                .reclaim_without_worker(NOW)
-                .await
-                .expect("none"),
-            0
-        );
+        assert_eq!(queue.store.workers().reclaim_without_worker(NOW).await.expect("none"), 0);
     })
     .await;
 }
@@ -181,17 +134,10 @@ async fn worker_releases_only_claims_that_it_does_not_know() {
         assert_eq!(queue.release(worker.id, known, after(31), spring).await, 1);
         assert_eq!(queue.place(mine[0].id), "sending");
         assert_eq!(queue.place(mine[1].id), "ready");
-        assert_eq!(
-            queue.number("attempts", mine[1].id),
-            0,
-            "nothing was started"
-        );
+        assert_eq!(queue.number("attempts", mine[1].id), 0, "nothing was started");
         assert_eq!(queue.place(others[0].id), "sending");
         let earlier = vec![(mine[0].id, mine[0].claim - 1)];
-        assert_eq!(
-            queue.release(worker.id, earlier, after(31), spring).await,
-            1
-        );
+        assert_eq!(queue.release(worker.id, earlier, after(31), spring).await, 1);
     })
     .await;
 }
@@ -203,14 +149,9 @@ async fn released_message_of_cancelled_campaign_is_cancelled() {
         let worker = queue.worker().await;
         let sms = queue.claim_one(worker.id, spring).await;
         queue.set_state(spring, CampaignStatus::Cancelled).await;
-        let orphans = queue
-            .release(worker.id, Vec::new(), after(31), spring)
-            .await;
+        let orphans = queue.release(worker.id, Vec::new(), after(31), spring).await;
         assert_eq!(orphans, 1);
-        assert_eq!(
-            (queue.place(sms.id).as_str(), queue.keys()),
-            ("cancelled", 0)
-        );
+        assert_eq!((queue.place(sms.id).as_str(), queue.keys()), ("cancelled", 0));
     })
     .await;
 }
@@ -223,16 +164,9 @@ async fn unknown_message_is_looked_up_by_one_worker() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let store = &queue.store;
-        let due = |by, claimed_by| Due {
-            campaign_id: spring,
-            provider: PROVIDER,
-            by,
-            claimed_by,
-        };
+        let due = |by, claimed_by| Due { campaign_id: spring, provider: PROVIDER, by, claimed_by };
         let now = after(60);
-        let young = store
-            .unknown_due(due(now, NOW.minus(Duration::from_millis(1))), 9)
-            .await;
+        let young = store.unknown_due(due(now, NOW.minus(Duration::from_millis(1))), 9).await;
         assert!(young.expect("none").is_empty(), "it is too young");
         let found = store.unknown_due(due(now, now), 9).await.expect("one");
         assert_eq!((found.len(), found[0].id), (1, sms.id));
@@ -244,9 +178,8 @@ async fn unknown_message_is_looked_up_by_one_worker() {
         let later = due(after(90), now);
         assert!(store.is_unknown_due(later).await.expect("a result"));
         let acquit = async |claim, most| {
-            let done = store
-                .requeue_message((sms.id, claim), ResendReason::NotAccepted, most, now)
-                .await;
+            let done =
+                store.requeue_message((sms.id, claim), ResendReason::NotAccepted, most, now).await;
             done.expect("a result")
         };
         assert!(!acquit(sms.claim + 1, 0).await, "that is not its claim");
@@ -270,9 +203,7 @@ async fn unknown_message_is_requeued_only_after_claimed_after() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         let requeued = async |since| {
-            let done = queue
-                .store
-                .requeue_unknown(spring, Some((PROVIDER, since)), 0, after(60));
+            let done = queue.store.requeue_unknown(spring, Some((PROVIDER, since)), 0, after(60));
             done.await.expect("a result")
         };
         assert_eq!(requeued(after(60)).await, 0);
@@ -295,10 +226,7 @@ async fn unknown_messages_are_requeued_while_attempts_are_left() {
         assert_eq!(queue.requeue_unknown(autumn).await, 0);
         let limited = queue.store.requeue_unknown(spring, None, 2, after(5));
         assert_eq!(limited.await.expect("one"), 1);
-        assert_eq!(
-            queue.store.next_due(spring).await.expect("read"),
-            Some(after(5))
-        );
+        assert_eq!(queue.store.next_due(spring).await.expect("read"), Some(after(5)));
         let claim = super::test_queue::claim_of(&[(spring, 1)]);
         let second = queue.claim_with(worker.id, after(5), claim).await;
         let second = &second.rows[0].sms;
@@ -321,11 +249,7 @@ async fn campaign_is_finished_without_ready_or_sending_messages() {
         let states = async || {
             let queued = queue.queued_campaign(spring).await?;
             assert_eq!(queued.campaign.name, "spring");
-            Some((
-                queued.ready_at.is_some(),
-                queued.is_sending,
-                queued.has_unknown,
-            ))
+            Some((queued.ready_at.is_some(), queued.is_sending, queued.has_unknown))
         };
         assert_eq!(states().await, Some((true, false, false)));
         let sms = queue.claim_one(worker.id, spring).await;
@@ -335,10 +259,7 @@ async fn campaign_is_finished_without_ready_or_sending_messages() {
         let sms = queue.claim_one(worker.id, spring).await;
         queue.settle(&sms, unknown()).await;
         assert_eq!(states().await, Some((false, false, true)));
-        assert_eq!(
-            queue.queued_campaign(queue.campaign("idle").await).await,
-            None
-        );
+        assert_eq!(queue.queued_campaign(queue.campaign("idle").await).await, None);
     })
     .await;
 }
@@ -372,15 +293,10 @@ async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
         queue.cancel(spring).await;
         let long_ago = smsq::sms::Timestamp::from_millis(0);
         assert_eq!(queue.requeue_unknown(spring).await, 0);
-        let honoured = queue
-            .store
-            .requeue_unknown(spring, Some((PROVIDER, long_ago)), 0, NOW)
-            .await;
+        let honoured =
+            queue.store.requeue_unknown(spring, Some((PROVIDER, long_ago)), 0, NOW).await;
         assert_eq!(honoured.expect("read"), 0);
-        let one = queue
-            .store
-            .requeue_message((1, 1), ResendReason::MayBeSentTwice, 0, NOW)
-            .await;
+        let one = queue.store.requeue_message((1, 1), ResendReason::MayBeSentTwice, 0, NOW).await;
         assert!(!one.expect("read"));
         assert_eq!((queue.count("ready"), queue.count("unknown")), (0, 2));
     })
@@ -391,9 +307,7 @@ async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
 async fn requeue_moves_more_than_one_chunk() {
     on_every_engine(async |queue| {
         let spring = queue.queued(2_300).await;
-        queue
-            .db
-            .run("UPDATE sms SET state = 2, in_doubt = TRUE WHERE id > 10");
+        queue.db.run("UPDATE sms SET state = 2, in_doubt = TRUE WHERE id > 10");
         assert_eq!(queue.requeue_unknown(spring).await, 2_290);
         assert_eq!(queue.count("ready"), 2_300);
     })
@@ -423,10 +337,7 @@ async fn message_that_changes_its_state_is_never_overlooked() {
         let looking = tokio::spawn(async move {
             for _ in 0..400 {
                 let found = store.queued_campaigns().await.expect("read");
-                assert!(
-                    found.iter().any(QueuedCampaign::is_unfinished),
-                    "it is nowhere"
-                );
+                assert!(found.iter().any(QueuedCampaign::is_unfinished), "it is nowhere");
             }
         });
         while !looking.is_finished() {
@@ -441,10 +352,8 @@ async fn message_that_changes_its_state_is_never_overlooked() {
                 provider: PROVIDER.to_owned(),
                 transition: released(),
             });
-            let releasing = CommitBatch {
-                settlements: claimed.collect(),
-                ..commit_batch(worker.id, NOW)
-            };
+            let releasing =
+                CommitBatch { settlements: claimed.collect(), ..commit_batch(worker.id, NOW) };
             peer.commit(&releasing).await.expect("released");
         }
         looking.await.expect("it was always somewhere");

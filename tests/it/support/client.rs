@@ -34,8 +34,7 @@ impl Client {
 
     /// Runs statements; returns the lines that they print. A NULL is printed as `NULL`.
     pub(crate) fn run(&mut self, sql: &str) -> Vec<String> {
-        self.try_run(sql)
-            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+        self.try_run(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Runs statements; returns the lines that they print, or the error message, after which the session is closed.
@@ -70,9 +69,7 @@ impl Client {
     fn error(&mut self) -> String {
         let mut message = String::new();
         let stderr = self.process.stderr.as_mut().expect("piped");
-        stderr
-            .read_to_string(&mut message)
-            .expect("an error message");
+        stderr.read_to_string(&mut message).expect("an error message");
         message.trim().to_owned()
     }
 }

@@ -95,9 +95,7 @@ impl Kind {
     /// Whether its server is running. Prints a note if not, or fails where `CI` is set.
     pub(crate) fn is_there(self) -> bool {
         static PRINTED: Once = Once::new();
-        let missing = self
-            .variable()
-            .filter(|variable| env::var_os(variable).is_none());
+        let missing = self.variable().filter(|variable| env::var_os(variable).is_none());
         let Some(variable) = missing else {
             return true;
         };
@@ -106,9 +104,7 @@ impl Kind {
         PRINTED.call_once(|| {
             // The test runner captures what `eprintln` prints.
             let line = format!("skipped where they need a server: {problem}\n");
-            std::io::stderr()
-                .write_all(line.as_bytes())
-                .expect("standard error is open");
+            std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
         });
         false
     }
@@ -168,24 +164,14 @@ impl Database {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("smsq_{}_{number}", std::process::id());
         let url = if let Some(server) = server {
-            let template = if kind == Kind::Postgres {
-                " TEMPLATE template0"
-            } else {
-                ""
-            };
+            let template = if kind == Kind::Postgres { " TEMPLATE template0" } else { "" };
             let create = format!("CREATE DATABASE {name}{template}");
             kind.administer(server, &create).expect("a database");
             format!("{server}/{name}")
         } else {
             format!("sqlite://{}", folder.path().join("smsq.db").display())
         };
-        Self {
-            kind,
-            url,
-            client: Mutex::new(None),
-            folder,
-            has_own_server,
-        }
+        Self { kind, url, client: Mutex::new(None), folder, has_own_server }
     }
 
     pub(crate) async fn open(&self) -> Result<Store, StoreError> {
@@ -209,16 +195,13 @@ impl Database {
     pub(crate) fn numbers(&self, sql: &str) -> Vec<i64> {
         match self.kind {
             Kind::Sqlite => {
-                let rows: Vec<Number> = diesel::sql_query(sql)
-                    .load(&mut self.sqlite())
-                    .expect("numbers");
+                let rows: Vec<Number> =
+                    diesel::sql_query(sql).load(&mut self.sqlite()).expect("numbers");
                 rows.into_iter().map(|row| row.value).collect()
             }
             Kind::Mysql | Kind::Postgres => {
                 let lines = self.lines(sql).into_iter();
-                lines
-                    .map(|line| line.parse().expect("a whole number"))
-                    .collect()
+                lines.map(|line| line.parse().expect("a whole number")).collect()
             }
         }
     }
@@ -232,9 +215,8 @@ impl Database {
     pub(crate) fn words(&self, sql: &str) -> Vec<Option<String>> {
         match self.kind {
             Kind::Sqlite => {
-                let rows: Vec<Word> = diesel::sql_query(sql)
-                    .load(&mut self.sqlite())
-                    .expect("words");
+                let rows: Vec<Word> =
+                    diesel::sql_query(sql).load(&mut self.sqlite()).expect("words");
                 rows.into_iter().map(|row| row.value).collect()
             }
             Kind::Mysql | Kind::Postgres => {
@@ -289,8 +271,7 @@ impl Database {
     fn sqlite(&self) -> SqliteConnection {
         let file = self.url.trim_start_matches("sqlite://");
         let mut conn = SqliteConnection::establish(file).expect("the file");
-        conn.batch_execute("PRAGMA busy_timeout = 30000")
-            .expect("a timeout");
+        conn.batch_execute("PRAGMA busy_timeout = 30000").expect("a timeout");
         conn
     }
 }
@@ -314,10 +295,7 @@ impl Drop for Database {
 struct NamedOnPanic(Kind);
 
 impl Drop for NamedOnPanic {
-    #[expect(
-        clippy::print_stderr,
-        reason = "the test runner shows what a failed test has printed"
-    )]
+    #[expect(clippy::print_stderr, reason = "the test runner shows what a failed test has printed")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("on {:?}", self.0);

@@ -30,17 +30,11 @@ impl<'a> Disk<'a> {
             let Some(mut disk) = Self::enter(scratch, way) else {
                 continue;
             };
-            if disk
-                .try_run(&mount)
-                .is_some_and(|ran| ran.code() == Some(0))
-            {
+            if disk.try_run(&mount).is_some_and(|ran| ran.code() == Some(0)) {
                 return Some(disk);
             }
         }
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "cannot mount a small disk"
-        );
+        assert!(std::env::var_os("CI").is_none(), "cannot mount a small disk");
         // The test runner captures what `eprintln` prints.
         let line = "skipped: the test needs a small disk, and mounting one is not permitted";
         writeln!(std::io::stderr(), "{line}").expect("standard error is open");
@@ -62,11 +56,7 @@ impl<'a> Disk<'a> {
             .spawn()
             .ok()?;
         let answers = BufReader::new(shell.stdout.take()?);
-        Some(Self {
-            scratch,
-            shell,
-            answers,
-        })
+        Some(Self { scratch, shell, answers })
     }
 
     /// Runs a command line of the shell in the scratch folder.

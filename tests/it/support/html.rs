@@ -4,10 +4,7 @@ use scraper::{ElementRef, Html, Selector};
 
 fn map<T>(page: &str, selector: &str, of: impl Fn(ElementRef<'_>) -> T) -> Vec<T> {
     let selector = Selector::parse(selector).expect("a selector");
-    Html::parse_document(page)
-        .select(&selector)
-        .map(of)
-        .collect()
+    Html::parse_document(page).select(&selector).map(of).collect()
 }
 
 /// The elements that match, as HTML.
@@ -33,10 +30,8 @@ pub(crate) fn attribute(page: &str, selector: &str, name: &str) -> Option<String
 
 /// An attribute of all elements that match and have it.
 pub(crate) fn attributes(page: &str, selector: &str, name: &str) -> Vec<String> {
-    map(page, selector, |element| {
-        element.attr(name).map(str::to_owned)
-    })
-    .into_iter()
-    .flatten()
-    .collect()
+    map(page, selector, |element| element.attr(name).map(str::to_owned))
+        .into_iter()
+        .flatten()
+        .collect()
 }

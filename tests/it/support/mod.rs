@@ -35,10 +35,7 @@ const FILTERS: [(&str, &str); 9] = [
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \w+", "[DATE]"),
     (r"127\.0\.0\.1:\d+", "127.0.0.1:[PORT]"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "[DATE]"),
-    (
-        r"in \d+(\.\d+)? (ms|s) \([\d.,]+/(s|min)\)",
-        "in [TIME] ([RATE])",
-    ),
+    (r"in \d+(\.\d+)? (ms|s) \([\d.,]+/(s|min)\)", "in [TIME] ([RATE])"),
     (r#""elapsed_ms": \d+"#, r#""elapsed_ms": [TIME]"#),
     (r#""rate": \d+\.\d+"#, r#""rate": [RATE]"#),
     (r"/tmp/[.\w]+/", "[FOLDER]/"),
@@ -74,18 +71,12 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().expect("a scratch folder"),
-            database: None,
-        }
+        Self { folder: tempfile::tempdir().expect("a scratch folder"), database: None }
     }
 
     /// A folder whose commands use this database.
     pub(crate) fn at(database: &str) -> Self {
-        Self {
-            database: Some(database.to_owned()),
-            ..Self::new()
-        }
+        Self { database: Some(database.to_owned()), ..Self::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -229,13 +220,8 @@ impl Gateway {
             .expect("the gateway starts");
         let mut url = String::new();
         let stdout = process.stdout.take().expect("its standard output is piped");
-        BufReader::new(stdout)
-            .read_line(&mut url)
-            .expect("it prints its address");
-        Self {
-            process,
-            url: url.trim().to_owned(),
-        }
+        BufReader::new(stdout).read_line(&mut url).expect("it prints its address");
+        Self { process, url: url.trim().to_owned() }
     }
 }
 

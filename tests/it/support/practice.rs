@@ -22,10 +22,7 @@ max_probe = \"200ms\"
 
 /// Responses come after this time.
 pub(crate) fn with_latency(millis: u64) -> SandboxConfig {
-    SandboxConfig {
-        latency: Duration::from_millis(millis),
-        ..SandboxConfig::default()
-    }
+    SandboxConfig { latency: Duration::from_millis(millis), ..SandboxConfig::default() }
 }
 
 /// A gateway with its own runtime; both end with the test.
@@ -49,10 +46,7 @@ impl Practice {
         let inside = runtime.enter();
         let sandbox = Sandbox::start(address, config).expect("the gateway starts");
         drop(inside);
-        Self {
-            sandbox,
-            _runtime: runtime,
-        }
+        Self { sandbox, _runtime: runtime }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -141,15 +135,11 @@ account_suspended = {{ class = "account", reason = "the account is suspended" }}
 /// A list of `rows` ordinary phones.
 pub(crate) fn list(rows: u64) -> String {
     let phones = (0..rows).map(|row| format!("+4474{:08}\n", row + 10_010));
-    std::iter::once("phone\n".to_owned())
-        .chain(phones)
-        .collect()
+    std::iter::once("phone\n".to_owned()).chain(phones).collect()
 }
 
 /// A list of `rows` numbers, at most 1,000, that are reserved for the fault with this digit.
 pub(crate) fn reserved_list(fault: u8, rows: u64) -> String {
     let phones = (0..rows).map(|row| format!("+1500555{fault}{row:03}\n"));
-    std::iter::once("phone\n".to_owned())
-        .chain(phones)
-        .collect()
+    std::iter::once("phone\n".to_owned()).chain(phones).collect()
 }

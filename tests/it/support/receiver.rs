@@ -109,9 +109,7 @@ impl Receiver {
         let mut bodies: BTreeMap<String, String> = BTreeMap::new();
         for event in self.events() {
             event.assert_is_signed();
-            let body = bodies
-                .entry(event.id.clone())
-                .or_insert_with(|| event.text.clone());
+            let body = bodies.entry(event.id.clone()).or_insert_with(|| event.text.clone());
             assert_eq!(*body, event.text, "{} has two bodies", event.id);
             if event.is_taken {
                 taken.insert(event.id.clone(), event);
@@ -158,9 +156,8 @@ fn converse(
         };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    let length = headers
-        .get("content-length")
-        .map_or(0, |length| length.parse().expect("a length"));
+    let length =
+        headers.get("content-length").map_or(0, |length| length.parse().expect("a length"));
     let mut body = vec![0; length];
     request.read_exact(&mut body)?;
     let text = String::from_utf8(body).expect("UTF-8");

@@ -76,11 +76,7 @@ impl Scratch {
             .stderr(File::create(&stderr).expect("a file for standard error"))
             .spawn()
             .expect("the program starts");
-        Running {
-            process,
-            stdout,
-            stderr,
-        }
+        Running { process, stdout, stderr }
     }
 
     /// Starts the program with a terminal as standard output; returns what reads from the terminal, too.
@@ -102,11 +98,7 @@ impl Scratch {
             .stderr(File::create(&stderr).expect("a file for standard error"))
             .spawn()
             .expect("the program starts");
-        let running = Running {
-            process,
-            stdout: PathBuf::from("/dev/null"),
-            stderr,
-        };
+        let running = Running { process, stdout: PathBuf::from("/dev/null"), stderr };
         (running, File::from(master))
     }
 
@@ -119,14 +111,7 @@ impl Scratch {
 
     /// The messages of a campaign that did not arrive, as the report lists them.
     pub(crate) fn failures(&self, campaign: &str) -> Vec<Value> {
-        let line = [
-            "report",
-            "--failed",
-            "--campaign",
-            campaign,
-            "--format",
-            "json",
-        ];
+        let line = ["report", "--failed", "--campaign", campaign, "--format", "json"];
         let report = self.run(line).json();
         report["failures"].as_array().expect("a list").clone()
     }
@@ -137,14 +122,7 @@ impl Scratch {
         line.extend(campaign.into_iter().flat_map(|name| ["--campaign", name]));
         let status = self.run(line).json();
         let count = |key: &str| status[key].as_u64().expect("a count");
-        let places = [
-            "queued",
-            "sending",
-            "sent",
-            "failed",
-            "unknown",
-            "cancelled",
-        ];
+        let places = ["queued", "sending", "sent", "failed", "unknown", "cancelled"];
         let sum: u64 = places.into_iter().map(count).sum();
         assert_eq!(sum, count("imported"), "{status}");
         let checked = self.run(["check", "--offline"]);

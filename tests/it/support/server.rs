@@ -29,11 +29,7 @@ impl Server {
             .spawn()
             .expect("bash");
         let answers = BufReader::new(process.stdout.take().expect("piped"));
-        let mut server = Self {
-            process,
-            answers,
-            url: String::new(),
-        };
+        let mut server = Self { process, answers, url: String::new() };
         server.url = server.answer();
         Some(server)
     }
@@ -57,11 +53,7 @@ impl Server {
     }
 
     fn obey(&mut self, line: &str) {
-        let stdin = self
-            .process
-            .stdin
-            .as_mut()
-            .expect("open until it is dropped");
+        let stdin = self.process.stdin.as_mut().expect("open until it is dropped");
         writeln!(stdin, "{line}").expect("the script reads");
         assert_eq!(self.answer(), line);
     }

@@ -21,11 +21,7 @@ pub(crate) fn try_sqlite(scratch: &Scratch, sql: &str) -> Result<String, String>
         .output()
         .expect(MISSING);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if output.status.success() {
-        Ok(text(&output.stdout))
-    } else {
-        Err(text(&output.stderr))
-    }
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// A transaction of another program that blocks all other writers.

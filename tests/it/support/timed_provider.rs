@@ -67,9 +67,8 @@ impl TimedProvider {
                         return;
                     };
                     let mut all = log.lock().expect("not poisoned");
-                    let earlier = all
-                        .iter()
-                        .filter(|request| request.is_lookup() == received.is_lookup());
+                    let earlier =
+                        all.iter().filter(|request| request.is_lookup() == received.is_lookup());
                     let reply = reply(&received, earlier.count());
                     all.push(received);
                     drop(all);
@@ -123,9 +122,7 @@ impl TimedProvider {
 
     fn count(&self, lookups: bool) -> usize {
         let all = self.received.lock().expect("not poisoned");
-        all.iter()
-            .filter(|request| request.is_lookup() == lookups)
-            .count()
+        all.iter().filter(|request| request.is_lookup() == lookups).count()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {

@@ -27,10 +27,8 @@ impl TlsFront {
     pub(crate) fn start(scratch: &Scratch, gateway: &Practice, period: Duration) -> Self {
         let config = Arc::new(config(scratch));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let front = Self {
-            address: listener.local_addr().expect("an address"),
-            is_over: Arc::default(),
-        };
+        let front =
+            Self { address: listener.local_addr().expect("an address"), is_over: Arc::default() };
         let (is_over, gateway) = (Arc::clone(&front.is_over), gateway.address());
         let began = Instant::now();
         std::thread::spawn(move || {
@@ -68,9 +66,7 @@ fn until_next(period: Duration, elapsed: Duration) -> Duration {
         return period;
     }
     let into = elapsed.as_micros() % period.as_micros();
-    period.saturating_sub(Duration::from_micros(
-        u64::try_from(into).expect("less than a period"),
-    ))
+    period.saturating_sub(Duration::from_micros(u64::try_from(into).expect("less than a period")))
 }
 
 fn config(scratch: &Scratch) -> ServerConfig {

@@ -39,17 +39,14 @@ pub(crate) fn accept_sent_rows(db: &Database) {
 /// The files with this ending that workers of the database left.
 pub(crate) fn left_files(db: &Database, scratch: &Scratch, ending: &str) -> Vec<PathBuf> {
     let folder = match db.kind {
-        Kind::Sqlite => PathBuf::from(format!(
-            "{}-unsettled",
-            db.url.trim_start_matches("sqlite://")
-        )),
+        Kind::Sqlite => {
+            PathBuf::from(format!("{}-unsettled", db.url.trim_start_matches("sqlite://")))
+        }
         Kind::Mysql | Kind::Postgres => scratch.path(".local/state/smsq/smsq-unsettled"),
     };
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = files.map(|file| file.path());
-    files
-        .filter(|path| path.extension().is_some_and(|end| end == ending))
-        .collect()
+    files.filter(|path| path.extension().is_some_and(|end| end == ending)).collect()
 }
 
 /// Starts a worker that has results of accepted messages which the database does not store.
@@ -61,8 +58,6 @@ pub(crate) fn start_with_unstorable_results(db: &Database) -> (Practice, Scratch
     reject_sent_rows(db);
     let sending = scratch.start(["send", "--concurrency", "8"]);
     eventually("it sends", || gateway.accepted() > 0);
-    until_unchanged("nothing is claimed", Duration::from_millis(500), || {
-        gateway.requests()
-    });
+    until_unchanged("nothing is claimed", Duration::from_millis(500), || gateway.requests());
     (gateway, scratch, sending)
 }

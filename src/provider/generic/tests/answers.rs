@@ -57,10 +57,7 @@ fn codes_decide_before_the_status() {
             case(
                 "cap",
                 response(403, error("30002")),
-                Outcome::Deferred {
-                    failure: failure(Class::Cap, "30002", words),
-                    retry_after,
-                },
+                Outcome::Deferred { failure: failure(Class::Cap, "30002", words), retry_after },
             ),
             case(
                 "unavailable",
@@ -108,13 +105,9 @@ fn acceptance_of_another_phone_is_doubt() {
             other => panic!("{other:?}"),
         }
     };
-    for same in [
-        "\"+8613812345678\"",
-        "8613812345678",
-        "\"138 1234 5678\"",
-        "\"138****5678\"",
-        "null",
-    ] {
+    for same in
+        ["\"+8613812345678\"", "8613812345678", "\"138 1234 5678\"", "\"138****5678\"", "null"]
+    {
         assert_eq!(words(same), "accepted", "{same}");
     }
     for other in ["\"+8613812345679\"", "13812345679", "\"138****5679\""] {
@@ -160,11 +153,7 @@ fn without_message_id_the_status_decides() {
         &provider,
         vec![
             case("listed", response(204, "<html>"), success()),
-            case(
-                "another 2xx",
-                response(200, "OK"),
-                unknown("the gateway answered 200 OK: OK"),
-            ),
+            case("another 2xx", response(200, "OK"), unknown("the gateway answered 200 OK: OK")),
         ],
     );
 }
@@ -195,11 +184,7 @@ fn error_status_with_an_id_and_without_a_code_is_doubt() {
 #[test]
 fn status_is_certain_only_where_the_section_says_so() {
     let doubt = |status: u16, name: &str| {
-        let redirect = if status < 400 {
-            ", a redirect, which is never followed"
-        } else {
-            ""
-        };
+        let redirect = if status < 400 { ", a redirect, which is never followed" } else { "" };
         Outcome::Unknown(Failure {
             is_answer: !matches!(status, 408 | 500..),
             ..Failure::new(
@@ -260,10 +245,7 @@ fn status_is_certain_only_where_the_section_says_so() {
 #[test]
 fn status_of_an_earlier_or_wrong_key_is_an_error() {
     for (more, expected) in [
-        (
-            "unknown_status = [503]",
-            "unknown key `unknown_status`\nhint: remove it: ",
-        ),
+        ("unknown_status = [503]", "unknown key `unknown_status`\nhint: remove it: "),
         (
             "certain_status = [200]",
             "invalid `certain_status`: 200 is not in doubt\nhint: list statuses from 300 to 599",
@@ -272,10 +254,7 @@ fn status_of_an_earlier_or_wrong_key_is_an_error() {
             "certain_status = [429]",
             "invalid `certain_status`: 429 is not in doubt\nhint: remove it, it is certain without: RFC 6585, 4: ",
         ),
-        (
-            "certain_status = 503",
-            "invalid `certain_status`: must be a list",
-        ),
+        ("certain_status = 503", "invalid `certain_status`: must be a list"),
     ] {
         let error = with(more).expect_err(more);
         assert!(error.contains(expected), "{error}");
@@ -338,9 +317,7 @@ fn text_matches_a_whole_code_or_a_pattern() {
         assert_eq!(words, [expected], "{status} {body}");
     }
     let outcome = provider.parse(&[message()], &response(200, "x BLACKLISTED"), &context());
-    let code = outcome[0]
-        .failure()
-        .and_then(|failure| failure.code.clone());
+    let code = outcome[0].failure().and_then(|failure| failure.code.clone());
     assert_eq!(code.as_deref(), Some("BLACKLISTED"));
     assert!(provider.knows_code("BLACKLISTED"));
 }
@@ -372,11 +349,7 @@ fn malformed_answer_is_never_a_success() {
     let no_json = "the gateway answered 201 Created with a body that is not JSON";
     let table = [
         ("empty", String::new(), no_json.to_owned()),
-        (
-            "truncated",
-            r#"{"id":"SM1","#.to_owned(),
-            format!(r#"{no_json}: {{"id":"SM1","#),
-        ),
+        ("truncated", r#"{"id":"SM1","#.to_owned(), format!(r#"{no_json}: {{"id":"SM1","#)),
         (
             "a proxy's page",
             "<html>\n<h1>Welcome</h1>".to_owned(),
@@ -387,16 +360,8 @@ fn malformed_answer_is_never_a_success() {
             r#"{"id":{"a":1}}"#.to_owned(),
             format!(r#"{no_id}: {{"id":{{"a":1}}}}"#),
         ),
-        (
-            "null",
-            r#"{"id":null}"#.to_owned(),
-            format!(r#"{no_id}: {{"id":null}}"#),
-        ),
-        (
-            "an empty id",
-            r#"{"id":""}"#.to_owned(),
-            format!(r#"{no_id}: {{"id":""}}"#),
-        ),
+        ("null", r#"{"id":null}"#.to_owned(), format!(r#"{no_id}: {{"id":null}}"#)),
+        ("an empty id", r#"{"id":""}"#.to_owned(), format!(r#"{no_id}: {{"id":""}}"#)),
         ("a list", "[1]".to_owned(), format!("{no_id}: [1]")),
         (
             "the text again, escaped",
@@ -415,9 +380,7 @@ fn id_is_read_in_any_form_and_cut() {
     let provider = with("message_id = '/0/id'").expect("a provider");
     let long = "x".repeat(10_000);
     let mut plain = response(200, r#"[{"id":"SM1"}]"#);
-    plain
-        .headers_mut()
-        .insert("content-type", http::HeaderValue::from_static("text/plain"));
+    plain.headers_mut().insert("content-type", http::HeaderValue::from_static("text/plain"));
     check(
         &provider,
         vec![

@@ -54,33 +54,13 @@ fn phone_without_one_result_is_unknown() {
     for (status, body, expected) in [
         (201, body(&[third, first, second]), [success; 3]),
         (201, body(&[first, third]), [success, "unknown", success]),
-        (
-            201,
-            body(&[first, second, "8613900000000"]),
-            [success, success, "unknown"],
-        ),
-        (
-            201,
-            body(&[first, first, second, third]),
-            ["unknown", success, success],
-        ),
-        (
-            201,
-            body(&[first, "null", "{}", "[]"]),
-            [success, "unknown", "unknown"],
-        ),
+        (201, body(&[first, second, "8613900000000"]), [success, success, "unknown"]),
+        (201, body(&[first, first, second, third]), ["unknown", success, success]),
+        (201, body(&[first, "null", "{}", "[]"]), [success, "unknown", "unknown"]),
         (201, body(&[]), none),
         (201, r#"{"id":"m1"}"#.to_owned(), none),
-        (
-            201,
-            r#"{"id":"m1","recipients":{"items":"all"}}"#.to_owned(),
-            none,
-        ),
-        (
-            201,
-            body(&[first, second, third]).replace("\"m1\"", "{}"),
-            none,
-        ),
+        (201, r#"{"id":"m1","recipients":{"items":"all"}}"#.to_owned(), none),
+        (201, body(&[first, second, third]).replace("\"m1\"", "{}"), none),
         (201, body(&[first, second, third]).replace("]}}", ""), none),
         (201, "<html>OK</html>".to_owned(), none),
         (503, String::new(), none),
@@ -88,25 +68,14 @@ fn phone_without_one_result_is_unknown() {
         (429, String::new(), ["throttle"; 3]),
         (401, r#"{"errors":[{"code":2}]}"#.to_owned(), ["account"; 3]),
         // It could be any of them, and none was accepted.
-        (
-            422,
-            r#"{"errors":[{"code":10}]}"#.to_owned(),
-            [BATCH_REJECTED; 3],
-        ),
+        (422, r#"{"errors":[{"code":10}]}"#.to_owned(), [BATCH_REJECTED; 3]),
         (400, "{}".to_owned(), [BATCH_REJECTED; 3]),
     ] {
-        assert_eq!(
-            words(&provider, &three, status, &body),
-            expected,
-            "{status} {body}"
-        );
+        assert_eq!(words(&provider, &three, status, &body), expected, "{status} {body}");
     }
     let long = "x".repeat(10_000);
     let body = body(&[first, second, third]).replace("m1", &long);
-    assert_eq!(
-        words(&provider, &three, 201, &body),
-        vec![format!("accepted {}", &long[..255]); 3]
-    );
+    assert_eq!(words(&provider, &three, 201, &body), vec![format!("accepted {}", &long[..255]); 3]);
 }
 
 #[test]
@@ -160,17 +129,9 @@ fn messages_with_different_texts_have_own_results() {
             ["account", "unknown", "accepted m3"],
         ),
         (401, body(&[]), ["account"; 3]),
-        (
-            400,
-            body(&[item(1, first, "INVALID_RECIPIENT")]),
-            [BATCH_REJECTED, "unknown", "unknown"],
-        ),
+        (400, body(&[item(1, first, "INVALID_RECIPIENT")]), [BATCH_REJECTED, "unknown", "unknown"]),
     ] {
-        assert_eq!(
-            words(&provider, &three, status, &body),
-            expected,
-            "{status} {body}"
-        );
+        assert_eq!(words(&provider, &three, status, &body), expected, "{status} {body}");
     }
     // Alone, an error may name its message.
     let alone = body(&[item(1, first, "INVALID_RECIPIENT")]);
@@ -197,30 +158,19 @@ fn shared_reference_is_never_reported_absent() {
         ],
     );
     let success = r#"{"id":"b1","to":["8613812345679","8613812345678"]}"#;
-    assert_eq!(
-        words(&provider, &messages(2), 201, success),
-        ["accepted b1"; 2]
-    );
+    assert_eq!(words(&provider, &messages(2), 201, success), ["accepted b1"; 2]);
     let short = r#"{"id":"b1","to":["8613812345679"]}"#;
-    assert_eq!(
-        words(&provider, &messages(2), 201, short),
-        ["unknown", "accepted b1"]
-    );
+    assert_eq!(words(&provider, &messages(2), 201, short), ["unknown", "accepted b1"]);
     assert_eq!(lookup_result(&provider, 60, 200, nothing), "unclear");
     // A lookup by number shows the requests of batches.
     let provider = vendor("messagebird", "");
     let entry = |reference: &str| {
         format!(r#"{{"items":[{{"id":"m1","reference":"{reference}"}}],"totalCount":1}}"#)
     };
-    for (reference, expected) in [
-        ("ref-1", "found m1"),
-        ("ref-2", "absent"),
-        ("batch-ref-2", "unclear"),
-    ] {
-        assert_eq!(
-            lookup_result(&provider, 60, 200, &entry(reference)),
-            expected
-        );
+    for (reference, expected) in
+        [("ref-1", "found m1"), ("ref-2", "absent"), ("batch-ref-2", "unclear")]
+    {
+        assert_eq!(lookup_result(&provider, 60, 200, &entry(reference)), expected);
     }
 }
 
@@ -233,16 +183,9 @@ fn joined_phones_and_ordered_results() {
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
     assert!(join(&provider, 3));
     assert!(!join(&provider, 4));
-    assert_request(
-        &provider,
-        &messages(2),
-        &["&to=8613812345678%2C8613812345679"],
-    );
+    assert_request(&provider, &messages(2), &["&to=8613812345678%2C8613812345679"]);
     let two = messages(2);
-    assert_eq!(
-        words(&provider, &two, 200, r#"{"ids":["a","b"]}"#),
-        ["accepted a", "accepted b"]
-    );
+    assert_eq!(words(&provider, &two, 200, r#"{"ids":["a","b"]}"#), ["accepted a", "accepted b"]);
     for body in [r#"{"ids":["a"]}"#, r#"{"ids":["a","b","c"]}"#, "{}"] {
         assert_eq!(words(&provider, &two, 200, body), ["unknown"; 2], "{body}");
     }
@@ -251,11 +194,7 @@ fn joined_phones_and_ordered_results() {
          batch = { per_call = 9, repeat = 'query.to', separator = ';' }",
     );
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
-    assert_request(
-        &provider,
-        &two,
-        &["&to=%2B8613812345678%3B%2B8613812345679\n"],
-    );
+    assert_request(&provider, &two, &["&to=%2B8613812345678%3B%2B8613812345679\n"]);
     let list = with(
         "form = { to = ['{{ phone | digits }}'] }\nbatch = { per_call = 9, repeat = 'form.to' }",
     );
@@ -284,16 +223,9 @@ fn request_and_response_can_be_lists() {
     let provider = provider.unwrap_or_else(|error| panic!("{error}"));
     let two = messages(2);
     assert_request(&provider, &two[..1], &[r#"[{"to":"+8613812345678"}]"#]);
-    assert_request(
-        &provider,
-        &two,
-        &[r#"[{"to":"+8613812345678"},{"to":"+8613812345679"}]"#],
-    );
+    assert_request(&provider, &two, &[r#"[{"to":"+8613812345678"},{"to":"+8613812345679"}]"#]);
     let body = r#"[{"to":"8613812345679","id":"b"},{"to":"8613812345678","id":"a"}]"#;
-    assert_eq!(
-        words(&provider, &two, 200, body),
-        ["accepted a", "accepted b"]
-    );
+    assert_eq!(words(&provider, &two, 200, body), ["accepted a", "accepted b"]);
 }
 
 #[test]
@@ -305,12 +237,7 @@ fn already_accepted_code_says_nothing_about_a_batch() {
     assert_eq!(words(&provider, &messages(1), 409, known), ["duplicate"]);
     assert_eq!(words(&provider, &messages(2), 409, known), ["unknown"; 2]);
     assert_eq!(
-        words(
-            &provider,
-            &messages(2),
-            200,
-            r#"{"id":"x","error":{"code":30001}}"#
-        ),
+        words(&provider, &messages(2), 200, r#"{"id":"x","error":{"code":30001}}"#),
         ["throttle"; 2]
     );
 }
@@ -331,39 +258,23 @@ fn error_that_lists_or_hides_results_proves_nothing_about_others() {
     let rejected = BATCH_REJECTED;
     let html = "<html>Unprocessable</html>".to_owned();
     for (status, body, expected) in [
-        (
-            422,
-            format!(r#"{{"results":[{first},{second}]}}"#),
-            [rejected, rejected, "unknown"],
-        ),
+        (422, format!(r#"{{"results":[{first},{second}]}}"#), [rejected, rejected, "unknown"]),
         (
             400,
             format!(r#"{{"results":[{first},{second},{first}]}}"#),
             ["unknown", rejected, "unknown"],
         ),
-        (
-            400,
-            format!(r#"{{"code":"whole","results":[{first}]}}"#),
-            [rejected; 3],
-        ),
+        (400, format!(r#"{{"code":"whole","results":[{first}]}}"#), [rejected; 3]),
         (422, r#"{"results":[]}"#.to_owned(), [rejected; 3]),
         (422, r#"{"detail":"no"}"#.to_owned(), [rejected; 3]),
-        (
-            400,
-            r#"{"results":{"+8613812345678":"ok"}}"#.to_owned(),
-            ["unknown"; 3],
-        ),
+        (400, r#"{"results":{"+8613812345678":"ok"}}"#.to_owned(), ["unknown"; 3]),
         (422, html.clone(), ["unknown"; 3]),
         (400, html.clone(), ["unknown"; 3]),
         (413, html.clone(), [rejected; 3]),
         (401, html.clone(), ["unlisted_account"; 3]),
         (429, html.clone(), ["throttle"; 3]),
     ] {
-        assert_eq!(
-            words(&provider, &three, status, &body),
-            expected,
-            "{status} {body}"
-        );
+        assert_eq!(words(&provider, &three, status, &body), expected, "{status} {body}");
     }
     assert_eq!(words(&provider, &messages(1), 422, &html), ["content"]);
 }
@@ -394,42 +305,14 @@ fn invalid_batch_is_an_error() {
             "per_call = 'two', repeat = 'json.to'",
             "`batch.per_call`: must be a whole number, not string",
         ),
-        (
-            json,
-            "per_call = 0, repeat = 'json.to'",
-            "`batch.per_call`: must be 1 to 1000",
-        ),
-        (
-            json,
-            "per_call = 2, repeat = 'json.to'",
-            "`batch.repeat`: `{{ phone }}` is outside",
-        ),
+        (json, "per_call = 0, repeat = 'json.to'", "`batch.per_call`: must be 1 to 1000"),
+        (json, "per_call = 2, repeat = 'json.to'", "`batch.repeat`: `{{ phone }}` is outside"),
         (json, "per_call = 2, repeat = 'json.t'", "set `separator`"),
-        (
-            json,
-            "per_call = 2, repeat = 'json.n'",
-            "must be a list with one entry",
-        ),
-        (
-            json,
-            "per_call = 2, repeat = 'json.x'",
-            "`json.x` is not in the request",
-        ),
-        (
-            json,
-            "per_call = 2, repeat = 'form.to'",
-            "`form.to` is not in the request",
-        ),
-        (
-            json,
-            "per_call = 2, repeat = 'to'",
-            "`to` is not in the request",
-        ),
-        (
-            json,
-            "per_call = 2, repeat = 'json.t', separator = ''",
-            "`batch.separator`",
-        ),
+        (json, "per_call = 2, repeat = 'json.n'", "must be a list with one entry"),
+        (json, "per_call = 2, repeat = 'json.x'", "`json.x` is not in the request"),
+        (json, "per_call = 2, repeat = 'form.to'", "`form.to` is not in the request"),
+        (json, "per_call = 2, repeat = 'to'", "`to` is not in the request"),
+        (json, "per_call = 2, repeat = 'json.t', separator = ''", "`batch.separator`"),
         (
             json,
             "per_call = 2, repeat = 'json.to', result = '/a'",
@@ -456,9 +339,7 @@ fn invalid_batch_is_an_error() {
             "`honours_reference`: is impossible",
         ),
     ] {
-        let error = with(&format!("{json}\nbatch = {{ {batch} }}"))
-            .map(|_| ())
-            .expect_err(batch);
+        let error = with(&format!("{json}\nbatch = {{ {batch} }}")).map(|_| ()).expect_err(batch);
         assert!(
             error.starts_with("provider `cellar`: ") && error.contains(expected),
             "{batch}: {error}"

@@ -19,10 +19,7 @@ fn each_message_has_its_id_and_text() {
             r#""destinations":[{"messageId":"ref-2","to":"8613812345679"}],"sender":"SHOP"}],"options":"#,
         ],
     );
-    assert_eq!(
-        vendor("infobip", "from = 'SHOP'").missing_settings(),
-        ["url"]
-    );
+    assert_eq!(vendor("infobip", "from = 'SHOP'").missing_settings(), ["url"]);
 }
 
 fn result(reference: &str, phone: &str, group: u8, id: u32) -> String {
@@ -39,19 +36,10 @@ fn answer(results: &[String]) -> String {
 fn results_are_found_by_reference() {
     let provider = vendor("infobip", SETTINGS);
     let (first, second) = ("8613812345678", "8613812345679");
-    let mixed = answer(&[
-        result("ref-2", second, 5, 12),
-        result("ref-1", first, 1, 26),
-    ]);
-    assert_eq!(
-        words(&provider, &messages(2), 200, &mixed),
-        ["accepted ref-1", "account"]
-    );
+    let mixed = answer(&[result("ref-2", second, 5, 12), result("ref-1", first, 1, 26)]);
+    assert_eq!(words(&provider, &messages(2), 200, &mixed), ["accepted ref-1", "account"]);
     let short = answer(&[result("ref-1", first, 1, 26)]);
-    assert_eq!(
-        words(&provider, &messages(2), 200, &short),
-        ["accepted ref-1", "unknown"]
-    );
+    assert_eq!(words(&provider, &messages(2), 200, &short), ["accepted ref-1", "unknown"]);
     let twice = answer(&[result("ref-1", first, 1, 26), result("ref-1", first, 5, 6)]);
     let body = |group, id| answer(&[result("ref-1", first, group, id)]);
     assert_outcomes(
@@ -100,11 +88,7 @@ fn lookup_reads_the_logs() {
         (1, &entry(3, 5), "found ref-1"),
         (20, "{}", "unclear"),
     ] {
-        assert_eq!(
-            lookup_result(&provider, minutes, 200, body),
-            expected,
-            "{body}"
-        );
+        assert_eq!(lookup_result(&provider, minutes, 200, body), expected, "{body}");
     }
     assert_eq!(message().reference, "ref-1");
 }

@@ -56,18 +56,10 @@ fn absence_needs_a_list_that_is_complete() {
     ] {
         let provider = provider(keys);
         for more in whole {
-            assert_eq!(
-                lookup_result(&provider, 20, 200, &list(more, &[])),
-                "absent",
-                "{more}"
-            );
+            assert_eq!(lookup_result(&provider, 20, 200, &list(more, &[])), "absent", "{more}");
         }
         for more in partial {
-            assert_eq!(
-                lookup_result(&provider, 20, 200, &list(more, &[])),
-                "unclear",
-                "{more}"
-            );
+            assert_eq!(lookup_result(&provider, 20, 200, &list(more, &[])), "unclear", "{more}");
         }
     }
 }
@@ -89,21 +81,12 @@ fn absence_needs_time_a_horizon_and_the_date_of_the_answer() {
         (Some(-4_000), "unclear"),
         (None, "unclear"),
     ] {
-        let skewed = LookupCase {
-            ahead,
-            ..lookup_case(16)
-        };
+        let skewed = LookupCase { ahead, ..lookup_case(16) };
         assert_eq!(found(skewed), expected, "{ahead:?}");
     }
-    let doubted = LookupCase {
-        alone: false,
-        ..lookup_case(20)
-    };
+    let doubted = LookupCase { alone: false, ..lookup_case(20) };
     assert_eq!(found(doubted), "unclear");
-    assert_contains(
-        &lookup_request(&provider),
-        &["since=2023-11-13T22%3A13%3A20Z"],
-    );
+    assert_contains(&lookup_request(&provider), &["since=2023-11-13T22%3A13%3A20Z"]);
 }
 
 #[test]
@@ -136,11 +119,7 @@ fn entry_that_has_or_may_have_our_reference_is_not_absent() {
         let found = lookup_result(&provider, 20, status, &body);
         assert_eq!(found, expected, "{status} {body}");
     }
-    for body in [
-        r#"{"list":[null]}"#,
-        r#"{"list":["m"]}"#,
-        r#"{"list":[{}]}"#,
-    ] {
+    for body in [r#"{"list":[null]}"#, r#"{"list":["m"]}"#, r#"{"list":[{}]}"#] {
         assert_eq!(lookup_result(&provider, 20, 200, body), "unclear", "{body}");
     }
 }
@@ -151,10 +130,7 @@ fn answer_that_may_be_a_part_or_failed_proves_no_absence() {
     let source = format!("{LOOKUP}{PROOF}\nlookup.more = false\n{codes}");
     let provider = with(&source).unwrap_or_else(|error| panic!("{error}"));
     let result = |status, header, more: &str| {
-        let case = LookupCase {
-            header,
-            ..lookup_case(20)
-        };
+        let case = LookupCase { header, ..lookup_case(20) };
         lookup_results(&provider, case, &[(status, &list(more, &[]))])
     };
     for (status, more, expected) in [
@@ -179,11 +155,7 @@ fn answer_that_may_be_a_part_or_failed_proves_no_absence() {
         ("age", "0", "absent"),
         ("age", "soon", "unclear"),
     ] {
-        assert_eq!(
-            result(200, Some((name, value)), r#""x":1"#),
-            expected,
-            "{name}: {value}"
-        );
+        assert_eq!(result(200, Some((name, value)), r#""x":1"#), expected, "{name}: {value}");
     }
 }
 
@@ -191,11 +163,8 @@ fn answer_that_may_be_a_part_or_failed_proves_no_absence() {
 fn time_and_code_of_an_entry_decide() {
     let provider = provider("lookup.more = false");
     let text = crate::provider::testing::message().content;
-    let (near, that_day, other_day) = (
-        "2023-11-14T22:13:21Z",
-        "2023-11-14T20:00:00Z",
-        "2023-11-13T20:00:00Z",
-    );
+    let (near, that_day, other_day) =
+        ("2023-11-14T22:13:21Z", "2023-11-14T20:00:00Z", "2023-11-13T20:00:00Z");
     for (entry, expected) in [
         (("m", text.as_str(), near, ""), "found m"),
         (("m", &text, near, "queued"), "found m"),
@@ -213,10 +182,7 @@ fn time_and_code_of_an_entry_decide() {
         let body = list(r#""x":1"#, &[entry]);
         assert_eq!(lookup_result(&provider, 20, 200, &body), expected, "{body}");
     }
-    let twin = LookupCase {
-        others: &["m1"],
-        ..lookup_case(20)
-    };
+    let twin = LookupCase { others: &["m1"], ..lookup_case(20) };
     let one = [("m1", text.as_str(), near, "")];
     let two = [one[0], ("m2", &text, near, "")];
     let found =
@@ -224,10 +190,7 @@ fn time_and_code_of_an_entry_decide() {
     assert_eq!(found(&one), "absent");
     assert_eq!(found(&two), "found m2");
     for (unsettled, expected) in [(text.as_str(), "unclear"), ("another", "found m1")] {
-        let twin = LookupCase {
-            unsettled: &[unsettled],
-            ..lookup_case(20)
-        };
+        let twin = LookupCase { unsettled: &[unsettled], ..lookup_case(20) };
         let body = list(r#""x":1"#, &one);
         assert_eq!(lookup_results(&provider, twin, &[(200, &body)]), expected);
     }
@@ -245,80 +208,36 @@ fn accepted_entry_wins_and_a_rejected_one_counts_alone() {
     let body = |entries: &[(&str, &str, &str)], next: &str| {
         let entry = |(id, reference, status): &(&str, &str, &str)| serde_json::json!({ "id": id, "ref": reference, "status": status });
         let list: Vec<_> = entries.iter().map(entry).collect();
-        format!(
-            r#"{{"list":{},"next":{next}}}"#,
-            serde_json::Value::from(list)
-        )
+        format!(r#"{{"list":{},"next":{next}}}"#, serde_json::Value::from(list))
     };
     let own = own.as_str();
     for (entries, next, expected) in [
         (vec![("m1", own, "bad")], "null", "recipient"),
         (vec![("m1", own, "bad")], r#""/p2""#, "unclear"),
-        (
-            vec![("m1", own, "bad"), ("m2", own, "queued")],
-            "null",
-            "found m2",
-        ),
-        (
-            vec![("m1", own, "lost"), ("m2", own, "queued")],
-            "null",
-            "found m2",
-        ),
-        (
-            vec![("m1", own, "bad"), ("m2", own, "broke")],
-            "null",
-            "unclear",
-        ),
-        (
-            vec![("m1", own, "bad"), ("m2", own, "lost")],
-            "null",
-            "unclear",
-        ),
-        (
-            vec![("m1", own, "bad"), ("m2", "other", "queued")],
-            "null",
-            "recipient",
-        ),
+        (vec![("m1", own, "bad"), ("m2", own, "queued")], "null", "found m2"),
+        (vec![("m1", own, "lost"), ("m2", own, "queued")], "null", "found m2"),
+        (vec![("m1", own, "bad"), ("m2", own, "broke")], "null", "unclear"),
+        (vec![("m1", own, "bad"), ("m2", own, "lost")], "null", "unclear"),
+        (vec![("m1", own, "bad"), ("m2", "other", "queued")], "null", "recipient"),
         // What was refused stays listed, and says nothing about the attempt with the new reference.
         (vec![("m0", "old", "bad")], "null", "absent"),
-        (
-            vec![("m0", "old", "bad"), ("m1", own, "")],
-            "null",
-            "found m1",
-        ),
+        (vec![("m0", "old", "bad"), ("m1", own, "")], "null", "found m1"),
         (vec![("m0", "old", "queued")], "null", "found refused old"),
-        (
-            vec![("m0", "old", "queued"), ("m1", own, "")],
-            "null",
-            "found m1",
-        ),
+        (vec![("m0", "old", "queued"), ("m1", own, "")], "null", "found m1"),
     ] {
-        let case = LookupCase {
-            refused: &["old"],
-            ..lookup_case(20)
-        };
+        let case = LookupCase { refused: &["old"], ..lookup_case(20) };
         let body = body(&entries, next);
-        assert_eq!(
-            lookup_results(&provider, case, &[(200, &body)]),
-            expected,
-            "{body}"
-        );
+        assert_eq!(lookup_results(&provider, case, &[(200, &body)]), expected, "{body}");
     }
     // Two answers count as one list.
-    let (bad, good) = (
-        body(&[("m1", own, "bad")], "null"),
-        body(&[("m2", own, "")], "null"),
-    );
+    let (bad, good) = (body(&[("m1", own, "bad")], "null"), body(&[("m2", own, "")], "null"));
     let unreadable = (500, "");
     for (answers, expected) in [
         ([(200, bad.as_str()), (200, good.as_str())], "found m2"),
         ([(200, &bad), unreadable], "unclear"),
         ([unreadable, (200, &good)], "found m2"),
     ] {
-        assert_eq!(
-            lookup_results(&provider, lookup_case(20), &answers),
-            expected
-        );
+        assert_eq!(lookup_results(&provider, lookup_case(20), &answers), expected);
     }
 }
 
@@ -330,18 +249,9 @@ fn absent_after_needs_a_horizon_and_a_sign_of_the_last_page() {
             "invalid `lookup.absent_after`: needs `horizon`",
         ),
         (PROOF, "`lookup.absent_after`: needs `more`, `total`"),
-        (
-            "lookup.more = true",
-            "`lookup.more`: must be a JSON pointer",
-        ),
-        (
-            "lookup.more = 'next'",
-            "`lookup.more`: must be a JSON pointer",
-        ),
-        (
-            "lookup.total = 'n'",
-            "`lookup.total`: must be a JSON pointer",
-        ),
+        ("lookup.more = true", "`lookup.more`: must be a JSON pointer"),
+        ("lookup.more = 'next'", "`lookup.more`: must be a JSON pointer"),
+        ("lookup.total = 'n'", "`lookup.total`: must be a JSON pointer"),
     ] {
         let error = with(&format!("{LOOKUP}{more}")).expect_err(more);
         assert!(error.contains(expected), "{error}");
@@ -367,13 +277,7 @@ fn plivo_lookup_covers_more_than_a_day() {
     ] {
         assert_eq!(lookup_result(&plivo, 90, 200, &entry(at)), expected, "{at}");
     }
-    let twin = LookupCase {
-        others: &["m1"],
-        ..lookup_case(90)
-    };
+    let twin = LookupCase { others: &["m1"], ..lookup_case(90) };
     let near = entry("2023-11-14 22:13:21+00:00");
-    assert_eq!(
-        lookup_results(&plivo, twin, &[(200, near.as_str())]),
-        "absent"
-    );
+    assert_eq!(lookup_results(&plivo, twin, &[(200, near.as_str())]), "absent");
 }

@@ -49,9 +49,7 @@ fn with(more: &str) -> Result<Provider, String> {
     } else {
         "json = { to = '{{ phone }}' }\n"
     };
-    read(&format!(
-        "kind = 'generic'\nurl = 'https://sms.example.net/send'\n{json}{more}"
-    ))
+    read(&format!("kind = 'generic'\nurl = 'https://sms.example.net/send'\n{json}{more}"))
 }
 
 proptest! {

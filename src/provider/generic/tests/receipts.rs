@@ -17,11 +17,7 @@ pub(super) const UNTIL: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
 /// The first page of an hour.
 fn first_page(page: &ReceiptCursor) -> ReceiptQuery<'_> {
-    ReceiptQuery::Page {
-        since: SINCE,
-        until: UNTIL,
-        page,
-    }
+    ReceiptQuery::Page { since: SINCE, until: UNTIL, page }
 }
 
 /// Method, URL and body of a request.
@@ -51,9 +47,7 @@ pub(super) fn words(receipt: &Receipt) -> String {
         format!(" ({} {code}: {})", failure.class, failure.reason)
     });
     let at = receipt.at.map(|at| format!(" at {at}"));
-    let part = receipt
-        .part
-        .map(|part| format!(" part {}/{}", part.number, part.total));
+    let part = receipt.part.map(|part| format!(" part {}/{}", part.number, part.total));
     format!(
         "{} {} {}: {}{}{}{}",
         word(&receipt.reference),
@@ -88,14 +82,8 @@ fn vendors_documented_answers_are_read() {
         let found: Vec<String> = page.receipts.iter().map(words).collect();
         assert_eq!(found, case.reads, "{name}");
         if let Some(expected) = case.next_request {
-            let next = page
-                .next
-                .unwrap_or_else(|| panic!("{name} has no next page"));
-            assert_eq!(
-                line(&provider, path, &first_page(&next)),
-                expected,
-                "{name}"
-            );
+            let next = page.next.unwrap_or_else(|| panic!("{name} has no next page"));
+            assert_eq!(line(&provider, path, &first_page(&next)), expected, "{name}");
         }
     }
 }
@@ -111,10 +99,7 @@ fn every_vendor_with_a_next_page_has_an_example_of_it() {
                 let mut shown = fetched().filter(|(vendor, case)| {
                     vendor == name && case.recheck == is_recheck && case.next_request.is_some()
                 });
-                assert!(
-                    shown.next().is_some(),
-                    "{name}: add `next_request` to its example"
-                );
+                assert!(shown.next().is_some(), "{name}: add `next_request` to its example");
             }
         }
     }
@@ -126,10 +111,8 @@ fn next_page_at_a_url_needs_no_less_than_the_first() {
         "pull = 'sweep'\nnext = '/next'\nquery = { from = '{{ since | epoch }}', to = '{{ until }}', \
          page = '{{ page }}', at = '{{ offset }}' }\nheaders = { X-Since = '{{ since[:10] }}' }\n",
     );
-    let page = ReceiptCursor {
-        next: Some("/v1/send?page=2".to_owned()),
-        ..ReceiptCursor::default()
-    };
+    let page =
+        ReceiptCursor { next: Some("/v1/send?page=2".to_owned()), ..ReceiptCursor::default() };
     let provider = provider.expect("a provider");
     let request = provider.receipts(Pull, &first_page(&page), &context());
     let request = request.expect("a request");
@@ -199,11 +182,7 @@ fn pages_end_where_the_vendor_says_so() {
     let offset = "pull = 'sweep'\nquery = { o = '{{ offset }}' }\n";
     let linked = "pull = 'sweep'\nnext = '/next'\n";
     let all = "pull = 'sweep'\nquery = { since = '{{ since }}' }\n";
-    let token = ReceiptCursor {
-        page: 1,
-        offset: 2,
-        next: Some("t".to_owned()),
-    };
+    let token = ReceiptCursor { page: 1, offset: 2, next: Some("t".to_owned()) };
     let start = ReceiptCursor::default();
     for (more, page, body, expected) in [
         (drain, &start, with_next("null"), true),
@@ -237,22 +216,13 @@ fn answer_without_receipts_is_never_an_acceptance() {
 fn next_page_is_only_fetched_from_the_same_host() {
     let provider = cellar("pull = 'sweep'\nnext = '/next'\n").expect("a provider");
     for (next, expected) in [
-        (
-            "/v1/send?page=2",
-            Some("GET https://sms.example.net/v1/send?page=2 "),
-        ),
-        (
-            "https://sms.example.net/x",
-            Some("GET https://sms.example.net/x "),
-        ),
+        ("/v1/send?page=2", Some("GET https://sms.example.net/v1/send?page=2 ")),
+        ("https://sms.example.net/x", Some("GET https://sms.example.net/x ")),
         ("https://evil.example.net/x", None),
         ("http://sms.example.net/x", None),
         ("//evil.example.net/x", None),
     ] {
-        let page = ReceiptCursor {
-            next: Some(next.to_owned()),
-            ..ReceiptCursor::default()
-        };
+        let page = ReceiptCursor { next: Some(next.to_owned()), ..ReceiptCursor::default() };
         let query = first_page(&page);
         if let Some(expected) = expected {
             assert_eq!(line(&provider, Pull, &query), expected);
@@ -296,13 +266,8 @@ fn entries_are_read_whatever_their_form() {
             format!("- 11 -: delivered at {nine}"),
         ]
     );
-    let error = parsed(
-        &provider,
-        Pull,
-        &first_page(&ReceiptCursor::default()),
-        200,
-        r#"{"code":"limit"}"#,
-    );
+    let error =
+        parsed(&provider, Pull, &first_page(&ReceiptCursor::default()), 200, r#"{"code":"limit"}"#);
     assert!(matches!(error, Err(Outcome::Throttled { .. })), "{error:?}");
 }
 
@@ -336,11 +301,7 @@ fn one_message_is_asked_for() {
             "MOBILE_NOT_ON_SERVICE",
             "undelivered (recipient MOBILE_NOT_ON_SERVICE: the number is not in use) at 2025-11-21T16:00:09Z",
         ),
-        (
-            2,
-            "EXPIRED",
-            "expired (expired EXPIRED: 2 EXPIRED) at 2025-11-21T16:00:09Z",
-        ),
+        (2, "EXPIRED", "expired (expired EXPIRED: 2 EXPIRED) at 2025-11-21T16:00:09Z"),
     ] {
         let page = parsed(&provider, Pull, &query, 200, &body(status, code)).expect("a page");
         let found: Vec<String> = page.receipts.iter().map(words).collect();
@@ -355,10 +316,7 @@ fn stored_receipts_are_confirmed() {
     let request = provider.confirm_receipts(UNTIL, &context());
     let request = request.expect("a request").expect("it can be made");
     assert_eq!(request.method(), "PUT");
-    assert_eq!(
-        request.uri(),
-        "https://rest.clicksend.com/v3/sms/receipts-read"
-    );
+    assert_eq!(request.uri(), "https://rest.clicksend.com/v3/sms/receipts-read");
     assert_eq!(request.body(), r#"{"date_before":"1763715600"}"#);
     let none =
         vendor("infobip", "url = 'https://x1.api.infobip.com'").confirm_receipts(UNTIL, &context());
@@ -369,27 +327,15 @@ fn stored_receipts_are_confirmed() {
 fn wrong_sections_are_explained() {
     for (more, expected) in [
         ("", "missing key `receipts.pull`"),
-        (
-            "pull = 'push'",
-            "invalid `receipts.pull`: unknown value `push`",
-        ),
+        ("pull = 'push'", "invalid `receipts.pull`: unknown value `push`"),
         ("pull = 'ask'", "invalid `receipts.pull`: `\"ask\"` needs"),
         (
             "pull = 'sweep'\nquery = { to = '{{ phone }}' }",
             "invalid `receipts.pull`: `{{ message_id }}`",
         ),
-        (
-            "pull = 'drain'\nzone = 'Mars'",
-            "invalid `receipts.zone`: unknown time zone `Mars`",
-        ),
-        (
-            "pull = 'drain'\nevrey = '1s'",
-            "unknown key `receipts.evrey`",
-        ),
-        (
-            "pull = 'sweep'\nrecheck = { pull = 'sweep' }",
-            "invalid `receipts.recheck`: is only for",
-        ),
+        ("pull = 'drain'\nzone = 'Mars'", "invalid `receipts.zone`: unknown time zone `Mars`"),
+        ("pull = 'drain'\nevrey = '1s'", "unknown key `receipts.evrey`"),
+        ("pull = 'sweep'\nrecheck = { pull = 'sweep' }", "invalid `receipts.recheck`: is only for"),
         (
             "pull = 'drain'\nquery = { a = '{{ sent }}' }",
             "invalid `receipts.query.a`: unknown placeholder `sent`",

@@ -10,37 +10,22 @@ use crate::sms::{Acceptance, Class, Failure, Outcome};
 
 fn becomes(more: &str, line: &'static str, body: &'static str) {
     let provider = with(more).unwrap_or_else(|error| panic!("{error}"));
-    let expected = Expected {
-        line,
-        headers: &[],
-        body,
-    };
+    let expected = Expected { line, headers: &[], body };
     check(
         &provider,
         vec![Case {
             request: Some(expected),
-            ..case(
-                line,
-                response(200, ""),
-                Outcome::Accepted(Acceptance::default()),
-            )
+            ..case(line, response(200, ""), Outcome::Accepted(Acceptance::default()))
         }],
     );
 }
 
 #[test]
 fn message_becomes_a_json_request() {
-    let mut case = case(
-        "json",
-        response(201, r#"{"id":"SM1"}"#),
-        accepted("SM1", None),
-    );
+    let mut case = case("json", response(201, r#"{"id":"SM1"}"#), accepted("SM1", None));
     case.request = Some(Expected {
         line: "POST https://sms.example.net/v1/send",
-        headers: &[
-            ("authorization", "Bearer hunter2"),
-            ("content-type", "application/json"),
-        ],
+        headers: &[("authorization", "Bearer hunter2"), ("content-type", "application/json")],
         body: r#"{"ref":"ref-1","text":"Hello Anna, 你好 & \"bye\"\n","to":"+8613812345678"}"#,
     });
     let provider = read(CELLAR).unwrap_or_else(|error| panic!("{error}"));
@@ -66,20 +51,13 @@ fn parts_of_values_are_filled_everywhere() {
         r#"{"to":"13812345678"}"#,
     );
     let provider = with("json = { to = '{{ phone[3:] }}' }\nheaders = { X = '{{ phone[3:6] }}' }");
-    let request = provider
-        .expect("a provider")
-        .request(&[message()], &context());
+    let request = provider.expect("a provider").request(&[message()], &context());
     assert_eq!(request.expect("a request").headers()["x"], "138");
     // The column is needed.
     let provider = with("json = { to = '{{ phone }}', x = '{{ params.lacking[:2] }}' }");
-    let outcome = provider
-        .expect("a provider")
-        .request(&[message()], &context());
+    let outcome = provider.expect("a provider").request(&[message()], &context());
     let outcome = format!("{:?}", outcome.expect_err("a missing column"));
-    assert!(
-        outcome.contains("`json.x` needs column `lacking`"),
-        "{outcome}"
-    );
+    assert!(outcome.contains("`json.x` needs column `lacking`"), "{outcome}");
 }
 
 #[test]
@@ -103,9 +81,7 @@ fn values_are_encoded_by_the_form_the_query_and_the_url() {
         "kind = 'generic'\nurl = 'https://h.example/{{ secret.token }}/{{ params.name }}?a={{ phone }}'\nquery = { b = '1' }\nsecrets = { token = { env = 'TOKEN' } }",
     )
     .expect("a provider");
-    let request = provider
-        .request(&[message()], &context())
-        .expect("a request");
+    let request = provider.request(&[message()], &context()).expect("a request");
     assert_eq!(
         request.uri(),
         "https://h.example/hunter2/Anna%20%26%20%22Bob%22?a=%2B8613812345678&b=1"
@@ -121,18 +97,13 @@ secrets = { token = { env = "TOKEN" } }"#,
     .expect("a provider");
     let mut campaign = message();
     campaign.from = Some("SHOP".to_owned());
-    let request = provider
-        .request(&[campaign], &context())
-        .expect("a request");
+    let request = provider.request(&[campaign], &context()).expect("a request");
     assert_eq!(request.headers()["authorization"], "Basic bWU6aHVudGVyMg==");
     assert_eq!(request.headers()["x-from"], "SHOP");
     assert!(!format!("{request:?}").contains("bWU6"));
     assert!(!format!("{provider:?}").contains("hunter2"));
     match provider.request(&[message()], &context()) {
-        Err(Outcome::AccountError {
-            failure,
-            listed: true,
-        }) => {
+        Err(Outcome::AccountError { failure, listed: true }) => {
             assert!(failure.reason.contains("sender"), "{}", failure.reason);
         }
         other => panic!("{other:?}"),
@@ -142,17 +113,10 @@ secrets = { token = { env = "TOKEN" } }"#,
 #[test]
 fn message_without_column_is_rejected() {
     let provider = with("json = { to = '{{ phone }}', t = '{{ params.city }}' }").expect("read");
-    let outcome = provider
-        .request(&[message()], &context())
-        .expect_err("rejected");
+    let outcome = provider.request(&[message()], &context()).expect_err("rejected");
     let reason = "`json.t` needs column `city`, which the message lacks";
-    assert_eq!(
-        outcome,
-        Outcome::Rejected(Failure::new(Class::Content, reason))
-    );
+    assert_eq!(outcome, Outcome::Rejected(Failure::new(Class::Content, reason)));
     let provider = with("headers = { x = '{{ content }}' }").expect("read");
-    let outcome = provider
-        .request(&[message()], &context())
-        .expect_err("rejected");
+    let outcome = provider.request(&[message()], &context()).expect_err("rejected");
     assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
 }

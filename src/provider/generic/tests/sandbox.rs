@@ -118,10 +118,7 @@ fn messages(count: usize) -> Vec<Message> {
     (1..=count).map(one).collect()
 }
 
-const STAMP: RequestContext = RequestContext {
-    now: Timestamp::from_millis(0),
-    nonce: 0,
-};
+const STAMP: RequestContext = RequestContext { now: Timestamp::from_millis(0), nonce: 0 };
 
 fn batching() -> Provider {
     read("kind = 'sandbox'\nurl = 'http://127.0.0.1:8025/'\nbatch = { per_call = 3 }")
@@ -165,10 +162,7 @@ fn results_are_found_in_any_order() {
     let bad = r#"{"status":400,"reference":"r2","error":{"code":"invalid_recipient"}}"#;
     let busy = r#"{"status":429,"reference":"r3","error":{"code":"rate_limited"},"retry_after":1}"#;
     assert_eq!(words(200, &list(&[third, first, second])), ["accepted"; 3]);
-    assert_eq!(
-        words(200, &list(&[busy, bad, first])),
-        ["accepted", "recipient", "throttle"]
-    );
+    assert_eq!(words(200, &list(&[busy, bad, first])), ["accepted", "recipient", "throttle"]);
 }
 
 #[test]
@@ -179,22 +173,10 @@ fn message_without_own_result_is_unknown() {
     let odd = r#"{"status":"so","reference":"r3"}"#;
     for (results, expected) in [
         (vec![first, second], ["accepted", "accepted", "unknown"]),
-        (
-            vec![first, first, third],
-            ["unknown", "unknown", "accepted"],
-        ),
-        (
-            vec![nameless, second, third],
-            ["unknown", "accepted", "accepted"],
-        ),
-        (
-            vec![first, second, empty],
-            ["accepted", "accepted", "unknown"],
-        ),
-        (
-            vec![first, second, odd],
-            ["accepted", "accepted", "unknown"],
-        ),
+        (vec![first, first, third], ["unknown", "unknown", "accepted"]),
+        (vec![nameless, second, third], ["unknown", "accepted", "accepted"]),
+        (vec![first, second, empty], ["accepted", "accepted", "unknown"]),
+        (vec![first, second, odd], ["accepted", "accepted", "unknown"]),
         (vec![], ["unknown"; 3]),
     ] {
         assert_eq!(words(200, &list(&results)), expected, "{results:?}");
@@ -215,11 +197,7 @@ fn rejected_list_rejects_no_single_message() {
         (503, "overloaded", "unavailable"),
         (500, "strange", "unknown"),
     ] {
-        assert_eq!(
-            words(status, &error(code)),
-            [expected; 3],
-            "{status} {code}"
-        );
+        assert_eq!(words(status, &error(code)), [expected; 3], "{status} {code}");
     }
 }
 
@@ -229,9 +207,6 @@ fn batch_has_1_to_1000_messages() {
         let section =
             format!("kind = 'sandbox'\nurl = 'http://localhost'\nbatch = {{ per_call = {count} }}");
         let error = read(&section).expect_err("a fault");
-        assert_eq!(
-            error,
-            "provider `cellar`: invalid `batch.per_call`: must be 1 to 1000"
-        );
+        assert_eq!(error, "provider `cellar`: invalid `batch.per_call`: must be 1 to 1000");
     }
 }

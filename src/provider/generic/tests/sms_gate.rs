@@ -50,25 +50,11 @@ fn lookup_asks_by_reference() {
         (1, 200, r#"{"id":"ref-1"}"#, "found ref-1"),
         (9, 200, r#"{"id":"ref-2"}"#, "unclear"),
         (9, 404, r#"{"message":"message not found"}"#, "absent"),
-        (
-            4,
-            404,
-            r#"{"message":"message not found"}"#,
-            "too soon by 60 s",
-        ),
-        (
-            720 * 60,
-            404,
-            r#"{"message":"message not found"}"#,
-            "unclear",
-        ),
+        (4, 404, r#"{"message":"message not found"}"#, "too soon by 60 s"),
+        (720 * 60, 404, r#"{"message":"message not found"}"#, "unclear"),
         (9, 404, "<html>", "unclear"),
         (9, 400, r#"{"message":"several messages"}"#, "unclear"),
     ] {
-        assert_eq!(
-            lookup_result(&provider, minutes, status, body),
-            expected,
-            "{body}"
-        );
+        assert_eq!(lookup_result(&provider, minutes, status, body), expected, "{body}");
     }
 }

@@ -25,15 +25,9 @@ fn message_is_the_same_request_at_every_attempt() {
     let at = |context: &RequestContext| {
         request_text(&provider.request(&[message()], context).expect("a request"))
     };
-    let later = RequestContext {
-        now: Timestamp::from_millis(1_800_000_000_000),
-        nonce: 8,
-    };
+    let later = RequestContext { now: Timestamp::from_millis(1_800_000_000_000), nonce: 8 };
     assert_eq!(at(&context()), at(&later));
-    assert!(matches!(
-        provider.capabilities().reference,
-        Reference::Honoured { .. }
-    ));
+    assert!(matches!(provider.capabilities().reference, Reference::Honoured { .. }));
 }
 
 #[test]
@@ -48,11 +42,7 @@ fn codes_decide() {
             (200, success, "accepted t1"),
             (200, &success.replace("678", "679"), "unknown"),
             (200, r#"{"data":{}}"#, "unknown"),
-            (
-                400,
-                &error(40300, "Blocked due to STOP message"),
-                "opted_out",
-            ),
+            (400, &error(40300, "Blocked due to STOP message"), "opted_out"),
             (400, &error(40300, "Blocked"), "account"),
             (400, &error(40310, ""), "recipient"),
             (400, &error(40302, ""), "content"),

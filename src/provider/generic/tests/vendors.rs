@@ -20,11 +20,7 @@ fn messagebird() {
         &provider,
         &[
             (201, r#"{"id":"m1"}"#, "accepted m1"),
-            (
-                422,
-                r#"{"errors":[{"code":10,"description":"no"}]}"#,
-                "content",
-            ),
+            (422, r#"{"errors":[{"code":10,"description":"no"}]}"#, "content"),
             (422, r#"{"errors":[{"code":25}]}"#, "account"),
             (401, r#"{"errors":[{"code":2}]}"#, "account"),
             (429, "", "throttle"),
@@ -81,11 +77,7 @@ fn sinch() {
         &provider,
         &[
             (201, r#"{"id":"b1"}"#, "accepted b1"),
-            (
-                400,
-                r#"{"code":"syntax_invalid_parameter_format","text":"no"}"#,
-                "content",
-            ),
+            (400, r#"{"code":"syntax_invalid_parameter_format","text":"no"}"#, "content"),
             (401, "", "account"),
             (403, r#"{"code":"unknown_campaign"}"#, "account"),
             (500, "", "unknown"),
@@ -169,11 +161,7 @@ fn jasmin() {
         &[
             (200, "Success \"0703\"", "accepted 0703"),
             (200, "Success", "unknown"),
-            (
-                403,
-                "Error \"Authentication failure for username:x\"",
-                "account",
-            ),
+            (403, "Error \"Authentication failure for username:x\"", "account"),
             (403, "Error \"User throughput exceeded\"", "throttle"),
             (
                 403,
@@ -182,23 +170,11 @@ fn jasmin() {
             ),
             (403, "Error \"else\"", "unlisted_account"),
             (412, "Error \"No route found\"", "account"),
-            (
-                412,
-                "Error \"Failover route has no bound connectors\"",
-                "unavailable",
-            ),
-            (
-                500,
-                "Error \"Cannot send submit_sm, check SMPPClientManagerPB log\"",
-                "unknown",
-            ),
+            (412, "Error \"Failover route has no bound connectors\"", "unavailable"),
+            (500, "Error \"Cannot send submit_sm, check SMPPClientManagerPB log\"", "unknown"),
             (503, "Error \"No interceptorpb connection\"", "unavailable"),
             (503, "", "unavailable"),
-            (
-                400,
-                "Error \"Mandatory argument [to] is not found.\"",
-                "content",
-            ),
+            (400, "Error \"Mandatory argument [to] is not found.\"", "content"),
         ],
     );
 }

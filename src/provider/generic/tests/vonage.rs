@@ -9,11 +9,7 @@ fn request_names_the_alphabet() {
     assert_request(
         &provider,
         &[message()],
-        &[
-            start,
-            "client-ref=ref-1&from=SHOP&text=Hello",
-            "&to=8613812345678&type=unicode",
-        ],
+        &[start, "client-ref=ref-1&from=SHOP&text=Hello", "&to=8613812345678&type=unicode"],
     );
     let mut plain = message();
     plain.content = "Ça va? 5 €".to_owned();
@@ -33,11 +29,7 @@ fn all_parts_must_be_accepted() {
             (200, &parts(&[ok()]), "accepted m0"),
             (200, &parts(&[ok(), ok()]), "accepted m0"),
             (200, &parts(&[ok(), part(1, "")]), "unknown"),
-            (
-                200,
-                &parts(&[part(0, r#","client-ref":"ref-2""#)]),
-                "unknown",
-            ),
+            (200, &parts(&[part(0, r#","client-ref":"ref-2""#)]), "unknown"),
             (200, &parts(&[ok()]).replace("678", "679"), "unknown"),
             (200, &parts(&[part(1, "")]), "throttle"),
             (200, &parts(&[part(9, "")]), "account"),

@@ -35,13 +35,7 @@ fn post_bytes(
         let name: HeaderName = name.trim().parse().expect("a name");
         headers.append(name, value.parse().expect("a value"));
     }
-    provider.parse_webhook(&PostedRequest {
-        method: &method,
-        url,
-        headers: &headers,
-        body,
-        now,
-    })
+    provider.parse_webhook(&PostedRequest { method: &method, url, headers: &headers, body, now })
 }
 
 fn post(provider: &Provider, request: &str) -> Result<Posted, WebhookError> {
@@ -76,10 +70,9 @@ fn vendors_documented_requests_are_read() {
             let provider = vendor(name, unsigned(name));
             match post(&provider, &request) {
                 Ok(posted) if found(&posted) == reads => {}
-                other => wrong.push(format!(
-                    "{name}: {request}\n{:?}",
-                    other.map(|text| found(&text))
-                )),
+                other => {
+                    wrong.push(format!("{name}: {request}\n{:?}", other.map(|text| found(&text))))
+                }
             }
         }
     }
@@ -136,10 +129,7 @@ fn doubled_receipts_and_unknown_states_are_kept() {
         "POST https://e.example/\n\n[{entry},{entry},{limbo},{{\"state\":\"delivered\"}},\"text\",null,7]"
     );
     let posted = post(&provider, &body).expect("receipts");
-    assert_eq!(
-        found(&posted),
-        ["- 1 -: delivered", "- 1 -: delivered", "- 2 -: unlisted"]
-    );
+    assert_eq!(found(&posted), ["- 1 -: delivered", "- 1 -: delivered", "- 2 -: unlisted"]);
 }
 
 #[test]
@@ -150,10 +140,7 @@ fn requests_that_cannot_be_read_are_explained() {
     let texts: [(&[u8], &str); 9] = [
         (b"", "the request is empty"),
         (b" \r\n", "the request is empty"),
-        (
-            b"{\"id\":\"1\",\"state\":\"delivered\"",
-            "invalid JSON at line 1, column 29",
-        ),
+        (b"{\"id\":\"1\",\"state\":\"delivered\"", "invalid JSON at line 1, column 29"),
         (b"+447700900000", "invalid JSON at line 1"),
         (b"\"delivered +447700900000\"", "the request has no receipt"),
         (b"{}", "the request has no receipt"),
@@ -180,35 +167,22 @@ fn requests_that_cannot_be_read_are_explained() {
     let error = post(&infobip, "POST https://e.example/r\n\n{\"other\":1}");
     assert_eq!(
         error,
-        Err(WebhookError::Unreadable(
-            "the request has no list at `/results`".to_owned()
-        ))
+        Err(WebhookError::Unreadable("the request has no list at `/results`".to_owned()))
     );
     let kannel = vendor("kannel", "");
     assert!(post(&kannel, "GET https://e.example/r").is_err());
     let yunpian = vendor("yunpian", "");
     let request = format!("POST https://e.example/r\n{FORM}\n\nsms_status=%5B");
-    assert!(matches!(
-        post(&yunpian, &request),
-        Err(WebhookError::Unreadable(_))
-    ));
+    assert!(matches!(post(&yunpian, &request), Err(WebhookError::Unreadable(_))));
     let sns = vendor("aws-sns", "");
-    assert_eq!(
-        post(&sns, "POST https://e.example/r\n\n{}"),
-        Err(WebhookError::NotConfigured)
-    );
+    assert_eq!(post(&sns, "POST https://e.example/r\n\n{}"), Err(WebhookError::NotConfigured));
 }
 
 #[test]
 fn form_that_is_not_utf8_is_read() {
     let head = format!("POST https://e.example/r\n{FORM}");
     let provider = vendor("46elks", "");
-    let posted = post_bytes(
-        &provider,
-        &head,
-        b"id=s1&status=delivered&note=%FF\xfe",
-        NOW,
-    );
+    let posted = post_bytes(&provider, &head, b"id=s1&status=delivered&note=%FF\xfe", NOW);
     assert_eq!(found(&posted.expect("a receipt")), ["- s1 -: delivered"]);
 }
 
@@ -216,9 +190,7 @@ fn form_that_is_not_utf8_is_read() {
 fn subscription_must_be_confirmed_once() {
     let provider = vendor("aws-sms", "");
     let body = "POST https://e.example/r\n\n{\"Type\":\"SubscriptionConfirmation\",\"Message\":\"You have chosen to subscribe\",\"SubscribeURL\":\"https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription\"}";
-    let error = post(&provider, body)
-        .expect_err("not confirmed")
-        .to_string();
+    let error = post(&provider, body).expect_err("not confirmed").to_string();
     assert!(
         error.contains("open https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription once"),
         "{error}"
@@ -231,10 +203,7 @@ fn answers_are_those_that_vendors_want() {
         ("jasmin", ("text/plain; charset=utf-8", "ACK/Jasmin")),
         ("yunpian", ("text/plain; charset=utf-8", "SUCCESS")),
         ("aliyun", ("application/json", r#"{"code":0,"msg":"ok"}"#)),
-        (
-            "tencent",
-            ("application/json", r#"{"result":0,"errmsg":"OK"}"#),
-        ),
+        ("tencent", ("application/json", r#"{"result":0,"errmsg":"OK"}"#)),
         ("twilio", ("text/plain; charset=utf-8", "")),
         ("aws-sns", ("text/plain; charset=utf-8", "")),
     ] {
@@ -279,10 +248,7 @@ const BODY: &str = r#"{"message_uuid":"aaa","status":"delivered"}"#;
 
 /// The vendor with this secret of its webhook.
 fn signed(name: &str, secret: &str) -> Provider {
-    vendor(
-        name,
-        &format!("webhook = {{ secret = {{ env = '{secret}' }} }}"),
-    )
+    vendor(name, &format!("webhook = {{ secret = {{ env = '{secret}' }} }}"))
 }
 
 /// A request that is signed with the secret. The signatures are from the vendors' libraries for Python, or, where there
@@ -427,12 +393,7 @@ fn signatures() -> Vec<Signed> {
         let json = format!(
             r#"{{"sig":"{sig}","messageId":"0A","status":"delivered","client-ref":"a&b=c","timestamp":"1763715600"}}"#
         );
-        all.push(with(
-            "vonage",
-            "hunter2",
-            "POST https://example.net/r",
-            &json,
-        ));
+        all.push(with("vonage", "hunter2", "POST https://example.net/r", &json));
     }
     for (head, signature, secret) in [
         (
@@ -475,10 +436,7 @@ fn other_requests_with_the_same_signature_are_rejected() {
     for case in signatures() {
         let provider = signed(case.vendor, case.secret);
         let name = &case.request;
-        assert!(
-            is_signature_error(&post(&signed(case.vendor, "hunter3"), name)),
-            "{name}"
-        );
+        assert!(is_signature_error(&post(&signed(case.vendor, "hunter3"), name)), "{name}");
         // Of the version 2 of Plivo only the URL is signed.
         if name.contains("delivered") && !name.contains("Signature-V2") {
             let changed = name.replace("delivered", "deliverec");
@@ -511,12 +469,7 @@ fn plivo_v3_refuses_signatures_of_the_url_alone() {
             format!("webhook = {{ signature = 'plivo-v3', secret = {{ env = '{secret}' }} }}");
         let result = post(&vendor("plivo", &webhook), &case.request);
         let is_version_2 = case.request.contains("Signature-V2");
-        assert_eq!(
-            is_signature_error(&result),
-            is_version_2,
-            "{}",
-            case.request
-        );
+        assert_eq!(is_signature_error(&result), is_version_2, "{}", case.request);
     }
 }
 
@@ -537,9 +490,7 @@ fn requests_without_signature_are_rejected() {
         } else {
             assert!(is_signature_error(&result), "{request}");
         }
-        let doubled = case
-            .request
-            .replace("\nX-", "\nX-Twilio-Signature: AAAA\nX-");
+        let doubled = case.request.replace("\nX-", "\nX-Twilio-Signature: AAAA\nX-");
         if case.vendor == "twilio" {
             assert!(is_signature_error(&post(&provider, &doubled)), "{doubled}");
         }
@@ -560,12 +511,7 @@ fn old_and_future_signatures_are_rejected() {
         };
         let at = |now| post_at(&provider, &case.request, now);
         assert!(at(minutes(age)).is_ok(), "{}", case.request);
-        assert_eq!(
-            is_signature_error(&at(minutes(age + 1))),
-            has_time,
-            "{}",
-            case.request
-        );
+        assert_eq!(is_signature_error(&at(minutes(age + 1))), has_time, "{}", case.request);
         let is_early = is_signature_error(&at(minutes(-6)));
         assert_eq!(is_early, has_time, "{}", case.request);
     }
@@ -623,19 +569,11 @@ fn body_of_a_twilio_request_must_be_signed() {
         )
     };
     // The section reads forms, so the signature is checked against one.
-    let provider_of_json = vendor(
-        "twilio",
-        "webhook = { secret = { env = 'hunter2' }, format = 'json' }",
-    );
+    let provider_of_json =
+        vendor("twilio", "webhook = { secret = { env = 'hunter2' }, format = 'json' }");
     assert!(post(&provider_of_json, &request(&hashed, json)).is_ok());
-    assert!(is_signature_error(&post(
-        &provider_of_json,
-        &request(&hashed, "{\"a\":1}")
-    )));
-    assert!(is_signature_error(&post(
-        &provider_of_json,
-        &request(URL, json)
-    )));
+    assert!(is_signature_error(&post(&provider_of_json, &request(&hashed, "{\"a\":1}"))));
+    assert!(is_signature_error(&post(&provider_of_json, &request(URL, json))));
     assert!(is_signature_error(&post(&provider, &request(URL, json))));
 }
 
@@ -650,26 +588,15 @@ fn missing_secret_leaves_the_token_of_the_address() {
         webhook.unchecked_because.as_deref(),
         Some("the environment variable `VONAGE_SIGNATURE_SECRET` is not set")
     );
-    let posted = post(
-        &provider,
-        "GET https://e.example/r?messageId=1&status=delivered",
-    );
-    assert_eq!(
-        found(&posted.expect("a receipt")),
-        ["- 1 -: delivered part 0/0"]
-    );
+    let posted = post(&provider, "GET https://e.example/r?messageId=1&status=delivered");
+    assert_eq!(found(&posted.expect("a receipt")), ["- 1 -: delivered part 0/0"]);
 
     // The secret of an API key signs no webhooks.
     let key = "secrets = { api_key = { env = 'K' } }";
     let provider = vendor("twilio", key);
     assert!(!provider.webhook().expect("a webhook").is_checked);
     let own = format!("{key}\nwebhook = {{ secret = {{ env = 'ACCOUNT_TOKEN' }} }}");
-    assert!(
-        vendor("twilio", &own)
-            .webhook()
-            .expect("a webhook")
-            .is_checked
-    );
+    assert!(vendor("twilio", &own).webhook().expect("a webhook").is_checked);
 }
 
 #[test]
@@ -680,11 +607,7 @@ fn secret_of_a_webhook_can_be_a_file_and_is_hidden() {
     let more = format!("webhook = {{ secret = {{ file = '{}' }} }}", path.display());
     let provider = vendor("vonage", &more);
     assert!(provider.webhook().expect("a webhook").is_checked);
-    assert!(
-        !provider
-            .hide_secrets("x s3cr3t-of-the-webhook")
-            .contains("s3cr3t")
-    );
+    assert!(!provider.hide_secrets("x s3cr3t-of-the-webhook").contains("s3cr3t"));
 }
 
 const CELLAR: &str = r#"
@@ -700,18 +623,12 @@ fn wrong_sections_are_explained() {
     let read = |more: &str| read(&format!("{CELLAR}{more}"));
     for (more, expected) in [
         ("", "missing key `webhook.state`"),
-        (
-            "state = '/s'\nstates = {}",
-            "missing key `webhook.message_id`",
-        ),
+        ("state = '/s'\nstates = {}", "missing key `webhook.message_id`"),
         (
             &format!("{needed}signature = 'twilo'\nsecret = {{ env = 'TOKEN' }}"),
             "invalid `webhook.signature`: unknown value `twilo`",
         ),
-        (
-            &format!("{needed}signature = 'twilio'"),
-            "missing key `webhook.secret`",
-        ),
+        (&format!("{needed}signature = 'twilio'"), "missing key `webhook.secret`"),
         (
             &format!("{needed}signature = 'twilio'\nsecret = 'hunter2'"),
             "invalid `webhook.secret`: must be the name",
@@ -724,22 +641,10 @@ fn wrong_sections_are_explained() {
             &format!("{needed}signature = 'twilio'\nsecret = {{ file = '/no/such/file' }}"),
             "cannot read secret",
         ),
-        (
-            &format!("{needed}fromat = 'json'"),
-            "unknown key `webhook.fromat`",
-        ),
-        (
-            &format!("{needed}format = 'xml'"),
-            "invalid `webhook.format`: unknown value `xml`",
-        ),
-        (
-            &format!("{needed}reply_text = '/t'"),
-            "missing key `webhook.reply_phone`",
-        ),
-        (
-            &format!("{needed}reply_matches = {{ event = 'x' }}"),
-            "invalid `webhook.reply_matches`",
-        ),
+        (&format!("{needed}fromat = 'json'"), "unknown key `webhook.fromat`"),
+        (&format!("{needed}format = 'xml'"), "invalid `webhook.format`: unknown value `xml`"),
+        (&format!("{needed}reply_text = '/t'"), "missing key `webhook.reply_phone`"),
+        (&format!("{needed}reply_matches = {{ event = 'x' }}"), "invalid `webhook.reply_matches`"),
         (&format!("{needed}zone = 'Mars'"), "invalid `webhook.zone`"),
     ] {
         let error = read(more).expect_err(more);
@@ -756,19 +661,9 @@ fn webhook_reads_entries_like_receipts() {
          message_id = '/id'\nstate = '/state'\nstates = {{ done = 'delivered' }}"
     );
     let provider = read(&section).expect("a provider");
-    for body in [
-        r#"{"id":"1","state":"done"}"#,
-        r#"[{"id":"1","state":"done"}]"#,
-    ] {
-        let posted = post(
-            &provider,
-            &format!("POST https://e.example/r?reference=x\n\n{body}"),
-        );
-        assert_eq!(
-            found(&posted.expect("a receipt")),
-            ["- 1 -: delivered"],
-            "{body}"
-        );
+    for body in [r#"{"id":"1","state":"done"}"#, r#"[{"id":"1","state":"done"}]"#] {
+        let posted = post(&provider, &format!("POST https://e.example/r?reference=x\n\n{body}"));
+        assert_eq!(found(&posted.expect("a receipt")), ["- 1 -: delivered"], "{body}");
     }
 }
 

@@ -29,14 +29,9 @@ fn single_message_is_a_signed_query() {
             "SignedHeaders=accept;host;x-acs-action;x-acs-content-sha256;x-acs-date;",
         ],
     );
-    let other = vendor(
-        "aliyun",
-        &format!("{SETTINGS}\nurl = 'http://127.0.0.1:8080/'"),
-    );
+    let other = vendor("aliyun", &format!("{SETTINGS}\nurl = 'http://127.0.0.1:8080/'"));
     let sign = |provider: &crate::provider::Provider| {
-        let request = provider
-            .request(&[message()], &context())
-            .expect("a request");
+        let request = provider.request(&[message()], &context()).expect("a request");
         request.headers()["authorization"].clone()
     };
     assert_ne!(sign(&provider), sign(&other), "the host is signed");
@@ -62,12 +57,7 @@ fn batch_has_parameters_per_message() {
     let success = words(&provider, &two, 200, r#"{"Code":"OK","BizId":"9^0"}"#);
     assert_eq!(success, ["accepted 9^0", "accepted 9^0"]);
     // It could be either of the two.
-    let bad = words(
-        &provider,
-        &two,
-        200,
-        r#"{"Code":"isv.MOBILE_NUMBER_ILLEGAL"}"#,
-    );
+    let bad = words(&provider, &two, 200, r#"{"Code":"isv.MOBILE_NUMBER_ILLEGAL"}"#);
     assert_eq!(bad, ["batch_rejected", "batch_rejected"]);
 }
 
@@ -81,17 +71,11 @@ fn invalid_message_is_sent_alone_and_rejected() {
     let alone = provider.request(&two[1..], &context());
     assert!(matches!(alone, Err(Outcome::Rejected(_))), "{alone:?}");
     let same = [message(), message()];
-    assert!(
-        !joins(&provider, &same[..1], &same[1]),
-        "a phone once in a call"
-    );
+    assert!(!joins(&provider, &same[..1], &same[1]), "a phone once in a call");
     let bare = vendor("aliyun", "");
     assert_eq!(bare.missing_settings(), ["template"]);
     let refused = bare.request(&[message()], &context());
-    assert!(matches!(
-        refused,
-        Err(Outcome::AccountError { listed: true, .. })
-    ));
+    assert!(matches!(refused, Err(Outcome::AccountError { listed: true, .. })));
 }
 
 #[test]
@@ -153,11 +137,7 @@ fn lookup_asks_for_phone_and_day_in_shanghai() {
         (r#"{"Code":"OK"}"#.to_owned(), 90, "unclear"),
         ("<html>".to_owned(), 90, "unclear"),
     ] {
-        assert_eq!(
-            lookup_result(&provider, minutes, 200, &body),
-            expected,
-            "{body}"
-        );
+        assert_eq!(lookup_result(&provider, minutes, 200, &body), expected, "{body}");
     }
     assert_eq!(lookup_result(&provider, 90, 500, &list("", 0)), "unclear");
     let batch = |content: &str| {
@@ -165,30 +145,12 @@ fn lookup_asks_for_phone_and_day_in_shanghai() {
             entry("batch-ref-9", near).replace('}', &format!(r#","Content":"{content}"}}"#));
         list(&entry, 1)
     };
-    assert_eq!(
-        lookup_result(&provider, 90, 200, &batch("no. 4711")),
-        "found batch-ref-9"
-    );
-    assert_eq!(
-        lookup_result(&provider, 90, 200, &batch("no. 4712")),
-        "unclear"
-    );
-    let other = LookupCase {
-        others: &["batch-ref-9"],
-        ..lookup_case(90)
-    };
-    assert_eq!(
-        lookup_results(&provider, other, &[(200, &batch("no. 4711"))]),
-        "absent"
-    );
-    let twin = LookupCase {
-        unsettled: &["another"],
-        ..lookup_case(90)
-    };
-    assert_eq!(
-        lookup_results(&provider, twin, &[(200, &batch("no. 4711"))]),
-        "unclear"
-    );
+    assert_eq!(lookup_result(&provider, 90, 200, &batch("no. 4711")), "found batch-ref-9");
+    assert_eq!(lookup_result(&provider, 90, 200, &batch("no. 4712")), "unclear");
+    let other = LookupCase { others: &["batch-ref-9"], ..lookup_case(90) };
+    assert_eq!(lookup_results(&provider, other, &[(200, &batch("no. 4711"))]), "absent");
+    let twin = LookupCase { unsettled: &["another"], ..lookup_case(90) };
+    assert_eq!(lookup_results(&provider, twin, &[(200, &batch("no. 4711"))]), "unclear");
 }
 
 #[test]
@@ -201,11 +163,7 @@ fn lookup_asks_for_both_days_around_midnight() {
         (1_700_020_800_000, &["20231115"]),
     ] {
         let at = Timestamp::from_millis(millis);
-        let attempt = AttemptSpan {
-            started_after: at,
-            started_before: Some(at),
-            is_only: true,
-        };
+        let attempt = AttemptSpan { started_after: at, started_before: Some(at), is_only: true };
         let requests = lookup_requests(&provider, attempt);
         assert_eq!(requests.len(), days.len());
         for (request, day) in requests.iter().zip(days) {
@@ -220,15 +178,10 @@ fn lookup_asks_for_both_days_around_midnight() {
     let empty = r#"{"Code":"OK","TotalCount":0,"SmsSendDetailDTOs":{"SmsSendDetailDTO":[]}}"#;
     let ours = empty.replace("[]", r#"[{"OutId":"ref-1"}]"#);
     let busy = r#"{"Code":"isv.BUSINESS_LIMIT_CONTROL"}"#;
-    for (answers, expected) in [
-        ([empty, &ours], "found ref-1"),
-        ([empty, empty], "absent"),
-        ([empty, busy], "unclear"),
-    ] {
+    for (answers, expected) in
+        [([empty, &ours], "found ref-1"), ([empty, empty], "absent"), ([empty, busy], "unclear")]
+    {
         let answers = answers.map(|body| (200, body));
-        assert_eq!(
-            lookup_results(&provider, lookup_case(90), &answers),
-            expected
-        );
+        assert_eq!(lookup_results(&provider, lookup_case(90), &answers), expected);
     }
 }

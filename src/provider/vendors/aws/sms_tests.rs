@@ -55,27 +55,11 @@ fn reason_or_exception_decides() {
         &[
             (200, r#"{"MessageId":"m1"}"#, "accepted m1"),
             (200, r#"{"MessageId":{}}"#, "unknown"),
-            (
-                400,
-                &conflict("DESTINATION_PHONE_NUMBER_OPTED_OUT"),
-                "opted_out",
-            ),
-            (
-                400,
-                &conflict("DESTINATION_PHONE_NUMBER_NOT_VERIFIED"),
-                "account",
-            ),
+            (400, &conflict("DESTINATION_PHONE_NUMBER_OPTED_OUT"), "opted_out"),
+            (400, &conflict("DESTINATION_PHONE_NUMBER_NOT_VERIFIED"), "account"),
             (400, &quota("DAILY_DESTINATION_CALL_LIMIT"), "cap"),
-            (
-                400,
-                &quota("MONTHLY_SPEND_LIMIT_REACHED_FOR_TEXT"),
-                "account",
-            ),
-            (
-                400,
-                &error("ValidationException", "SENDER_ID_NEW"),
-                "account",
-            ),
+            (400, &quota("MONTHLY_SPEND_LIMIT_REACHED_FOR_TEXT"), "account"),
+            (400, &error("ValidationException", "SENDER_ID_NEW"), "account"),
             (400, r#"{"__type":"ThrottlingException"}"#, "throttle"),
             (400, r#"{"__type":"AccessDeniedException"}"#, "account"),
             (500, r#"{"__type":"InternalServerException"}"#, "unknown"),

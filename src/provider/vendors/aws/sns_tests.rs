@@ -36,11 +36,7 @@ fn answers_are_xml() {
         &[
             (200, success, "accepted 94f20ce6"),
             (200, &success[..success.len() - 9], "unknown"),
-            (
-                200,
-                "<PublishResponse><MessageId>7</MessageId></PublishResponse>",
-                "unknown",
-            ),
+            (200, "<PublishResponse><MessageId>7</MessageId></PublishResponse>", "unknown"),
             (200, "<html><MessageId>7</MessageId>", "unknown"),
             (200, "", "unknown"),
             (500, success, "unknown"),

@@ -20,23 +20,15 @@ fn request_is_a_form_with_a_digest() {
     );
     let digest = |more: &str| {
         let provider = vendor("huawei", &format!("{SETTINGS}\n{more}"));
-        let request = provider
-            .request(&[message()], &context())
-            .expect("a request");
-        let header = request.headers()["x-wsse"]
-            .to_str()
-            .expect("text")
-            .to_owned();
+        let request = provider.request(&[message()], &context()).expect("a request");
+        let header = request.headers()["x-wsse"].to_str().expect("text").to_owned();
         let (_, digest) = header.split_once("PasswordDigest=\"").expect("a digest");
         digest.split('"').next().unwrap_or_default().to_owned()
     };
     // sha256sum of the nonce, the time and HUAWEI_APP_SECRET.
     assert_eq!(digest("digest = 'raw'").len(), 44);
     assert_eq!(digest("digest = 'hex'").len(), 88);
-    assert_eq!(
-        vendor("huawei", "").missing_settings(),
-        ["channel", "template"]
-    );
+    assert_eq!(vendor("huawei", "").missing_settings(), ["channel", "template"]);
 }
 
 #[test]
@@ -46,22 +38,13 @@ fn each_phone_has_its_own_result() {
         format!(r#"{{"originTo":"{phone}","smsMsgId":"m","status":"{status}"}}"#)
     };
     let whole = |items: &[String]| {
-        format!(
-            r#"{{"code":"000000","description":"Success","result":[{}]}}"#,
-            items.join(",")
-        )
+        format!(r#"{{"code":"000000","description":"Success","result":[{}]}}"#, items.join(","))
     };
     let (first, second) = ("+8613812345678", "+8613812345679");
     let mixed = whole(&[item(second, "E000620"), item(first, "000000")]);
-    assert_eq!(
-        words(&provider, &messages(2), 200, &mixed),
-        ["accepted m", "account"]
-    );
+    assert_eq!(words(&provider, &messages(2), 200, &mixed), ["accepted m", "account"]);
     let short = whole(&[item(first, "000000")]);
-    assert_eq!(
-        words(&provider, &messages(2), 200, &short),
-        ["accepted m", "unknown"]
-    );
+    assert_eq!(words(&provider, &messages(2), 200, &short), ["accepted m", "unknown"]);
     assert_outcomes(
         &provider,
         &[

@@ -27,10 +27,7 @@ fn smsglobal_mac_is_that_of_the_vendors_example() {
 /// From the vendor's documentation.
 #[test]
 fn ovh_signature_is_that_of_the_vendors_example() {
-    let keys = [
-        "EXEgWIz07P0HYwtQDs7cNIqCiQaWSuHF",
-        "MtSwSrPpNjqfVSmJhLbPyr2i45lSwPU1",
-    ];
+    let keys = ["EXEgWIz07P0HYwtQDs7cNIqCiQaWSuHF", "MtSwSrPpNjqfVSmJhLbPyr2i45lSwPU1"];
     let request = get("https://eu.api.ovh.com/1.0/domains/");
     let signature = ovh_signature(keys, &request, 1_366_560_945);
     assert_eq!(signature, "$1$d3705e8afb27a0d2970a322b96550abfc67bb798");
@@ -38,10 +35,7 @@ fn ovh_signature_is_that_of_the_vendors_example() {
 
 #[test]
 fn smsglobal_requests_and_lookups_are_signed() {
-    let provider = vendor(
-        "smsglobal",
-        "from = 'SHOP'\ncallback = 'https://example.net/s'",
-    );
+    let provider = vendor("smsglobal", "from = 'SHOP'\ncallback = 'https://example.net/s'");
     let signature =
         r#"authorization: MAC id="SMSGLOBAL_API_KEY", ts="1700000000", nonce="7", mac=""#;
     assert_request(
@@ -57,10 +51,7 @@ fn smsglobal_requests_and_lookups_are_signed() {
     );
     assert_contains(
         &lookup_request(&provider),
-        &[
-            "GET https://api.smsglobal.com/v2/sms?destination=8613812345678&limit=100\n",
-            signature,
-        ],
+        &["GET https://api.smsglobal.com/v2/sms?destination=8613812345678&limit=100\n", signature],
     );
 }
 
@@ -130,10 +121,8 @@ fn azure_signature_is_that_of_the_vendors_client() {
         Request::post("https://example.communication.azure.com/sms?api-version=2021-03-07")
             .body(Bytes::from_static(br#"{"message":"Hello"}"#))
             .expect("a request");
-    let (date, hash) = (
-        "Tue, 14 Nov 2023 22:13:20 GMT",
-        "vQ1idAbORUOasXueJu1W3mZlF+AHBdTqhXVO9iS+KOQ=",
-    );
+    let (date, hash) =
+        ("Tue, 14 Nov 2023 22:13:20 GMT", "vQ1idAbORUOasXueJu1W3mZlF+AHBdTqhXVO9iS+KOQ=");
     let signature = azure_signature("c2VjcmV0LWtleS1vZi1hLXRlc3Q=", &request, date, hash);
     assert_eq!(signature, "V6k6cOsZ39AwA1gB4x5+ZBPGC611u1el88J6SAihiXg=");
     assert_eq!(STANDARD.encode(sha256(request.body())), hash);
@@ -142,10 +131,7 @@ fn azure_signature_is_that_of_the_vendors_client() {
 #[test]
 fn azure_requests_are_signed() {
     assert_request(
-        &vendor(
-            "azure",
-            "url = 'https://example.communication.azure.com'\nfrom = '+18005550100'",
-        ),
+        &vendor("azure", "url = 'https://example.communication.azure.com'\nfrom = '+18005550100'"),
         &[message()],
         &[
             "POST https://example.communication.azure.com/sms?api-version=2021-03-07\n",
@@ -178,16 +164,8 @@ fn azure_message_is_accepted_by_the_status_of_its_result() {
                 ),
                 "recipient",
             ),
-            (
-                202,
-                &answer(r#""httpStatusCode":500,"successful":false"#),
-                "unknown",
-            ),
-            (
-                202,
-                &answer(r#""messageId":"m","httpStatusCode":429,"successful":false"#),
-                "unknown",
-            ),
+            (202, &answer(r#""httpStatusCode":500,"successful":false"#), "unknown"),
+            (202, &answer(r#""messageId":"m","httpStatusCode":429,"successful":false"#), "unknown"),
             (202, &answer(r#""httpStatusCode":202"#), "unknown"),
             (202, r#"{"value":[]}"#, "unknown"),
             (401, r#"{"error":{"code":"Denied"}}"#, "account"),

@@ -37,10 +37,7 @@ fn batch_has_same_parameters_and_country() {
     let mut two = messages(2);
     two[1].phone = Phone::parse("+447400123456", None).expect("a phone");
     assert!(!joins(&provider, &two[..1], &two[1]));
-    assert_eq!(
-        vendor("tencent", "").missing_settings(),
-        ["sdk_app_id", "template"]
-    );
+    assert_eq!(vendor("tencent", "").missing_settings(), ["sdk_app_id", "template"]);
 }
 
 #[test]
@@ -67,10 +64,9 @@ fn codes_decide() {
     let error =
         |code: &str| format!(r#"{{"Response":{{"Error":{{"Code":"{code}","Message":"m"}}}}}}"#);
     let echoed = |phone: &str, context: &str| {
-        item("Ok").replace("+8613812345678", phone).replace(
-            r#""Code":"#,
-            &format!(r#""SessionContext":"{context}","Code":"#),
-        )
+        item("Ok")
+            .replace("+8613812345678", phone)
+            .replace(r#""Code":"#, &format!(r#""SessionContext":"{context}","Code":"#))
     };
     assert_outcomes(
         &vendor("tencent", SETTINGS),
@@ -79,26 +75,14 @@ fn codes_decide() {
             (200, &echoed("13812345678", "ref-1"), "accepted s"),
             (200, &echoed("+8613812345679", "ref-1"), "unknown"),
             (200, &echoed("+8613812345678", "ref-2"), "unknown"),
-            (
-                200,
-                &item("FailedOperation.PhoneNumberInBlacklist"),
-                "opted_out",
-            ),
-            (
-                200,
-                &item("FailedOperation.MarketingSendTimeConstraint"),
-                "throttle",
-            ),
+            (200, &item("FailedOperation.PhoneNumberInBlacklist"), "opted_out"),
+            (200, &item("FailedOperation.MarketingSendTimeConstraint"), "throttle"),
             (200, &item("FailedOperation.New"), "content"),
             (200, &item("InternalError.Timeout"), "unknown"),
             (200, &item("Other"), "unknown"),
             (200, &error("AuthFailure.SignatureFailure"), "account"),
             (200, &error("RequestLimitExceeded.IpLimit"), "throttle"),
-            (
-                200,
-                &error("UnauthorizedOperation.SmsSdkAppIdVerifyFail"),
-                "account",
-            ),
+            (200, &error("UnauthorizedOperation.SmsSdkAppIdVerifyFail"), "account"),
             (500, &item("Ok"), "unknown"),
             (200, "{}", "unknown"),
         ],

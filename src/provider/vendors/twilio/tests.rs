@@ -10,10 +10,7 @@ const SETTINGS: &str = "from = '+15005550006'";
 #[test]
 fn message_is_a_form() {
     assert_request(
-        &vendor(
-            "twilio",
-            &format!("{SETTINGS}\ncallback = 'https://e.example/t'"),
-        ),
+        &vendor("twilio", &format!("{SETTINGS}\ncallback = 'https://e.example/t'")),
         &[message()],
         &[
             "POST https://api.twilio.com/2010-04-01/Accounts/TWILIO_ACCOUNT_SID/Messages.json\n",
@@ -23,10 +20,7 @@ fn message_is_a_form() {
         ],
     );
     assert_request(
-        &vendor(
-            "twilio",
-            "messaging_service = 'MG1'\ntemplate = 'HX1'\nparams = { 1 = 'order' }",
-        ),
+        &vendor("twilio", "messaging_service = 'MG1'\ntemplate = 'HX1'\nparams = { 1 = 'order' }"),
         &[message()],
         &["MessagingServiceSid=MG1&ContentSid=HX1&ContentVariables=%7B%221%22%3A%224711%22%7D"],
     );
@@ -38,11 +32,7 @@ fn codes_decide() {
     assert_outcomes(
         &vendor("twilio", SETTINGS),
         &[
-            (
-                201,
-                r#"{"sid":"SM1","to":"+8613812345678","num_segments":"2"}"#,
-                "accepted SM1",
-            ),
+            (201, r#"{"sid":"SM1","to":"+8613812345678","num_segments":"2"}"#, "accepted SM1"),
             (201, r#"{"sid":"SM1","to":"+8613812345679"}"#, "unknown"),
             (201, r#"{"status":"queued"}"#, "unknown"),
             (400, &error(21211), "recipient"),
@@ -95,25 +85,15 @@ fn lookup_finds_message_by_text_and_time() {
         (31 * 24 * 60, empty.to_owned(), "unclear"),
         (99, "{}".to_owned(), "unclear"),
     ] {
-        assert_eq!(
-            lookup_result(&provider, minutes, 200, &answer),
-            expected,
-            "{answer}"
-        );
+        assert_eq!(lookup_result(&provider, minutes, 200, &answer), expected, "{answer}");
     }
     assert_eq!(lookup_result(&provider, 99, 401, empty), "unclear");
-    let twin = LookupCase {
-        others: &["SM1"],
-        ..lookup_case(99)
-    };
+    let twin = LookupCase { others: &["SM1"], ..lookup_case(99) };
     let answer = list(&text, near, ours);
     assert_eq!(lookup_results(&provider, twin, &[(200, &answer)]), "absent");
     let own_text = message().content;
     for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found SM1")] {
-        let twin = LookupCase {
-            unsettled: &[unsettled],
-            ..lookup_case(99)
-        };
+        let twin = LookupCase { unsettled: &[unsettled], ..lookup_case(99) };
         assert_eq!(lookup_results(&provider, twin, &[(200, &answer)]), expected);
     }
     // A template's text is not known, so any message of that day may be it.
@@ -134,45 +114,18 @@ fn lookup_uses_the_clock_of_the_provider() {
         let ours = format!(
             r#"{{"messages":[{{"sid":"SM1","body":{body},"date_created":"{at}"}}],"next_page_uri":null}}"#
         );
-        let skewed = |minutes| LookupCase {
-            ahead: Some(ahead),
-            ..lookup_case(minutes)
-        };
-        assert_eq!(
-            lookup_results(&provider, skewed(40), &[(200, &ours)]),
-            "found SM1",
-            "{ahead}"
-        );
-        assert_eq!(
-            lookup_results(&provider, skewed(40), &[(200, empty)]),
-            "absent",
-            "{ahead}"
-        );
+        let skewed = |minutes| LookupCase { ahead: Some(ahead), ..lookup_case(minutes) };
+        assert_eq!(lookup_results(&provider, skewed(40), &[(200, &ours)]), "found SM1", "{ahead}");
+        assert_eq!(lookup_results(&provider, skewed(40), &[(200, empty)]), "absent", "{ahead}");
         // By either clock it must be long enough ago.
         let left = format!("too soon by {} s", (60 - ahead.min(0)).min(900));
-        assert_eq!(
-            lookup_results(&provider, skewed(14), &[(200, empty)]),
-            left,
-            "{ahead}"
-        );
+        assert_eq!(lookup_results(&provider, skewed(14), &[(200, empty)]), left, "{ahead}");
     }
     for doubtful in [
-        LookupCase {
-            ahead: None,
-            ..lookup_case(99)
-        },
-        LookupCase {
-            ahead: Some(3_700),
-            ..lookup_case(99)
-        },
-        LookupCase {
-            alone: false,
-            ..lookup_case(99)
-        },
+        LookupCase { ahead: None, ..lookup_case(99) },
+        LookupCase { ahead: Some(3_700), ..lookup_case(99) },
+        LookupCase { alone: false, ..lookup_case(99) },
     ] {
-        assert_eq!(
-            lookup_results(&provider, doubtful, &[(200, empty)]),
-            "unclear"
-        );
+        assert_eq!(lookup_results(&provider, doubtful, &[(200, empty)]), "unclear");
     }
 }

@@ -57,16 +57,8 @@ fn codes_decide() {
         &provider,
         &[
             (200, &code(0), "accepted 1"),
-            (
-                200,
-                r#"{"code":0,"sid":3310228982,"mobile":"13812345678"}"#,
-                "accepted 3310228982",
-            ),
-            (
-                200,
-                r#"{"code":0,"sid":1,"mobile":"13812345679"}"#,
-                "unknown",
-            ),
+            (200, r#"{"code":0,"sid":3310228982,"mobile":"13812345678"}"#, "accepted 3310228982"),
+            (200, r#"{"code":0,"sid":1,"mobile":"13812345679"}"#, "unknown"),
             (200, r#"{"code":0}"#, "unknown"),
             (400, &code(3), "account"),
             (400, &code(8), "cap"),
@@ -112,11 +104,7 @@ fn message_without_result_is_unknown() {
         (200, r#"{"data":"x"}"#.to_owned(), ["unknown"; 3]),
         (400, r#"{"code":3,"msg":"m"}"#.to_owned(), ["account"; 3]),
         // It could be any of them, and none was accepted.
-        (
-            400,
-            r#"{"code":4,"msg":"m"}"#.to_owned(),
-            [BATCH_REJECTED; 3],
-        ),
+        (400, r#"{"code":4,"msg":"m"}"#.to_owned(), [BATCH_REJECTED; 3]),
         (502, "<html>".to_owned(), ["unknown"; 3]),
     ] {
         assert_eq!(words(&provider, &three, status, &body), expected, "{body}");
@@ -158,29 +146,14 @@ fn lookup_finds_message_by_reference_or_text() {
     ] {
         assert_eq!(result_of(&body), "unclear", "{body}");
     }
-    assert_eq!(
-        lookup_result(&provider, 60, 500, &format!("[{ours}]")),
-        "unclear"
-    );
+    assert_eq!(lookup_result(&provider, 60, 500, &format!("[{ours}]")), "unclear");
     let two = format!("[{ours},{}]", ours.replace("\"s\"", "\"s2\""));
-    let twin = LookupCase {
-        others: &["s"],
-        ..lookup_case(60)
-    };
+    let twin = LookupCase { others: &["s"], ..lookup_case(60) };
     assert_eq!(lookup_results(&provider, twin, &[(200, &two)]), "found s2");
-    assert_eq!(
-        lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]),
-        "unclear"
-    );
+    assert_eq!(lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]), "unclear");
     let own_text = crate::provider::testing::message().content;
     for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found s")] {
-        let twin = LookupCase {
-            unsettled: &[unsettled],
-            ..lookup_case(60)
-        };
-        assert_eq!(
-            lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]),
-            expected
-        );
+        let twin = LookupCase { unsettled: &[unsettled], ..lookup_case(60) };
+        assert_eq!(lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]), expected);
     }
 }

@@ -112,10 +112,7 @@ async fn take(
         }
     });
     let (fields, file) = form.await?;
-    let pasted = fields
-        .iter()
-        .map(|field| field.value.trim())
-        .rfind(|text| !text.is_empty());
+    let pasted = fields.iter().map(|field| field.value.trim()).rfind(|text| !text.is_empty());
     let upload = match (file, pasted) {
         (Some(_), Some(_)) => {
             return Err(Problem::invalid(
@@ -125,15 +122,10 @@ async fn take(
         (Some(file), None) => file,
         (None, Some(text)) => keep(uploads.create(PASTED), &lines(text))?,
         (None, None) => {
-            return Err(Problem::invalid(
-                "missing list: choose a file, or paste numbers",
-            ));
+            return Err(Problem::invalid("missing list: choose a file, or paste numbers"));
         }
     };
-    let request = UploadRequest {
-        is_draft: true,
-        ..UploadRequest::of(&visitor.identity)
-    };
+    let request = UploadRequest { is_draft: true, ..UploadRequest::of(&visitor.identity) };
     let drafts = Arc::clone(&shared.drafts);
     let created = tokio::task::spawn_blocking(move || drafts.create(upload, &request));
     match created.await {
@@ -168,11 +160,8 @@ fn lines(text: &str) -> String {
     if text.contains('\n') {
         return format!("{text}\n");
     }
-    let numbers: Vec<&str> = text
-        .split([',', ';', '\t'])
-        .map(str::trim)
-        .filter(|number| !number.is_empty())
-        .collect();
+    let numbers: Vec<&str> =
+        text.split([',', ';', '\t']).map(str::trim).filter(|number| !number.is_empty()).collect();
     numbers.join("\n") + "\n"
 }
 
@@ -249,9 +238,7 @@ impl View for DeletePage {
 }
 
 pub(super) fn ask_to_delete(visitor: &Visitor, draft: &Draft) -> Response {
-    let page = DeletePage {
-        steps: Steps::of(draft, ""),
-    };
+    let page = DeletePage { steps: Steps::of(draft, "") };
     render(StatusCode::OK, visitor, &page)
 }
 
@@ -262,11 +249,7 @@ pub(super) fn delete(
 ) -> Result<Response, Problem> {
     let deleted = shared.drafts.delete(draft);
     deleted.map_err(|error| cannot_keep(&error))?;
-    tracing::info!(
-        who = visitor.identity.name,
-        draft = draft.id,
-        "deleted a draft"
-    );
+    tracing::info!(who = visitor.identity.name, draft = draft.id, "deleted a draft");
     Ok(Redirect::to("/new").into_response())
 }
 
@@ -276,10 +259,7 @@ mod tests {
 
     #[test]
     fn pasted_numbers_become_lines() {
-        assert_eq!(
-            lines("+44 7400 123456, 07400123457;"),
-            "+44 7400 123456\n07400123457\n"
-        );
+        assert_eq!(lines("+44 7400 123456, 07400123457;"), "+44 7400 123456\n07400123457\n");
         assert_eq!(lines("phone,name\n1,Ann"), "phone,name\n1,Ann\n");
     }
 }

@@ -71,10 +71,7 @@ pub(super) async fn show(
         messages: messages(check.messages),
         has_rejects: draft.rejects_file().is_some(),
         problem: check.problem.clone().or_else(|| draft.problem()),
-        test: TestForm {
-            example: phone_example(shared),
-            ..TestForm::default()
-        },
+        test: TestForm { example: phone_example(shared), ..TestForm::default() },
         check,
     };
     if let Some(name) = shared.drafts.test_campaign(draft)
@@ -119,10 +116,7 @@ pub(super) async fn test(
     given: &Given,
 ) -> Result<Response, Problem> {
     let entered = given.get("phone").map_or("", String::as_str);
-    let wrong = |problem: String| Wrong::Test {
-        phone: entered.to_owned(),
-        problem,
-    };
+    let wrong = |problem: String| Wrong::Test { phone: entered.to_owned(), problem };
     let list = match shared.drafts.list(draft).await {
         ReadingState::Done(list) => list,
         ReadingState::Running(rows) => return Ok(working(visitor, rows)),
@@ -134,9 +128,7 @@ pub(super) async fn test(
             return show(shared, visitor, draft, Some(problem)).await;
         }
     };
-    let sent = shared
-        .drafts
-        .send_test(draft, list, phone, &visitor.identity.name);
+    let sent = shared.drafts.send_test(draft, list, phone, &visitor.identity.name);
     match sent.await {
         Ok(campaign) => {
             let detail = format!("queued a test message in `{campaign}`");
@@ -189,14 +181,9 @@ pub(super) async fn start(
         Ok(Err(error)) => return Err(cannot_keep(&error)),
         Err(_) => return Err(Problem::unavailable("the start ended unexpectedly")),
     }
-    let detail = format!(
-        "started a campaign of {} as `{id}`",
-        messages(check.messages)
-    );
+    let detail = format!("started a campaign of {} as `{id}`", messages(check.messages));
     let who = &visitor.identity.name;
-    let recorded = shared
-        .store
-        .record(who, "start", Some(&check.campaign), &detail);
+    let recorded = shared.store.record(who, "start", Some(&check.campaign), &detail);
     // It is started, whether or not that can be recorded.
     if let Err(error) = recorded.await {
         tracing::warn!(%error, who, id, "a start was not recorded");
@@ -218,6 +205,5 @@ pub(super) async fn rejects(
         let draft = find(&shared, &visitor, &id)?;
         rejected_rows_of_draft(&shared, &visitor.identity, &draft).await
     };
-    file.await
-        .unwrap_or_else(|problem: Problem| problem_page(&visitor, &problem, "/new"))
+    file.await.unwrap_or_else(|problem: Problem| problem_page(&visitor, &problem, "/new"))
 }

@@ -27,13 +27,7 @@ impl FormField {
         label: &'static str,
         hint: impl Into<String>,
     ) -> Self {
-        Self {
-            name,
-            label,
-            hint: hint.into(),
-            value: value(request, name),
-            ..Self::default()
-        }
+        Self { name, label, hint: hint.into(), value: value(request, name), ..Self::default() }
     }
 
     /// Offers only these values, and the one that it has.
@@ -100,10 +94,7 @@ pub(super) fn set(request: &mut UploadRequest, name: &str, entered: &str) {
         "text" => (name, entered.replace("\r\n", "\n")),
         _ => (name, text.to_owned()),
     };
-    request.fields.push(ImportField {
-        name: name.to_owned(),
-        value,
-    });
+    request.fields.push(ImportField { name: name.to_owned(), value });
 }
 
 #[cfg(test)]

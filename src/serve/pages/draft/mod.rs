@@ -62,10 +62,7 @@ impl Steps {
         Self {
             id: draft.id.clone(),
             file: draft.file.clone(),
-            all: steps
-                .into_iter()
-                .map(|(name, title)| (name, title, name == present))
-                .collect(),
+            all: steps.into_iter().map(|(name, title)| (name, title, name == present)).collect(),
         }
     }
 }
@@ -173,11 +170,7 @@ fn answered(
 ) -> Response {
     page.unwrap_or_else(|problem| {
         let is_started = problem.status == StatusCode::NOT_FOUND
-            && shared
-                .intake
-                .uploads
-                .status(id, Some(&visitor.identity.name))
-                .is_some();
+            && shared.intake.uploads.status(id, Some(&visitor.identity.name)).is_some();
         if is_started {
             Redirect::to(&format!("/new/{id}")).into_response()
         } else {

@@ -44,10 +44,7 @@ impl TextTrial {
         let estimate = match tried {
             Ok(estimate) => estimate,
             Err(problem) => {
-                return Self {
-                    problem: Some(sentence(&problem)),
-                    ..Self::default()
-                };
+                return Self { problem: Some(sentence(&problem)), ..Self::default() };
             }
         };
         let samples = estimate.estimate.stats.samples.iter().take(SHOWN);
@@ -57,9 +54,7 @@ impl TextTrial {
             problem: rejected
                 .filter(|_| estimate.list.summary.accepted == 0)
                 .map(|(line, rejection)| sentence(&format!("row {line}: {}", rejection.reason))),
-            samples: samples
-                .map(|sample| ShownMessage::of((None, sample)))
-                .collect(),
+            samples: samples.map(|sample| ShownMessage::of((None, sample))).collect(),
             rows: rows.filter(|(name, _)| ABOUT_TEXT.contains(name)).collect(),
         }
     }
@@ -99,9 +94,7 @@ impl View for StepPage {
 
 impl DraftStep {
     pub(super) fn named(name: &str) -> Option<Self> {
-        [Self::List, Self::Text, Self::Settings]
-            .into_iter()
-            .find(|step| step.name() == name)
+        [Self::List, Self::Text, Self::Settings].into_iter().find(|step| step.name() == name)
     }
 
     const fn name(self) -> &'static str {
@@ -131,14 +124,7 @@ impl DraftStep {
     /// The names of its fields.
     const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::List => &[
-                "phone",
-                "sheet",
-                "region",
-                "numbers",
-                "delimiter",
-                "encoding",
-            ],
+            Self::List => &["phone", "sheet", "region", "numbers", "delimiter", "encoding"],
             Self::Text => &["text", "content", "smart"],
             Self::Settings => &[
                 "campaign",
@@ -259,11 +245,8 @@ impl DraftStep {
             _ => false,
         };
         let stays = then == "stay" || is_wrong || is_unusable;
-        let path = if stays {
-            format!("{}?checked=true", self.name())
-        } else {
-            self.next().to_owned()
-        };
+        let path =
+            if stays { format!("{}?checked=true", self.name()) } else { self.next().to_owned() };
         Ok(see(&draft.id, &path))
     }
 
@@ -359,12 +342,8 @@ fn list_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
         field("numbers", "Numbers without `+`", "").choice("as recognised", numbers),
     ]);
     if !is_workbook {
-        let characters = [
-            (",", "comma"),
-            (";", "semicolon"),
-            ("tab", "tab"),
-            ("|", "vertical bar"),
-        ];
+        let characters =
+            [(",", "comma"), (";", "semicolon"), ("tab", "tab"), ("|", "vertical bar")];
         let characters =
             characters.map(|(character, name)| (character.to_owned(), name.to_owned()));
         fields
@@ -380,10 +359,7 @@ fn list_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
 
 fn text_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
     let field = |name, label, hint: &str| FormField::new(&draft.request, name, label, hint);
-    let text = FormField {
-        is_long: true,
-        ..field("text", "Text of the messages", "")
-    };
+    let text = FormField { is_long: true, ..field("text", "Text of the messages", "") };
     vec![
         text,
         field(
@@ -392,17 +368,9 @@ fn text_fields(draft: &Draft, list: &DraftList) -> Vec<FormField> {
             "Leave the text above empty",
         )
         .choice("none", columns(list)),
-        field(
-            "smart",
-            "Typographic characters that make messages expensive",
-            "",
-        )
-        .choice(
+        field("smart", "Typographic characters that make messages expensive", "").choice(
             "send them as they are",
-            [(
-                "true".to_owned(),
-                "replace them where that saves segments".to_owned(),
-            )],
+            [("true".to_owned(), "replace them where that saves segments".to_owned())],
         ),
     ]
 }
@@ -417,10 +385,7 @@ fn settings_fields(draft: &Draft, list: &DraftList, lists: &ListOptions) -> Vec<
     let recipients = columns(list)
         .filter(|(name, _)| !list.phones.contains(name))
         .map(|(name, label)| (name, format!("column {label}")))
-        .chain([(
-            "none".to_owned(),
-            "nothing: every row is a message".to_owned(),
-        )]);
+        .chain([("none".to_owned(), "nothing: every row is a message".to_owned())]);
     let mut fields = vec![
         field(
             "campaign",
@@ -428,11 +393,7 @@ fn settings_fields(draft: &Draft, list: &DraftList, lists: &ListOptions) -> Vec<
             "Empty: that of the list, and a hash of the text",
         ),
         field("provider", "Provider or route", "").choice(default, providers),
-        field(
-            "from",
-            "Sender that recipients see",
-            "Empty: that of the provider",
-        ),
+        field("from", "Sender that recipients see", "Empty: that of the provider"),
         field(
             "at",
             "Start",
@@ -450,16 +411,8 @@ fn settings_fields(draft: &Draft, list: &DraftList, lists: &ListOptions) -> Vec<
         ),
     ];
     let more = [
-        field(
-            "budget",
-            "Budget",
-            "Such as 500 EUR; the campaign pauses there. Empty: none",
-        ),
-        field(
-            "window",
-            "Hours in which messages may start",
-            "Such as 09:00-20:00. Empty: any",
-        ),
+        field("budget", "Budget", "Such as 500 EUR; the campaign pauses there. Empty: none"),
+        field("window", "Hours in which messages may start", "Such as 09:00-20:00. Empty: any"),
         field("days", "Days", "Such as mon-fri. Empty: every day"),
         field(
             "timezone",
@@ -474,9 +427,6 @@ fn settings_fields(draft: &Draft, list: &DraftList, lists: &ListOptions) -> Vec<
             "Such as 100 or 5%. Empty: as configured",
         ),
     ];
-    fields.extend(more.map(|field| FormField {
-        is_more: true,
-        ..field
-    }));
+    fields.extend(more.map(|field| FormField { is_more: true, ..field }));
     fields
 }
