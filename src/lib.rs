@@ -32,6 +32,7 @@
 //! - [`cli`], [`commands`], [`config`], [`console`], [`exit`], [`logging`]: the command-line program
 
 pub mod activity;
+pub mod age;
 pub mod atomic_file;
 mod broken;
 pub mod budget;

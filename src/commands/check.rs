@@ -13,14 +13,15 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Context, message_and_hint, providers, serve, status, with_hint};
+use super::findings::{unchecked_receipts, unsafe_settings};
+use super::{Context, message_and_hint, providers, status, with_hint};
 use crate::exit::Exit;
 use crate::hooks::Hook;
 use crate::provider::Provider;
 use crate::provider::client::{Client, Unreachable};
 use crate::sms::Timestamp;
 use crate::store::ApprovalRules;
-use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreError, StoreErrorKind};
+use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreErrorKind};
 use crate::text::{counted, listed, messages};
 use settings::Conflict;
 
@@ -115,7 +116,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         });
         let is_used = used.contains(name);
         findings.check_provider(provider, &users, connection, is_used);
-        if let Some(doubt) = serve::unchecked_receipts(context, provider) {
+        if let Some(doubt) = unchecked_receipts(context, provider) {
             findings.note("receipts", &doubt);
         }
     }
@@ -133,33 +134,6 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         findings.check_messages(store).await?;
     }
     findings.print(context)
-}
-
-/// Settings of the database server that weaken the promises of smsq.
-async fn unsafe_settings(store: &Store) -> Result<Option<String>, StoreError> {
-    let settings = store.unsafe_settings().await?.join(", ");
-    let mut notes = Vec::new();
-    if !settings.is_empty() {
-        notes.push(format!("{settings}: after a crash of its host messages may be sent twice"));
-    }
-    if store.commits_early().await? {
-        notes.push(
-            "the default of the database is synchronous_commit = off: smsq commits with `on`, but a crash may undo what \
-             other programs have just inserted"
-                .to_owned(),
-        );
-    }
-    Ok((!notes.is_empty()).then(|| notes.join("; ")))
-}
-
-pub(super) async fn warn_of_unsafe_settings(
-    context: &Context,
-    store: &Store,
-) -> Result<(), StoreError> {
-    if let Some(settings) = unsafe_settings(store).await? {
-        context.console.warn(&settings);
-    }
-    Ok(())
 }
 
 /// Opens a connection to the provider, as sending does. `Err` says why there is none.

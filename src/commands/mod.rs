@@ -5,6 +5,7 @@ pub mod approve;
 pub mod campaign;
 pub mod check;
 pub mod completions;
+mod findings;
 pub mod hooks;
 pub mod import;
 pub mod init;

@@ -3,7 +3,7 @@
 use super::import::{self, List, PreparedLists};
 use super::practice::{Practice, PracticeRequest};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
-use super::{Context, check, report};
+use super::{Context, findings, report};
 use crate::console::Verbosity;
 use crate::exit::Exit;
 use crate::operations::Imported;
@@ -76,7 +76,7 @@ async fn import_and_send(
         None => lists.check_again(store).await?,
     }
     metrics.begin(context, store);
-    check::warn_of_unsafe_settings(context, store).await?;
+    findings::warn_of_unsafe_settings(context, store).await?;
     let mut signals = context.signals.listen();
     let (imported, signal) = lists.import(store, &mut signals).await?;
     if let Some(signal) = signal {

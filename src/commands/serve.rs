@@ -10,12 +10,15 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use url::Url;
 
+use super::findings::{
+    open_without_token, unchecked_receipts, unencrypted, warn_of_unsafe_settings,
+};
 use super::hooks::Delivering;
 use super::practice::{Practice, PracticeRequest, no_provider};
 use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
-use super::{Context, check, data_folder, purge, temporary, with_hint};
+use super::{Context, data_folder, purge, temporary, with_hint};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::metrics::Metrics;
@@ -91,26 +94,6 @@ fn token(name: &str, role: Role, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The error if others can reach the server without a token.
-pub(super) fn open_without_token(config: &serve::Config) -> Option<anyhow::Error> {
-    (config.is_open() && config.tokens.expose().is_empty()).then(|| {
-        with_hint(
-            format!("others can reach `{}`, and no token is set", config.listen),
-            "`smsq serve token NAME --role ROLE` makes one; or listen on 127.0.0.1",
-        )
-    })
-}
-
-/// The warning if others reach the server without HTTPS.
-pub(super) fn unencrypted(config: &serve::Config) -> Option<&'static str> {
-    let url = config.public_url.as_ref();
-    let is_unencrypted =
-        !config.listen.ip().is_loopback() && url.is_none_or(|url| url.scheme() != "https");
-    is_unencrypted.then_some(
-        "tokens and phones are sent without encryption: put a proxy with HTTPS in front, and set `serve.public_url`",
-    )
-}
-
 /// The URL under which others reach the server.
 fn base_url(context: &Context) -> Url {
     let config = &context.config.serve;
@@ -150,14 +133,6 @@ fn urls(context: &Context) -> anyhow::Result<Exit> {
         );
     }
     Ok(Exit::Done)
-}
-
-/// Why posted receipts of a provider are taken without a check of their signature, although the vendor signs them.
-pub(super) fn unchecked_receipts(context: &Context, provider: &Provider) -> Option<String> {
-    context.config.serve.receipt_key()?;
-    let problem = provider.webhook()?.unchecked_because.as_ref()?;
-    let name = provider.name();
-    Some(format!("signatures of receipts for `{name}` are not checked: {problem}"))
 }
 
 /// The configured providers whose receipts can be posted.
@@ -269,7 +244,7 @@ async fn serve_and_send(
     let options = SendOptions { campaign: None, flags: &flags, follow: true, metrics: &metrics };
     // What keeps a worker from sending is said before the server answers.
     let worker = if args.send {
-        check::warn_of_unsafe_settings(context, &store).await?;
+        warn_of_unsafe_settings(context, &store).await?;
         Some(PreparedRun::new(context, &store, &options).await?)
     } else {
         None

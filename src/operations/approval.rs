@@ -1,8 +1,9 @@
 //! Approvals: large lists wait until a second person has looked at them, and so does what is added to their campaigns
 //! or changed of them later.
 
-use super::lists::{ListPrices, ListSettings};
-use super::{Actor, CampaignAction, OperationError, Refused};
+use super::campaign_action::{CampaignAction, Refused};
+use super::list_settings::{ListPrices, ListSettings};
+use super::{Actor, OperationError};
 use crate::import::Summary;
 use crate::store::{
     ApprovalGate, ApprovalResult, ApprovalSubject, Campaign, CampaignChange, ImportApproval,

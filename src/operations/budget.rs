@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::campaign::{change_settings, check_spent};
-use super::{Actor, ListSettings, OperationError};
+use super::list_settings::ListSettings;
+use super::{Actor, OperationError};
 use crate::budget::{Budget, Pricing};
 use crate::prices::Prices;
 use crate::store::{BudgetChange, Campaign, CampaignChange, CountStep, Store, UncountedBudget};

@@ -1,7 +1,6 @@
 //! Imports lists of recipients: what is checked before anything is written, the campaign that a list goes to, and what
 //! is reported. The command line and the server call it with the same options.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,24 +9,23 @@ use serde_json::{Value, json};
 
 use super::approval::{self, ListGate};
 use super::budget::{COUNTED_LATER, check_priced, count_budget};
-use super::campaign::check_spent;
+use super::campaign::{change_settings, change_state, check_spent};
+use super::campaign_action::{CampaignAction, Refused};
+use super::list_settings::{ListPrices, ListSettings};
 use super::window::WindowRequest;
-use super::{Actor, CampaignAction, OperationError, Refused, change_settings, change_state};
-use crate::budget::{Budget, BudgetRules};
+use super::{Actor, OperationError};
+use crate::budget::Budget;
 use crate::import::{
     self, ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
     Summary, Target, When,
 };
-use crate::jobs::Until;
 use crate::prices::Prices;
 use crate::rate::Rates;
 use crate::route::{Division, Route};
-use crate::secret::Secret;
 use crate::sms::Timestamp;
-use crate::store::ApprovalRules;
 use crate::store::{
     Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign, SettingChange,
-    SourceConfig, SourceDatabase, SourceQuery, Store, StoreError, StoreErrorKind,
+    Store, StoreError, StoreErrorKind,
 };
 use crate::text::{Hinted, counted, did_you_mean, duration};
 use crate::window::{SendWindow, local_and_utc};
@@ -37,60 +35,6 @@ const MAX_LATE: Duration = Duration::from_secs(60);
 /// Providers are compared by what became of the messages of this time.
 const COMPARED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// What a configured provider requires of the messages of a sender.
-pub type Requirements =
-    Arc<dyn Fn(&str, Option<String>) -> Result<ProviderRequirements, Hinted> + Send + Sync>;
-
-/// What the configuration says about imports.
-#[derive(Clone)]
-pub struct ListSettings {
-    /// What a database is for that is created.
-    pub created_for: Mode,
-    pub default_provider: Option<String>,
-    /// The names of all providers and routes.
-    pub providers: Vec<String>,
-    pub requirements: Requirements,
-    pub prices: BTreeMap<String, Prices>,
-    pub budgets: Arc<BudgetRules>,
-    pub approval: ApprovalRules,
-    /// The databases of other programs by name.
-    pub sources: BTreeMap<String, SourceConfig>,
-    /// How long a query may take.
-    pub query_timeout: Duration,
-}
-
-impl ListSettings {
-    /// A query with its time limit; `until` ends it, too.
-    pub fn query<'a>(&self, text: &'a str, until: &'a Until) -> SourceQuery<'a> {
-        SourceQuery { text, limit: self.query_timeout, until }
-    }
-
-    /// The database of another program that `from` names: a URL, or the name of a section `[sources.NAME]`.
-    pub fn source(&self, from: &str) -> Result<SourceDatabase, ImportError> {
-        if let Some(config) = self.sources.get(from) {
-            return Ok(SourceDatabase::new(config)?);
-        }
-        if is_url(from) {
-            let config = SourceConfig {
-                url: Secret::new(from.to_owned()),
-                password: Secret::default(),
-                password_file: Secret::default(),
-            };
-            return Ok(SourceDatabase::new(&config)?);
-        }
-        let hint = did_you_mean(from, self.sources.keys().map(String::as_str)).unwrap_or_else(|| {
-            "describe it as `[sources.NAME]` in smsq.toml, or use a URL such as `postgres://user@host/database`"
-                .to_owned()
-        });
-        Err(ImportError::Invalid { message: format!("unknown source `{from}`"), hint: Some(hint) })
-    }
-}
-
-/// Whether the text is the URL of a database, not the name of a source.
-pub fn is_url(from: &str) -> bool {
-    from.contains("://") || from.starts_with("sqlite:")
-}
 
 /// Whether an import makes a cancelled campaign active again. Each caller says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,55 +100,6 @@ pub struct Imported {
     pub waits: Option<String>,
     /// Imports the rejects file after it was fixed.
     pub rejects_command: String,
-}
-
-/// The prices of the providers that send a list.
-pub struct ListPrices<'a> {
-    all: &'a BTreeMap<String, Prices>,
-    provider: Option<String>,
-    route: Option<Arc<Route>>,
-}
-
-impl<'a> ListPrices<'a> {
-    pub fn new(
-        all: &'a BTreeMap<String, Prices>,
-        provider: Option<&str>,
-        route: Option<Arc<Route>>,
-    ) -> Self {
-        Self { all, provider: provider.map(str::to_owned), route }
-    }
-
-    /// The prices of messages that are added to a campaign one by one.
-    pub fn of_campaign(settings: &'a ListSettings, campaign: &Campaign) -> Self {
-        let default = settings.default_provider.as_ref();
-        let name = campaign.provider.as_ref().or(default);
-        let known = name.filter(|name| settings.providers.contains(name));
-        let requirements = known.map(|name| (settings.requirements)(name, campaign.sender.clone()));
-        let route = requirements.and_then(|requirements| requirements.ok()?.route);
-        Self::new(&settings.prices, name.map(String::as_str), route)
-    }
-
-    /// Millionths per segment to a phone in E.164 with `+`.
-    pub fn of(&self, phone: &str) -> Option<u64> {
-        let home = self.route.as_ref().map(|route| {
-            let (home, _) = route.choose(phone, |_, _| true)?;
-            route.providers().nth(home)
-        });
-        let provider = home.unwrap_or(self.provider.as_deref())?;
-        self.all.get(provider)?.of(phone)
-    }
-
-    /// That of all the providers; `None` without prices, or if they have several.
-    pub fn currency(&self) -> Option<String> {
-        let names: Vec<&str> = match &self.route {
-            Some(route) => route.providers().collect(),
-            None => self.provider.as_deref().into_iter().collect(),
-        };
-        let prices = names.into_iter().filter_map(|name| self.all.get(name));
-        let mut currencies = prices.map(|prices| &prices.currency);
-        let first = currencies.next()?;
-        currencies.all(|currency| currency == first).then(|| first.clone())
-    }
 }
 
 /// The error for a provider that is not configured.

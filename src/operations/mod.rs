@@ -4,7 +4,9 @@
 mod approval;
 mod budget;
 mod campaign;
+mod campaign_action;
 mod estimate;
+mod list_settings;
 mod lists;
 mod messages;
 mod provider;
@@ -21,15 +23,15 @@ pub use approval::{
     ListGate, add_message, approval_subject, approve, reject, replace_approval_rules,
 };
 pub use budget::{COUNTED_LATER, budget, check_priced, count_budget};
-pub use campaign::{
-    CampaignAction, Permitted, Refused, cancel, change_settings, change_state, limit,
-};
+pub use campaign::{cancel, change_settings, change_state, limit};
+pub use campaign_action::{CampaignAction, Permitted, Refused};
 pub use estimate::{
     EstimateRows, ListEstimate, QueueEstimate, SAMPLES, alphabet, estimate_queue, reasons,
 };
+pub use list_settings::{ListPrices, ListSettings, Requirements, is_url};
 pub use lists::{
-    Cancelled, Imported, ListOptions, ListPrices, ListSettings, PeriodCampaign, Requirements,
-    check_name, informed, is_url, local_now, sender_needed, unknown_provider,
+    Cancelled, Imported, ListOptions, PeriodCampaign, check_name, informed, local_now,
+    sender_needed, unknown_provider,
 };
 pub use messages::{SettledAs, retry_failed, retry_unknown, settle};
 pub use provider::{resume_provider, switch_sender};

@@ -7,11 +7,12 @@ use rand::RngExt;
 use rustix::process::Signal;
 use tokio::task::JoinHandle;
 
+use super::PROVIDERS;
 use super::ProveError;
 use super::child::Process;
 use super::operators::{SWITCHED, import, words};
 use super::proxy::Cut;
-use super::round::{LEASE, PROVIDERS, World, now_micros};
+use super::world::{LEASE, World, now_micros};
 use crate::store::StoreError;
 
 /// The exit status of a command that ends in order.

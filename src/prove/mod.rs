@@ -12,6 +12,7 @@ mod judge;
 mod operators;
 pub mod proxy;
 mod round;
+mod world;
 
 use std::fmt;
 use std::io;
@@ -27,7 +28,7 @@ use crate::store::{Access, Store, StoreError};
 pub use evidence::fuzz_gateway_log;
 use judge::Verdict;
 use proxy::Proxy;
-use round::{RoundPlan, Tally, World};
+use world::{LIMIT, RoundPlan, Tally, World};
 
 /// A query of the judge must not wait for longer.
 const QUERY: Duration = Duration::from_secs(60);
@@ -140,7 +141,7 @@ impl RoundReport {
                 "unknown",
                 format!("{unknown} ({unknown_listed} listed, {unknown_accepted} accepted)"),
             ),
-            ("most in any second", format!("{most_in_a_second} at {}/s", round::LIMIT)),
+            ("most in any second", format!("{most_in_a_second} at {}/s", LIMIT)),
             ("worst recovery", format!("{:.1} s", tally.recovery.as_secs_f64())),
         ]
     }
@@ -165,7 +166,7 @@ impl RoundReport {
             "unknown_listed": verdict.unknown_listed,
             "unknown_accepted": verdict.unknown_accepted,
             "most_in_a_second": verdict.most_in_a_second,
-            "limit": round::LIMIT,
+            "limit": LIMIT,
             "worst_recovery_ms": u64::try_from(tally.recovery.as_millis()).unwrap_or(u64::MAX),
             "problems": self.problems,
             "folder": self.folder,
@@ -297,3 +298,6 @@ fn single_server(url: &str) -> Option<(String, Url)> {
     let address = format!("{host}:{}", url.port().unwrap_or(port));
     Some((address, url))
 }
+
+/// The names of the providers, by their gateways.
+pub(super) const PROVIDERS: [&str; 2] = ["gateway", "other"];

@@ -4,8 +4,8 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
+use super::PROVIDERS;
 use super::judge::{Asked, JudgedCampaign};
-use super::round::PROVIDERS;
 
 /// The commands on campaigns, with what the judge must know of them.
 pub(super) struct Operators {

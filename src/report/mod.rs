@@ -12,6 +12,7 @@ mod local;
 mod moved;
 mod reason;
 mod status;
+mod table;
 mod text;
 
 #[cfg(test)]

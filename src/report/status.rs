@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::as_text;
-use super::text::{plain_table, push_table, right};
+use super::table::{plain_table, push_table, right};
 use crate::budget::Budget;
 use crate::prices::Prices;
 use crate::sms::Timestamp;

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, ContentArrangement};
 use indicatif::HumanCount;
 
 use super::figures::{facts, percentages, rate};
+use super::table::{plain_table, push_table, right};
 use super::{CampaignSummary, Reason, Report, Summaries, plain_reason, steps};
 use crate::store::report::{DeliveryCounts, FailureRecord, SentMessage, Totals};
 use crate::text::{counted, duration, messages, printable_line};
@@ -305,23 +306,6 @@ pub(super) fn counts(totals: &Totals) -> [(&'static str, u64); 7] {
         ("unknown", totals.unknown),
         ("cancelled", totals.cancelled),
     ]
-}
-
-pub(super) fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table
-}
-
-pub(super) fn right(content: impl ToString) -> Cell {
-    Cell::new(content).set_alignment(CellAlignment::Right)
-}
-
-pub(super) fn push_table(text: &mut String, table: &Table) {
-    for line in table.to_string().lines() {
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
 }
 
 #[cfg(test)]

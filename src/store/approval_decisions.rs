@@ -12,8 +12,8 @@ use super::approvals::{
 use super::campaigns::SettingsColumns;
 use super::connection::prelude::*;
 use super::connection::{Connection, insert_all, querying, transaction, with_conn};
-use super::removal::PLAIN;
 use super::schema::{approval, approval_rule, campaign, import, purged, sms, sms_failed, sms_sent};
+use super::values::PLAIN;
 use super::{AuditEntry, Store, StoreError, positive, signed};
 use crate::budget::Budget;
 use crate::queue::approval::{ApprovalRules, ApprovalState, ListFacts};

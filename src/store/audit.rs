@@ -179,3 +179,44 @@ impl Store {
             .load(conn))
     }
 }
+
+/// Runs a transaction that returns what it did, with the entry of an [`Audited`](crate::store::Audited) change.
+macro_rules! audited {
+    ($store:expr, $audited:expr, $now:expr, |$connection:ident| $work:expr) => {{
+        let done = $crate::store::connection::transaction!($store, |$connection| async {
+            let step = $work.await?;
+            let id = $audited.write($connection, &step, $now).await?;
+            diesel::QueryResult::Ok((step, id))
+        });
+        done.map(|(step, id)| {
+            $audited.committed(step.clone(), id);
+            step
+        })
+    }};
+}
+
+/// Repeats a transaction that returns a [`Chunk`] until no rows are left; returns how many were moved.
+macro_rules! in_chunks {
+    ($store:expr, |$connection:ident| $work:expr) => {{
+        let mut audited = $crate::store::audit::Audited::unrecorded();
+        let now = $crate::sms::Timestamp::default();
+        $crate::store::audit::in_chunks!($store, audited, now, |$connection| $work)
+    }};
+    ($store:expr, $audited:expr, $now:expr, |$connection:ident| $work:expr) => {{
+        loop {
+            let mut examined = 0;
+            let done =
+                $crate::store::audit::audited!($store, $audited, $now, |$connection| async {
+                    let chunk: $crate::store::connection::Chunk = $work.await?;
+                    examined = chunk.examined;
+                    diesel::QueryResult::Ok(chunk.moved)
+                });
+            match done {
+                Ok(_) if examined > 0 => {}
+                done => break done.map(|_| *$audited.done()),
+            }
+        }
+    }};
+}
+
+pub(in crate::store) use {audited, in_chunks};

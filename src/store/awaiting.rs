@@ -7,14 +7,14 @@ use diesel::dsl::{max, min, sql};
 use diesel::sql_types::{BigInt, Bool, Nullable};
 use diesel::{QueryResult, update};
 
+use super::audit::in_chunks;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Chunk, Connection, in_chunks, insert_new, load_locked, querying, reading, transaction,
-    with_conn, writing,
+    Chunk, Connection, insert_new, load_locked, querying, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, receipt_pull, sms, sms_sent};
-use super::transitions::SEVERAL;
+use super::values::SEVERAL;
 use super::{CHUNK, ReceiptStore, StoreError};
 use crate::queue::delivery::DeliveryState;
 use crate::sms::Timestamp;

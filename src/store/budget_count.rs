@@ -21,10 +21,10 @@ use super::connection::prelude::*;
 use super::connection::{
     Connection, ROWS, in_list, insert_new, load_locked, reading, transaction, with_conn,
 };
-use super::report::counts::prefix;
+use super::expressions::prefix;
 use super::schema::{attempt, campaign, rate_limit, sms, sms_rest, worker};
 use super::spending::{Spending, campaign_scope};
-use super::{CHUNK, Store, StoreError, limits};
+use super::{CHUNK, Store, StoreError, limit_rows};
 use crate::budget::{self, Budget};
 use crate::prices::Prices;
 use crate::queue::AttemptOutcome;
@@ -487,7 +487,7 @@ async fn take(
         }
     }
     // After the messages, as claims lock them.
-    limits::lock(connection, &spending.amounts().keys().cloned().collect()).await?;
+    limit_rows::lock(connection, &spending.amounts().keys().cloned().collect()).await?;
     spending.store(connection).await
 }
 

@@ -10,9 +10,6 @@ use diesel::query_builder::{AstPass, QueryFragment, QueryId};
 use diesel::serialize::ToSql;
 use diesel::sql_types::{BigInt, Bool, HasSqlType};
 
-/// The campaign in tables `import` and `purged` of the counts of campaigns that were removed. No campaign has this id.
-pub const REMOVED_CAMPAIGNS: i64 = 0;
-
 /// Which campaigns a query reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CampaignFilter {

@@ -5,11 +5,10 @@ use std::fmt::Debug;
 use std::ops::Deref;
 
 use diesel::QueryResult;
-use diesel::deserialize::FromSqlRow;
 
 use super::approvals::{self, ApprovalGate};
 use super::budget_count;
-use super::commit_batch::CampaignStop;
+use super::campaign_status::CampaignStatus;
 use super::connection::prelude::*;
 use super::connection::{
     Connection, Prepared, ROWS, conflict, in_list, insert_all, load_locked, querying, reading,
@@ -21,50 +20,6 @@ use crate::budget::Budget;
 use crate::rate::Rates;
 use crate::sms::Timestamp;
 use crate::window::SendWindow;
-
-/// Whether a campaign's messages may be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromSqlRow)]
-pub enum CampaignStatus {
-    Active = 0,
-    /// By an operator or by auto-pause, until `smsq resume`.
-    Paused = 1,
-    /// Because its provider rejects the account or is unavailable, until the next `smsq send`.
-    Stopped = 2,
-    /// Until messages are imported into it again.
-    Cancelled = 3,
-    /// It is active, and some or all of its messages wait for the approval of a second person. This is never stored.
-    Unapproved = 4,
-}
-
-impl CampaignStatus {
-    pub const ALL: [Self; 5] =
-        [Self::Active, Self::Paused, Self::Stopped, Self::Cancelled, Self::Unapproved];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::Cancelled => "cancelled",
-            Self::Unapproved => "unapproved",
-        }
-    }
-
-    /// The value in column `campaign.state`.
-    pub(super) const fn code(self) -> i32 {
-        self as i32
-    }
-
-    /// An unknown state, which a newer smsq may have written, counts as paused.
-    pub(super) const fn of(code: i32) -> Self {
-        match code {
-            0 => Self::Active,
-            2 => Self::Stopped,
-            3 => Self::Cancelled,
-            _ => Self::Paused,
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Campaign {
@@ -516,33 +471,6 @@ impl Store {
             Ok(changed > 0)
         })
     }
-}
-
-/// Pauses or stops campaigns that are active, and notes it among the changes.
-pub(super) async fn stop_campaigns(
-    connection: &mut Connection,
-    stops: &[CampaignStop],
-    now: Timestamp,
-) -> QueryResult<()> {
-    for stop in stops {
-        let stopped =
-            with_conn!(connection, |conn| diesel::update(campaign::table.find(stop.campaign_id))
-                .filter(campaign::state.eq(CampaignStatus::Active.code()))
-                .set((
-                    campaign::state.eq(stop.state.code()),
-                    campaign::state_reason.eq(&stop.reason),
-                ))
-                .execute(conn))?;
-        if stopped > 0 {
-            let name = with_conn!(connection, |conn| campaign::table
-                .find(stop.campaign_id)
-                .select(campaign::name)
-                .first(conn))?;
-            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
-            entry.insert(connection).await?;
-        }
-    }
-    Ok(())
 }
 
 /// The codes of the states that are not in `states`. An unknown one, which counts as paused, is never among them.

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::approvals::{self, ApprovalChanges, GrantedLane};
 use super::budgets::Budgets;
-use super::claim::{self, Candidate, ClaimCursors, ClaimKey, ClaimWrites};
+use super::claim::{self, Candidate, ClaimCursors, ClaimWrites};
+use super::commit_batch::ClaimKey;
 use super::commit_batch::{ClaimedCampaign, CommitBatch};
 use super::connection::Connection;
 use super::lanes::Failover;

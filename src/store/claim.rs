@@ -10,15 +10,17 @@ use diesel::{QueryResult, QueryableByName, update};
 use rand::RngExt;
 
 use super::column_types::LossyText;
+use super::commit_batch::ClaimKey;
 use super::commit_batch::CommitBatch;
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn};
 use super::effects::Effects;
+use super::expressions::in_state;
 use super::lanes::Failover;
 use super::schema::{sms, worker};
 use super::settle::{self, ClaimedRows};
 use super::spending::ReserveWrites;
-use super::transitions::{SEVERAL, in_state};
+use super::values::SEVERAL;
 use crate::broken::Defect;
 use crate::phone::Phone;
 use crate::queue::Settlement;
@@ -48,9 +50,6 @@ const NONCE: usize = 16;
 pub(super) fn id_in_reference(reference: &str) -> Option<i64> {
     reference.get(NONCE..)?.parse().ok()
 }
-
-/// A message's position in the order of claims: when it is due, and its id.
-pub(super) type ClaimKey = (i64, i64);
 
 /// The last claimed key of each lane. Rows before it are deleted, but the index of a server may still have them. A
 /// claim that starts at the cursor does not read them.

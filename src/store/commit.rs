@@ -15,9 +15,9 @@ use diesel::{QueryResult, update};
 
 use super::approvals::{self, ApprovalChanges, ApprovalGate, GrantedLane};
 use super::budgets::Budgets;
-use super::campaigns::stop_campaigns;
 use super::candidates::{Candidates, Search};
-use super::claim::{ClaimCursors, ClaimKey, ClaimWrites};
+use super::claim::{ClaimCursors, ClaimWrites};
+use super::commit_batch::ClaimKey;
 use super::commit_batch::{ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::connection::prelude::*;
 use super::connection::{Connection, Prepared, ROWS, in_list, independent, transaction, with_conn};
@@ -26,6 +26,7 @@ use super::limits::{self, LockedLimits, OwnRates, PermitEstimate};
 use super::recipients::{self, Recipients};
 use super::schema::{campaign, suppression, worker};
 use super::settle::{self, ClaimedRows};
+use super::stops::stop_campaigns;
 use super::{
     Age, CampaignStatus, CommitCount, Store, StoreError, StoreErrorKind, commit_count, dead,
     outbox, workers,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::CampaignStatus;
 use super::approvals::ApprovalGate;
+use super::stops::CampaignStop;
 use crate::budget::{Budget, BudgetError, BudgetRules};
 use crate::instant::DbMicros;
 use crate::limit::{Account, Permit, Tolerance};
@@ -92,14 +93,6 @@ impl ProviderPause {
     }
 }
 
-/// An active campaign that is paused or stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CampaignStop {
-    pub campaign_id: i64,
-    pub state: CampaignStatus,
-    pub reason: String,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ProviderClaimed {
     /// The new permit of each held request; `None` if there is none before its end.
@@ -154,3 +147,6 @@ impl ClaimedCampaign {
             && self.budget.is_ok()
     }
 }
+
+/// A message's position in the order of claims: when it is due, and its id.
+pub(super) type ClaimKey = (i64, i64);

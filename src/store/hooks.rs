@@ -3,9 +3,10 @@
 use diesel::dsl::{count_star, max, min};
 use diesel::{QueryResult, delete, update};
 
+use super::audit::in_chunks;
 use super::connection::prelude::*;
 use super::connection::{
-    Chunk, Connection, in_chunks, insert_new, load_locked, reading, transaction, with_conn, writing,
+    Chunk, Connection, insert_new, load_locked, reading, transaction, with_conn, writing,
 };
 use super::schema::{hook, hook_event};
 use super::{CHUNK, HookStore, StoreError, outbox, positive};

@@ -17,8 +17,6 @@ use super::{Age, CHUNK, CampaignStatus, Store, StoreError, StoreErrorKind, campa
 use crate::sms::Timestamp;
 use crate::store::connection::reading;
 
-/// The name of the imports that count posted messages. They have no end.
-pub const POSTED: &str = "HTTP";
 /// The first character of a fingerprint. Those of an older smsq, which are hex, were made of the bytes of the request.
 pub const FINGERPRINT: char = 'v';
 

@@ -5,10 +5,9 @@ use diesel::dsl::count_star;
 use diesel::{QueryResult, delete, update};
 
 use super::approvals;
+use super::audit::audited;
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, audited, insert_new, querying, reading, transaction, with_conn,
-};
+use super::connection::{Connection, insert_new, querying, reading, transaction, with_conn};
 use super::schema::{failover, lane, sender_off, sms};
 use super::{Audited, CampaignFilter, Store, StoreError, positive};
 use crate::route::{LaneNumbers, Route};

@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use diesel::{QueryResult, update};
 
+use super::audit::audited;
 use super::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, Prepared, ROWS, audited, in_list, insert_new, load_locked, reading, transaction,
-    with_conn,
-};
+use super::connection::{Connection, reading, transaction, with_conn};
+use super::limit_rows::{Limits, lock, read, store};
 use super::schema::{rate_limit, worker};
 use super::{Audited, Store, StoreError};
 use crate::instant::DbMicros;
 use crate::limit::{
-    Account, ClaimLimit, ClaimTerms, DeclaredLimits, PermitAllocator, PermitCost, SharedLimit,
-    Tolerance, UnreadableLimits, campaign_scope,
+    Account, ClaimLimit, ClaimTerms, DeclaredLimits, PermitAllocator, PermitCost, Tolerance,
+    UnreadableLimits, campaign_scope,
 };
 use crate::queue::{LaneClaim, ProviderClaim};
 use crate::rate::{Rate, Rates};
@@ -29,12 +28,6 @@ const NO_WORKER: i64 = 0;
 /// How long after its permit such a request starts, at most.
 const SINGLE_TOLERANCE: Tolerance =
     Tolerance { total: Duration::from_millis(500), spread: Duration::from_millis(500) };
-
-/// The columns of table `rate_limit`.
-type LimitRow = (String, i64, i32, String, i64, Option<String>, i64);
-
-/// Limits by their scopes.
-type Limits = BTreeMap<String, ClaimLimit>;
 
 impl Store {
     /// The current pauses of providers and of their senders.
@@ -175,89 +168,6 @@ async fn take_permit(
     }
     let start_at = permit.start_at.unwrap_or(from);
     Ok(Ok(SinglePermit::Taken(start_at.since(from))))
-}
-
-/// Reads the limits of those scopes that have a row, with `lock` in the order of their names and locked.
-async fn read(
-    connection: &mut Connection,
-    scopes: &BTreeSet<String>,
-    lock: bool,
-) -> QueryResult<Limits> {
-    let scopes: Vec<&String> = scopes.iter().collect();
-    let mut found = Limits::new();
-    for scopes in scopes.chunks(ROWS) {
-        let scopes = in_list(scopes.iter().copied());
-        let rows = || {
-            rate_limit::table
-                .filter(rate_limit::scope.eq_any(&scopes))
-                .order(rate_limit::scope)
-                .select((
-                    rate_limit::scope,
-                    rate_limit::next_us,
-                    rate_limit::cost_max,
-                    rate_limit::buckets,
-                    rate_limit::stopped_until,
-                    rate_limit::stop_reason,
-                    rate_limit::spent,
-                ))
-        };
-        let rows: Vec<LimitRow> = if lock {
-            load_locked!(connection, prepared rows())?
-        } else {
-            with_conn!(connection, |conn| Prepared(rows()).load(conn))?
-        };
-        found.extend(limits(rows));
-    }
-    Ok(found)
-}
-
-/// Locks the limits of these scopes in the order of their names; creates missing ones.
-pub(super) async fn lock(
-    connection: &mut Connection,
-    scopes: &BTreeSet<String>,
-) -> QueryResult<Limits> {
-    if scopes.is_empty() {
-        return Ok(Limits::new());
-    }
-    let locked = read(connection, scopes, true).await?;
-    let missing: Vec<_> = scopes
-        .iter()
-        .filter(|scope| !locked.contains_key(*scope))
-        .map(|scope| rate_limit::scope.eq(scope.clone()))
-        .collect();
-    if missing.is_empty() {
-        return Ok(locked);
-    }
-    insert_new!(connection, rate_limit::table, &missing)?;
-    read(connection, scopes, true).await
-}
-
-fn limits(rows: Vec<LimitRow>) -> Limits {
-    rows.into_iter()
-        .map(|(scope, next_us, cost_max, buckets, until, reason, spent)| {
-            let row = (next_us, cost_max, buckets, until, reason);
-            let limit =
-                ClaimLimit { limit: SharedLimit::from_row(row), spent, ..ClaimLimit::default() };
-            (scope, limit)
-        })
-        .collect()
-}
-
-/// Stores a limit if it has changed.
-async fn store(connection: &mut Connection, scope: &str, limit: &ClaimLimit) -> QueryResult<()> {
-    if !limit.is_changed {
-        return Ok(());
-    }
-    let (next_us, cost_max, state, until, reason) = limit.limit.to_row();
-    with_conn!(connection, |conn| Prepared(update(rate_limit::table.find(scope)).set((
-        rate_limit::next_us.eq(next_us),
-        rate_limit::cost_max.eq(cost_max),
-        rate_limit::buckets.eq(&state),
-        rate_limit::stopped_until.eq(until),
-        rate_limit::stop_reason.eq(&reason),
-    )))
-    .execute(conn))?;
-    Ok(())
 }
 
 /// Stores pauses if nothing is claimed.

@@ -6,14 +6,14 @@ use std::collections::{HashMap, HashSet};
 use diesel::{QueryResult, update};
 use serde::{Deserialize, Serialize};
 
+use super::audit::audited;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
-use super::connection::{
-    Connection, ROWS, audited, execute_each, load_locked, transaction, with_conn,
-};
+use super::connection::{Connection, ROWS, execute_each, load_locked, transaction, with_conn};
 use super::schema::{message, sms, sms_failed, worker};
 use super::settle::{self, ClaimedRows};
-use super::transitions::{self, SEVERAL};
+use super::transitions::{self};
+use super::values::SEVERAL;
 use super::{Audited, Store, StoreError, WorkerStore};
 use crate::queue::{Settled, Settlement};
 use crate::sms::{State, Timestamp};

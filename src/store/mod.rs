@@ -10,6 +10,7 @@ mod awaiting;
 mod budget_count;
 mod budgets;
 mod campaign_filter;
+mod campaign_status;
 mod campaigns;
 mod candidates;
 mod claim;
@@ -23,10 +24,12 @@ mod dedupe;
 mod effects;
 mod enqueue;
 mod error;
+mod expressions;
 mod hooks;
 mod imports;
 mod intake;
 mod lanes;
+mod limit_rows;
 mod limits;
 mod lost_claims;
 mod migrate;
@@ -46,11 +49,13 @@ mod schema;
 mod settle;
 mod source;
 mod spending;
+mod stops;
 mod suppression;
 #[cfg(test)]
 pub(crate) mod testing;
 mod transitions;
 mod unknown;
+mod values;
 mod watch;
 mod workers;
 
@@ -68,6 +73,7 @@ use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
 };
 
+pub use crate::age::Age;
 pub use crate::queue::approval::{ApprovalRules, ListFacts};
 pub use crate::queue::dedupe::Decision;
 pub use approval_decisions::{ApprovalResult, ApprovalSubject, WaitingApproval};
@@ -76,14 +82,13 @@ pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
 pub use awaiting::{AwaitingSms, PullLease, TriedAt};
 pub use budget_count::{CountStep, UncountedBudget};
-pub use campaign_filter::{CampaignFilter, REMOVED_CAMPAIGNS};
+pub use campaign_filter::CampaignFilter;
+pub use campaign_status::CampaignStatus;
 pub use campaigns::{
-    BudgetChange, Campaign, CampaignChange, CampaignSettings, CampaignStatus, NewCampaign,
-    SettingChange, WindowChange,
+    BudgetChange, Campaign, CampaignChange, CampaignSettings, NewCampaign, SettingChange,
+    WindowChange,
 };
-pub use commit_batch::{
-    CampaignStop, CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause,
-};
+pub use commit_batch::{CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause};
 pub use commit_count::CommitCount;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -93,14 +98,14 @@ pub use enqueue::Enqueued;
 pub use error::{StoreError, StoreErrorKind};
 pub use hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
 pub use imports::{ImportApproval, ImportBatch, ImportTexts};
-pub use intake::{FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys};
+pub use intake::{FINGERPRINT, IntakeKey, PostResult, PostedBatch, PostedKeys};
 pub use lanes::{Failover, SenderQueue};
 pub use limits::{SinglePermit, SingleRequest};
 pub use lost_claims::{Redone, StartedClaim};
 pub use mode::Mode;
 pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use outbox::NewEvent;
-pub use purge::{Age, Purge, Purged, RetentionConfig};
+pub use purge::{Purge, Purged, RetentionConfig};
 pub use queue_state::{QueuedCampaign, QueuedLane};
 pub use receipts::ReceiptsApplied;
 pub use removal::Removal;
@@ -112,8 +117,10 @@ pub use schedules::{
 };
 pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError, SourceQuery};
 pub use spending::MonthSpent;
+pub use stops::CampaignStop;
 pub use suppression::Suppressed;
 pub use unknown::{Due, ResendReason, Unknown};
+pub use values::{POSTED, REMOVED_CAMPAIGNS};
 pub use watch::WatchedCampaign;
 pub use workers::{NewWorker, SendingMessage, Worker};
 

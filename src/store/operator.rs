@@ -7,11 +7,10 @@ use diesel::dsl::{case_when, count_star, max};
 use diesel::{QueryResult, update};
 
 use super::approvals::{self, CameBy};
+use super::audit::in_chunks;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
-use super::connection::{
-    Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn,
-};
+use super::connection::{Chunk, Connection, ROWS, load_locked, reading, transaction, with_conn};
 use super::effects::Effects;
 use super::schema::{campaign, sms, sms_failed};
 use super::spending;

@@ -2,32 +2,32 @@
 //! transaction, so that no message seems lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::str::FromStr;
-use std::time::Duration;
 
 use diesel::dsl::{count_star, exists, not};
 use diesel::{QueryResult, delete, update};
-use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use super::attempts;
+use super::audit::audited;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, ROWS, audited, delete_all, execute_each, insert_new, load_locked, reading,
-    transaction, with_conn,
+    Connection, ROWS, delete_all, execute_each, insert_new, load_locked, reading, transaction,
+    with_conn,
 };
 use super::receipts::delete_receipts;
-use super::removal::{self, PLAIN, Removal};
+use super::removal::{self, Removal};
 use super::schema::{
     campaign, hook_event, import, purged, receipt, recipient_start, reply, sms, sms_failed,
     sms_key, sms_sent,
 };
 use super::transitions::RemovedKeys;
+use super::values::PLAIN;
 use super::{
     Audited, CHUNK, CampaignFilter, Store, StoreError, dead, hooks, positive, replies, schedules,
     signed, transitions,
 };
+use crate::age::Age;
 use crate::sms::{Class, State, Timestamp};
 
 /// Section `[retention]`.
@@ -46,40 +46,6 @@ impl RetentionConfig {
 
     pub fn is_valid(&self) -> bool {
         self.older_than.is_empty() || self.age().is_some()
-    }
-}
-
-/// How long messages are kept once they are settled: `90d`, `12w`, `6mo`, `1y`; at least one day.
-#[derive(Clone, Copy, Debug)]
-pub struct Age(jiff::Span);
-
-impl Age {
-    /// Messages that were settled before this instant are older.
-    #[must_use]
-    pub fn before(self, now: Timestamp) -> Timestamp {
-        let now = jiff::Timestamp::from_millisecond(now.as_millis());
-        let before = now.and_then(|now| now.to_zoned(TimeZone::UTC).checked_sub(self.0));
-        // 0 if it is before the calendar begins.
-        before.map_or(Timestamp::default(), |before| {
-            Timestamp::from_millis(before.timestamp().as_millisecond())
-        })
-    }
-}
-
-impl FromStr for Age {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let span = text
-            .trim()
-            .parse()
-            .map_err(|_| format!("invalid age `{text}`: write it like `90d`, `6mo` or `1y`"))?;
-        let (age, now) = (Self(span), jiff::Timestamp::now().as_millisecond());
-        let now = Timestamp::from_millis(now);
-        if now.since(age.before(now)) < Duration::from_secs(24 * 60 * 60) {
-            return Err(format!("invalid age `{text}`: messages are kept for at least a day"));
-        }
-        Ok(age)
     }
 }
 

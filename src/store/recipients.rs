@@ -10,7 +10,7 @@ use super::commit_batch::{CommitBatch, ProviderClaimed};
 use super::connection::prelude::*;
 use super::connection::{Connection, ROWS, insert_all, reading, with_conn, writing};
 use super::schema::{rate_limit, recipient_start, sms};
-use super::{CHUNK, Store, StoreError, limits};
+use super::{CHUNK, Store, StoreError, limit_rows};
 use crate::phone::Phone;
 use crate::queue::Admission;
 use crate::queue::recipient_cap::{RecipientCap, may_have_reached};
@@ -42,7 +42,7 @@ impl Recipients {
     ) -> QueryResult<Self> {
         let is_capped = !batch.caps.0.is_empty();
         if is_capped && !connection.is_sqlite() {
-            limits::lock(connection, &BTreeSet::from([SCOPE.to_owned()])).await?;
+            limit_rows::lock(connection, &BTreeSet::from([SCOPE.to_owned()])).await?;
             // Nodes of a cluster only detect conflicts of rows that both have written.
             with_conn!(connection, |conn| update(rate_limit::table.find(SCOPE))
                 .set(rate_limit::next_us.eq(rate_limit::next_us + 1))

@@ -4,13 +4,14 @@
 use diesel::dsl::{exists, not};
 use diesel::{QueryResult, delete, update};
 
-use super::campaign_filter::REMOVED_CAMPAIGNS;
 use super::campaigns::SettingsColumns;
 use super::connection::prelude::*;
 use super::connection::{Connection, load_locked, reading, with_conn};
 use super::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
+use super::values::PLAIN;
+use super::values::REMOVED_CAMPAIGNS;
 use super::{CampaignStatus, POSTED, Store, StoreError, lanes};
 use crate::budget::campaign_budgets;
 use crate::limit::campaign_scope;
@@ -18,8 +19,6 @@ use crate::sms::Timestamp;
 
 /// The campaign of messages without one, which is never removed.
 const DEFAULT_CAMPAIGN: i64 = 1;
-/// In place of an import: the messages were inserted by another program.
-pub(super) const PLAIN: i64 = 0;
 /// The most campaigns that one transaction removes.
 pub(super) const CAMPAIGNS: usize = 100;
 

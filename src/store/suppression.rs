@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use diesel::QueryResult;
 use serde::Serialize;
 
+use super::audit::audited;
 use super::connection::prelude::*;
 use super::connection::{
-    Connection, Prepared, ROWS, audited, in_list, insert_new, querying, reading, with_conn,
+    Connection, Prepared, ROWS, in_list, insert_new, querying, reading, with_conn,
 };
 use super::schema::suppression;
 use super::{Audited, StoreError, SuppressionStore, positive};

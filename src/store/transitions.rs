@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::dsl::{case_when, sql};
 use diesel::expression::SqlLiteral;
-use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryResult, delete, update};
 
 use super::column_types::LossyText;
@@ -15,8 +15,10 @@ use super::connection::{
     insert_new, load_locked, with_conn,
 };
 use super::effects::Effects;
+use super::expressions::in_state;
 use super::schema::{message, sms, sms_failed, sms_key, sms_sent};
 use super::spending::{self, Kept, Reserves, RowReserve, Spending};
+use super::values::SEVERAL;
 use crate::budget;
 use crate::queue::delivery::DeliveryState;
 use crate::queue::transition::{
@@ -25,9 +27,6 @@ use crate::queue::transition::{
 };
 use crate::queue::{Settlement, Transition};
 use crate::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
-
-/// Column `claimed_provider` of a message in doubt that was sent through several providers.
-pub(super) const SEVERAL: &str = "";
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
@@ -73,14 +72,6 @@ pub(super) struct QueuedSms {
 
 /// What each change of a message in the queue changes: its claim, its state, and the number of its late acceptances.
 pub(super) type Version = (i64, i32, i32);
-
-/// Whether a message is in this state. The state is part of the statement: if a parameter is compared with a column of
-/// partial indexes, SQLite compiles the statement again at each execution.
-#[diesel::dsl::auto_type]
-pub(super) fn in_state(state: i32) -> _ {
-    let state: SqlLiteral<Integer> = sql(&state.to_string());
-    sms::state.eq(state)
-}
 
 /// Whether no other transaction has changed the message since.
 #[diesel::dsl::auto_type]

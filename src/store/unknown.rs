@@ -4,10 +4,11 @@
 use diesel::sql_types::Bool;
 use diesel::{QueryResult, update};
 
+use super::audit::in_chunks;
 use super::column_types::LossyText;
 use super::connection::prelude::*;
 use super::connection::{
-    Chunk, Connection, ROWS, in_chunks, load_locked, reading, transaction, with_conn, writing,
+    Chunk, Connection, ROWS, load_locked, reading, transaction, with_conn, writing,
 };
 use super::schema::{campaign, sms, sms_sent};
 use super::transitions::{self, Resend};

@@ -213,3 +213,11 @@ mod tests {
         }
     }
 }
+
+/// How long ago something was, such as `5s ago`; `now` below three seconds.
+pub fn ago(age: Duration) -> String {
+    match age.as_secs() {
+        0..3 => "now".to_owned(),
+        seconds => format!("{} ago", duration(Duration::from_secs(seconds))),
+    }
+}

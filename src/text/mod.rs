@@ -13,8 +13,8 @@ mod suggest;
 pub mod template;
 
 pub use display::{
-    counted, duration, is_printable, listed, messages, printable, printable_json, printable_line,
-    shell_word,
+    ago, counted, duration, is_printable, listed, messages, printable, printable_json,
+    printable_line, shell_word,
 };
 pub use hinted::Hinted;
 pub use masking::{mask_numbers, mask_values};

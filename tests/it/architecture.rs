@@ -9,13 +9,13 @@ use regex::Regex;
 use smsq::config::{Config, DEFAULT, Environment, Flags};
 
 /// Modules that every other may use.
-const COMMON: [&str; 16] = [
-    "activity", "broken", "budget", "event", "instant", "jobs", "phone", "prices", "rate",
+const COMMON: [&str; 17] = [
+    "activity", "age", "broken", "budget", "event", "instant", "jobs", "phone", "prices", "rate",
     "receipt", "route", "secret", "senders", "sms", "text", "window",
 ];
 
 /// Each module, from the top down, and the modules below that it may use besides the common ones.
-const DIRECTIONS: [(&str, &[&str]); 41] = [
+const DIRECTIONS: [(&str, &[&str]); 42] = [
     ("main", &["cli", "commands"]),
     ("lib", &[]),
     ("cli", &["commands", "config", "console", "exit", "logging"]),
@@ -105,6 +105,7 @@ const DIRECTIONS: [(&str, &[&str]); 41] = [
     ("route", &[]),
     ("senders", &[]),
     ("activity", &[]),
+    ("age", &[]),
     ("broken", &[]),
     ("instant", &[]),
     ("jobs", &[]),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commands::{serve, with_hint};
+use crate::commands::findings::{open_without_token, unencrypted};
+use crate::commands::with_hint;
 use crate::config::Config;
 use crate::phone::Numbers;
 use crate::provider::Provider;
@@ -27,9 +28,9 @@ pub(super) fn conflicts(
 ) -> Vec<Conflict> {
     let mut found = Vec::new();
     found.extend(
-        serve::open_without_token(&config.serve).map(|problem| Conflict::Problem("serve", problem)),
+        open_without_token(&config.serve).map(|problem| Conflict::Problem("serve", problem)),
     );
-    let plain = serve::unencrypted(&config.serve);
+    let plain = unencrypted(&config.serve);
     found.extend(plain.map(|note| Conflict::Note("serve", note.to_owned())));
     for provider in providers {
         found.extend(webhook_conflict(config, provider));

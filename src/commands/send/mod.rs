@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::progress::run_with_progress;
+use super::findings::warn_of_unsafe_settings;
 use super::hooks::Delivering;
 use super::practice::{self, Practice};
 use super::receipts::{self, Waiting};
 use super::schedule::RunningScheduler;
 use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
-use super::{Context, check, message_and_hint, providers, purge, status, temporary, with_hint};
+use super::{Context, message_and_hint, providers, purge, status, temporary, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -171,7 +172,7 @@ async fn send(
     };
     let store = opened.insert(context.when_available(args.follow, open).await?);
     metrics.begin(context, store);
-    check::warn_of_unsafe_settings(context, store).await?;
+    warn_of_unsafe_settings(context, store).await?;
     let options = SendOptions {
         campaign: args.campaign.as_deref(),
         flags: &args.flags,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use super::drafts::{Draft, described};
+use super::draft::{Draft, described};
 use super::message::digest;
 use super::readings::Reading;
 use crate::import::{Sample, SeenKeys};

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use serde::Serialize;
 
-use super::drafts::Draft;
+use super::draft::Draft;
 use super::readings::Reading;
 use crate::import::{ImportError, ListInspection, Options};
 use crate::operations::ListOptions;

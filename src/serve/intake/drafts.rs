@@ -3,21 +3,19 @@
 //! memory.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use serde_json::{Map, Value};
-
+use super::draft::{Draft, described, json_lines};
 use super::draft_check::DraftCheck;
 use super::draft_list::DraftList;
-use super::message::digest;
+use super::folder::{FOLDER, PARTIAL, PartialUpload, REQUEST, SAMPLE, TEST, is_id, names};
 use super::readings::{ListReadings, ReadingState};
-use super::upload_request::{FieldError, UploadRequest};
-use super::uploads::{FILE, PARTIAL, PartialUpload, REJECTS, REQUEST, Uploads, is_id, names};
-use crate::atomic_file::AtomicFile;
+use super::upload_request::UploadRequest;
+use super::uploads::Uploads;
 use crate::import::{SeenKeys, TextSource};
 use crate::jobs::{JobRules, Jobs, Over, Until};
 use crate::operations::{Actor, ListEstimate, ListOptions, OperationError, WindowRequest};
@@ -30,148 +28,12 @@ pub(in crate::serve) const MAX_DRAFTS: usize = 50;
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often drafts are looked at for that, and readings that no page asks for are ended.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// The folder of the drafts, in that of the uploads.
-const FOLDER: &str = "drafts";
-/// The first rows of the list as JSON lines, by which a text is tried.
-const SAMPLE: &str = "sample.jsonl";
-/// The fields of a draft that decide how its list is read.
-const READ: &str = "column region international national delimiter encoding sheet";
-/// The fields that decide what the messages are, in addition to those that decide how the list is read.
-const TEXT: &str = "text smart provider from";
-/// The list of one message to the person who makes the campaign.
-const TEST: &str = "test.jsonl";
-/// Why the import of a started draft failed.
-const PROBLEM: &str = "problem.txt";
 /// What the name of a campaign of test messages ends with.
 const TEST_NAME: &str = " (test)";
 /// The column of a test list that makes each test a new message.
 const TEST_COLUMN: &str = "test message";
 /// The longest name of a campaign, in characters.
 const MAX_NAME: usize = 100;
-
-/// A campaign that is being made.
-#[derive(Clone)]
-pub(in crate::serve) struct Draft {
-    pub(in crate::serve) id: String,
-    folder: PathBuf,
-    /// The name of the list.
-    pub(in crate::serve) file: String,
-    pub(in crate::serve) request: UploadRequest,
-    pub(in crate::serve) changed: SystemTime,
-}
-
-impl Draft {
-    fn read(folder: PathBuf) -> Option<Self> {
-        let request = File::open(folder.join(REQUEST)).ok()?;
-        let changed = request.metadata().and_then(|found| found.modified()).ok()?;
-        Some(Self {
-            id: folder.file_name()?.to_str()?.to_owned(),
-            file: names(&folder.join(FILE)).next()?,
-            request: UploadRequest::read(&request).ok()?,
-            changed,
-            folder,
-        })
-    }
-
-    pub(super) fn list(&self) -> PathBuf {
-        self.folder.join(FILE).join(&self.file)
-    }
-
-    pub(super) fn rejects(&self) -> PathBuf {
-        self.folder.join(REJECTS)
-    }
-
-    /// The file with the rejected rows that the check found.
-    pub(in crate::serve) fn rejects_file(&self) -> Option<PathBuf> {
-        Some(self.rejects()).filter(|path| path.exists())
-    }
-
-    /// Why the import failed after the draft was started.
-    pub(in crate::serve) fn problem(&self) -> Option<String> {
-        fs::read_to_string(self.folder.join(PROBLEM)).ok()
-    }
-
-    /// The options of its import.
-    pub(in crate::serve) fn options(&self, lists: &ListOptions) -> Result<ListOptions, FieldError> {
-        self.request.options(lists, &self.list(), Some(&self.rejects()))
-    }
-
-    /// The draft with only these fields, by their names.
-    fn with_fields(&self, names: &str) -> Self {
-        let mut draft = self.clone();
-        let fields = &mut draft.request.fields;
-        fields.retain(|field| names.split(' ').any(|name| name == field.name));
-        draft
-    }
-
-    /// The options that decide how the list is read.
-    pub(in crate::serve) fn read_options(
-        &self,
-        lists: &ListOptions,
-    ) -> Result<ListOptions, FieldError> {
-        self.with_fields(READ).options(lists)
-    }
-
-    /// The options that decide what the messages are.
-    pub(in crate::serve) fn text_options(
-        &self,
-        lists: &ListOptions,
-    ) -> Result<ListOptions, FieldError> {
-        self.with_fields(&format!("{READ} {TEXT}")).options(lists)
-    }
-
-    /// These options for a list with its first rows.
-    fn for_sample(mut options: ListOptions) -> ListOptions {
-        let list = &mut options.list;
-        (list.delimiter, list.encoding, list.sheet) = (None, None, None);
-        (options.at, options.expires, options.max_rejects) = (None, None, None);
-        options
-    }
-
-    /// Identifies how its list is read.
-    pub(super) fn reading(&self) -> String {
-        let reading = self.with_fields(READ);
-        digest(serde_json::to_vec(&reading.request.fields).unwrap_or_default())
-    }
-
-    /// Stores its fields.
-    pub(in crate::serve) fn save(&self) -> io::Result<()> {
-        // A started draft has another folder, and is not changed any more.
-        self.write(REQUEST, &serde_json::to_vec(&self.request)?)?;
-        match fs::remove_file(self.folder.join(PROBLEM)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let mut file = AtomicFile::create(&self.folder.join(name))?;
-        file.write_all(content)?;
-        file.replace()
-    }
-
-    /// Stores the first rows of the list.
-    pub(super) fn write_sample(&self, columns: &[String], rows: &[Vec<String>]) -> io::Result<()> {
-        self.write(SAMPLE, &json_lines(columns, rows, &[]))
-    }
-}
-
-/// The rows as JSON lines, with values that replace or follow theirs.
-fn json_lines(columns: &[String], rows: &[Vec<String>], more: &[(&str, &str)]) -> Vec<u8> {
-    let mut lines = Vec::new();
-    for row in rows {
-        let cells = columns.iter().zip(row);
-        let named = cells.filter(|(name, _)| !name.is_empty());
-        let mut object: Map<String, Value> =
-            named.map(|(name, cell)| (name.clone(), Value::from(cell.as_str()))).collect();
-        for (name, value) in more {
-            object.insert((*name).to_owned(), Value::from(*value));
-        }
-        lines.extend_from_slice(Value::from(object).to_string().as_bytes());
-        lines.push(b'\n');
-    }
-    lines
-}
 
 /// The drafts of this host.
 pub(in crate::serve) struct Drafts {
@@ -406,27 +268,6 @@ impl Drafts {
 
 fn interrupted<T>(over: Over) -> Result<T, String> {
     Err(format!("cannot read the list: {over}"))
-}
-
-/// An error with its hint, as a sentence.
-pub(super) fn described(error: &OperationError) -> String {
-    let hint = error.hint().map(|hint| format!("; {hint}"));
-    format!("{error}{}", hint.unwrap_or_default())
-}
-
-/// Deletes the first rows of an upload that was a draft: they have phones.
-pub(super) fn forget_sample(folder: &Path) {
-    for name in [SAMPLE, TEST] {
-        // They do not exist in other uploads, and are deleted with the result.
-        let _ = fs::remove_file(folder.join(name));
-    }
-}
-
-/// Makes an upload a draft again, because its import failed. It has to be checked again.
-pub(super) fn take_back(folder: &Path, reason: &str) -> io::Result<()> {
-    fs::write(folder.join(PROBLEM), reason)?;
-    let uploads = folder.parent().unwrap_or(folder);
-    fs::rename(folder, uploads.join(FOLDER).join(folder.file_name().unwrap_or_default()))
 }
 
 /// A text of the list, unless it is that of a column.

@@ -1,9 +1,11 @@
 //! Takes messages and files. A message is answered after its commit.
 
 mod campaigns;
+mod draft;
 mod draft_check;
 mod draft_list;
 mod drafts;
+mod folder;
 mod import_status;
 mod mapper;
 mod message;
@@ -27,9 +29,11 @@ use mapper::MessageMapper;
 use writer::IntakeWriter;
 
 pub(super) use campaigns::IntakeLimits;
+pub(super) use draft::Draft;
 pub(super) use draft_check::{DraftCheck, ShownMessage};
 pub(super) use draft_list::DraftList;
-pub(super) use drafts::{Draft, Drafts, MAX_DRAFTS, has_text};
+pub(super) use drafts::{Drafts, MAX_DRAFTS, has_text};
+pub(super) use folder::PartialUpload;
 pub(super) use import_status::{ImportState, ImportStatus};
 #[cfg(feature = "fuzz")]
 pub use mapper::fuzz_posted;
@@ -38,7 +42,7 @@ pub(super) use message::{MAX_KEY, MAX_MESSAGE, PostedMessage, digest};
 pub(super) use readings::ReadingState;
 pub(super) use upload_form::{MAX_FILE, cannot_keep};
 pub(super) use upload_request::{FieldError, ImportField, UploadField, UploadForm, UploadRequest};
-pub(super) use uploads::{MAX_UPLOADS, PartialUpload, RejectedRows, Uploads};
+pub(super) use uploads::{MAX_UPLOADS, RejectedRows, Uploads};
 pub(super) use writer::NewMessages;
 
 /// What takes messages and files.

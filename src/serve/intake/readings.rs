@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::drafts::Draft;
+use super::draft::Draft;
 use crate::jobs::{Job, JobRules, Jobs, ListSize, ListTurns, Over, Until};
 use crate::operations::ListOptions;
 use crate::store::Store;

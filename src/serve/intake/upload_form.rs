@@ -5,8 +5,9 @@ use std::io;
 use http::StatusCode;
 use tokio::io::AsyncWriteExt as _;
 
+use super::folder::PartialUpload;
 use super::upload_request::ImportField;
-use super::uploads::{PartialUpload, Uploads};
+use super::uploads::Uploads;
 use crate::serve::body::{FileForm, FormPart};
 use crate::serve::problem::Problem;
 

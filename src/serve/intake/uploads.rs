@@ -7,15 +7,16 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::StatusCode;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use super::drafts;
+use super::folder::{
+    FILE, PARTIAL, PartialUpload, REJECTS, REQUEST, forget_sample, is_id, names, take_back,
+};
 use super::import_status::{ImportState, ImportStatus, RESULT};
 use super::upload_request::{FieldError, UploadRequest};
 use crate::jobs::{JobRules, Jobs, ListSize, ListTurns, Over};
@@ -33,44 +34,7 @@ const WAIT: u32 = 60;
 const DATABASE_WAIT: Duration = Duration::from_secs(5);
 /// What uploads leave free on a disk, in bytes, unless a twentieth of it is less.
 const RESERVE: u64 = 1 << 30;
-/// The folder of an upload that is not complete. It is deleted if nothing was written to it for a day.
-pub(super) const PARTIAL: &str = ".partial-";
 const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
-/// What the folder of an upload contains: a folder with the file until it is imported, the request, then the result.
-pub(super) const FILE: &str = "file";
-pub(super) const REQUEST: &str = "fields.json";
-pub(super) const REJECTS: &str = "rejects.csv";
-
-/// A file that is being uploaded, in a folder that is deleted unless it is accepted.
-pub(in crate::serve) struct PartialUpload {
-    folder: TempDir,
-    pub(in crate::serve) path: PathBuf,
-}
-
-impl PartialUpload {
-    /// Stores the file and its request durably; returns the id of the upload. Blocks until the disk has them.
-    pub(super) fn accept(self, uploads: &Path, request: &UploadRequest) -> io::Result<String> {
-        let mut output = File::create(self.folder.path().join(REQUEST))?;
-        serde_json::to_writer(&mut output, request)?;
-        output.sync_all()?;
-        File::open(&self.path)?.sync_all()?;
-        File::open(self.folder.path().join(FILE))?.sync_all()?;
-        File::open(self.folder.path())?.sync_all()?;
-        // Ordered by time, and different on every host that serves.
-        let id = format!("{:012x}{:08x}", millis_now(), rand::random::<u32>());
-        fs::rename(self.folder.path(), uploads.join(&id))?;
-        // There is nothing left to delete.
-        let _ = self.folder.keep();
-        File::open(uploads)?.sync_all()?;
-        Ok(id)
-    }
-}
-
-fn millis_now() -> u128 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().as_millis()
-}
-
 /// The rejected rows of an upload, for the page of its campaign.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::serve) struct RejectedRows {
@@ -312,16 +276,6 @@ fn reserve(size: u64) -> u64 {
     (size / 20).min(RESERVE)
 }
 
-pub(super) fn is_id(name: &str) -> bool {
-    name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// The names of what a folder contains.
-pub(super) fn names(folder: &Path) -> impl Iterator<Item = String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok())
-}
-
 /// Imports a file that was taken, writes the result, and deletes the file.
 async fn import(
     folder: &Path,
@@ -348,12 +302,12 @@ async fn import(
         Err(problem) => Err(problem.to_string()),
     };
     let status = match result {
-        Err(reason) if uploaded.is_draft => return drafts::take_back(folder, &reason),
+        Err(reason) if uploaded.is_draft => return take_back(folder, &reason),
         Ok(printed) => ImportStatus::done(name, printed)?,
         Err(reason) => ImportStatus::failed(&reason),
     };
     status.write(folder)?;
-    drafts::forget_sample(folder);
+    forget_sample(folder);
     fs::remove_dir_all(folder.join(FILE))
 }
 

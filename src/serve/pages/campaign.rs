@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::action::Action;
 use super::activity::Activity;
-use super::live::{Live, ShownAlert, ago, last_hour, now_facts, shown_alerts, unchanged};
+use super::live::{Live, ShownAlert, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, problem_page, render};
 use crate::operations::{Actor, approval_subject};
 use crate::report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
@@ -20,6 +20,7 @@ use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::CampaignStatus;
 use crate::store::report::FailureRecord;
+use crate::text::ago;
 
 #[derive(Default, Serialize)]
 pub(super) struct CampaignPage<'a> {

@@ -20,13 +20,6 @@ pub(super) struct Live {
     pub(super) live: Option<u64>,
 }
 
-pub(super) fn ago(age: Duration) -> String {
-    match age.as_secs() {
-        0..3 => "now".to_owned(),
-        seconds => format!("{} ago", duration(Duration::from_secs(seconds))),
-    }
-}
-
 /// How long a queue lasts at this rate.
 fn eta(queued: u64, rate: f64) -> Option<String> {
     let queued = u32::try_from(queued).map_or(f64::MAX, f64::from);

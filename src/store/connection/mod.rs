@@ -1,8 +1,7 @@
 //! One connection to a database of any kind, and the macros for what differs between the engines.
 //!
 //! Every query of the store is written once, with one of these macros:
-//! - a whole call: [`reading!`], [`writing!`], [`querying!`], [`transaction!`], [`in_chunks!`], and [`audited!`] for what
-//!   people change;
+//! - a whole call: [`reading!`], [`writing!`], [`querying!`], [`transaction!`];
 //! - in a transaction: [`with_conn!`] runs a query on whichever connection there is, [`independent!`] several at once;
 //! - `SELECT`: [`load_locked!`], [`load_shared!`], [`load_skipping_locked!`];
 //! - rows: [`insert_all!`], [`insert_new!`], [`insert_with_ids!`], [`replace_all!`], [`execute_each!`], [`delete_all!`].
@@ -16,6 +15,7 @@ mod probe;
 mod sqlite;
 mod transaction;
 mod url;
+mod version;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +39,8 @@ pub(super) use postgres::{
 pub use probe::Probe;
 pub(super) use sqlite::{SqliteFile, execute_prepared, in_place, run_inline};
 pub(super) use transaction::{
-    Attempts, Chunk, audited, in_chunks, querying, reading, run_query, run_transaction,
-    transaction, with_retries, within, writing,
+    Attempts, Chunk, querying, reading, run_query, run_transaction, transaction, with_retries,
+    within, writing,
 };
 #[cfg(feature = "fuzz")]
 pub use url::fuzz_server_url;

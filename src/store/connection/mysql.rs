@@ -11,12 +11,10 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
-use super::probe::refuse_unsupported;
+use super::version::refuse_unsupported;
 use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, Prepared, ServerUrl};
 use crate::store::StoreErrorKind;
 
-/// The server's clock, in milliseconds since the Unix epoch; diesel's sessions are at UTC.
-pub(super) const CLOCK: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(3)) DIV 1000";
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
 /// Each statement is committed when it is answered, fewer rows are locked than by default, values that are too long
@@ -28,16 +26,6 @@ const SESSION: [&str; 6] = [
     "SET SESSION lc_messages = 'en_US'",
     "SET SESSION innodb_lock_wait_timeout = 10",
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
-];
-
-/// Server settings by which commits survive a crash of the host: name, expression, and the safe value.
-pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
-    (
-        "innodb_flush_log_at_trx_commit",
-        "CAST(@@global.innodb_flush_log_at_trx_commit AS CHAR)",
-        "1",
-    ),
-    ("sync_binlog", "IF(@@global.log_bin, CAST(@@global.sync_binlog AS CHAR), '1')", "1"),
 ];
 
 /// Kinds of errors by their messages, which are English in every session.

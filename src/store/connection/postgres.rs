@@ -14,24 +14,9 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::probe::refuse_unsupported;
+use super::version::refuse_unsupported;
 use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl, TextValue};
 use crate::store::StoreErrorKind;
-
-/// The server's clock, in milliseconds since the Unix epoch.
-pub(super) const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-/// Server settings by which commits survive a crash of the host: name, expression, and the safe value.
-pub(super) const CRASH_SAFE: [(&str, &str, &str); 2] = [
-    ("fsync", "current_setting('fsync')", "on"),
-    ("full_page_writes", "current_setting('full_page_writes')", "on"),
-];
-/// Whether new sessions of this user commit without waiting for the disk, whatever a pooler has set in this one.
-pub(super) const COMMITS_EARLY: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_settings \
-     WHERE name = 'synchronous_commit' AND reset_val = 'off') \
-     OR EXISTS (SELECT FROM pg_db_role_setting WHERE 'synchronous_commit=off' = ANY (setconfig) \
-     AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
-     AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))) \
-     THEN 1 ELSE 0 END::bigint AS value";
 
 /// What begins a transaction, by the session's `synchronous_commit`, other values than these being `on`. Isolation and
 /// durability are part of each transaction, because a pooler may run it in any session; in one message, and so without

@@ -7,41 +7,9 @@ use diesel::{QueryResult, QueryableByName};
 
 use super::prelude::*;
 use super::{
-    ConnectError, Connection, Number, PooledConnection, Purpose, ServerKind, TextValue, mysql,
-    postgres, reading, with_conn,
+    Connection, Number, PooledConnection, Purpose, ServerKind, TextValue, reading, with_conn,
 };
 use crate::store::{Store, StoreError, StoreErrorKind};
-
-/// Servers with the protocol of a supported database that lock, commit or create tables in another way: a part of
-/// their version, and their name.
-const UNSUPPORTED: [(&str, &str); 3] =
-    [("CockroachDB", "CockroachDB"), ("-TiDB-", "TiDB"), ("-YB-", "YugabyteDB")];
-
-/// Returns an error if the server at the other end of a new connection is not supported.
-pub(super) async fn refuse_unsupported(connection: &mut Connection) -> Result<(), ConnectError> {
-    let sql = "SELECT version() AS value";
-    let version: TextValue =
-        with_conn!(connection, |conn| diesel::sql_query(sql).get_result(conn))?;
-    unsupported(&version.value).map_or(Ok(()), |server| {
-        let reason = format!("is {server}, which smsq does not support");
-        Err(ConnectError::new(StoreErrorKind::Unsupported, reason))
-    })
-}
-
-/// What the server with this version is, if it is not supported.
-fn unsupported(version: &str) -> Option<String> {
-    if let Some((_, name)) = UNSUPPORTED.iter().find(|(part, _)| version.contains(part)) {
-        return Some((*name).to_owned());
-    }
-    // PostgreSQL's begins with its name.
-    let mut numbers = version.split(|sign: char| !sign.is_ascii_digit());
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    let found = (number()?, number()?);
-    // Earlier ones do not know `SKIP LOCKED`.
-    let (name, first) =
-        if version.contains("MariaDB") { ("MariaDB", (10, 6)) } else { ("MySQL", (8, 0)) };
-    (found < first).then(|| format!("{name} before {}.{}", first.0, first.1))
-}
 
 /// A row of `SHOW VARIABLES`.
 #[derive(QueryableByName)]
@@ -49,6 +17,30 @@ struct Variable {
     #[diesel(sql_type = Text, column_name = "Value")]
     value: String,
 }
+
+/// Server settings by which commits survive a crash of the host: name, expression, and the safe value.
+const MYSQL_CRASH_SAFE: [(&str, &str, &str); 2] = [
+    (
+        "innodb_flush_log_at_trx_commit",
+        "CAST(@@global.innodb_flush_log_at_trx_commit AS CHAR)",
+        "1",
+    ),
+    ("sync_binlog", "IF(@@global.log_bin, CAST(@@global.sync_binlog AS CHAR), '1')", "1"),
+];
+
+/// Server settings by which commits survive a crash of the host: name, expression, and the safe value.
+const POSTGRES_CRASH_SAFE: [(&str, &str, &str); 2] = [
+    ("fsync", "current_setting('fsync')", "on"),
+    ("full_page_writes", "current_setting('full_page_writes')", "on"),
+];
+
+/// Whether new sessions of this user commit without waiting for the disk, whatever a pooler has set in this one.
+const COMMITS_EARLY: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_settings \
+     WHERE name = 'synchronous_commit' AND reset_val = 'off') \
+     OR EXISTS (SELECT FROM pg_db_role_setting WHERE 'synchronous_commit=off' = ANY (setconfig) \
+     AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
+     AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))) \
+     THEN 1 ELSE 0 END::bigint AS value";
 
 /// The properties of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,8 +120,8 @@ impl Store {
             return Ok(Vec::new());
         };
         let settings = match url.kind {
-            ServerKind::Postgres => postgres::CRASH_SAFE,
-            ServerKind::Mysql => mysql::CRASH_SAFE,
+            ServerKind::Postgres => POSTGRES_CRASH_SAFE,
+            ServerKind::Mysql => MYSQL_CRASH_SAFE,
         };
         let mut found = Vec::new();
         for (name, expression, safe) in settings {
@@ -147,7 +139,7 @@ impl Store {
         if !self.is_postgres() {
             return Ok(false);
         }
-        let sql = postgres::COMMITS_EARLY;
+        let sql = COMMITS_EARLY;
         let early: Number = reading!(self, |conn| diesel::sql_query(sql).get_result(conn))?;
         Ok(early.value == 1)
     }
@@ -198,40 +190,4 @@ impl Store {
 async fn prepared(connection: &mut Connection) -> QueryResult<i32> {
     use diesel::sql_types::Integer;
     with_conn!(connection, |conn| diesel::select(1.into_sql::<Integer>()).get_result(conn))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn servers_with_a_borrowed_protocol_are_known_by_version() {
-        let refused = [
-            (
-                "CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15 21:28:29, go1.22.2)",
-                "CockroachDB",
-            ),
-            ("8.0.11-TiDB-v8.5.0", "TiDB"),
-            ("5.7.25-TiDB-v6.1.0", "TiDB"),
-            ("5.7.44-log", "MySQL before 8.0"),
-            ("10.5.23-MariaDB-1:10.5.23+maria~ubu2004", "MariaDB before 10.6"),
-            (
-                "PostgreSQL 11.2-YB-2.18.0.1-b0 on x86_64-pc-linux-gnu, compiled by clang",
-                "YugabyteDB",
-            ),
-        ];
-        for (version, name) in refused {
-            assert_eq!(unsupported(version).as_deref(), Some(name), "{version}");
-        }
-        for version in [
-            "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu, compiled by gcc",
-            "PostgreSQL 16.4 on aarch64-unknown-linux-gnu, compiled by Aurora",
-            "10.11.19-MariaDB-0+deb12u1",
-            "10.6.18-MariaDB",
-            "8.0.39",
-            "8.4.3-aurora",
-        ] {
-            assert_eq!(unsupported(version), None, "{version}");
-        }
-    }
 }

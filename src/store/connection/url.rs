@@ -8,7 +8,6 @@ use percent_encoding::{
 };
 use secrecy::SecretString;
 
-use super::{mysql, postgres};
 use crate::text::is_printable;
 
 /// The kinds of servers.
@@ -63,8 +62,9 @@ impl ServerKind {
     /// The expression for the server's clock, in milliseconds since the Unix epoch.
     pub(in crate::store) const fn clock(self) -> &'static str {
         match self {
-            Self::Postgres => postgres::CLOCK,
-            Self::Mysql => mysql::CLOCK,
+            Self::Postgres => "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+            // Sessions are at UTC.
+            Self::Mysql => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(3)) DIV 1000",
         }
     }
 

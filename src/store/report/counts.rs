@@ -6,20 +6,15 @@ use diesel::dsl::{count_star, max, min, sql, sum};
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use serde::Serialize;
 
-use crate::phone::shared_calling_codes;
 use crate::queue::delivery::DeliveryState;
 use crate::route::DeliveredCount;
 use crate::sms::{Class, State, Timestamp, millis};
 use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
+use crate::store::expressions::prefix;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{CampaignFilter, ReportStore, StoreError, positive};
-
-/// The digits that identify a country: a calling code, or `1` and an area code; and where several countries share a
-/// longer calling code.
-const COUNTRY_DIGITS: usize = 4;
-const TERRITORY_DIGITS: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentFacts {
@@ -116,19 +111,6 @@ pub struct ImportedRows {
     pub duplicates: u64,
     pub suppressed: u64,
     pub rejected: u64,
-}
-
-/// The SQL for the first digits of a phone: at least `digits`, and as many as identify its country.
-pub(in crate::store) fn prefix(digits: usize) -> String {
-    let start = |digits: usize| format!("substr(phone, 1, {})", digits + 1);
-    let shared: Vec<String> =
-        shared_calling_codes().iter().map(|code| format!("phone LIKE '+{code}%'")).collect();
-    format!(
-        "CASE WHEN {} THEN {} ELSE {} END",
-        shared.join(" OR "),
-        start(digits.max(TERRITORY_DIGITS)),
-        start(digits.max(COUNTRY_DIGITS))
-    )
 }
 
 impl ReportStore<'_> {

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashSet};
 use diesel::dsl::count_star;
 use diesel::sql_types::Integer;
 
-use super::{PLAIN, all_purged};
+use super::all_purged;
 use crate::sms::State;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
 use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::store::values::PLAIN;
 use crate::store::{CampaignFilter, ReportStore, StoreError, Worker, positive};
 
 /// How many messages one import accepted, and how many of them the tables have.

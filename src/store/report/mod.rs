@@ -19,6 +19,7 @@ use super::schema::{import, purged, sms, sms_failed, sms_sent};
 use super::{Campaign, CampaignFilter, REMOVED_CAMPAIGNS, ReportStore, StoreError, positive};
 use crate::sms::{Class, State};
 use crate::store::connection::prelude::*;
+use crate::store::values::PLAIN;
 
 pub use counts::{ClassCount, ImportedRows, ListCount, Outcomes, Sent, SentCount, SentFacts};
 pub use integrity::{ImportCount, IntegrityCheck};
@@ -73,9 +74,6 @@ macro_rules! all_purged {
 }
 
 use all_purged;
-
-/// `purged.import_id` of messages that another program inserted.
-const PLAIN: i64 = 0;
 
 /// The most reasons that are listed, because some providers put an id into each reason.
 pub const REASONS: usize = 1_000;

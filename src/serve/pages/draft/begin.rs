@@ -14,11 +14,11 @@ use crate::serve::guard::{Path, Visitor};
 use crate::serve::intake::{
     Draft, ImportState, MAX_DRAFTS, PartialUpload, UploadRequest, cannot_keep,
 };
-use crate::serve::pages::live::ago;
 use crate::serve::pages::render::{View, path_of, problem_page, render, sentence};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
+use crate::text::ago;
 
 /// The most bytes of numbers that are pasted.
 const MAX_PASTED: usize = 1 << 20;
