@@ -13,10 +13,10 @@ use crate::commands::{
     status, suppress,
 };
 use crate::config::{Environment, Flags};
-use crate::console::{Console, Verbosity};
-use crate::exit::Exit;
-use crate::jobs::Jobs;
-use crate::logging;
+use crate::process::console::{Console, Verbosity};
+use crate::process::exit::Exit;
+use crate::process::jobs::Jobs;
+use crate::process::logging;
 
 const EXAMPLES: &str = "\
 Examples:

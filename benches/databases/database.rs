@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use smsq::instant::DbMicros;
+use smsq::lifecycle::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
 use smsq::limit::Account;
-use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
-use smsq::sms::{Acceptance, NewSms, Timestamp};
+use smsq::message::instant::DbMicros;
+use smsq::message::sms::{Acceptance, NewSms, Timestamp};
 use smsq::store::{
     Access, CommitBatch, CommitCount, CommitResult, ImportApproval, ImportBatch, NewCampaign,
     NewWorker, Store,

@@ -2,10 +2,10 @@
 (* One message, and the workers that claim it, send it and settle it. Checks that it is not sent twice unasked and that
    it is not lost, when workers crash, freeze and continue, and when the answers to commits are late or lost.
 
-   Models the claim and its fence (src/store/claim.rs: mark; src/queue/transition.rs: resolve), the group commit
-   (src/store/commit.rs: commit; src/sender/commit.rs: plan_parts), orphans (src/store/workers.rs: orphans;
+   Models the claim and its fence (src/store/queue/claim.rs: mark; src/lifecycle/transition.rs: resolve), the group commit
+   (src/store/queue/commit.rs: commit; src/sender/commit.rs: plan_parts), orphans (src/store/queue/workers.rs: orphans;
    src/sender/dispatcher/planner.rs: plan_orphans), the lease (src/sender/lease.rs: covers, beat, find_dead;
-   src/store/workers.rs: reclaim, reclaim_without_worker) and the start of a request (src/sender/request.rs: check_start,
+   src/store/queue/workers.rs: reclaim, reclaim_without_worker) and the start of a request (src/sender/request.rs: check_start,
    attempt). Provider and lookup are atomic here; see Doubt.tla.
 
    A frozen worker takes no steps while time passes. Time has no end: only ages are kept, up to the largest one that
@@ -89,7 +89,7 @@ Init ==
 ----------------------------------------------------------------------------
 (* Decisions. *)
 
-\* The row after a settlement of claim c: src/queue/transition.rs, resolve. A message that may have been accepted is never
+\* The row after a settlement of claim c: src/lifecycle/transition.rs, resolve. A message that may have been accepted is never
 \* ready here, so the last claim is its only doubt.
 Resolve(r, c, result) ==
     LET isOwn == r.claim = c \/ IgnoresClaim
@@ -286,7 +286,7 @@ WriteMark(c) ==
     /\ UNCHANGED <<row, registered, beat, lastId, idOf, booted, commit, strays, remembered, accepted, isEarly, lost, crashes,
                    reboots>>
 
-\* The request is written, unless its deadline has passed since the check: src/provider/client.rs, exchange.
+\* The request is written, unless its deadline has passed since the check: src/provider/client/mod.rs, exchange.
 Write(c) ==
     /\ task[c].phase = (IF HasMarks /\ ~MarksAfterStart THEN "marked" ELSE "checked")
     /\ StartsUnchecked \/ task[c].left > 0

@@ -7,11 +7,11 @@
    remember the reference and answer the next attempt with it as a duplicate. That a refusal whose answer was lost or
    came too late is called a duplicate, too, is not modelled: it cannot be told from an acceptance.
 
-   Models src/queue/transition.rs: resolve, not_accepted, only_doubt, burns_reference; src/store/transitions.rs:
-   doubt_columns, unknown_to_ready; src/store/claim.rs: bound_to; src/queue/resend.rs: allows, end;
-   src/sender/context.rs: resend_rule; src/queue/retry.rs: decide; src/store/unknown.rs: requeue_message, requeue_unknown;
+   Models src/lifecycle/transition.rs: resolve, not_accepted, only_doubt, burns_reference; src/store/queue/transitions.rs:
+   doubt_columns, unknown_to_ready; src/store/queue/claim.rs: bound_to; src/lifecycle/resend.rs: allows, end;
+   src/sender/context.rs: resend_rule; src/lifecycle/retry.rs: decide; src/store/queue/unknown.rs: requeue_message, requeue_unknown;
    src/sender/lookup.rs: settle_answered, settle_not_accepted; src/provider/capabilities.rs: absence;
-   src/store/receipts.rs: Proofs, settle_open.
+   src/store/receipts/inbox.rs: Proofs, settle_open.
 
    A request starts only under the current claim of its row, which Claim.tla checks. Time has no end: only ages are kept,
    up to the largest one that matters. *)

@@ -3,7 +3,7 @@
    that no sliding window has more starts than the limit, when workers crash, freeze, restart and return permits.
 
    Models src/limit/shared.rs: begin, set_tolerance, earliest, take, give_back, spacing_us; src/limit/allocator.rs:
-   give_back, allocate; src/store/limits.rs: lock, store; src/store/commit.rs: permit; src/sender/request.rs: start_span,
+   give_back, allocate; src/store/limits/rows.rs: lock, store; src/store/queue/commit.rs: permit; src/sender/request.rs: start_span,
    check_start; src/sender/provider_state/mod.rs: release, void_permits.
 
    All requests cost 1, and there is one window. Instants are relative to now. Each process knows the time with an error

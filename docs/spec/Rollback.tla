@@ -3,8 +3,8 @@
    standby takes over that is behind. Checks that the message is not accepted twice, and that it is not taken for one that
    was never accepted. The files of several workers may be read in any order.
 
-   Models the count of commits (src/store/commit_count.rs: raise, check_count), the header and the slots of the marks
-   (src/sender/marks.rs: confirm, is_ahead_of, of_ended), and claims that are made again (src/store/lost_claims.rs: redo).
+   Models the count of commits (src/store/queue/commit_count.rs: raise, check_count), the header and the slots of the marks
+   (src/sender/local_files/marks.rs: confirm, is_ahead_of, of_ended), and claims that are made again (src/store/queue/lost_claims.rs: redo).
    The commits of the workers are atomic here; see Claim.tla. *)
 EXTENDS Integers
 

@@ -5,10 +5,10 @@ use serde_json::json;
 use super::send::describe;
 use super::values::campaign_name;
 use super::{Context, user_of, with_hint};
-use crate::exit::Exit;
+use crate::message::text::messages;
 use crate::operations;
+use crate::process::exit::Exit;
 use crate::report::shell_word;
-use crate::text::messages;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::values::CampaignName;
 use super::{Context, practice, user_of};
-use crate::exit::Exit;
+use crate::message::text::messages;
 use crate::operations::{self, CampaignAction, change_state};
+use crate::process::exit::Exit;
 use crate::sender;
 use crate::store::{Campaign, CampaignStatus, Store};
-use crate::text::messages;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -3,8 +3,8 @@
 use clap::Command;
 use clap_complete::Shell;
 
-use crate::console::Console;
-use crate::exit::Exit;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
 
 const EXAMPLES: &str = "\
 Examples:

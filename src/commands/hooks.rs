@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 
 use super::values::span;
 use super::{Context, with_hint};
-use crate::event::{EventKind, NOTIFY, body};
-use crate::exit::Exit;
 use crate::hooks::{DeliveryAttempt, Hook, HookRunner, ReceiverAnswer};
 use crate::import::When;
-use crate::sms::Timestamp;
+use crate::message::event::{EventKind, NOTIFY, body};
+use crate::message::sms::Timestamp;
+use crate::message::text::{counted, did_you_mean, duration};
+use crate::process::exit::Exit;
 use crate::store::{HookRow, OutboxCounts, Store, StoreError};
-use crate::text::{counted, did_you_mean, duration};
 
 /// How long a command that ends delivers what is due.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
@@ -206,7 +206,7 @@ async fn test(name: &str, context: &Context) -> anyhow::Result<Exit> {
         turn_on(name, context).await?;
     }
     let verb = if is_delivered { "delivered" } else { "failed" };
-    let millis = crate::sms::millis(took);
+    let millis = crate::message::sms::millis(took);
     let object = json!({
         "hook": name,
         "id": id,

@@ -7,8 +7,8 @@ use anyhow::{Context as _, anyhow};
 
 use super::with_hint;
 use crate::config::{self, DEFAULT};
-use crate::console::Console;
-use crate::exit::Exit;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
 use crate::provider;
 
 const EXAMPLES: &str = "\

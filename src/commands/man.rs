@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::console::Console;
-use crate::exit::Exit;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
 
 const EXAMPLES: &str = "\
 Examples:

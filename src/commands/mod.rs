@@ -41,20 +41,20 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::config::{self, Config, Environment, Flags, user_folder};
-use crate::console::{Console, Verbosity};
-use crate::exit::Exit;
 use crate::hooks::subscriptions;
 use crate::import::ImportError;
-use crate::jobs::Jobs;
+use crate::message::phone::{Phone, Region};
+use crate::message::text::{Hinted, did_you_mean, printable, printable_json};
 use crate::operations::{Actor, ListSettings, OperationError, unknown_provider};
-use crate::phone::{Phone, Region};
-use crate::process;
+use crate::process::console::{Console, Verbosity};
+use crate::process::exit::Exit;
+use crate::process::identity;
+use crate::process::jobs::Jobs;
 use crate::provider::Provider;
 use crate::report::ReportError;
 use crate::sender::SendError;
 use crate::serve::{receipt_token, receipt_url};
 use crate::store::{self, Access, Campaign, Mode, Store, StoreError, StoreErrorKind};
-use crate::text::{Hinted, did_you_mean, printable, printable_json};
 use signals::SignalWatch;
 
 pub use crate::report::Format;
@@ -93,7 +93,7 @@ fn with_hint(message: impl fmt::Display, hint: impl fmt::Display) -> anyhow::Err
 
 /// The user who runs a command, such as `pause`.
 fn user_of(command: &str) -> Actor {
-    Actor { who: process::user_and_host(), by: format!("`smsq {command}`") }
+    Actor { who: identity::user_and_host(), by: format!("`smsq {command}`") }
 }
 
 /// A folder for files of the database: beside the file of an embedded one; for a server in the user's state folder, or in

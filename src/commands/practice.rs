@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{Context, PRACTICE, providers, with_hint};
 use crate::config::{Config, Origin};
+use crate::message::secret::Secret;
 use crate::report::shell_word;
 use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::secret::Secret;
 use crate::store::{Mode, Store};
 
 const SANDBOX: &str = "sandbox";

@@ -13,9 +13,9 @@ use url::Url;
 
 use super::signals::SignalWatch;
 use super::{json_text, with_hint};
-use crate::console::Console;
-use crate::exit::Exit;
-use crate::logging;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
+use crate::process::logging;
 use crate::prove::{ProveConfig, ProveError, RoundReport};
 
 const EXAMPLES: &str = "\

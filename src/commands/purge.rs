@@ -7,12 +7,12 @@ use indicatif::HumanCount;
 use serde_json::json;
 
 use super::{Context, user_of, with_hint};
-use crate::exit::Exit;
+use crate::message::phone::Region;
+use crate::message::sms::Timestamp;
+use crate::message::text::{counted, messages};
 use crate::operations;
-use crate::phone::Region;
-use crate::sms::Timestamp;
+use crate::process::exit::Exit;
 use crate::store::{Age, Purge, Purged, Removal, Store};
-use crate::text::{counted, messages};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use super::signals::Signals;
 use super::values::{campaign_name, span};
 use super::{Context, status, with_hint};
-use crate::exit::Exit;
+use crate::message::text::{counted, duration, listed};
+use crate::process::exit::Exit;
 use crate::provider::Provider;
 use crate::receipts::{PullMode, PullSummary, ReceiptPuller};
 use crate::report::{Summaries, summaries_text};
 use crate::sender::Sender;
 use crate::store::Store;
-use crate::text::{counted, duration, listed};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -205,7 +205,7 @@ impl Waiting {
 
     async fn fetch(
         &mut self,
-        bar: &crate::console::ProgressDisplay,
+        bar: &crate::process::console::ProgressDisplay,
     ) -> anyhow::Result<PullSummary> {
         let mut all = PullSummary::default();
         let mut mode = self.mode;

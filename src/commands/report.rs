@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::values::campaign_name;
 use super::{Context, with_hint};
-use crate::console::closed;
-use crate::exit::Exit;
+use crate::process::console::closed;
+use crate::process::exit::Exit;
 use crate::report::{Format, Listing, LocalTime, Report, ReportError, ReportOptions};
 use crate::store::Store;
 

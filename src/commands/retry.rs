@@ -6,13 +6,13 @@ use serde_json::json;
 
 use super::values::campaign_name;
 use super::{Context, practice, user_of};
-use crate::exit::Exit;
 use crate::import::When;
+use crate::message::sms::Class;
+use crate::message::text::messages;
+use crate::message::window::local_and_utc;
 use crate::operations::{retry_failed, retry_unknown};
-use crate::sms::Class;
+use crate::process::exit::Exit;
 use crate::store::{CampaignStatus, RetryFilter};
-use crate::text::messages;
-use crate::window::local_and_utc;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,9 +4,9 @@ use super::import::{self, List, PreparedLists};
 use super::practice::{Practice, PracticeRequest};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
 use super::{Context, findings, report};
-use crate::console::Verbosity;
-use crate::exit::Exit;
 use crate::operations::Imported;
+use crate::process::console::Verbosity;
+use crate::process::exit::Exit;
 use crate::report::{Listing, Report, shell_word};
 use crate::store::{Access, Store};
 

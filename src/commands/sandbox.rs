@@ -15,11 +15,11 @@ use url::Url;
 
 use super::signals::SignalWatch;
 use super::with_hint;
-use crate::console::Console;
-use crate::exit::Exit;
-use crate::logging;
+use crate::message::text::messages;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
+use crate::process::logging;
 use crate::sandbox::{Faults, Sandbox, SandboxConfig};
-use crate::text::messages;
 
 const EXAMPLES: &str = "\
 Examples:

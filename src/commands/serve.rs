@@ -19,12 +19,12 @@ use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
 use super::{Context, data_folder, purge, temporary, with_hint};
-use crate::console::Console;
-use crate::exit::Exit;
 use crate::metrics::Metrics;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
+use crate::process::service_manager::ServiceManager;
 use crate::provider::Provider;
 use crate::serve::{self, AccessToken, Listener, Role, Server, ServerParts, receipt_url};
-use crate::service_manager::ServiceManager;
 use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\

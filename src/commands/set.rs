@@ -4,11 +4,11 @@ use serde_json::json;
 
 use super::values::{WindowFlags, campaign_name};
 use super::{Context, user_of, with_hint};
-use crate::exit::Exit;
+use crate::message::rate::Rates;
 use crate::operations::{
     COUNTED_LATER, budget, change_settings, check_priced, count_budget, limit, switch_sender,
 };
-use crate::rate::Rates;
+use crate::process::exit::Exit;
 use crate::report::WindowStatus;
 use crate::store::{BudgetChange, Campaign, CampaignChange};
 

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::values::campaign_name;
 use super::{Context, user_of};
-use crate::exit::Exit;
+use crate::message::text::messages;
 use crate::operations::{self, SettledAs};
+use crate::process::exit::Exit;
 use crate::sender;
-use crate::text::messages;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,10 +9,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::console::Console;
-use crate::exit::Exit;
-use crate::jobs::Stop;
-use crate::process;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
+use crate::process::identity;
+use crate::process::jobs::Stop;
 
 /// `timeout`, a shell or a supervisor may send a signal to the process and to its group: the same signal within
 /// this time counts once, whether a command listens or has just ended.
@@ -37,7 +37,7 @@ pub(crate) struct SignalWatch {
 impl SignalWatch {
     /// Watches the signals in a task of the current runtime, which continues while a command blocks its thread.
     pub(crate) fn start(console: Console, stop: Stop) -> io::Result<Self> {
-        let hang_up = (!process::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
+        let hang_up = (!identity::ignores_hang_up()).then(|| signal(SignalKind::hangup()));
         let mut received = Received {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,

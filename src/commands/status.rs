@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::values::campaign_name;
-use crate::exit::Exit;
-use crate::rate::Rates;
+use crate::message::rate::Rates;
+use crate::message::sms::{Timestamp, millis};
+use crate::message::text::{duration, messages, printable_line};
+use crate::message::window::local_and_utc;
+use crate::process::exit::Exit;
 use crate::report::{
     self, BudgetStatus, CampaignSummary, LocalTime, MovedMessages, Summaries, plain_reason,
     shell_word, worker_json, workers_text,
 };
-use crate::senders::SendersOff;
-use crate::sms::{Timestamp, millis};
+use crate::route::sender_pool::SendersOff;
 use crate::store::report::Totals;
 use crate::store::{CampaignFilter, ProviderPause, SenderQueue, Store, Worker};
-use crate::text::{duration, messages, printable_line};
-use crate::window::local_and_utc;
 
 const EXAMPLES: &str = "\
 Examples:

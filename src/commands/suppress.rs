@@ -9,12 +9,12 @@ use tokio::sync::OnceCell;
 use super::import::{FileFormat, NumberFlags, print_interpretation};
 use super::values::assignment;
 use super::{Context, user_of, with_hint};
-use crate::exit::Exit;
 use crate::import::{Options, ParsedBatch, PhoneList, formats};
+use crate::message::phone::{Countries, Dialling, Phone, Region};
+use crate::message::text::{counted, printable_line};
 use crate::operations::{Suppressing, unsuppress};
-use crate::phone::{Countries, Dialling, Phone, Region};
+use crate::process::exit::Exit;
 use crate::store::Access;
-use crate::text::{counted, printable_line};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::fmt::friendly::SpanParser;
 
+use crate::message::window::{Days, Zone};
 use crate::operations::{HoursChoice, WindowRequest, ZoneChoice};
-use crate::window::{Days, Zone};
 
 pub(crate) use crate::import::{assignment, campaign_name};
 

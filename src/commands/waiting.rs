@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Context, message_and_hint, temporary};
-use crate::service_manager::ServiceManager;
+use crate::process::service_manager::ServiceManager;
 
 /// How long a database that is unavailable is left alone before it is tried again.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -11,12 +11,12 @@ use toml::{Table, Value};
 use super::error::{ConfigError, Origin};
 use super::{Config as Settings, DEFAULT, Flags, expected};
 use crate::hooks::HookConfig;
-use crate::prices::Prices;
+use crate::message::prices::Prices;
+use crate::message::secret::secret_keys;
+use crate::message::text::did_you_mean;
 use crate::provider;
 use crate::route::RouteConfig;
-use crate::secret::secret_keys;
 use crate::store::SourceConfig;
-use crate::text::did_you_mean;
 
 /// The prefix of environment variables that are settings.
 const PREFIX: &str = "SMSQ__";

@@ -16,12 +16,13 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
-use crate::budget::{BudgetRules, MonthlyBudgets, Unpriced};
-use crate::phone::{Countries, Dialling, Region};
-pub use crate::prices::Prices;
-use crate::queue::approval::ApprovalRules;
+use crate::lifecycle::approval::ApprovalRules;
+use crate::message::budget::{BudgetRules, MonthlyBudgets, Unpriced};
+use crate::message::phone::{Countries, Dialling, Region};
+pub use crate::message::prices::Prices;
+use crate::process::logging;
 use crate::route::RouteConfig;
-use crate::{hooks, import, logging, metrics, provider, queue, receipts, sender, serve, store};
+use crate::{hooks, import, lifecycle, metrics, provider, receipts, sender, serve, store};
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -59,8 +60,8 @@ pub struct Config {
     pub limits: LimitsConfig,
     pub approval: ApprovalRules,
     pub sender: sender::Config,
-    pub retry: queue::retry::Config,
-    pub circuit_breaker: sender::breaker::Config,
+    pub retry: lifecycle::retry::Config,
+    pub circuit_breaker: sender::provider_state::breaker::Config,
     pub auto_pause: sender::AutoPauseConfig,
     pub import: import::Config,
     pub retention: store::RetentionConfig,

@@ -16,8 +16,8 @@ use super::address::is_public;
 use super::config::{HookConfig, HookSecret};
 use super::delivery::{DeliveryAttempt, ReceiverAnswer};
 use super::signature::SigningKey;
+use crate::message::sms::Timestamp;
 use crate::provider::client::{cause_text, tls_config};
-use crate::sms::Timestamp;
 
 const AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
 /// More of a response is not read.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::delivery::ReceiverAnswer;
-use crate::text::printable_line;
+use crate::message::text::printable_line;
 
 /// How long the program may take.
 const TIMEOUT: Duration = Duration::from_secs(60);

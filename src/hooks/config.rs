@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer};
 use url::{Host, Url};
 
 use super::address::is_public;
-use crate::event::{EventKind, NOTIFY};
-use crate::secret::Secret;
+use crate::message::event::{EventKind, NOTIFY};
+use crate::message::secret::Secret;
 
 /// The default of `first_wait`.
 pub(super) const FIRST_WAIT: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 use crate::store::Delivered;
 
 /// The waits after each failure of an event, as multiples of the first one. With the first one of a minute they are

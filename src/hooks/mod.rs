@@ -15,7 +15,7 @@ mod stuck;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::{NOTIFY, Subscription, Subscriptions};
+use crate::message::event::{NOTIFY, Subscription, Subscriptions};
 use client::HookClient;
 use command::NotifyProgram;
 

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use super::delivery::{Before, DeliveryAttempt, ReceiverAnswer, decide, pause};
 use super::stuck::Seen;
 use super::{Hook, stuck};
-use crate::event::{CampaignFacts, EventKind, body};
-use crate::sms::Timestamp;
+use crate::message::event::{CampaignFacts, EventKind, body};
+use crate::message::sms::Timestamp;
 use crate::store::{
     Campaign, CampaignStatus, Delivered, HookRow, NewEvent, Outgoing, QueuedCampaign, Store,
     StoreError, WatchedCampaign,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 use crate::store::{CampaignStatus, QueuedCampaign, WatchedCampaign};
 
 /// When the first message of a campaign is due that no worker is sending.

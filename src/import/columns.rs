@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::error::ImportError;
-use crate::phone::{Dialling, Phone, PhoneError};
-use crate::text::template::Template;
-use crate::text::{closest, did_you_mean, listed, printable_line};
+use crate::message::phone::{Dialling, Phone, PhoneError};
+use crate::message::text::template::Template;
+use crate::message::text::{closest, did_you_mean, listed, printable_line};
 
 /// The prefix of columns that smsq writes.
 const OWN_PREFIX: &str = "smsq_";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 
-use crate::phone::Numbers;
+use crate::message::phone::Numbers;
 
 /// Section `[import]`.
 #[derive(Clone, Debug, Deserialize)]

@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 use super::columns::ListColumns;
 use super::error::{ImportError, Rejection};
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::text::listed;
 use crate::store::Campaign;
-use crate::text::listed;
 
 /// What makes messages of a campaign different, as in `--unique` and `campaign.unique_by`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

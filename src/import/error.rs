@@ -5,11 +5,11 @@ use std::path::Path;
 
 use zip::result::ZipError;
 
-use crate::jobs::Over;
-use crate::phone::PhoneError;
+use crate::message::phone::PhoneError;
+use crate::message::text::content::ContentError;
+use crate::message::text::printable_line;
+use crate::process::jobs::Over;
 use crate::store::{SourceError, StoreError};
-use crate::text::content::ContentError;
-use crate::text::printable_line;
 
 /// Why a list cannot be imported.
 #[derive(Debug, thiserror::Error)]

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::budget::Budget;
-use crate::phone;
-use crate::rate::Rate;
+use crate::message::budget::Budget;
+use crate::message::phone;
+use crate::message::rate::Rate;
+use crate::message::sms::Timestamp;
+use crate::message::text::segments::{self, Alphabet, Segments};
+use crate::message::text::smart;
+use crate::message::window::SendWindow;
 use crate::route::Route;
-use crate::sms::Timestamp;
-use crate::text::segments::{self, Alphabet, Segments};
-use crate::text::smart;
-use crate::window::SendWindow;
 
 /// What sending messages would be like.
 pub struct Estimate {

@@ -7,8 +7,8 @@ use super::columns::{
 use super::error::ImportError;
 use super::file::ListFile;
 use super::record::{Next, Record, RecordReader};
-use crate::phone::{Dialling, NumberSurvey, Numbers, Phone, PhoneError};
-use crate::text::spreadsheet;
+use crate::message::phone::{Dialling, NumberSurvey, Numbers, Phone, PhoneError};
+use crate::message::text::spreadsheet;
 
 /// How much of the list is examined: rows, and bytes of these.
 const SAMPLE_ROWS: usize = 200;

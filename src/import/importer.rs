@@ -8,8 +8,8 @@ use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
 use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
+use crate::message::sms::Timestamp;
 use crate::route::Division;
-use crate::sms::Timestamp;
 use crate::store::{Campaign, ImportApproval, ImportBatch, ImportTexts, Store};
 
 /// Duplicates are reported with the row that they repeat if that is one of the first rows.

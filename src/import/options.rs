@@ -11,10 +11,10 @@ use super::dedupe::Unique;
 use super::encoding::Encoding;
 use super::error::ImportError;
 use super::query::QueryRows;
-use crate::jobs::Until;
-use crate::phone::Dialling;
-use crate::text::template::{self, MAX_SOURCE, Template};
-use crate::text::{content, is_printable, smart};
+use crate::message::phone::Dialling;
+use crate::message::text::template::{self, MAX_SOURCE, Template};
+use crate::message::text::{content, is_printable, smart};
+use crate::process::jobs::Until;
 
 /// The longest name of a campaign, in characters.
 const MAX_NAME: usize = 100;

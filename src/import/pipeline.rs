@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::error::{ImportError, Rejection};
 use super::record::{Next, Record, RecordReader};
 use super::rejects_file::RejectsFile;
-use crate::jobs::Until;
+use crate::process::jobs::Until;
 
 /// The most rows of a batch, including the rejected ones.
 pub(super) const MAX_ROWS: u64 = 20_000;

@@ -13,10 +13,10 @@ use super::options::{Options, campaign_name};
 use super::pipeline::{self, Task};
 use super::rejects_file::{self, RejectsFile};
 use super::row_mapper::{MappedRow, ProviderRequirements, RowMapper, Text};
+use crate::message::text::{closest, did_you_mean, listed};
+use crate::message::window::TIMEZONE;
 use crate::route::{CONTENT, Route, needed_column};
 use crate::store::{Campaign, Store};
-use crate::text::{closest, did_you_mean, listed};
-use crate::window::TIMEZONE;
 
 /// How many campaigns an error lists.
 const MAX_LISTED: usize = 5;
@@ -36,7 +36,8 @@ pub struct Plan {
 
 /// Messages, rejected rows with their numbers, and the path of the rejects file.
 #[cfg(feature = "fuzz")]
-type FuzzedRows = (Vec<crate::sms::NewSms>, Vec<(u64, super::Rejection)>, Option<PathBuf>);
+type FuzzedRows =
+    (Vec<crate::message::sms::NewSms>, Vec<(u64, super::error::Rejection)>, Option<PathBuf>);
 
 impl Plan {
     /// Reads the whole file, understands its header and parses the text.

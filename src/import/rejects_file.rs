@@ -12,8 +12,8 @@ use super::error::ImportError;
 use super::file::ListFile;
 use super::header::Header;
 use super::record::{Next, Record};
-use crate::atomic_file::{AtomicFile, create_numbered, is_device, open_device};
-use crate::text::spreadsheet::{guarded, is_guarded};
+use crate::message::text::spreadsheet::{guarded, is_guarded};
+use crate::process::atomic_file::{AtomicFile, create_numbered, is_device, open_device};
 
 /// The added columns. The last one always has a value, because spreadsheets leave out empty fields at the
 /// end of a row.
@@ -256,7 +256,7 @@ mod tests {
     use super::super::options::Options;
     use super::super::record::Malformed;
     use super::*;
-    use crate::phone::Dialling;
+    use crate::message::phone::Dialling;
 
     /// Returns the rejects file of a list with this header, in UTF-8 unless `encoding` is given.
     fn rejects(path: &Path, header: &[u8], encoding: Option<Encoding>) -> RejectsFile {

@@ -10,15 +10,15 @@ use super::encoding::Encoding;
 use super::error::Rejection;
 use super::options::Options;
 use super::record::Record;
-use crate::phone::{Phone, PhoneError, non_mobile_kind};
-use crate::rate::Rates;
+use crate::message::phone::{Phone, PhoneError, non_mobile_kind};
+use crate::message::rate::Rates;
+use crate::message::sms::NewSms;
+use crate::message::text::content::{self, LONGEST};
+use crate::message::text::segments::{self, Segments};
+use crate::message::text::template::{RenderError, Template};
+use crate::message::text::{listed, spreadsheet};
+use crate::message::window::{TIMEZONE, Zone};
 use crate::route::Route;
-use crate::sms::NewSms;
-use crate::text::content::{self, LONGEST};
-use crate::text::segments::{self, Segments};
-use crate::text::template::{RenderError, Template};
-use crate::text::{listed, spreadsheet};
-use crate::window::{TIMEZONE, Zone};
 
 /// Where the text of a message comes from.
 #[derive(Clone, Debug)]

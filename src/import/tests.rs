@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::phone::Dialling;
+use crate::message::phone::Dialling;
 use crate::store::{Access, Campaign, ImportApproval, NewCampaign, Store};
 
 struct Fixture {
@@ -180,7 +180,7 @@ async fn long_texts_make_smaller_batches() {
     let fixture = Fixture::new().await;
     let rows: Vec<String> = (0..3_000).map(|number| format!("139000{number:05},Ann\n")).collect();
     let options = Options {
-        text: TextSource::Text("x".repeat(crate::text::content::LONGEST)),
+        text: TextSource::Text("x".repeat(crate::message::text::content::LONGEST)),
         ..fixture.options("long.csv", &format!("phone,name\n{}", rows.concat()))
     };
     let plan = Plan::prepare(options).expect("a plan");

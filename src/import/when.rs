@@ -7,7 +7,7 @@ use jiff::civil::DateTime;
 use jiff::fmt::friendly::SpanParser;
 use jiff::tz::TimeZone;
 
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 
 /// A time: an instant, or a duration from now. `2026-12-24T09:00:00+01:00`, `2026-12-24 09:00` in this machine's time zone, or `+2h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Allocates permits to the requests of one provider's claim.
 
-use super::{Permit, PermitCost, SharedLimit};
-use crate::instant::DbMicros;
+use super::shared::SharedLimit;
+use super::{Permit, PermitCost};
+use crate::message::instant::DbMicros;
 
 /// When the permits of a claim start, and what they cost.
 #[derive(Clone, Copy, Debug)]
@@ -161,8 +162,8 @@ impl PermitAllocator {
 mod tests {
     use super::*;
     use crate::limit::Tolerance;
-    use crate::rate::Rates;
-    use crate::sms::Timestamp;
+    use crate::message::rate::Rates;
+    use crate::message::sms::Timestamp;
 
     fn at(us: i64) -> DbMicros {
         DbMicros::new(us)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::rate::{Rate, RateError, Rates};
+use crate::message::rate::{Rate, RateError, Rates};
 
 /// The limits of one worker by provider, in the format of the configuration.
 type ByProvider = BTreeMap<String, String>;

@@ -11,8 +11,8 @@ use governor::{Quota, RateLimiter};
 use jiff::SignedDuration;
 
 use super::{HORIZON, PermitCost};
-use crate::instant::DbMicros;
-use crate::rate::Rate;
+use crate::message::instant::DbMicros;
+use crate::message::rate::Rate;
 
 type Bucket = RateLimiter<
     NotKeyed,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn limiter(rate: &str) -> LocalLimiter {
-        let limits = rate.parse::<crate::rate::Rates>().expect("rates").0;
+        let limits = rate.parse::<crate::message::rate::Rates>().expect("rates").0;
         LocalLimiter::new(&limits, at(0))
     }
 

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::instant::micros;
-use crate::rate::Rate;
+use crate::message::instant::micros;
+use crate::message::rate::Rate;
 
 /// A bucket is this part of its window.
 const PARTS: i64 = 60;

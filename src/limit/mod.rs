@@ -11,10 +11,10 @@ mod state;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::instant::DbMicros;
-use crate::rate::Rate;
-use crate::senders::PoolSender;
-use crate::sms::LaneId;
+use crate::message::instant::DbMicros;
+use crate::message::rate::Rate;
+use crate::message::sms::LaneId;
+use crate::route::sender_pool::PoolSender;
 
 pub use allocator::{ClaimLimit, ClaimTerms, PermitAllocator};
 pub use declared::{DeclaredLimits, UnreadableLimits};

@@ -12,10 +12,10 @@ use super::state::{LastPermit, LimitState, Usage};
 use super::{
     LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, Tolerance, max_request_cost,
 };
-use crate::broken::Defect;
-use crate::instant::{DbMicros, micros};
-use crate::rate::Rate;
-use crate::sms::Timestamp;
+use crate::message::defect::Defect;
+use crate::message::instant::{DbMicros, micros};
+use crate::message::rate::Rate;
+use crate::message::sms::Timestamp;
 
 /// The limit of a provider's account or of a campaign. Instants are in microseconds.
 ///

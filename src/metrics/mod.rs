@@ -16,8 +16,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 
-use crate::rate::Rate;
-use crate::sms::{Outcome, Timestamp};
+use crate::message::rate::Rate;
+use crate::message::sms::{Outcome, Timestamp};
 use crate::store::Store;
 
 pub use queue::QueueState;
@@ -373,7 +373,7 @@ fn seconds(at: Timestamp) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sms::{Acceptance, Class, Failure};
+    use crate::message::sms::{Acceptance, Class, Failure};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::{Config, CounterFamily, GaugeFamily, Seconds};
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 use crate::store::report::{CampaignTotals, DeliveryCounts, ImportedRows, Totals};
 use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError};
 

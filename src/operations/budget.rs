@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::campaign::{change_settings, check_spent};
 use super::list_settings::ListSettings;
 use super::{Actor, OperationError};
-use crate::budget::{Budget, Pricing};
-use crate::prices::Prices;
+use crate::message::budget::{Budget, Pricing};
+use crate::message::prices::Prices;
+use crate::message::text::Hinted;
 use crate::store::{BudgetChange, Campaign, CampaignChange, CountStep, Store, UncountedBudget};
-use crate::text::Hinted;
 
 /// What people are told if nothing was counted in time.
 pub const COUNTED_LATER: &str = "its messages wait until a worker has counted what they have cost";

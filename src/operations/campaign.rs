@@ -4,12 +4,12 @@
 use super::campaign_action::{CampaignAction, Permitted, Refused, permit};
 use super::list_settings::ListSettings;
 use super::{Actor, OperationError, approval};
-use crate::budget::{Budget, amount};
-use crate::rate::{RateError, Rates};
+use crate::message::budget::{Budget, amount};
+use crate::message::rate::{RateError, Rates};
+use crate::message::window::SendWindow;
 use crate::store::{
     BudgetChange, Campaign, CampaignChange, CampaignStatus, SettingChange, Store, WindowChange,
 };
-use crate::window::SendWindow;
 
 /// How often a change is tried again after another change of the same campaign came in between.
 const TRIES: u32 = 3;

@@ -7,24 +7,26 @@ use std::fmt::Display;
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
 
+use super::OperationError;
 use super::approval;
+use super::list_settings::{ListPrices, ListSettings};
 use super::lists::local_now;
-use super::{Imported, ListOptions, ListPrices, ListSettings, OperationError};
-use crate::budget::Budget;
+use super::lists::{Imported, ListOptions};
 use crate::import::{
     Estimate, EstimatedCost, Interpretation, MessageStats, Plan, ProviderRequirements, Rejection,
     Sample, Schedule, SeenKeys, SegmentTotals, Summary,
 };
-use crate::phone::{Phone, Region};
-use crate::prices::Prices;
-use crate::rate::{Rate, Rates};
+use crate::message::budget::Budget;
+use crate::message::phone::{Phone, Region};
+use crate::message::prices::Prices;
+use crate::message::rate::{Rate, Rates};
+use crate::message::sms::{LaneId, NewSms};
+use crate::message::text::segments::{self, Alphabet};
+use crate::message::text::{Hinted, counted, duration, is_printable, messages, smart};
+use crate::message::window::local_and_utc;
 use crate::route::{Route, RouteMember};
-use crate::sms::{LaneId, NewSms};
 use crate::store::report::Queued;
 use crate::store::{Campaign, Store};
-use crate::text::segments::{self, Alphabet};
-use crate::text::{Hinted, counted, duration, is_printable, messages, smart};
-use crate::window::local_and_utc;
 
 /// How many messages and rejected rows are shown.
 pub const SAMPLES: usize = 5;
@@ -150,7 +152,7 @@ impl ListEstimate {
         let added = json!({
             "dry_run": true,
             "file": self.list.file,
-            "takes_ms": estimate.duration().map(crate::sms::millis),
+            "takes_ms": estimate.duration().map(crate::message::sms::millis),
             "ends_at": estimate.ends_at().map(|at| at.to_string()),
             "too_late": estimate.too_late().unwrap_or_default(),
             "countries": countries.collect::<Map<String, Value>>(),

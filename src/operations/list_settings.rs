@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::budget::BudgetRules;
 use crate::import::{ImportError, ProviderRequirements};
-use crate::jobs::Until;
-use crate::prices::Prices;
+use crate::message::budget::BudgetRules;
+use crate::message::prices::Prices;
+use crate::message::secret::Secret;
+use crate::message::text::{Hinted, did_you_mean};
+use crate::process::jobs::Until;
 use crate::route::Route;
-use crate::secret::Secret;
 use crate::store::{ApprovalRules, Campaign, Mode, SourceConfig, SourceDatabase, SourceQuery};
-use crate::text::{Hinted, did_you_mean};
 
 /// What a configured provider requires of the messages of a sender.
 pub type Requirements =

@@ -14,21 +14,21 @@ use super::campaign_action::{CampaignAction, Refused};
 use super::list_settings::{ListPrices, ListSettings};
 use super::window::WindowRequest;
 use super::{Actor, OperationError};
-use crate::budget::Budget;
 use crate::import::{
     self, ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
     Summary, Target, When,
 };
-use crate::prices::Prices;
-use crate::rate::Rates;
+use crate::message::budget::Budget;
+use crate::message::prices::Prices;
+use crate::message::rate::Rates;
+use crate::message::sms::Timestamp;
+use crate::message::text::{Hinted, counted, did_you_mean, duration};
+use crate::message::window::{SendWindow, local_and_utc};
 use crate::route::{Division, Route};
-use crate::sms::Timestamp;
 use crate::store::{
     Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign, SettingChange,
     Store, StoreError, StoreErrorKind,
 };
-use crate::text::{Hinted, counted, did_you_mean, duration};
-use crate::window::{SendWindow, local_and_utc};
 
 /// `at` may be this far in the past: it then means now.
 const MAX_LATE: Duration = Duration::from_secs(60);

@@ -1,9 +1,10 @@
 //! Changes of stored messages: failed and unknown ones are queued again, unknown ones are settled.
 
-use super::{Actor, CampaignAction, OperationError};
-use crate::sms::Timestamp;
+use super::campaign_action::CampaignAction;
+use super::{Actor, OperationError};
+use crate::message::sms::Timestamp;
+use crate::message::text::{Hinted, messages};
 use crate::store::{Campaign, RetryFilter, Store};
-use crate::text::{Hinted, messages};
 
 /// What became of unknown messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ mod suppression;
 mod window;
 
 use crate::import::ImportError;
+use crate::message::text::{Hinted, messages};
 use crate::store::{AuditEntry, Audited, Campaign, Store, StoreError, StoreErrorKind};
-use crate::text::{Hinted, messages};
 
 pub use approval::{
     ListGate, add_message, approval_subject, approve, reject, replace_approval_rules,

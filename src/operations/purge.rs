@@ -1,8 +1,8 @@
 //! Deletes messages that were settled long ago, empty campaigns, or all data of one person. The counts stay.
 
 use super::{Actor, OperationError};
+use crate::message::text::{counted, messages};
 use crate::store::{Audited, Purge, Purged, Removal, RetentionConfig, Store};
-use crate::text::{counted, messages};
 
 /// Steps of at most 1,000 messages that a command purges before its own work.
 const RETENTION_STEPS: u32 = 100;

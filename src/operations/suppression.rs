@@ -1,9 +1,9 @@
 //! Changes of the suppression list, the phones that no campaign sends to.
 
 use super::{Actor, OperationError};
-use crate::phone::{Phone, mask};
+use crate::message::phone::{Phone, mask};
+use crate::message::text::counted;
 use crate::store::{Audited, Store};
-use crate::text::counted;
 
 /// Adds phones in batches, with one entry in the audit log.
 pub struct Suppressing<'a> {

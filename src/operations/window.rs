@@ -2,9 +2,11 @@
 
 use std::str::FromStr;
 
+use crate::message::text::Hinted;
+use crate::message::window::{
+    Days, Hours, SendWindow, Zone, ZoneSource, countries_with_several_zones,
+};
 use crate::store::WindowChange;
-use crate::text::Hinted;
-use crate::window::{Days, Hours, SendWindow, Zone, ZoneSource, countries_with_several_zones};
 
 #[derive(Clone, Debug, Default)]
 pub struct WindowRequest {

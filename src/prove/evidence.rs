@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::message::text::listed;
 use crate::store::{Store, StoreError};
-use crate::text::listed;
 
 /// What a gateway logged, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -141,7 +141,7 @@ impl RoundReport {
                 "unknown",
                 format!("{unknown} ({unknown_listed} listed, {unknown_accepted} accepted)"),
             ),
-            ("most in any second", format!("{most_in_a_second} at {}/s", LIMIT)),
+            ("most in any second", format!("{most_in_a_second} at {LIMIT}/s")),
             ("worst recovery", format!("{:.1} s", tally.recovery.as_secs_f64())),
         ]
     }

@@ -13,8 +13,8 @@ use super::response::ResponseView;
 use super::units;
 use super::webhook::Webhook;
 use super::{Message, unclear};
-use crate::rate::Rates;
-use crate::sms::{Acceptance, Failure, Outcome, Timestamp};
+use crate::message::rate::Rates;
+use crate::message::sms::{Acceptance, Failure, Outcome, Timestamp};
 
 /// What a vendor can do.
 #[derive(Clone, Debug, Serialize)]

@@ -1,12 +1,9 @@
 //! SMS providers: a provider turns messages into an HTTP request and an HTTP response into outcomes. Both are pure
 //! functions; the clock and randomness come in a [`RequestContext`], and only [`client`] does I/O.
 
-mod account;
 mod capabilities;
 mod china;
 pub mod client;
-#[cfg(test)]
-mod code_tests;
 mod codes;
 mod config;
 mod generic;
@@ -16,11 +13,7 @@ mod receipts;
 mod redact;
 mod registry;
 mod response;
-mod secrets;
-mod section;
 mod signing;
-mod status;
-mod template_params;
 #[cfg(test)]
 mod testing;
 mod times;
@@ -38,24 +31,24 @@ use bytes::Bytes;
 use http::{Request, Response};
 use url::Host;
 
-use crate::budget;
-use crate::phone::Phone;
-use crate::prices::Prices;
-use crate::rate::Rates;
+use crate::message::budget;
+use crate::message::phone::Phone;
+use crate::message::prices::Prices;
+use crate::message::rate::Rates;
+use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use crate::route::sender_pool::SenderPool;
 use crate::route::{CONTENT, DeliveredShares, RouteMember};
-use crate::senders::SenderPool;
-use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
-pub use account::{SharedAccount, account_of, share_limits};
 pub use capabilities::{
     AttemptSpan, Capabilities, ContentMode, Lookup, LookupResponses, LookupResult, Reference,
 };
 pub use codes::CodeRow;
+pub use config::account::{SharedAccount, account_of, share_limits};
+pub use config::section::ProviderError;
 pub use receipts::{
     AwaitedMessage, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptPull, ReceiptQuery,
     ReceiptSource,
 };
 pub use registry::{builtin, builtin_section, complete, with_overrides};
-pub use section::ProviderError;
 pub use webhook::{Posted, PostedRequest, Reply, Webhook, WebhookError, asks_to_stop};
 
 use capabilities::LookupTarget;
@@ -392,7 +385,11 @@ impl Provider {
         let is_listed = code.is_some_and(|code| self.config().codes.is_of_body(code));
         let is_unreadable = response.json.is_none() && !response.is_certainly_empty();
         let is_batch = messages.len() > 1;
-        if is_batch && is_unreadable && !is_listed && status::may_be_of_a_part(response.status) {
+        if is_batch
+            && is_unreadable
+            && !is_listed
+            && codes::status::may_be_of_a_part(response.status)
+        {
             return Some(
                 " to several messages with a body that is not JSON, which may hide results",
             );
@@ -555,7 +552,7 @@ impl Provider {
 
 /// A failure that affects every message: the account or the settings must be changed first.
 fn account_error(reason: impl Into<String>) -> Outcome {
-    status::outcome_of(Failure::new(Class::Account, reason), None, true)
+    codes::status::outcome_of(Failure::new(Class::Account, reason), None, true)
 }
 
 fn rejected(reason: impl Into<String>) -> Outcome {

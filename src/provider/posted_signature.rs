@@ -16,7 +16,7 @@ use subtle::ConstantTimeEq;
 
 use super::signing::sha256;
 use super::webhook::{PostedRequest, WebhookError};
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 
 /// The schemes: the name in the configuration, and the check.
 pub(super) const SCHEMES: [(&str, Verify); 9] = [

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::units;
-use crate::phone::Phone;
-use crate::rate::Rates;
-use crate::receipt::Receipt;
-use crate::sms::Timestamp;
+use crate::message::phone::Phone;
+use crate::message::rate::Rates;
+use crate::message::receipt::Receipt;
+use crate::message::sms::Timestamp;
 
 /// Which receipts one request returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

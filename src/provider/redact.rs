@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::text::{is_printable, mask_numbers, printable_line};
+use crate::message::text::{is_printable, mask_numbers, printable_line};
 
 /// The most bytes of an excerpt.
 pub(super) const MAX_EXCERPT: usize = 200;
@@ -101,7 +101,7 @@ impl Index {
                     index.bare.insert(content.trim().to_owned());
                 }
                 length => {
-                    index.runs.entry(length).or_default().extend(letters.windows(length).map(hash))
+                    index.runs.entry(length).or_default().extend(letters.windows(length).map(hash));
                 }
             }
         }

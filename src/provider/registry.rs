@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use toml::{Table, Value};
 
 use super::config::SharedSettings;
+pub use super::config::section::with_overrides;
+use super::config::section::{ProviderError, ReadVariable, Section};
 use super::generic::{Receipts, WebhookReader};
-pub use super::section::with_overrides;
-use super::section::{ProviderError, ReadVariable, Section};
 use super::vendors::{aliyun, aws, huawei, signed, tencent, twilio, yunpian};
 use super::{Adapter, NewAdapter, generic, units};
-use crate::text::closest;
+use crate::message::text::closest;
 
 type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
 

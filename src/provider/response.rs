@@ -12,10 +12,11 @@ use serde_json::Value;
 
 use super::client::MaybeStray;
 use super::codes::Codes;
+use super::codes::status;
+use super::lossy_json;
 use super::redact::{Redactor, SecretForms, cut, excerpt};
-use super::{lossy_json, status};
-use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
-use crate::text::is_printable;
+use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use crate::message::text::is_printable;
 
 /// A longer id is cut: the message was accepted all the same.
 const MAX_ID: usize = 255;

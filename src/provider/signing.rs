@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::times::utc;
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 
 const RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 

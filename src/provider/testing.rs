@@ -4,12 +4,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use jiff::fmt::rfc2822::DateTimePrinter;
 
-use super::{
-    AttemptSpan, LookupResponses, LookupResult, Message, Provider, ProviderError, PullShape,
-    RequestContext, builtin,
-};
-use crate::phone::Phone;
-use crate::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use super::capabilities::{AttemptSpan, LookupResponses, LookupResult};
+use super::config::section::ProviderError;
+use super::receipts::PullShape;
+use super::registry::builtin;
+use super::{Message, Provider, RequestContext};
+use crate::message::phone::Phone;
+use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// One row of a table. A `request` of `None` is not checked.
 pub(super) struct Case {

@@ -7,8 +7,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
-use crate::rate::Rates;
-use crate::text::{Hinted, did_you_mean, listed};
+use crate::message::rate::Rates;
+use crate::message::text::{Hinted, did_you_mean, listed};
 
 /// A duration such as `10s`, `500ms` or `2 minutes`, also for an optional field.
 pub(super) fn span<'de, D, T>(deserializer: D) -> Result<T, D::Error>

@@ -6,9 +6,9 @@ use std::fmt;
 use http::{HeaderMap, Method};
 use serde::Serialize;
 
-use crate::phone::{Phone, Region};
-use crate::receipt::Receipt;
-use crate::sms::Timestamp;
+use crate::message::phone::{Phone, Region};
+use crate::message::receipt::Receipt;
+use crate::message::sms::Timestamp;
 
 /// The content type of an answer that is not JSON.
 pub(super) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";

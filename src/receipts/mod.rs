@@ -13,10 +13,10 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::message::sms::{Failure, Timestamp};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::provider::client::ClientError;
-use crate::sms::{Failure, Timestamp};
 use crate::store::{ReceiptsApplied, Store, StoreError, TriedAt};
 use pull::PulledProvider;
 

@@ -13,15 +13,15 @@ use tokio::time::Instant;
 
 use super::cadence::{ask_ages, due_spans, sweep_ages};
 use super::{PullMode, PullSummary, ReceiptPuller, sleep};
+use crate::message::phone::Phone;
+use crate::message::receipt::Receipt;
+use crate::message::sms::{Class, Failure, Outcome, Timestamp};
 use crate::metrics::Metrics;
-use crate::phone::Phone;
 use crate::provider::client::{Client, ClientError};
 use crate::provider::{
     AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
     ReceiptSource, RequestContext, RequestResult,
 };
-use crate::receipt::Receipt;
-use crate::sms::{Class, Failure, Outcome, Timestamp};
 use crate::store::{AwaitingSms, ReceiptsApplied, Store, StoreError, TriedAt};
 
 /// Interval of drains.

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Report;
-use crate::sms::Class;
-use crate::text::shell_word;
+use crate::message::sms::Class;
+use crate::message::text::shell_word;
 
 /// What to do about failures of this class and code, for readers with and without a shell.
 pub fn advice(class: &str, code: Option<&str>) -> &'static str {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::phone;
-use crate::prices::Prices;
+use crate::message::phone;
+use crate::message::prices::Prices;
+use crate::message::text::messages;
 use crate::store::report::SentCount;
-use crate::text::messages;
 
 /// The price tables by provider.
 pub type PriceTables = BTreeMap<String, Prices>;

@@ -6,10 +6,11 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use super::status::CampaignSummary;
 use super::text::counts;
-use super::{CampaignSummary, Report, columns_of};
+use super::{Report, columns_of};
+use crate::message::text::spreadsheet::guarded;
 use crate::store::report::{FailureRecord, SentMessage};
-use crate::text::spreadsheet::guarded;
 
 const FIRST: [&str; 2] = ["phone", "content"];
 /// Import ignores columns with this prefix, except for `smsq_id`.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Report;
 use super::cost::Part;
-use crate::text::{counted, duration, messages};
+use crate::message::text::{counted, duration, messages};
 
 /// Delivery times are rounded down to this.
 const SHORTEST: Duration = Duration::from_millis(100);

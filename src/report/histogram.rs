@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{as_millis, as_text};
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 use crate::store::report::Outcomes;
 use crate::store::{CampaignFilter, Store, StoreError};
 
@@ -59,7 +59,7 @@ impl Histogram {
         let fits = |width: &u64| took / width < Self::MAX_SPANS - 1;
         let width = Self::WIDTHS.into_iter().find(fits).unwrap_or(days * DAY);
         let width = Duration::from_millis(width);
-        let millis = crate::sms::millis(width);
+        let millis = crate::message::sms::millis(width);
         let local = first.plus(offset).as_millis();
         let from = Timestamp::from_millis(local - local.rem_euclid(millis)).minus(offset);
         let spans = last.since(from).as_millis() / width.as_millis() + 1;

@@ -12,10 +12,13 @@ use minijinja::{Environment, HtmlEscape, UndefinedBehavior, context, escape_form
 use serde::Serialize;
 
 use super::figures::{Fact, facts, percentages, rate};
-use super::{Histogram, LocalTime, Reason, Report, ReportError, plain_reason};
-use crate::sms::Timestamp;
+use super::histogram::Histogram;
+use super::local::LocalTime;
+use super::reason::plain_reason;
+use super::{Reason, Report, ReportError};
+use crate::message::sms::Timestamp;
+use crate::message::text::{duration, printable};
 use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
-use crate::text::{duration, printable};
 
 /// The most failed messages on the page; the CSV has all of them.
 pub(super) const MAX_FAILURES: usize = 2_000;

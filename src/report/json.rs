@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{Report, columns_of};
+use crate::message::text::printable_json;
 use crate::store::report::{FailureRecord, SentMessage};
-use crate::text::printable_json;
 
 pub(super) struct Writer<'a, W: Write> {
     report: &'a Report,

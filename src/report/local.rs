@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 
 /// Formats times in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]

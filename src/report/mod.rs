@@ -27,16 +27,16 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::atomic_file::AtomicFile;
-use crate::phone::mask;
-use crate::sms::{Class, Timestamp, millis};
+use crate::message::phone::mask;
+use crate::message::sms::{Class, Timestamp, millis};
+use crate::process::atomic_file::AtomicFile;
 use crate::store::report::{
     ClassCount, FailureRecord, Failures, ListCount, REASONS, ReasonCount, SentFacts, SentMessage,
     Totals, Undelivered,
 };
 use crate::store::{Campaign, CampaignFilter, Store, StoreError};
 
-pub use crate::text::shell_word;
+pub use crate::message::text::shell_word;
 pub use advice::{Step, advice, steps, undelivered_advice};
 pub use cost::{Bill, Cost, Part, PriceTables};
 pub use figures::rate;
@@ -308,7 +308,7 @@ impl Report {
             _ => None,
         };
 
-        let digits = options.prices.values().map(super::prices::Prices::longest_prefix);
+        let digits = options.prices.values().map(crate::message::prices::Prices::longest_prefix);
         let sent = store.report().sent(filter, digits.max().unwrap_or(0)).await?;
         let kept: u64 = sent.counts.iter().map(|count| count.messages).sum();
         let purged = totals.sent.saturating_sub(kept);

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{LocalTime, as_text, plain_reason};
-use crate::sms::Timestamp;
+use super::as_text;
+use super::local::LocalTime;
+use super::reason::plain_reason;
+use crate::message::sms::Timestamp;
+use crate::message::text::messages;
 use crate::store::Failover;
-use crate::text::messages;
 
 /// Outages that follow each other sooner than this are shown as one.
 const GAP: Duration = Duration::from_secs(600);

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::advice::{advice, undelivered_advice};
 use super::cost::{Bill, Part};
-use super::{
-    Alphabets, CampaignSummary, DeliveryTime, Histogram, Lists, LocalTime, NextDue, Reason, Report,
-    Summaries, advice, undelivered_advice,
-};
-use crate::sms::Timestamp;
+use super::histogram::Histogram;
+use super::local::LocalTime;
+use super::status::{CampaignSummary, NextDue, Summaries};
+use super::{Alphabets, DeliveryTime, Lists, Reason, Report};
+use crate::message::sms::Timestamp;
 use crate::store::report::{DeliveryCounts, FailureRecord, FailureState, Outcomes, Totals};
 use crate::store::{CampaignFilter, Mode};
 

@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 
 use super::as_text;
 use super::table::{plain_table, push_table, right};
-use crate::budget::Budget;
-use crate::prices::Prices;
-use crate::sms::Timestamp;
+use crate::message::budget::Budget;
+use crate::message::prices::Prices;
+use crate::message::sms::Timestamp;
+use crate::message::text::{duration, printable_line};
+use crate::message::window::{SendWindow, ZoneSource, local_and_utc};
 use crate::store::report::{FirstDue, Totals};
 use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError, Worker};
-use crate::text::{duration, printable_line};
-use crate::window::{SendWindow, ZoneSource, local_and_utc};
 
 /// The campaign of messages without one; it always exists.
 const DEFAULT_CAMPAIGN: i64 = 1;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::sms::NewSms;
+use crate::message::sms::NewSms;
 use crate::store::{Access, CampaignStatus, ImportApproval, ImportBatch, NewCampaign};
 
 /// A campaign with `count` cancelled messages.

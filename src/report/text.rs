@@ -6,11 +6,14 @@ use std::io::{self, Write};
 use comfy_table::{Cell, ContentArrangement};
 use indicatif::HumanCount;
 
+use super::advice::steps;
 use super::figures::{facts, percentages, rate};
+use super::reason::plain_reason;
+use super::status::{CampaignSummary, Summaries};
 use super::table::{plain_table, push_table, right};
-use super::{CampaignSummary, Reason, Report, Summaries, plain_reason, steps};
+use super::{Reason, Report};
+use crate::message::text::{counted, duration, messages, printable_line};
 use crate::store::report::{DeliveryCounts, FailureRecord, SentMessage, Totals};
-use crate::text::{counted, duration, messages, printable_line};
 
 /// The most reasons in the report; the CSV has all of them.
 const MAX_REASONS: usize = 20;
@@ -311,8 +314,9 @@ pub(super) fn counts(totals: &Totals) -> [(&'static str, u64); 7] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{NextDue, sample};
-    use crate::sms::Timestamp;
+    use crate::message::sms::Timestamp;
+    use crate::report::sample;
+    use crate::report::status::NextDue;
     use crate::store::Mode;
 
     fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {

@@ -226,7 +226,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "it is a table")]
     fn each_fault_has_its_receipts() {
         let always = FaultRate::Part(1.0);
         let none = ReceiptFaults::default;

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Request, Response};
 
-use super::{FaultRate, Faults, Outage, Sandbox, SandboxConfig, Stats};
-use crate::phone::Phone;
+use super::counters::Stats;
+use super::faults::{FaultRate, Faults, Outage};
+use super::{Sandbox, SandboxConfig};
+use crate::message::phone::Phone;
+use crate::message::sms::{Class, Outcome, Timestamp};
 use crate::provider::client::Client as HttpClient;
 use crate::provider::{Message, Provider, RequestContext};
-use crate::sms::{Class, Outcome, Timestamp};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 

@@ -8,10 +8,10 @@ use super::auto_pause::{self, AutoPause, Unlisted};
 use super::request::InFlight;
 use super::window::WindowState;
 use crate::limit::per_second;
+use crate::message::sms::{Class, Failure, LaneId, Outcome, Timestamp};
 use crate::provider::Provider;
 use crate::route::Division;
-use crate::senders::PoolSender;
-use crate::sms::{Class, Failure, LaneId, Outcome, Timestamp};
+use crate::route::sender_pool::PoolSender;
 use crate::store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign, QueuedLane};
 
 /// Requests in flight before the first acceptance. Where everything is rejected, the automatic pause

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use jiff::SignedDuration;
 
-use crate::instant::{DbMicros, SteadyMicros, micros};
-use crate::sms::Timestamp;
+use crate::message::instant::{DbMicros, SteadyMicros, micros};
+use crate::message::sms::Timestamp;
 use crate::store::{Store, StoreError};
 
 /// An error up to this is corrected gradually; a larger one means that a clock was set.

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 
 use super::SendError;
 use super::context::{STOPPING_PATIENCE, WorkerContext};
-use super::journal::Journal;
 use super::lease::LostMarks;
-use super::left;
+use super::local_files::journal::Journal;
+use super::local_files::left;
 use super::maintenance::LeftResults;
-use crate::queue::Settlement;
-use crate::sms::Timestamp;
+use crate::lifecycle::Settlement;
+use crate::message::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
 /// How long to wait for an unreachable database.

@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use super::clock::Clock;
 use super::database::Database;
 use super::lease::Lease;
-use super::marks::Marks;
+use super::local_files::marks::Marks;
 use super::telemetry::Progress;
 use super::{OnUnknown, Settings};
+use crate::lifecycle::Settlement;
+use crate::lifecycle::resend::ResendRule;
+use crate::message::sms::{Sms, Timestamp};
 use crate::metrics::Metrics;
 use crate::provider::Provider;
-use crate::queue::Settlement;
-use crate::queue::resend::ResendRule;
-use crate::sms::{Sms, Timestamp};
 use crate::store::{CampaignStop, ProviderPause, StoreError, StoreErrorKind};
 
 /// How long after the stop signal a worker waits for its database, which leaves some of the time for what comes after.

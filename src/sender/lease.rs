@@ -10,15 +10,15 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::instant::SteadyMicros;
-use crate::process::ProcessIdentity;
-use crate::queue::Settlement;
+use super::local_files::marks::{self, EndedMarks, Mark, Marks, MarksFile};
+use crate::lifecycle::Settlement;
+use crate::message::instant::SteadyMicros;
+use crate::message::sms::{Timestamp, millis};
+use crate::process::identity::ProcessIdentity;
 use crate::sender::clock::Clock;
 use crate::sender::database::Database;
 use crate::sender::local_files::{LocalFile, random_token};
-use crate::sender::marks::{self, EndedMarks, Mark, Marks, MarksFile};
 use crate::sender::telemetry::Progress;
-use crate::sms::{Timestamp, millis};
 use crate::store::{
     CommitBatch, CommitCount, CommitResult, NewWorker, Store, StoreError, StoreErrorKind, Worker,
 };

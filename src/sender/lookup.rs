@@ -15,12 +15,12 @@ use tokio::time::Instant;
 use super::context::WorkerContext;
 use super::provider_state::ProviderState;
 use super::request::Transport;
-use crate::phone::Phone;
+use crate::lifecycle::{Settlement, Transition};
+use crate::message::phone::Phone;
+use crate::message::sms::{Acceptance, Class, Failure, Outcome, Sms, Timestamp};
 use crate::provider::{
     AttemptSpan, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
 };
-use crate::queue::{Settlement, Transition};
-use crate::sms::{Acceptance, Class, Failure, Outcome, Sms, Timestamp};
 use crate::store::{Due, FailedAttempt, QueuedCampaign, ResendReason, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.

@@ -12,22 +12,22 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::context::WorkerContext;
-use super::journal::{Journal, JournalFile};
 use super::lease::{DeadWorker, LostMarks};
+use super::local_files::journal::{Journal, JournalFile};
 use super::window::WindowState;
+use crate::lifecycle::Settlement;
+use crate::lifecycle::resend::ResendRule;
 use crate::limit::MIN_TOLERANCE;
+use crate::message::sms::Timestamp;
+use crate::message::window::SendWindow;
 use crate::provider::Provider;
-use crate::queue::Settlement;
-use crate::queue::resend::ResendRule;
-use crate::senders::{PoolSender, SendersOff};
-use crate::sms::Timestamp;
+use crate::route::sender_pool::{PoolSender, SendersOff};
 #[cfg(test)]
 use crate::store::{CommitBatch, Orphans};
 use crate::store::{
     CountStep, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
     UncountedBudget,
 };
-use crate::window::SendWindow;
 
 /// How often campaigns and workers are read.
 pub(super) const TICK: Duration = Duration::from_secs(1);

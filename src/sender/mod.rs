@@ -3,21 +3,17 @@
 //! both for all requests at once: what has finished while one transaction commits goes into the next.
 
 pub mod auto_pause;
-pub mod breaker;
 mod campaign_state;
 mod clock;
 mod commit;
 mod context;
 mod database;
 mod dispatcher;
-mod journal;
 mod lease;
-mod left;
 mod local_files;
 mod lookup;
 mod maintenance;
-mod marks;
-mod provider_state;
+pub mod provider_state;
 mod request;
 mod telemetry;
 mod window;
@@ -36,15 +32,15 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::budget::BudgetRules;
+use crate::lifecycle::retry;
+use crate::message::budget::BudgetRules;
+use crate::message::phone::{Countries, Region};
+use crate::message::prices::Prices;
+use crate::message::rate::Rates;
 use crate::metrics::Metrics;
-use crate::phone::{Countries, Region};
-use crate::prices::Prices;
-use crate::process;
+use crate::process::identity;
 use crate::provider::Provider;
 use crate::provider::client::{Client, ClientError};
-use crate::queue::retry;
-use crate::rate::Rates;
 use crate::receipts::{self, ReceiptPuller};
 use crate::route::Route;
 use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError};
@@ -53,15 +49,15 @@ use database::Database;
 use dispatcher::Dispatcher;
 use request::Transport;
 
-pub use crate::activity::Bottleneck;
+pub use crate::message::activity::Bottleneck;
 pub use auto_pause::Config as AutoPauseConfig;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
-pub use journal::fuzz_journal;
-pub use left::{LeftError, settle_ended, settle_file};
+pub use local_files::journal::fuzz_journal;
+pub use local_files::left::{LeftError, settle_ended, settle_file};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
-pub use marks::fuzz_marks;
+pub use local_files::marks::fuzz_marks;
 pub use telemetry::{MessageEvent, Progress};
 
 /// Section `[sender]`.
@@ -94,7 +90,7 @@ pub enum OnUnknown {
 pub struct Settings {
     pub sender: Config,
     pub retry: retry::Config,
-    pub breaker: breaker::Config,
+    pub breaker: provider_state::breaker::Config,
     pub auto_pause: AutoPauseConfig,
     /// The provider or route of campaigns that name none.
     pub default_provider: Option<String>,
@@ -243,7 +239,7 @@ impl Sender {
 
     /// Whether a run has something to do even if nothing is queued: workers left files about the database on this host.
     pub async fn has_left_files(&self) -> Result<bool, StoreError> {
-        left::has_files(&self.store, self.settings.state_folder.as_deref()).await
+        local_files::left::has_files(&self.store, self.settings.state_folder.as_deref()).await
     }
 
     /// Adds what it does to these metrics.
@@ -260,7 +256,7 @@ impl Sender {
         progress: Arc<Progress>,
         events: Option<mpsc::UnboundedSender<MessageEvent>>,
     ) -> Result<RunSummary, SendError> {
-        process::allow_open_files();
+        identity::allow_open_files();
         let mut providers = Vec::new();
         for provider in self.providers.values() {
             let client = Client::new(provider)?;
@@ -303,7 +299,7 @@ impl Sender {
         events: Option<mpsc::UnboundedSender<MessageEvent>>,
     ) -> Result<RunSummary, SendError> {
         let began = tokio::time::Instant::now();
-        let processors = process::processor_times();
+        let processors = identity::processor_times();
         let parts = dispatcher::Parts {
             database,
             providers,
@@ -331,7 +327,7 @@ impl Sender {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let elapsed = began.elapsed();
         let waits = (elapsed >= EXPLAINED_RUN).then(|| progress.waits());
-        let busy = process::processor_times()
+        let busy = identity::processor_times()
             .zip(processors)
             .map(|(after, before)| after.busy_since(before));
         Ok(RunSummary {

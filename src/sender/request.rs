@@ -13,17 +13,17 @@ use tokio::sync::mpsc;
 use super::clock::Clock;
 use super::context::WorkerContext;
 use super::window;
-use crate::broken::Defect;
-use crate::instant::{DbMicros, SteadyMicros};
+use crate::lifecycle::{Settlement, Transition, retry};
 use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
-use crate::phone::Phone;
+use crate::message::defect::Defect;
+use crate::message::instant::{DbMicros, SteadyMicros};
+use crate::message::phone::Phone;
+use crate::message::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
+use crate::message::window::{Recipient, SendWindow};
 use crate::provider::client::{Client, OpenConnection, ReservedConnection, Unanswered};
 use crate::provider::{Message, Provider, RequestContext};
-use crate::queue::{Settlement, Transition, retry};
-use crate::senders::PoolSender;
-use crate::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
+use crate::route::sender_pool::PoolSender;
 use crate::store::StartedClaim;
-use crate::window::{Recipient, SendWindow};
 
 /// A response from this size in bytes is parsed on a thread that other tasks do not wait for.
 const LARGE_RESPONSE: usize = 16 << 10;

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::clock::Clock;
-use crate::queue::admission::{CLOSING, opens_at};
-use crate::sms::Timestamp;
-use crate::window::{Recipient, SendWindow};
+use crate::lifecycle::admission::{CLOSING, opens_at};
+use crate::message::sms::Timestamp;
+use crate::message::window::{Recipient, SendWindow};
 
 /// Whether a message may start now.
 pub(super) fn is_open(window: &SendWindow, recipient: Recipient<'_>, clock: &Clock) -> bool {

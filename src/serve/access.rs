@@ -279,7 +279,7 @@ fn is_https(url: &Url) -> bool {
 mod tests {
     use super::super::tokens::tests::of_each_role;
     use super::*;
-    use crate::secret::Secret;
+    use crate::message::secret::Secret;
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 

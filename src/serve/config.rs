@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use super::tokens::{AccessTokens, Texts};
-use crate::secret::Secret;
+use crate::message::secret::Secret;
 
 /// Section `[serve]`.
 #[derive(Clone, Debug, Deserialize)]

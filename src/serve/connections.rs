@@ -31,7 +31,7 @@ use super::config::Config;
 use super::guard::is_probe;
 use super::health;
 use super::problem::Problem;
-use crate::jobs::Stop;
+use crate::process::jobs::Stop;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 512;

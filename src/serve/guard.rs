@@ -23,8 +23,8 @@ use super::access::AccessError;
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::{Identity, Permission};
+use crate::message::text::printable_line;
 use crate::store::Mode;
-use crate::text::printable_line;
 
 /// Nothing but this server's own styles, script and pictures is loaded, and nothing frames a page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \

@@ -31,10 +31,10 @@ use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeA
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 use tower_http::trace::TraceLayer;
 
-use crate::jobs::Jobs;
+use crate::message::phone::{Dialling, Region};
 use crate::metrics;
 use crate::operations::{ListOptions, Scheduler};
-use crate::phone::{Dialling, Region};
+use crate::process::jobs::Jobs;
 use crate::provider::Provider;
 use crate::report::PriceTables;
 use crate::store::Store;

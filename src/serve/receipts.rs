@@ -18,11 +18,11 @@ use url::Url;
 use super::body::WholeBody;
 use super::problem::Problem;
 use super::state::ServerState;
-use crate::phone::{Phone, Region};
+use crate::message::phone::{Phone, Region};
+use crate::message::secret::Secret;
+use crate::message::sms::Timestamp;
 use crate::provider::{PostedRequest, Provider, Reply, WebhookError, asks_to_stop};
 use crate::receipts::ReceiptPuller;
-use crate::secret::Secret;
-use crate::sms::Timestamp;
 use crate::store::{Audited, NewReply, StoreError};
 
 /// What a vendor waits before it posts again, in seconds.

@@ -5,11 +5,12 @@ use std::ops::AddAssign;
 use diesel::{QueryResult, update};
 use serde::Serialize;
 
+use super::Store;
 use super::connection::prelude::*;
 use super::connection::{Connection, insert_with_ids, reading, transaction, with_conn};
-use super::schema::audit;
-use super::{Store, StoreError};
-use crate::sms::Timestamp;
+use super::tables::error::StoreError;
+use super::tables::schema::audit;
+use crate::message::sms::Timestamp;
 
 /// The verbs of changes of a campaign's state, by people and by workers.
 pub const STATE_VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stopped"];
@@ -199,7 +200,7 @@ macro_rules! audited {
 macro_rules! in_chunks {
     ($store:expr, |$connection:ident| $work:expr) => {{
         let mut audited = $crate::store::audit::Audited::unrecorded();
-        let now = $crate::sms::Timestamp::default();
+        let now = $crate::message::sms::Timestamp::default();
         $crate::store::audit::in_chunks!($store, audited, now, |$connection| $work)
     }};
     ($store:expr, $audited:expr, $now:expr, |$connection:ident| $work:expr) => {{

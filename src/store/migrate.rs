@@ -7,8 +7,10 @@ use diesel::result::{DatabaseErrorKind, Error};
 
 use super::connection::prelude::*;
 use super::connection::{Connection, PooledConnection, Purpose, insert_all, run_inline, with_conn};
-use super::schema::database_mode;
-use super::{Access, Mode, Store, StoreError, StoreErrorKind, reading};
+use super::tables::error::{StoreError, StoreErrorKind};
+use super::tables::mode::Mode;
+use super::tables::schema::database_mode;
+use super::{Access, Store, reading};
 
 /// A version, and the SQL that creates it from the version before.
 type Migration = (&'static str, &'static str);

@@ -1,63 +1,23 @@
 //! The queue in a database, and the only module with SQL. Every query is written once for SQLite, PostgreSQL, MySQL
 //! and MariaDB; `connection/` has what differs between them.
 
-mod activity;
-mod approval_decisions;
-mod approvals;
-mod attempts;
 mod audit;
-mod awaiting;
-mod budget_count;
-mod budgets;
-mod campaign_filter;
-mod campaign_status;
 mod campaigns;
-mod candidates;
-mod claim;
-mod column_types;
-mod commit;
-mod commit_batch;
-mod commit_count;
 mod connection;
-mod dead;
-mod dedupe;
-mod effects;
-mod enqueue;
-mod error;
-mod expressions;
-mod hooks;
-mod imports;
+mod events;
 mod intake;
-mod lanes;
-mod limit_rows;
 mod limits;
-mod lost_claims;
 mod migrate;
-mod mode;
-mod operator;
-mod outbox;
-mod purge;
-mod queue_state;
+mod queue;
 mod raw;
 mod receipts;
 mod recipients;
-mod removal;
-mod replies;
 pub mod report;
-mod schedules;
-mod schema;
-mod settle;
+mod retention;
 mod source;
-mod spending;
-mod stops;
-mod suppression;
+mod tables;
 #[cfg(test)]
 pub(crate) mod testing;
-mod transitions;
-mod unknown;
-mod values;
-mod watch;
-mod workers;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -66,63 +26,63 @@ use std::time::{Duration, SystemTime};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::event::Subscriptions;
-use crate::secret::Secret;
-use crate::sms::{Timestamp, millis};
+use crate::message::event::Subscriptions;
+use crate::message::secret::Secret;
+use crate::message::sms::{Timestamp, millis};
 use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
 };
 
-pub use crate::age::Age;
-pub use crate::queue::approval::{ApprovalRules, ListFacts};
-pub use crate::queue::dedupe::Decision;
-pub use approval_decisions::{ApprovalResult, ApprovalSubject, WaitingApproval};
-pub use approvals::{ApprovalGate, ListApproval};
-pub use attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
+pub use crate::lifecycle::approval::{ApprovalRules, ListFacts};
+pub use crate::lifecycle::dedupe::Decision;
+pub use crate::message::age::Age;
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
-pub use awaiting::{AwaitingSms, PullLease, TriedAt};
-pub use budget_count::{CountStep, UncountedBudget};
-pub use campaign_filter::CampaignFilter;
-pub use campaign_status::CampaignStatus;
-pub use campaigns::{
+pub use campaigns::approval_decisions::{ApprovalResult, ApprovalSubject, WaitingApproval};
+pub use campaigns::approvals::{ApprovalGate, ListApproval};
+pub use campaigns::campaign::{
     BudgetChange, Campaign, CampaignChange, CampaignSettings, NewCampaign, SettingChange,
     WindowChange,
 };
-pub use commit_batch::{CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause};
-pub use commit_count::CommitCount;
+pub use campaigns::schedules::{
+    FireRow, INTERRUPTED, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
+    ScheduleRunState,
+};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use connection::fuzz_server_url;
 pub use connection::{Probe, all_closed};
-pub use enqueue::Enqueued;
-pub use error::{StoreError, StoreErrorKind};
-pub use hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
-pub use imports::{ImportApproval, ImportBatch, ImportTexts};
-pub use intake::{FINGERPRINT, IntakeKey, PostResult, PostedBatch, PostedKeys};
-pub use lanes::{Failover, SenderQueue};
-pub use limits::{SinglePermit, SingleRequest};
-pub use lost_claims::{Redone, StartedClaim};
-pub use mode::Mode;
-pub use operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
-pub use outbox::NewEvent;
-pub use purge::{Purge, Purged, RetentionConfig};
-pub use queue_state::{QueuedCampaign, QueuedLane};
-pub use receipts::ReceiptsApplied;
-pub use removal::Removal;
-pub use replies::{KeptReply, NewReply};
+pub use events::hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
+pub use events::outbox::NewEvent;
+pub use intake::enqueue::Enqueued;
+pub use intake::imports::{ImportApproval, ImportBatch, ImportTexts};
+pub use intake::posted::{FINGERPRINT, IntakeKey, PostResult, PostedBatch, PostedKeys};
+pub use limits::budget_count::{CountStep, UncountedBudget};
+pub use limits::spending::MonthSpent;
+pub use queue::attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
+pub use queue::commit_batch::{CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause};
+pub use queue::commit_count::CommitCount;
+pub use queue::lanes::{Failover, SenderQueue};
+pub use queue::lost_claims::{Redone, StartedClaim};
+pub use queue::operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
+pub use queue::permits::limits::{SinglePermit, SingleRequest};
+pub use queue::queue_state::{QueuedCampaign, QueuedLane};
+pub use queue::stops::CampaignStop;
+pub use queue::unknown::{Due, ResendReason, Unknown};
+pub use queue::watch::WatchedCampaign;
+pub use queue::workers::{NewWorker, SendingMessage, Worker};
+pub use receipts::awaiting::{AwaitingSms, PullLease, TriedAt};
+pub use receipts::inbox::ReceiptsApplied;
+pub use recipients::replies::{KeptReply, NewReply};
+pub use recipients::suppression::Suppressed;
 pub use report::{FoundSms, SmsFilter};
-pub use schedules::{
-    FireRow, INTERRUPTED, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
-    ScheduleRunState,
-};
+pub use retention::purge::{Purge, Purged, RetentionConfig};
+pub use retention::removal::Removal;
 pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError, SourceQuery};
-pub use spending::MonthSpent;
-pub use stops::CampaignStop;
-pub use suppression::Suppressed;
-pub use unknown::{Due, ResendReason, Unknown};
-pub use values::{POSTED, REMOVED_CAMPAIGNS};
-pub use watch::WatchedCampaign;
-pub use workers::{NewWorker, SendingMessage, Worker};
+pub use tables::campaign_filter::CampaignFilter;
+pub use tables::campaign_status::CampaignStatus;
+pub use tables::error::{StoreError, StoreErrorKind};
+pub use tables::mode::Mode;
+pub use tables::values::{POSTED, REMOVED_CAMPAIGNS};
 
 /// The most rows that an administrative command moves in one transaction.
 const CHUNK: i64 = 1_000;
@@ -185,7 +145,7 @@ pub enum Access {
 pub struct Store {
     pool: Arc<Pool>,
     mode: Mode,
-    cursors: Arc<claim::ClaimCursors>,
+    cursors: Arc<queue::claim::ClaimCursors>,
     /// How long a query or transaction may take; `None`: as long as it needs.
     limit: Option<Duration>,
     /// Numbers that were found not to exist within this age are skipped.

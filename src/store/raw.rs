@@ -5,8 +5,9 @@ use std::time::Duration;
 use diesel::QueryableByName;
 use diesel::sql_types::{Nullable, Text};
 
+use super::Store;
 use super::connection::{reading, transaction};
-use super::{Store, StoreError};
+use super::tables::error::StoreError;
 
 /// A row with one column.
 #[derive(QueryableByName)]

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{check_shown, lossy};
-use smsq::phone::Phone;
+use smsq::message::phone::Phone;
 use smsq::provider::{
     AttemptSpan, AwaitedMessage, LookupResponses, LookupResult, Message, PostedRequest, Provider,
     ReceiptCursor, ReceiptPath, ReceiptQuery, RequestContext, builtin,
 };
-use smsq::receipt::Receipt;
-use smsq::sms::{Acceptance, Failure, Outcome, Timestamp};
+use smsq::message::receipt::Receipt;
+use smsq::message::sms::{Acceptance, Failure, Outcome, Timestamp};
 
 struct Fuzzed {
     provider: Provider,

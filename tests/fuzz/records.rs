@@ -12,8 +12,8 @@ use std::sync::LazyLock;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{MemoryFile, check_params, check_shown, lossy};
 use smsq::import::{Options, Plan, TextSource};
-use smsq::phone::{Dialling, Phone};
-use smsq::text::content;
+use smsq::message::phone::{Dialling, Phone};
+use smsq::message::text::content;
 
 const SAMPLES: [&[&[u8]]; 1] = [&[
     b"\x00\x00phone,name,city\n+447400123456,Ann,\"Bath, UK\"\n07400 123457,\"Zo\"\"\xc3\xab\",Ulm\n1.38E+10,Cai,\n",

@@ -14,11 +14,11 @@ use http::{HeaderMap, Method, Response};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{MemoryFile, lossy};
 use smsq::config::{Config, Flags};
-use smsq::phone::Phone;
+use smsq::message::phone::Phone;
 use smsq::provider::{
     AttemptSpan, LookupResponses, Message, PostedRequest, Provider, RequestContext, builtin,
 };
-use smsq::sms::Timestamp;
+use smsq::message::sms::Timestamp;
 
 const SECRET: &str = "f2c8d1-secret";
 

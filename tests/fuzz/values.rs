@@ -13,15 +13,15 @@ use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{check_params, check_shown, lossy};
 use smsq::import::{Encoding, RejectLimit, Unique, When};
 use smsq::operations::{HoursChoice, ZoneChoice};
-use smsq::phone::{Dialling, Numbers, Phone, Region, mask, may_be_written_as};
-use smsq::rate::{Rate, Rates};
-use smsq::receipt::ReceiptState;
+use smsq::message::phone::{Dialling, Numbers, Phone, Region, mask, may_be_written_as};
+use smsq::message::rate::{Rate, Rates};
+use smsq::message::receipt::ReceiptState;
 use smsq::serve::{AccessToken, Role};
-use smsq::sms::{Class, Timestamp};
+use smsq::message::sms::{Class, Timestamp};
 use smsq::store::Age;
-use smsq::text::template::Template;
-use smsq::text::{self, content, segments, smart, spreadsheet};
-use smsq::window::{Days, Hours, Recipient, SendWindow, Zone};
+use smsq::message::text::template::Template;
+use smsq::message::text::{self, content, segments, smart, spreadsheet};
+use smsq::message::window::{Days, Hours, Recipient, SendWindow, Zone};
 
 /// A parser of what others write.
 struct Case {
@@ -313,7 +313,7 @@ fn when(text: &[u8]) {
                 at.as_millis().abs_diff(again) <= 1_000,
                 "{text:?}: {printed}"
             );
-            check_shown(&smsq::window::local_and_utc(at), 100);
+            check_shown(&smsq::message::window::local_and_utc(at), 100);
         }
         Err(_) => {}
     }
@@ -339,7 +339,7 @@ fn template(source: &[u8]) {
             for is_given in [true, false] {
                 match template.render(|_| is_given.then_some(value)) {
                     Ok(text) => {
-                        assert!(text.len() <= smsq::text::template::MAX_SOURCE);
+                        assert!(text.len() <= smsq::message::text::template::MAX_SOURCE);
                         if let Some(constant) = template.constant() {
                             assert_eq!(text, constant);
                         }
@@ -492,12 +492,12 @@ fn prices(text: &[u8]) {
     let Ok(table) = lossy(text).parse::<toml::Table>() else {
         return;
     };
-    if let Ok(prices) = smsq::prices::Prices::from_toml(&table) {
+    if let Ok(prices) = smsq::message::prices::Prices::from_toml(&table) {
         for phone in ["+447400123456", "+12025550123", "", "+é"] {
             if let Some(price) = prices.of(phone) {
-                check_shown(&smsq::prices::Prices::exact(price), 40);
-                check_shown(&smsq::prices::Prices::rounded(price), 40);
-                check_shown(&smsq::prices::Prices::estimated(price), 40);
+                check_shown(&smsq::message::prices::Prices::exact(price), 40);
+                check_shown(&smsq::message::prices::Prices::rounded(price), 40);
+                check_shown(&smsq::message::prices::Prices::estimated(price), 40);
             }
         }
         assert!(prices.longest_prefix() <= text.len());

@@ -400,7 +400,7 @@ fn list_that_is_not_whole_can_be_approved() {
         let ran = scratch.run("import large.csv --text Hello --campaign spring".split(' '));
         assert!(ran.stderr().contains("waits for approval"), "{ran}");
         let question = scratch.run_with(["approve", "spring"], &OTHER);
-        let left = smsq::text::messages(60_000 - stored);
+        let left = smsq::message::text::messages(60_000 - stored);
         assert!(question.stderr().contains(&format!("{left}: ")), "{question}");
     });
 }

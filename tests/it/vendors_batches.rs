@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::phone::Phone;
+use smsq::message::phone::Phone;
+use smsq::message::sms::{Outcome, Timestamp};
 use smsq::provider::{Message, Provider, RequestContext};
-use smsq::sms::{Outcome, Timestamp};
 
 use crate::vendors::{AcceptedBatch, EXAMPLES, Example, batch_provider};
 
@@ -185,7 +185,7 @@ fn places(json: &Value, at: &str, all: &mut Vec<String>) {
     all.push(at.to_owned());
     match json {
         Value::Object(map) => {
-            map.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), all))
+            map.iter().for_each(|(key, value)| places(value, &format!("{at}/{key}"), all));
         }
         Value::Array(list) => list
             .iter()

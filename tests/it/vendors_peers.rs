@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
-use smsq::phone::Phone;
+use smsq::message::phone::Phone;
+use smsq::message::sms::Timestamp;
 use smsq::provider::{Message, Provider, RequestContext};
-use smsq::sms::Timestamp;
 
 use crate::support::Scratch;
 use crate::support::running::eventually;

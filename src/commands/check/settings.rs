@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::commands::findings::{open_without_token, unencrypted};
 use crate::commands::with_hint;
 use crate::config::Config;
-use crate::phone::Numbers;
+use crate::message::phone::Numbers;
+use crate::message::sms::Timestamp;
+use crate::message::text::{duration, listed};
 use crate::provider::Provider;
-use crate::sms::Timestamp;
-use crate::text::{duration, listed};
 
 /// What is wrong with several settings.
 #[derive(Debug)]

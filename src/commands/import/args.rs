@@ -3,8 +3,6 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::atomic_file::is_stdout;
-use crate::budget::Budget;
 use crate::commands::values::WindowFlags;
 use crate::commands::{Context, practice};
 use crate::config::Config;
@@ -12,11 +10,13 @@ use crate::import::{
     Encoding, Options, RejectLimit, Schedule, Summary, TextSource, Unique, When, assignment,
     campaign_name, delimiter, formats, sender,
 };
+use crate::message::budget::Budget;
+use crate::message::phone::{Dialling, Numbers, Region};
+use crate::message::window::{Days, ZoneSource};
 use crate::operations::{Cancelled, ListOptions};
-use crate::phone::{Dialling, Numbers, Region};
+use crate::process::atomic_file::is_stdout;
 use crate::report::shell_word;
 use crate::store::{Campaign, Store};
-use crate::window::{Days, ZoneSource};
 
 /// How to read a file, where that is not detected.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -8,12 +8,12 @@ use tokio::sync::watch;
 use super::{Args, output};
 use crate::commands::signals::Signals;
 use crate::commands::{Context, purge, user_of, with_hint};
-use crate::console::Console;
-use crate::exit::Exit;
 use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
+use crate::message::sms::Timestamp;
 use crate::operations::{Imported, ListGate, check_name, local_now};
-use crate::sms::Timestamp;
+use crate::process::console::Console;
+use crate::process::exit::Exit;
 use crate::store::Access;
 use crate::store::ListFacts;
 

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::PreparedLists;
 use super::output::{self, list_text};
-use crate::exit::Exit;
 use crate::import::{Plan, SeenKeys};
+use crate::message::text::messages;
 use crate::operations::ListEstimate;
-use crate::text::messages;
+use crate::process::exit::Exit;
 
 impl PreparedLists<'_> {
     /// Prints what an import would do.

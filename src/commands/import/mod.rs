@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::signals::Signals;
 use super::{Context, purge, user_of, with_hint};
-use crate::exit::Exit;
 use crate::import::{Plan, QueryRows, read_query};
-use crate::jobs::Until;
 use crate::operations::{Imported, ListOptions};
+use crate::process::exit::Exit;
+use crate::process::jobs::Until;
 use crate::store::{Access, Store, StoreErrorKind};
 
 pub(super) use self::args::{FileFormat, List, NumberFlags};

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::commands::{Context, practice};
-use crate::console::Console;
-use crate::exit::Exit;
 use crate::import::{Estimate, Interpretation, Summary};
+use crate::message::text::{counted, messages, printable_line};
 use crate::operations::{EstimateRows, Imported, ListEstimate, QueueEstimate, alphabet, reasons};
+use crate::process::console::Console;
+use crate::process::exit::Exit;
 use crate::report::shell_word;
 use crate::store::Store;
-use crate::text::{counted, messages, printable_line};
 
 /// Prints the result, warnings, and the next command.
 pub(super) async fn print(
@@ -56,7 +56,7 @@ pub(super) async fn print(
     match queued.as_slice() {
         [] => {}
         [name] => {
-            console.status(&format!("next: `smsq send --campaign {}{practice}`", shell_word(name)))
+            console.status(&format!("next: `smsq send --campaign {}{practice}`", shell_word(name)));
         }
         _ => console.status(&format!("next: `smsq send{practice}`")),
     }

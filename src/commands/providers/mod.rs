@@ -12,20 +12,20 @@ use serde_json::json;
 
 use super::{Context, user_of, with_hint};
 use crate::config::{Config, Environment};
-use crate::exit::Exit;
 use crate::import::{ProviderRequirements, RowCheck};
+use crate::message::phone::Phone;
+use crate::message::prices::Prices;
+use crate::message::rate::Rates;
+use crate::message::sms::NewSms;
+use crate::message::text::{Hinted, duration};
 use crate::operations::{self, Requirements, unknown_provider};
-use crate::phone::Phone;
-use crate::prices::Prices;
+use crate::process::exit::Exit;
 use crate::provider::{
     Capabilities, ContentMode, Message, Provider, PullShape, Reference, Webhook,
 };
-use crate::rate::Rates;
 use crate::report::shell_word;
 use crate::route::{Route, RouteConfig};
 use crate::sender::OnUnknown;
-use crate::sms::NewSms;
-use crate::text::{Hinted, duration};
 
 /// A placeholder as long as the references that messages get when they are claimed.
 const REFERENCE: &str = "00000000-0000-0000-0000-000000000000";
@@ -306,7 +306,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
             "default": config.default_provider.as_deref() == Some(name),
             "rate": rates.to_string(),
             "rate_counts": unit,
-            "timeout_ms": crate::sms::millis(provider.timeout()),
+            "timeout_ms": crate::message::sms::millis(provider.timeout()),
             "honours_reference": provider.capabilities().honoured_for().is_some(),
             "capabilities": provider.capabilities(),
             "missing": provider.missing_settings(),

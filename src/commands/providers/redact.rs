@@ -5,8 +5,8 @@ use toml::{Table, Value};
 
 use crate::commands::Context;
 use crate::config::{Environment, variable};
+use crate::message::secret::HIDDEN;
 use crate::provider::{self, Provider, ProviderError};
-use crate::secret::HIDDEN;
 
 /// Stands for the secret of a webhook that is in a file.
 const WEBHOOK_SECRET: &str = "webhook.secret";

@@ -11,18 +11,18 @@ use tokio::time::Instant;
 
 use crate::commands::values::span;
 use crate::commands::{Context, with_hint};
-use crate::exit::Exit;
-use crate::phone::Region;
+use crate::message::phone::Region;
+use crate::message::receipt::{Receipt, ReceiptState};
+use crate::message::sms::{Outcome, Timestamp};
+use crate::message::text::{duration, segments};
+use crate::process::exit::Exit;
 use crate::provider::client::Client;
 use crate::provider::{
     AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptPath, ReceiptQuery,
     RequestContext,
 };
-use crate::receipt::{Receipt, ReceiptState};
 use crate::route::Route;
-use crate::sms::{Outcome, Timestamp};
 use crate::store::{Access, SinglePermit, SingleRequest, Store, StoreErrorKind};
-use crate::text::{duration, segments};
 
 /// How much of a body is shown, in bytes.
 const SHOWN_BODY: usize = 4_096;

@@ -2,11 +2,11 @@
 
 use super::PreparedRun;
 use crate::commands::{Context, import};
+use crate::message::rate::Rates;
+use crate::message::sms::LaneId;
+use crate::message::text::messages;
 use crate::operations::estimate_queue;
-use crate::rate::Rates;
-use crate::sms::LaneId;
 use crate::store::{Campaign, Store};
-use crate::text::messages;
 
 /// How many messages of a campaign are read for the estimate.
 const MAX_READ: u64 = 1_000_000;

@@ -12,11 +12,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::atomic_file::{AtomicFile, is_device};
 use crate::commands::{Context, exit_of, with_hint};
-use crate::exit::Exit;
+use crate::message::sms::{Timestamp, millis};
 use crate::metrics::{Metrics, RunState};
-use crate::sms::{Timestamp, millis};
+use crate::process::atomic_file::{AtomicFile, is_device};
+use crate::process::exit::Exit;
 use crate::store::Store;
 
 /// How often the file is written.

@@ -24,21 +24,21 @@ use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
 use super::{Context, message_and_hint, providers, purge, status, temporary, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
-use crate::console::Console;
-use crate::exit::Exit;
 use crate::hooks::Hook;
+use crate::message::rate::Rates;
+use crate::message::text::{duration, messages};
+use crate::message::window::local_and_utc;
 use crate::metrics::Metrics;
 use crate::operations::{self, limit};
+use crate::process::console::Console;
+use crate::process::exit::Exit;
+use crate::process::service_manager::ServiceManager;
 use crate::provider::Provider;
-use crate::rate::Rates;
 use crate::report::{CampaignSummary, Summaries, rate, shell_word};
 use crate::route::{Route, RouteConfig};
 use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
-use crate::service_manager::ServiceManager;
 use crate::store::report::Totals;
 use crate::store::{Access, ApprovalGate, Campaign, CampaignStatus, Store, StoreError};
-use crate::text::{duration, messages};
-use crate::window::local_and_utc;
 
 pub(super) use self::confirm::describe;
 pub(super) use self::metrics_file::MetricsFile;
@@ -400,7 +400,7 @@ impl SendRun {
     /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
     pub(super) fn json(&self, is_one: bool) -> Value {
         let mut object = status::json(is_one, &self.summaries, &self.without_campaign);
-        object["elapsed_ms"] = json!(crate::sms::millis(self.summary.elapsed));
+        object["elapsed_ms"] = json!(crate::message::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
         object["limited_by"] = json!(self.summary.bottlenecks.first());

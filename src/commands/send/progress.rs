@@ -9,12 +9,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::commands::signals::Signals;
-use crate::console::{self, Console, Verbosity};
-use crate::exit::Exit;
+use crate::message::text::duration;
+use crate::process::console::{self, Console, Verbosity};
+use crate::process::exit::Exit;
+use crate::process::service_manager::ServiceManager;
 use crate::sender::{MessageEvent, Progress, RunSummary, Sender};
-use crate::service_manager::ServiceManager;
 use crate::store::Mode;
-use crate::text::duration;
 
 const UPDATE_EVERY: Duration = Duration::from_millis(200);
 /// How often the service manager gets a status line.

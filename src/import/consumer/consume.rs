@@ -18,7 +18,7 @@ use crate::import::importer::{Importer, Target};
 use crate::import::pipeline::ParsedBatch;
 use crate::import::row_mapper::MappedRow;
 use crate::import::summary::Summary;
-use crate::process::ProcessIdentity;
+use crate::process::identity::ProcessIdentity;
 
 /// The most entries of a batch.
 const MAX_BATCH: usize = 5_000;

@@ -10,7 +10,7 @@ use crate::import::error::{ImportError, Rejection};
 use crate::import::options::Options;
 use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
 use crate::import::row_mapper::{MappedRow, RowMapper, Text};
-use crate::text::template::Template;
+use crate::message::text::template::Template;
 
 /// How many sets of keys are remembered.
 const MAX_LAYOUTS: usize = 256;
@@ -107,7 +107,7 @@ impl MessageReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::TextSource;
+    use crate::import::options::TextSource;
 
     fn reader(text: TextSource, unique: Unique) -> MessageReader {
         let options = Options { text, ..Options::default() };

@@ -17,7 +17,7 @@ use super::dedupe::Unique;
 use super::error::ImportError;
 use super::options::{Options, campaign_name};
 use super::rejects_file;
-use crate::secret::Secret;
+use crate::message::secret::Secret;
 use crate::store::Campaign;
 
 /// Section `[redis]`.
@@ -62,9 +62,12 @@ pub fn default_campaign(list: &str, options: &Options) -> Result<String, ImportE
 /// Maps an entry to a message, or returns why it is rejected.
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
-pub fn fuzz_entry(options: Options, entry: &[u8]) -> Result<crate::sms::NewSms, super::Rejection> {
+pub fn fuzz_entry(
+    options: Options,
+    entry: &[u8],
+) -> Result<crate::message::sms::NewSms, super::error::Rejection> {
     let mut reader = message::MessageReader::new(options, Unique::Phone)
-        .map_err(|error| super::Rejection::new("options", error.to_string()))?;
+        .map_err(|error| super::error::Rejection::new("options", error.to_string()))?;
     reader.map(1, entry).map(|row| row.message)
 }
 

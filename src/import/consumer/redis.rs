@@ -15,8 +15,8 @@ use redis::{
 use url::Url;
 
 use crate::import::error::ImportError;
-use crate::process::ProcessIdentity;
-use crate::secret::Secret;
+use crate::message::secret::Secret;
+use crate::process::identity::ProcessIdentity;
 
 /// How long to wait for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

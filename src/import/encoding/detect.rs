@@ -7,7 +7,7 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{BIG5, EUC_JP, EUC_KR, GBK, SHIFT_JIS};
 
 use super::Encoding;
-use crate::phone::Region;
+use crate::message::phone::Region;
 
 /// The part of a longer line that is used, in bytes.
 const MAX_LINE: u64 = 64 * 1024;

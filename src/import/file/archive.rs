@@ -9,8 +9,8 @@ use zip::result::ZipError;
 
 use crate::import::error::{ImportError, unpack_reason, zip_reason};
 use crate::import::record::FileHead;
-use crate::jobs::Until;
-use crate::text::listed;
+use crate::message::text::listed;
+use crate::process::jobs::Until;
 
 /// Text is compressed to a tenth, a list of one repeated line to a hundredth.
 const MAX_RATIO: u64 = 200;

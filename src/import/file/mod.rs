@@ -18,8 +18,8 @@ use super::error::ImportError;
 use super::options::Options;
 use super::query::QueryRows;
 use super::record::{FileHead, RecordReader, RowLayout, TextFile};
-use crate::jobs::Until;
-use crate::text::printable_line;
+use crate::message::text::printable_line;
+use crate::process::jobs::Until;
 
 const CHUNK: usize = 256 * 1024;
 /// Archives in archives are unpacked up to this depth.

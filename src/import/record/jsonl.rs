@@ -228,7 +228,7 @@ mod tests {
         loop {
             match lines.next(&mut record).expect("reads") {
                 Next::Row => {
-                    rows.push(Ok(record.fields().expect("UTF-8").map(str::to_owned).collect()))
+                    rows.push(Ok(record.fields().expect("UTF-8").map(str::to_owned).collect()));
                 }
                 Next::Malformed(why) => rows.push(Err(why)),
                 Next::Unusable(why) => panic!("{why:?}"),

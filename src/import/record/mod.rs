@@ -16,7 +16,7 @@ pub use self::jsonl::{JsonObject, cell, is_nested};
 pub(super) use self::row::{MAX_ROW, Malformed, Next, Record};
 use super::encoding::{Decoder, Encoding};
 use super::error::ImportError;
-use crate::jobs::Until;
+use crate::process::jobs::Until;
 use workbook::BookFile;
 
 /// How much is read to recognize the format of a list and its delimiter, in bytes.

@@ -20,8 +20,8 @@ use super::row::{MAX_ROW, Malformed, Next, Record};
 use super::{RowLayout, Rows, TextFile};
 use crate::import::encoding::Encoding;
 use crate::import::error::{DAMAGED, ImportError, Rejection, zip_reason};
-use crate::jobs::{Interruptible, Until};
-use crate::text::{counted, did_you_mean, listed};
+use crate::message::text::{counted, did_you_mean, listed};
+use crate::process::jobs::{Interruptible, Until};
 
 /// The largest XLS workbook, and the largest part of an ODS or XLSB one: all of it is held in memory.
 const MAX_HELD: u64 = 96 << 20;

@@ -11,7 +11,7 @@ fn at(us: i64) -> DbMicros {
 }
 
 fn rates(text: &str) -> Vec<Rate> {
-    text.parse::<crate::rate::Rates>().expect("rates").0
+    text.parse::<crate::message::rate::Rates>().expect("rates").0
 }
 
 /// Sends as fast as the limit allows, each start late by up to the tolerance; returns starts and costs.

@@ -10,9 +10,9 @@ use jiff::ToSpan as _;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset};
 
-use crate::sms::Timestamp;
-use crate::text::Hinted;
-use crate::window::Zone;
+use crate::message::sms::Timestamp;
+use crate::message::text::Hinted;
+use crate::message::window::Zone;
 
 /// How a local time is written, to the minute; the order of texts is that of times.
 const FORMAT: &str = "%Y-%m-%dT%H:%M";

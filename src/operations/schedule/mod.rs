@@ -13,15 +13,17 @@ use utoipa::ToSchema;
 pub use self::cron::{CronTime, Per};
 use self::cron::{Fire, read_local, written};
 pub use self::runs::Scheduler;
-use super::{Actor, ListOptions, OperationError, is_url};
+use super::list_settings::is_url;
+use super::lists::ListOptions;
+use super::{Actor, OperationError};
 use crate::import::{QueryRows, Unique, When, campaign_name};
-use crate::jobs::Until;
+use crate::message::text::{Hinted, did_you_mean};
+use crate::message::window::Zone;
+use crate::process::jobs::Until;
 use crate::store::{
     Campaign, FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store,
     StoreError,
 };
-use crate::text::{Hinted, did_you_mean};
-use crate::window::Zone;
 
 /// The longest name, which leaves room for the period in the name of a campaign.
 const MAX_NAME: usize = 60;

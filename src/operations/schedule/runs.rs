@@ -14,17 +14,18 @@ use tokio::task::JoinSet;
 use super::cron::{Fire, Missed, written};
 use super::{ReadSchedule, ScheduleOptions, VERB};
 use crate::import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
-use crate::jobs::{JobRules, Jobs, Until};
-use crate::operations::{
-    Actor, Cancelled, ListOptions, OperationError, PeriodCampaign, Refused, WindowRequest,
-};
-use crate::phone::{Dialling, Numbers};
+use crate::message::phone::{Dialling, Numbers};
+use crate::message::text::{Hinted, counted};
+use crate::message::window::SendWindow;
+use crate::operations::campaign_action::Refused;
+use crate::operations::lists::{Cancelled, ListOptions, PeriodCampaign};
+use crate::operations::window::WindowRequest;
+use crate::operations::{Actor, OperationError};
+use crate::process::jobs::{JobRules, Jobs, Until};
 use crate::store::{
     Campaign, CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store,
     StoreError,
 };
-use crate::text::{Hinted, counted};
-use crate::window::SendWindow;
 
 /// How long a process has a schedule without a renewal.
 const LEASE: Duration = Duration::from_secs(60);
@@ -305,7 +306,7 @@ impl Scheduler {
         // Another one than that of a fire in this minute.
         run.fire = local.strftime("%Y-%m-%dT%H:%M:%S").to_string();
         run.asked_until = Some(now.plus(LEASE));
-        if read.per == super::Per::Run {
+        if read.per == super::cron::Per::Run {
             run.period.clone_from(&run.fire);
             run.campaign = read.campaign(&run.period);
         }

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 
 use super::connections::{Connections, MAX_OPENING, MaybeStray};
 use super::{Client, MAX_ANSWER, Unanswered};
+use crate::message::sms::Outcome;
 use crate::provider::Provider;
-use crate::sms::Outcome;
 
 fn client(url: &str, settings: &str) -> Client {
     let section = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");

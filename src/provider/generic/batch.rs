@@ -10,10 +10,10 @@ use toml::Table;
 use super::places::Pointer;
 use super::request::RequestTemplate;
 use super::template::{SectionText, Templates, Values};
+use crate::message::sms::Outcome;
 use crate::provider::Message;
+use crate::provider::config::section::{ProviderError, Section};
 use crate::provider::response::{ResponseView, scalar};
-use crate::provider::section::{ProviderError, Section};
-use crate::sms::Outcome;
 
 /// With more messages too many would be unknown after one lost response.
 const MAX_PER_CALL: usize = 1_000;

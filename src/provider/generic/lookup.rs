@@ -12,15 +12,15 @@ use super::batch::EntryMatch;
 use super::places::{Node, Pointer, Pointers};
 use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::template::{Templates, Values};
+use crate::message::sms::Outcome;
 use crate::provider::capabilities::{
     self, AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
 };
 use crate::provider::codes::Codes;
 use crate::provider::config::check_lookup;
+use crate::provider::config::section::{ProviderError, Section};
 use crate::provider::response::{ResponseView, scalar};
-use crate::provider::section::{ProviderError, Section};
 use crate::provider::{Message, RequestResult, found, times, unclear};
-use crate::sms::Outcome;
 
 /// The keys of section `lookup` other than those of the request and of [`Lookup`].
 #[derive(Deserialize)]

@@ -26,16 +26,16 @@ use toml::{Table, Value};
 use super::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, SHARED_REFERENCE,
 };
+use super::config::section::Section;
 use super::config::{ProviderConfig, SharedSettings};
 use super::response::ResponseView;
-use super::section::Section;
 use super::units::span;
 use super::{
     Adapter, BatchKey, Configured, Message, NewAdapter, RequestContext, RequestResult, Requests,
     unclear,
 };
-use crate::sms::Outcome;
-use crate::text::Hinted;
+use crate::message::sms::Outcome;
+use crate::message::text::Hinted;
 use batch::{BatchResults, ResultLocation};
 use lookup::StatusLookup;
 use request::{RequestSettings, RequestTemplate, Scope};

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value as Json;
 use toml::Value;
 
+use crate::message::text::Hinted;
 use crate::provider::response::{ResponseView, scalar};
-use crate::text::Hinted;
 
 /// A JSON pointer: empty, or with `/` at the beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

@@ -7,14 +7,14 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::places::{Node, Pointer, Pointers};
+use crate::message::receipt::{Receipt, ReceiptPart, ReceiptState};
+use crate::message::sms::{Class, Failure};
 use crate::provider::codes::{Codes, matches_glob};
 use crate::provider::config::ProviderConfig;
+use crate::provider::config::section::{ProviderError, Section};
 use crate::provider::redact::cut;
 use crate::provider::response::{ResponseView, short_code, stored_id};
-use crate::provider::section::{ProviderError, Section};
 use crate::provider::times;
-use crate::receipt::{Receipt, ReceiptPart, ReceiptState};
-use crate::sms::{Class, Failure};
 
 /// The most receipts of one document. The largest page of a vendor has 1,000 entries.
 const MAX_RECEIPTS: usize = 100_000;

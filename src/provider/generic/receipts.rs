@@ -10,15 +10,15 @@ use super::places::{Node, Pointers};
 use super::reader::{EntrySource, ReceiptReader, is_full};
 use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::template::{Extra, MESSAGE_ROOTS, Templates};
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::sms::{Outcome, Timestamp};
 use crate::provider::config::ProviderConfig;
+use crate::provider::config::section::{ProviderError, Section, with_overrides};
 use crate::provider::receipts::{
     PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptPull, ReceiptQuery, ReceiptSource,
 };
 use crate::provider::response::ResponseView;
-use crate::provider::section::{ProviderError, Section, with_overrides};
 use crate::provider::{Message, RequestResult, account_error, rejected};
-use crate::sms::{Outcome, Timestamp};
 
 /// The keys of the section that are not about one source.
 #[derive(Deserialize)]

@@ -11,11 +11,11 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::template::{SectionText, Templates, Values};
-use crate::provider::section::{ProviderError, Section};
+use crate::message::secret::Secret;
+use crate::message::sms::Outcome;
+use crate::message::text::Hinted;
+use crate::provider::config::section::{ProviderError, Section};
 use crate::provider::{RequestResult, rejected};
-use crate::secret::Secret;
-use crate::sms::Outcome;
-use crate::text::Hinted;
 
 /// The keys of a request. A lookup has those of the sending request where it sets none.
 #[derive(Clone, Deserialize)]

@@ -4,14 +4,14 @@
 use serde::Deserialize;
 
 use super::places::{Node, Pointer, Pointers};
-use crate::phone::may_be_written_as;
+use crate::message::phone::may_be_written_as;
+use crate::message::sms::Outcome;
 use crate::provider::Message;
 use crate::provider::codes::{ACCEPTED, Codes, DUPLICATE, words_of};
+use crate::provider::config::section::{ProviderError, Section};
 use crate::provider::response::{
     MAX_SCALAR, ResponseView, acceptance, is_no_id, printable_part, short_code, with_code,
 };
-use crate::provider::section::{ProviderError, Section};
-use crate::sms::Outcome;
 
 /// The keys about responses.
 #[derive(Clone, Debug, Deserialize)]

@@ -11,22 +11,22 @@ use serde_json::Value;
 use url::Url;
 
 use super::{FORM, Vendor, form, header, request};
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::sms::Outcome;
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
     TimeMatch,
 };
 use crate::provider::china::national_number;
 use crate::provider::config::SharedSettings;
+use crate::provider::config::section::Section;
+use crate::provider::config::template_params::Order;
 use crate::provider::response::{ResponseView, accepted, scalar};
-use crate::provider::section::Section;
 use crate::provider::signing::{Keys, acs3, sha256_hex, sorted_query};
-use crate::provider::template_params::Order;
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
     found, times, unclear,
 };
-use crate::sms::Outcome;
 
 const VERSION: &str = "2017-05-25";
 const DAY: Duration = Duration::from_secs(86_400);

@@ -11,14 +11,14 @@ use serde_json::json;
 use url::form_urlencoded::Serializer;
 
 use super::{FORM, Vendor, request};
+use crate::message::sms::{Outcome, Timestamp};
 use crate::provider::capabilities::Reference;
+use crate::provider::config::section::{ProviderError, Section};
 use crate::provider::config::{ProviderConfig, SharedSettings};
 use crate::provider::response::{ResponseView, accepted};
-use crate::provider::section::{ProviderError, Section};
 use crate::provider::signing::{AMZ_DATE, Keys, sigv4};
 use crate::provider::times::utc;
 use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult};
-use crate::sms::{Outcome, Timestamp};
 
 /// The names of the services in URLs and signatures.
 const SMS: &str = "sms-voice";

@@ -9,15 +9,15 @@ use http::Method;
 use serde::Deserialize;
 
 use super::{FORM, Vendor, form, request, result_of};
+use crate::message::sms::Outcome;
 use crate::provider::capabilities::{ContentMode, Reference};
 use crate::provider::config::SharedSettings;
+use crate::provider::config::section::Section;
+use crate::provider::config::template_params::Order;
 use crate::provider::response::{ResponseView, accepted, scalar};
-use crate::provider::section::Section;
 use crate::provider::signing::sha256;
-use crate::provider::template_params::Order;
 use crate::provider::times::utc;
 use crate::provider::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult};
-use crate::sms::Outcome;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

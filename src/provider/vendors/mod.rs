@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
+use super::config::section::{ProviderError, Section};
+use super::config::template_params::{Order, TemplateParams};
 use super::config::{ProviderConfig, SharedSettings};
 use super::response::{ResponseView, scalar};
-use super::section::{ProviderError, Section};
-use super::template_params::{Order, TemplateParams};
 use super::{Configured, Message, RequestResult, account_error};
-use crate::phone::may_be_written_as;
+use crate::message::phone::may_be_written_as;
 
 /// A vendor with the settings that only this vendor has.
 struct Vendor<S> {

@@ -8,17 +8,17 @@ use http::{HeaderName, HeaderValue, Request};
 use serde_json::Value;
 use sha1::{Digest, Sha1};
 
+use crate::message::sms::{Class, Failure, Outcome, Timestamp};
 use crate::provider::capabilities::{AttemptSpan, LookupResult, LookupTarget};
+use crate::provider::config::section::Section;
 use crate::provider::config::{ProviderConfig, SharedSettings};
 use crate::provider::response::ResponseView;
-use crate::provider::section::Section;
 use crate::provider::signing::{hmac_sha256, sha256};
 use crate::provider::times::utc;
 use crate::provider::{
     Adapter, BatchKey, Configured, Message, NewAdapter, RequestContext, RequestResult, Requests,
     account_error, generic,
 };
-use crate::sms::{Class, Failure, Outcome, Timestamp};
 
 /// The headers that sign a request.
 type Sign = fn(&ProviderConfig, &Request<Bytes>, &RequestContext) -> Vec<(&'static str, String)>;

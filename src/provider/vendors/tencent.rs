@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Vendor, header, is_phone_of, names_another_phone, request};
+use crate::message::sms::{Outcome, Timestamp};
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference,
 };
 use crate::provider::china::is_mainland;
 use crate::provider::config::SharedSettings;
+use crate::provider::config::section::Section;
+use crate::provider::config::template_params::Order;
 use crate::provider::response::{ResponseView, accepted, count, scalar};
-use crate::provider::section::Section;
 use crate::provider::signing::{Keys, tc3};
-use crate::provider::template_params::Order;
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
 };
-use crate::sms::{Outcome, Timestamp};
 
 const VERSION: &str = "2021-01-11";
 const JSON: &str = "application/json";

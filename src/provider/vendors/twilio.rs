@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Vendor, callback_url, form, ids_in, names_another_phone, post_form, request};
+use crate::message::sms::Outcome;
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
 use crate::provider::config::SharedSettings;
+use crate::provider::config::section::Section;
+use crate::provider::config::template_params::Order;
 use crate::provider::response::{ResponseView, accepted, count, scalar};
-use crate::provider::section::Section;
 use crate::provider::signing::basic;
-use crate::provider::template_params::Order;
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
     found, times, unclear,
 };
-use crate::sms::Outcome;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

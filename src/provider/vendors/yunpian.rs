@@ -9,18 +9,18 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Vendor, form, ids_in, is_phone_of, names_another_phone, post_form, result_of};
+use crate::message::sms::Outcome;
 use crate::provider::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
 use crate::provider::china::{is_mainland, national_number};
 use crate::provider::config::SharedSettings;
+use crate::provider::config::section::Section;
 use crate::provider::response::{ResponseView, accepted, count, scalar};
-use crate::provider::section::Section;
 use crate::provider::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, times,
     unclear,
 };
-use crate::sms::Outcome;
 
 /// A lookup covers this time before the attempt, because clocks differ, …
 const BEFORE: Duration = Duration::from_secs(60);

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Dispatcher, changes_campaigns};
-use crate::phone::Dialling;
+use crate::lifecycle::admission::{AdmissionRules, ProviderRules};
+use crate::message::phone::Dialling;
 use crate::provider::ContentMode;
-use crate::queue::admission::{AdmissionRules, ProviderRules};
 use crate::route::Division;
+use crate::route::sender_pool::SendersOff;
 use crate::sender::campaign_state::{SentBy, Served};
 use crate::sender::maintenance::DatabaseSnapshot;
-use crate::senders::SendersOff;
 use crate::store::{Campaign, QueuedCampaign};
 
 impl Dispatcher {

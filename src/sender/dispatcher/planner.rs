@@ -8,16 +8,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Dispatcher;
-use crate::broken::Defect;
-use crate::instant::DbMicros;
-#[cfg(test)]
-use crate::instant::SteadyMicros;
 use crate::limit::HORIZON;
+use crate::message::defect::Defect;
+use crate::message::instant::DbMicros;
+#[cfg(test)]
+use crate::message::instant::SteadyMicros;
+use crate::message::sms::LaneId;
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::context::WorkerContext;
 use crate::sender::provider_state::{ClaimRoom, PlanTime, ProviderState};
 use crate::sender::request::{self, InFlight, take_message};
-use crate::sms::LaneId;
 use crate::store::{CommitBatch, CommitResult, Orphans};
 
 /// Upper bound of [`Dispatcher::horizon`]. With the longest expected commit it stays below the longest look-ahead that

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Dispatcher;
-use crate::activity::ActivityCounts;
-use crate::instant::SteadyMicros;
+use crate::lifecycle::{Transition, retry};
+use crate::message::activity::ActivityCounts;
+use crate::message::instant::SteadyMicros;
+use crate::message::sms::{Outcome, Sms, Timestamp};
 use crate::provider::Message;
-use crate::queue::{Transition, retry};
-use crate::sender::breaker::FailedRequest;
 use crate::sender::lookup::LookupEvent;
+use crate::sender::provider_state::breaker::FailedRequest;
 use crate::sender::request::{Finished, InFlight, RequestEnd, put_back};
-use crate::sms::{Outcome, Sms, Timestamp};
 use crate::store::CampaignStatus;
 
 impl Dispatcher {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::Dispatcher;
-use crate::activity::Bottleneck;
-use crate::phone::mask;
-use crate::queue::Transition;
+use crate::lifecycle::Transition;
+use crate::message::activity::Bottleneck;
+use crate::message::phone::mask;
+use crate::message::sms::{Sms, Timestamp};
 use crate::sender::campaign_state::CampaignState;
 use crate::sender::provider_state::ProviderState;
 use crate::sender::request::InFlight;
 use crate::sender::telemetry::{MessageEvent, WorkerSnapshot};
-use crate::sms::{Sms, Timestamp};
 
 /// A campaign that waits for longer than this is shown.
 const SHOWN_WAIT: Duration = Duration::from_secs(5);

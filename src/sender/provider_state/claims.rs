@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ProviderState;
-use crate::instant::{DbMicros, SteadyMicros};
+use super::breaker::Allowed;
+use crate::lifecycle::{ClaimedSms, LaneClaim, ProviderClaim};
 use crate::limit::{Account, Permit, PermitCost, max_request_cost, per_second};
-use crate::queue::{ClaimedSms, LaneClaim, ProviderClaim};
-use crate::sender::breaker::Allowed;
+use crate::message::instant::{DbMicros, SteadyMicros};
+use crate::message::sms::Timestamp;
 use crate::sender::campaign_state::{CampaignState, LaneState, Moves};
 use crate::sender::clock::Clock;
 use crate::sender::maintenance::TICK;
 use crate::sender::request::{InFlight, take_message};
-use crate::sms::Timestamp;
 use crate::store::{CommitBatch, ProviderClaimed};
 
 /// The most messages that one commit claims for a provider.

@@ -1,6 +1,7 @@
 //! One provider in a running worker: its campaigns, its requests, its pauses, and what their outcomes
 //! say about it. Its fields are private to this module.
 
+pub mod breaker;
 mod claims;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -10,26 +11,26 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
-use super::breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 use super::campaign_state::{CampaignState, Served};
 use super::clock::Clock;
 use super::context::{Results, WorkerContext};
 use super::request::{InFlight, Transport};
 use super::telemetry::ProviderTelemetry;
 use super::{Settings, auto_pause};
-use crate::activity::ProviderActivity;
-use crate::instant::{DbMicros, SteadyMicros};
+use crate::lifecycle::{Settlement, Transition};
 use crate::limit::{Account, LocalLimiter, Permit, Reservation, per_second};
+use crate::message::activity::ProviderActivity;
+use crate::message::instant::{DbMicros, SteadyMicros};
+use crate::message::prices::Prices;
+use crate::message::rate::{Rate, Rates};
+use crate::message::sms::{Failure, Outcome, Timestamp};
+use crate::message::text::duration;
 use crate::metrics::Metrics;
-use crate::prices::Prices;
 use crate::provider::Provider;
-use crate::queue::{Settlement, Transition};
-use crate::rate::{Rate, Rates};
 use crate::route::ProviderOutage;
-use crate::senders::PoolSender;
-use crate::sms::{Failure, Outcome, Timestamp};
+use crate::route::sender_pool::PoolSender;
 use crate::store::{CampaignStatus, ProviderPause};
-use crate::text::duration;
+use breaker::{Allowed, AttemptCharge, CircuitBreaker, FailedRequest};
 
 pub(super) use claims::{ClaimRoom, PlanTime};
 

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use super::START;
 use super::history::ClaimCommit;
-use crate::queue::ProviderClaim;
-use crate::sms::Timestamp;
+use crate::lifecycle::ProviderClaim;
+use crate::message::sms::Timestamp;
 use crate::store::{CommitBatch, CommitResult, ProviderClaimed, StoreError};
 
 /// A host's steady clock, and the latency of reading the database's clock.

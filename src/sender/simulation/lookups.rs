@@ -7,8 +7,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::faults::DbFaults;
 use super::provider::{Faults, Lookups, SimProvider};
-use super::{DbFaults, Simulation, WorkerSpec};
+use super::{Simulation, WorkerSpec};
 use crate::sender::Ended;
 use crate::store::report::Totals;
 use crate::store::testing::server_databases;

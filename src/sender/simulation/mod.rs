@@ -22,17 +22,18 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::AutoPauseConfig;
 use super::clock::Clock;
 use super::database::Database;
+use super::provider_state::breaker;
 use super::request::Transport;
-use super::{
-    AutoPauseConfig, Config, OnUnknown, Progress, RunSummary, SendError, Sender, Settings,
-};
-use super::{breaker, retry};
-use crate::phone::Countries;
+use super::retry;
+use super::telemetry::Progress;
+use super::{Config, OnUnknown, RunSummary, SendError, Sender, Settings};
+use crate::message::phone::Countries;
+use crate::message::rate::Rates;
+use crate::message::sms::{NewSms, Timestamp};
 use crate::provider::Provider;
-use crate::rate::Rates;
-use crate::sms::{NewSms, Timestamp};
 use crate::store::report::{FailureState, Totals};
 use crate::store::{Access, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, Store};
 

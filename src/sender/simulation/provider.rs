@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::START;
 use super::history::Start;
+use crate::message::sms::{Class, Failure, Outcome};
 use crate::sender::request::InFlight;
-use crate::sms::{Class, Failure, Outcome};
 
 /// The gateway's code says that it did not accept; without it the status would leave that open.
 const OVERLOADED: &str = r#"{"error":{"code":"overloaded"}}"#;

@@ -9,8 +9,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::provider::{Accepted, Faults, SimProvider};
 use super::{START, Simulation};
-use crate::receipt::{Receipt, ReceiptState};
-use crate::sms::Timestamp;
+use crate::message::receipt::{Receipt, ReceiptState};
+use crate::message::sms::Timestamp;
 use crate::store::testing::server_databases;
 
 /// Receipts without a message are kept for this time.

@@ -10,8 +10,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::{Ended, SendError, Sender};
+use super::faults::DbFaults;
 use super::provider::{Faults, SimProvider};
-use super::{DbFaults, LONGEST, START, Simulation, WorkerSpec};
+use super::{LONGEST, START, Simulation, WorkerSpec};
 use crate::store::CampaignStatus;
 
 #[tokio::test(start_paused = true)]

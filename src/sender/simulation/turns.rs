@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::provider::{Faults, SimProvider};
 use super::{START, Simulation, WorkerSpec};
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 use crate::store::{CampaignChange, NewCampaign};
 
 const HOUR: Duration = Duration::from_secs(3_600);

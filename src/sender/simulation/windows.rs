@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use jiff::tz::TimeZoneDatabase;
 
+use super::faults::SimClock;
 use super::provider::{Faults, SimProvider};
-use super::{START, SimClock, Simulation, WorkerSpec};
+use super::{START, Simulation, WorkerSpec};
+use crate::message::sms::{NewSms, Timestamp};
 use crate::sender::Ended;
-use crate::sms::{NewSms, Timestamp};
 use crate::store::{
     CampaignChange, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, WindowChange,
 };

@@ -8,9 +8,10 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
+use super::faults::SimClock;
 use super::faults::{DbFaults, Delays};
 use super::provider::{Faults, SimProvider};
-use super::{START, SimClock, Simulation, WorkerSpec};
+use super::{START, Simulation, WorkerSpec};
 use crate::sender::{Ended, SendError};
 use crate::store::CampaignChange;
 

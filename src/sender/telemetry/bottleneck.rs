@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::activity::Bottleneck;
+use crate::message::activity::Bottleneck;
 
 /// The processors are the bottleneck if they are busy for more than this part of the time.
 const BUSY: f64 = 0.9;

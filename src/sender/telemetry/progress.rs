@@ -9,8 +9,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::bottleneck::WaitTimes;
-use crate::activity::{ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, span_of};
-use crate::sms::Timestamp;
+use crate::message::activity::{
+    ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, span_of,
+};
+use crate::message::sms::Timestamp;
 
 /// What a run has done so far.
 #[derive(Debug, Default)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::latency::RecentLatencies;
-use crate::activity::{LastError, LatencyMillis};
-use crate::instant::SteadyMicros;
+use crate::message::activity::{LastError, LatencyMillis};
+use crate::message::instant::SteadyMicros;
+use crate::message::sms::{Outcome, Sms, Timestamp};
 use crate::metrics::ProviderMetrics;
-use crate::sms::{Outcome, Sms, Timestamp};
 
 pub(in crate::sender) struct ProviderTelemetry {
     pub(in crate::sender) metrics: ProviderMetrics,

@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Progress;
 use super::bottleneck::WaitTimes;
-use crate::activity::{ActivityRow, Bottleneck, WorkerActivity};
-use crate::process::{ProcessorTimes, processor_times};
+use super::progress::Progress;
+use crate::message::activity::{ActivityRow, Bottleneck, WorkerActivity};
+use crate::process::identity::{ProcessorTimes, processor_times};
 use crate::sender::clock::Clock;
 use crate::sender::database::Database;
 use crate::store::StoreError;

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::message::sms::{NewSms, Timestamp};
 use crate::operations::{ListGate, ListPrices, add_message};
 use crate::serve::body::{PART_TIMEOUT, StreamedBody};
 use crate::serve::guard::Program;
@@ -19,7 +20,6 @@ use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
-use crate::sms::{NewSms, Timestamp};
 use crate::store::ListFacts;
 use crate::store::{Campaign, Mode, PostResult, StoreError};
 

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::message::text::printable_line;
 use crate::operations::{
     Actor, CampaignAction, approve, change_settings, change_state, limit, reject,
 };
@@ -20,7 +21,6 @@ use crate::serve::problem::{Fails, Problem};
 use crate::serve::state::{MAX_DOWNLOADS, ServerState};
 use crate::serve::tokens::Permission;
 use crate::store::{CampaignChange, Mode, WindowChange};
-use crate::text::printable_line;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CountedCampaigns {

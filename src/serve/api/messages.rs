@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::posted_by;
-use crate::phone::{Phone, mask};
+use crate::message::phone::{Phone, mask};
 use crate::serve::body::WholeBody;
 use crate::serve::guard::{Path, Program, Query};
 use crate::serve::intake::{

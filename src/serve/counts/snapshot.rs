@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::activity::{ActivityRow, ProviderActivity, SPAN, WorkerActivity, span_of};
+use crate::message::activity::{ActivityRow, ProviderActivity, SPAN, WorkerActivity, span_of};
+use crate::message::sms::{Timestamp, millis};
 use crate::report::{CampaignSummary, Histogram, Summaries};
-use crate::sms::{Timestamp, millis};
 use crate::store::report::{Outcomes, Totals};
 use crate::store::{AuditEntry, Campaign, ProviderPause, Store, StoreError, Worker};
 
@@ -178,7 +178,7 @@ fn timeline(rows: &[ActivityRow], campaign: Option<i64>, now: Timestamp) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::ActivityCounts;
+    use crate::message::activity::ActivityCounts;
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_605_000);
 

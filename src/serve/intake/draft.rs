@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::folder::{FILE, PROBLEM, REJECTS, REQUEST, SAMPLE, names};
 use super::message::digest;
 use super::upload_request::{FieldError, UploadRequest};
-use crate::atomic_file::AtomicFile;
 use crate::operations::{ListOptions, OperationError};
+use crate::process::atomic_file::AtomicFile;
 
 /// The fields of a draft that decide how its list is read.
 const READ: &str = "column region international national delimiter encoding sheet";

@@ -10,10 +10,10 @@ use super::draft::{Draft, described};
 use super::message::digest;
 use super::readings::Reading;
 use crate::import::{Sample, SeenKeys};
+use crate::message::sms::Timestamp;
+use crate::message::text::counted;
 use crate::operations::{ListEstimate, ListOptions, OperationError, alphabet};
-use crate::sms::Timestamp;
 use crate::store::Store;
-use crate::text::counted;
 
 /// A message as its recipient would see it.
 #[derive(Clone, Serialize)]

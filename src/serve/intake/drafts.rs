@@ -17,9 +17,9 @@ use super::readings::{ListReadings, ReadingState};
 use super::upload_request::UploadRequest;
 use super::uploads::Uploads;
 use crate::import::{SeenKeys, TextSource};
-use crate::jobs::{JobRules, Jobs, Over, Until};
+use crate::message::phone::Phone;
 use crate::operations::{Actor, ListEstimate, ListOptions, OperationError, WindowRequest};
-use crate::phone::Phone;
+use crate::process::jobs::{JobRules, Jobs, Over, Until};
 use crate::store::Store;
 
 /// How many drafts a token has at most.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::atomic_file::AtomicFile;
+use crate::process::atomic_file::AtomicFile;
 
 /// The file that has the status when the import has ended.
 pub(super) const RESULT: &str = "result.json";

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::message::{PostedMessage, digest};
 use crate::import::own_key;
 #[cfg(feature = "fuzz")]
-use crate::phone::Region;
-use crate::phone::{Dialling, Phone, PhoneError};
-use crate::sms::{NewSms, Timestamp};
+use crate::message::phone::Region;
+use crate::message::phone::{Dialling, Phone, PhoneError};
+use crate::message::sms::{NewSms, Timestamp};
+use crate::message::text::template::Template;
+use crate::message::text::{content, segments};
 use crate::store::IntakeKey;
-use crate::text::template::Template;
-use crate::text::{content, segments};
 
 /// Texts with placeholders that are remembered.
 const MAX_TEMPLATES: usize = 1_000;

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use crate::import::{JsonObject, cell, identifier, is_nested};
-use crate::phone::Phone;
-use crate::sms::Timestamp;
+use crate::message::phone::Phone;
+use crate::message::sms::Timestamp;
+use crate::message::text::template::{RenderError, Template};
+use crate::message::text::{content, listed};
 use crate::store::FINGERPRINT;
-use crate::text::template::{RenderError, Template};
-use crate::text::{content, listed};
 
 /// The longest message, in bytes of its JSON.
 pub(in crate::serve) const MAX_MESSAGE: usize = 64 << 10;
@@ -222,7 +222,10 @@ impl PostedMessage {
     fn check(&self) -> Result<(), String> {
         let name = &self.campaign;
         let is_long = name.chars().count() > MAX_CAMPAIGN;
-        if name.is_empty() || is_long || name.chars().any(|c| !crate::text::is_printable(c)) {
+        if name.is_empty()
+            || is_long
+            || name.chars().any(|c| !crate::message::text::is_printable(c))
+        {
             return Err(format!(
                 "invalid `campaign`: use a printable name of up to {MAX_CAMPAIGN} characters"
             ));

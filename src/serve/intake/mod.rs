@@ -21,8 +21,8 @@ use http::StatusCode;
 
 use super::problem::Problem;
 use super::server_metrics::ServerMetrics;
+use crate::message::phone::Dialling;
 use crate::operations::{OperationError, Refused};
-use crate::phone::Dialling;
 use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
 use mapper::MessageMapper;

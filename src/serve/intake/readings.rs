@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::draft::Draft;
-use crate::jobs::{Job, JobRules, Jobs, ListSize, ListTurns, Over, Until};
 use crate::operations::ListOptions;
+use crate::process::jobs::{Job, JobRules, Jobs, ListSize, ListTurns, Over, Until};
 use crate::store::Store;
 
 /// How long a request waits for what reads the list.

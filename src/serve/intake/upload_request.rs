@@ -14,10 +14,10 @@ use utoipa::openapi::schema::{
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
+use crate::message::phone::Numbers;
+use crate::message::text::{listed, printable_line};
 use crate::operations::{Cancelled, ListOptions, limit};
-use crate::phone::Numbers;
 use crate::serve::tokens::{Identity, Permission};
-use crate::text::{listed, printable_line};
 
 /// A field of an upload: a flag of `smsq import` without `--`, and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,10 +250,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::message::text::Hinted;
     use crate::operations::{ListSettings, WindowRequest};
     use crate::store::ApprovalRules;
     use crate::store::Mode;
-    use crate::text::Hinted;
 
     fn read(fields: &[(&str, &str)]) -> Result<ListOptions, FieldError> {
         let request = UploadRequest {

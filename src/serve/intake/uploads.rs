@@ -19,8 +19,8 @@ use super::folder::{
 };
 use super::import_status::{ImportState, ImportStatus, RESULT};
 use super::upload_request::{FieldError, UploadRequest};
-use crate::jobs::{JobRules, Jobs, ListSize, ListTurns, Over};
 use crate::operations::{Actor, ListOptions, OperationError};
+use crate::process::jobs::{JobRules, Jobs, ListSize, ListTurns, Over};
 use crate::serve::problem::Problem;
 use crate::store::Store;
 

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::mapper::MappedMessage;
+use crate::message::sms::Timestamp;
 use crate::serve::tokens::random_token;
-use crate::sms::Timestamp;
 use crate::store::{
     Campaign, ImportApproval, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys,
     Store, StoreError,

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use http::StatusCode;
 
+use crate::message::sms::Class;
+use crate::message::text::{messages, printable_line};
 use crate::operations::{
     Actor, CampaignAction, ListSettings, OperationError, Permitted, SettledAs, approve, cancel,
     change_settings, change_state, limit, reject, retry_failed, retry_unknown, settle,
 };
 use crate::serve::problem::Problem;
-use crate::sms::Class;
 use crate::store::report::Totals;
 use crate::store::{
     Campaign, CampaignChange, CampaignStatus, NamedMessages, RetryFilter, Store, StoreError,
 };
-use crate::text::{messages, printable_line};
 
 /// A change of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::activity::{Bottleneck, ProviderActivity};
+use crate::message::activity::{Bottleneck, ProviderActivity};
+use crate::message::text::ago;
 use crate::report::{self, LocalTime};
 use crate::serve::counts::Snapshot;
 use crate::store::Worker;
-use crate::text::ago;
 
 /// What the workers and the providers do.
 #[derive(Default, Serialize)]

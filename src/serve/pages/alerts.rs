@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::message::sms::Timestamp;
+use crate::message::text::{duration, messages};
 use crate::report::{CampaignSummary, LocalTime, plain_reason};
 use crate::serve::counts::Snapshot;
-use crate::sms::Timestamp;
 use crate::store::{AuditEntry, STATE_VERBS};
-use crate::text::{duration, messages};
 
 /// Campaigns that are named one by one.
 const MAX_NAMED: usize = 3;
@@ -246,8 +246,8 @@ fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::{ActivityCounts, ActivityRow};
     use crate::limit::Account;
+    use crate::message::activity::{ActivityCounts, ActivityRow};
     use crate::store::ProviderPause;
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::sms::Timestamp;
+use crate::message::sms::Timestamp;
 use crate::store::{FailedAttempt, FoundSms, KEPT_ATTEMPTS};
 
 /// One attempt.

@@ -11,6 +11,7 @@ use super::action::Action;
 use super::activity::Activity;
 use super::live::{Live, ShownAlert, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, problem_page, render};
+use crate::message::text::ago;
 use crate::operations::{Actor, approval_subject};
 use crate::report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
 use crate::serve::counts::{Details, Snapshot};
@@ -20,7 +21,6 @@ use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::CampaignStatus;
 use crate::store::report::FailureRecord;
-use crate::text::ago;
 
 #[derive(Default, Serialize)]
 pub(super) struct CampaignPage<'a> {
@@ -167,8 +167,8 @@ fn failures(details: &Details, is_whole: bool) -> Vec<FailureRecord> {
 mod tests {
     use super::super::render::tests::assert_renders;
     use super::*;
+    use crate::message::sms::Timestamp;
     use crate::report::{Histogram, LocalTime};
-    use crate::sms::Timestamp;
     use crate::store::report::{Outcomes, Totals};
 
     #[test]

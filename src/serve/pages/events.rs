@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::activity::{ActivityCounts, ActivityRow};
-use crate::sms::{Timestamp, millis};
+use crate::message::activity::{ActivityCounts, ActivityRow};
+use crate::message::sms::{Timestamp, millis};
 use crate::store::AuditEntry;
 
 /// Earlier ones are not marked, so that the marks do not overlap.

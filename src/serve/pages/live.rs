@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::activity::limited_by;
 use super::alerts::{alerts, since};
 use super::events::{TimelineEvent, events};
+use crate::message::text::duration;
 use crate::report::{self, CampaignSummary, Chart, ChartEvent, LocalTime};
 use crate::serve::counts::Snapshot;
 use crate::serve::state::ServerState;
 use crate::store::Campaign;
-use crate::text::duration;
 
 #[derive(Deserialize)]
 pub(super) struct Live {

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::activity::Activity;
 use super::live::{ShownAlert, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, render};
+use crate::message::text::ago;
 use crate::report::{CampaignSummary, Chart, DeliveryShare, StateShare, delivery, rate, states};
 use crate::serve::counts::Snapshot;
 use crate::serve::guard::{Query, Visitor};
 use crate::serve::state::ServerState;
-use crate::text::ago;
 
 /// Campaigns on a page.
 const PER_PAGE: usize = 50;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ROWS;
 use super::render::{View, problem_page, render};
-use crate::phone::mask;
+use crate::message::phone::mask;
 use crate::serve::guard::{Query, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;

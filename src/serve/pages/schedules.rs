@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
+use crate::message::text::counted;
 use crate::operations::{Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule};
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::ScheduleRow;
-use crate::text::counted;
 
 const PATH: &str = "/schedules";
 /// How long a page waits for a run before it says that the run continues.

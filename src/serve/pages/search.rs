@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::ROWS;
 use super::attempts::{AttemptLine, attempts, may_have_earlier};
 use super::render::{View, render, sentence};
-use crate::phone::{Phone, PhoneError};
+use crate::message::phone::{Phone, PhoneError};
 use crate::serve::guard::{Query, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;

@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 use super::ROWS;
 use super::render::{View, problem_page, render};
 use super::search::{phone_example, phone_problem};
+use crate::message::phone::Phone;
+use crate::message::text::printable_line;
 use crate::operations::{self, Actor};
-use crate::phone::Phone;
 use crate::serve::body::Form;
 use crate::serve::guard::{Query, Visitor};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
 use crate::store::Suppressed;
-use crate::text::printable_line;
 
 #[derive(Deserialize)]
 pub(super) struct SuppressionQuery {

@@ -1,6 +1,7 @@
 //! Whether commits wait for the disk.
 
-use super::{Purpose, TextValue, transaction, with_conn};
+use super::pool::Purpose;
+use super::{TextValue, transaction, with_conn};
 use crate::store::testing::server_databases;
 use crate::store::{Access, Store};
 

@@ -9,11 +9,11 @@
 #[cfg(test)]
 mod durability_tests;
 mod mysql;
-mod pool;
+pub(super) mod pool;
 mod postgres;
 mod probe;
 mod sqlite;
-mod transaction;
+pub(super) mod transaction;
 mod url;
 mod version;
 
@@ -29,7 +29,7 @@ use diesel::sqlite::SqliteConnection;
 use diesel::{QueryResult, QueryableByName};
 use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection as _};
 
-use super::{StoreError, StoreErrorKind};
+use super::tables::error::{StoreError, StoreErrorKind};
 pub(super) use mysql::{by_index, foreign_client as mysql_client};
 pub use pool::all_closed;
 pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, PooledConnection, Purpose};
@@ -38,10 +38,7 @@ pub(super) use postgres::{
 };
 pub use probe::Probe;
 pub(super) use sqlite::{SqliteFile, execute_prepared, in_place, run_inline};
-pub(super) use transaction::{
-    Attempts, Chunk, querying, reading, run_query, run_transaction, transaction, with_retries,
-    within, writing,
-};
+pub(super) use transaction::{Chunk, querying, reading, transaction, writing};
 #[cfg(feature = "fuzz")]
 pub use url::fuzz_server_url;
 pub(super) use url::{ServerKind, ServerUrl, with_password};

@@ -11,9 +11,10 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, SslOpts};
 use secrecy::ExposeSecret;
 
+use super::url::ServerUrl;
 use super::version::refuse_unsupported;
-use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, Prepared, ServerUrl};
-use crate::store::StoreErrorKind;
+use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, Prepared};
+use crate::store::tables::error::StoreErrorKind;
 
 pub(super) const BEGIN: &str = "START TRANSACTION";
 

@@ -9,8 +9,9 @@ use diesel::result::Error;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::sqlite::SqliteFile;
-use super::{ConnectError, Connection, ServerKind, ServerUrl, mysql, postgres, sqlite};
-use crate::store::{StoreError, StoreErrorKind};
+use super::url::{ServerKind, ServerUrl};
+use super::{ConnectError, Connection, mysql, postgres, sqlite};
+use crate::store::tables::error::{StoreError, StoreErrorKind};
 
 /// Connections to a server. All tasks of the process share them: the dispatcher, the heartbeat, maintenance, the
 /// publisher, receipts, lookups of each provider, and reports. None is reserved.

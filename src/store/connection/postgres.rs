@@ -14,9 +14,10 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::url::ServerUrl;
 use super::version::refuse_unsupported;
-use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, ServerUrl, TextValue};
-use crate::store::StoreErrorKind;
+use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, TextValue};
+use crate::store::tables::error::StoreErrorKind;
 
 /// What begins a transaction, by the session's `synchronous_commit`, other values than these being `on`. Isolation and
 /// durability are part of each transaction, because a pooler may run it in any session; in one message, and so without

@@ -5,11 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use diesel::sql_types::Text;
 use diesel::{QueryResult, QueryableByName};
 
+use super::pool::{PooledConnection, Purpose};
 use super::prelude::*;
-use super::{
-    Connection, Number, PooledConnection, Purpose, ServerKind, TextValue, reading, with_conn,
-};
-use crate::store::{Store, StoreError, StoreErrorKind};
+use super::transaction::reading;
+use super::url::ServerKind;
+use super::{Connection, Number, TextValue, with_conn};
+use crate::store::Store;
+use crate::store::tables::error::{StoreError, StoreErrorKind};
 
 /// A row of `SHOW VARIABLES`.
 #[derive(QueryableByName)]

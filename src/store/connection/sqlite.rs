@@ -18,8 +18,9 @@ use diesel::sqlite::{Sqlite, SqliteConnection};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Prepared, message};
-use crate::store::error::DAMAGED;
-use crate::store::{Access, StoreError, StoreErrorKind};
+use crate::store::Access;
+use crate::store::tables::error::DAMAGED;
+use crate::store::tables::error::{StoreError, StoreErrorKind};
 
 /// Takes the write lock at once: a transaction that takes it later can fail because of another one.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";

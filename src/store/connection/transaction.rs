@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use diesel::QueryResult;
 use rand::RngExt;
 
-use super::{Connection, Pool, PooledConnection, lost, sqlite};
-use crate::store::{StoreError, StoreErrorKind};
+use super::pool::{Pool, PooledConnection};
+use super::{Connection, lost, sqlite};
+use crate::store::tables::error::{StoreError, StoreErrorKind};
 
 /// How often a transaction that conflicts with another is begun again before the caller gets the error.
 const CONFLICT_RETRIES: u32 = 20;
@@ -24,7 +25,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// and whether a commit was asked for. A store with a limit ends all of it then, wherever it waits.
 macro_rules! with_retries {
     ($store:expr, $purpose:ident, |$connection:ident| $run:expr) => {{
-        use $crate::store::connection::{Attempts, Purpose, within};
+        use $crate::store::connection::pool::Purpose;
+        use $crate::store::connection::transaction::{Attempts, within};
         let pool = &*$store.pool;
         let mut attempts = Attempts::default();
         // In a box, because what calls it would have a copy for each of its two ways.
@@ -50,7 +52,7 @@ macro_rules! with_retries {
 /// Runs a future of queries on a connection for a purpose, without a transaction.
 macro_rules! querying {
     ($store:expr, $purpose:ident, |$connection:ident| $work:expr) => {{
-        use $crate::store::connection::{run_query, with_retries};
+        use $crate::store::connection::transaction::{run_query, with_retries};
         with_retries!($store, $purpose, |$connection| {
             run_query($connection.is_sqlite(), $work).await
         })
@@ -60,7 +62,8 @@ macro_rules! querying {
 /// Runs a query that only reads.
 macro_rules! reading {
     ($store:expr, |$conn:ident| $($query:tt)*) => {{
-        use $crate::store::connection::{querying, with_conn};
+        use $crate::store::connection::transaction::querying;
+        use $crate::store::connection::with_conn;
         querying!($store, Read, |connection| async {
             with_conn!(connection, |$conn| $($query)*)
         })
@@ -70,7 +73,8 @@ macro_rules! reading {
 /// Runs one statement that writes.
 macro_rules! writing {
     ($store:expr, |$conn:ident| $query:expr) => {{
-        use $crate::store::connection::{querying, with_conn};
+        use $crate::store::connection::transaction::querying;
+        use $crate::store::connection::with_conn;
         querying!($store, Write, |connection| async { with_conn!(connection, |$conn| $query) })
     }};
 }
@@ -80,7 +84,7 @@ macro_rules! writing {
 /// If the answer to the commit was lost, the caller gets the error and must find out whether the commit succeeded.
 macro_rules! transaction {
     ($store:expr, |$connection:ident| $work:expr) => {{
-        use $crate::store::connection::{run_transaction, with_retries};
+        use $crate::store::connection::transaction::{run_transaction, with_retries};
         with_retries!($store, Write, |$connection| {
             run_transaction($connection.is_sqlite(), async {
                 if let Err(error) = $connection.begin_transaction().await {

@@ -8,7 +8,7 @@ use percent_encoding::{
 };
 use secrecy::SecretString;
 
-use crate::text::is_printable;
+use crate::message::text::is_printable;
 
 /// The kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

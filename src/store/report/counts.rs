@@ -6,15 +6,17 @@ use diesel::dsl::{count_star, max, min, sql, sum};
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use serde::Serialize;
 
-use crate::queue::delivery::DeliveryState;
+use crate::lifecycle::delivery::DeliveryState;
+use crate::message::sms::{Class, State, Timestamp, millis};
 use crate::route::DeliveredCount;
-use crate::sms::{Class, State, Timestamp, millis};
-use crate::store::column_types::LossyText;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
-use crate::store::expressions::prefix;
-use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::{CampaignFilter, ReportStore, StoreError, positive};
+use crate::store::tables::campaign_filter::CampaignFilter;
+use crate::store::tables::column_types::LossyText;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::expressions::prefix;
+use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::store::{ReportStore, positive};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentFacts {

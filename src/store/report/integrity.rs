@@ -6,12 +6,15 @@ use diesel::dsl::count_star;
 use diesel::sql_types::Integer;
 
 use super::all_purged;
-use crate::sms::State;
+use crate::message::sms::State;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
-use crate::store::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::values::PLAIN;
-use crate::store::{CampaignFilter, ReportStore, StoreError, Worker, positive};
+use crate::store::queue::workers::Worker;
+use crate::store::tables::campaign_filter::CampaignFilter;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::store::tables::values::PLAIN;
+use crate::store::{ReportStore, positive};
 
 /// How many messages one import accepted, and how many of them the tables have.
 #[derive(Clone, Debug, PartialEq, Eq)]

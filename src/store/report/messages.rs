@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::queue::transition::claim_numbers;
-use crate::sms::{State, Timestamp};
-use crate::store::column_types::LossyText;
+use crate::lifecycle::transition::claim_numbers;
+use crate::message::sms::{State, Timestamp};
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
-use crate::store::schema::{import, message, sms};
-use crate::store::{POSTED, ReportStore, StoreError, positive};
+use crate::store::tables::column_types::LossyText;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{import, message, sms};
+use crate::store::tables::values::POSTED;
+use crate::store::{ReportStore, positive};
 
 /// A message with its state.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]

@@ -14,12 +14,16 @@ use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::campaigns::campaign::Campaign;
 use super::connection::reading;
-use super::schema::{import, purged, sms, sms_failed, sms_sent};
-use super::{Campaign, CampaignFilter, REMOVED_CAMPAIGNS, ReportStore, StoreError, positive};
-use crate::sms::{Class, State};
+use super::tables::campaign_filter::CampaignFilter;
+use super::tables::error::StoreError;
+use super::tables::schema::{import, purged, sms, sms_failed, sms_sent};
+use super::tables::values::PLAIN;
+use super::tables::values::REMOVED_CAMPAIGNS;
+use super::{ReportStore, positive};
+use crate::message::sms::{Class, State};
 use crate::store::connection::prelude::*;
-use crate::store::values::PLAIN;
 
 pub use counts::{ClassCount, ImportedRows, ListCount, Outcomes, Sent, SentCount, SentFacts};
 pub use integrity::{ImportCount, IntegrityCheck};

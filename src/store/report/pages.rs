@@ -6,12 +6,14 @@ use diesel::dsl::sql;
 use diesel::sql_types::{Bool, Nullable, Text};
 use serde::Serialize;
 
-use crate::sms::{Class, LaneId, State, Timestamp};
-use crate::store::column_types::LossyText;
+use crate::message::sms::{Class, LaneId, State, Timestamp};
+use crate::store::ReportStore;
 use crate::store::connection::prelude::*;
 use crate::store::connection::reading;
-use crate::store::schema::{sms, sms_failed, sms_sent};
-use crate::store::{CampaignFilter, ReportStore, StoreError};
+use crate::store::tables::campaign_filter::CampaignFilter;
+use crate::store::tables::column_types::LossyText;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{sms, sms_failed, sms_sent};
 
 /// The reason of an unknown message that has none.
 pub(super) const NO_REASON: &str = "it is not known whether the provider accepted it";

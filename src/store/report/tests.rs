@@ -1,9 +1,12 @@
 //! The queries against a real database in a scratch folder.
 
 use super::*;
-use crate::sms::{NewSms, Timestamp};
+use crate::message::sms::{NewSms, Timestamp};
+use crate::store::campaigns::campaign::NewCampaign;
 use crate::store::connection::{reading, writing};
-use crate::store::{Access, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, Store};
+use crate::store::intake::imports::{ImportApproval, ImportBatch};
+use crate::store::tables::campaign_filter::CampaignFilter;
+use crate::store::{Access, Store};
 use diesel::QueryableByName;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);

@@ -16,10 +16,11 @@ use super::connection::{
     CONNECT_TIMEOUT, ConnectError, ServerKind, ServerUrl, SqliteFile, cancel_postgres,
     mysql_client, postgres_client,
 };
-use super::{Access, Config, StoreError, StoreErrorKind};
-use crate::jobs::{Over, Until};
-use crate::secret::Secret;
-use crate::text::{mask_numbers, mask_values};
+use super::tables::error::{StoreError, StoreErrorKind};
+use super::{Access, Config};
+use crate::message::secret::Secret;
+use crate::message::text::{mask_numbers, mask_values};
+use crate::process::jobs::{Over, Until};
 
 /// How much longer than the database itself the client waits for the end of a query.
 const MARGIN: Duration = Duration::from_secs(10);

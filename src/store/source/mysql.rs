@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable as _;
 use mysql_async::{Column, Conn, Error, Value};
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
-use crate::sms::millis;
+use crate::message::sms::millis;
 
 /// The character set of bytes.
 const BINARY: u16 = 63;

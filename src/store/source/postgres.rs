@@ -9,8 +9,8 @@ use tokio_postgres::types::{Kind, Type};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
-use crate::sms::millis;
-use crate::text::mask_values;
+use crate::message::sms::millis;
+use crate::message::text::mask_values;
 
 /// Types of one value with a text that every program writes alike.
 const KNOWN: [Type; 23] = [

@@ -4,7 +4,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, ErrorCode, Statement};
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
-use crate::jobs::Until;
+use crate::process::jobs::Until;
 use crate::store::connection::{SqliteFile, in_place};
 
 /// How many steps of its machine SQLite makes, at most a millisecond, before it asks whether the query is over.

@@ -1,6 +1,8 @@
 //! What workers publish: counts in spans of time, and what each worker does.
 
-use smsq::activity::{ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, WorkerActivity};
+use smsq::message::activity::{
+    ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, WorkerActivity,
+};
 
 use super::test_queue::{NOW, TestQueue, after, on_every_engine};
 

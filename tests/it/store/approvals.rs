@@ -1,9 +1,9 @@
 //! Approvals in the store: lanes that wait, their end after a day, and campaigns that waited before approvals of lists.
 
-use smsq::queue::LaneClaim;
-use smsq::queue::ProviderClaim;
-use smsq::queue::approval::{ApprovalRules, ListFacts};
-use smsq::sms::{LaneId, Timestamp};
+use smsq::lifecycle::LaneClaim;
+use smsq::lifecycle::ProviderClaim;
+use smsq::lifecycle::approval::{ApprovalRules, ListFacts};
+use smsq::message::sms::{LaneId, Timestamp};
 use smsq::store::{
     ApprovalGate, ApprovalResult, AuditEntry, ImportApproval, ImportBatch, ListApproval,
 };

@@ -1,7 +1,7 @@
 //! The attempts of a message that were not accepted: which are kept, and how they are shown to have ended.
 
-use smsq::queue::Transition;
-use smsq::sms::Class;
+use smsq::lifecycle::Transition;
+use smsq::message::sms::Class;
 use smsq::store::{Audited, FailedAttempt, KEPT_ATTEMPTS, RetryFilter, SmsFilter};
 
 use super::test_queue::{

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use smsq::lifecycle::{ClaimedSms, LaneClaim, ProviderClaim};
 use smsq::limit::Permit;
-use smsq::queue::{ClaimedSms, LaneClaim, ProviderClaim};
-use smsq::rate::Rates;
+use smsq::message::rate::Rates;
 use smsq::store::{CampaignChange, CommitBatch, ProviderClaimed};
 
 use super::test_queue::{NOW, TestQueue, claim_of, commit_batch, on_every_engine};

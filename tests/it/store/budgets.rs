@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use smsq::budget::{BudgetRules, MonthlyBudgets, Unpriced};
-use smsq::prices::Prices;
-use smsq::queue::admission::{AdmissionRules, ProviderRules};
-use smsq::queue::resend::ResendRule;
-use smsq::queue::{ProviderClaim, Settled, Settlement, Transition};
-use smsq::sms::{Acceptance, Class, Sms, Timestamp};
+use smsq::lifecycle::admission::{AdmissionRules, ProviderRules};
+use smsq::lifecycle::resend::ResendRule;
+use smsq::lifecycle::{ProviderClaim, Settled, Settlement, Transition};
+use smsq::message::budget::{BudgetRules, MonthlyBudgets, Unpriced};
+use smsq::message::prices::Prices;
+use smsq::message::sms::{Acceptance, Class, Sms, Timestamp};
 use smsq::store::{
     Access, Audited, BudgetChange, CampaignChange, CampaignStatus, CommitBatch, CountStep,
     ProviderClaimed, RetryFilter, Store, UncountedBudget,
@@ -203,7 +203,7 @@ async fn doubt_keeps_what_each_attempt_took_until_its_end() {
                     worker.id,
                     NOW,
                     priced(spring, 1),
-                    smsq::queue::resend::ResendRule::Always,
+                    smsq::lifecycle::resend::ResendRule::Always,
                 )
                 .await;
             claimed.rows.into_iter().next().expect("a message").sms
@@ -389,7 +389,7 @@ async fn message_without_a_price_is_not_sent_under_a_budget() {
     on_every_engine(async |queue| {
         let spring = queue.queued(0).await;
         set_budget(queue, spring, "1 EUR").await;
-        let british = smsq::sms::NewSms {
+        let british = smsq::message::sms::NewSms {
             phone: "+447400123456".to_owned(),
             dedupe_key: "+447400123456".to_owned(),
             ..row(1)
@@ -460,7 +460,7 @@ async fn lost_attempt_counts_beside_a_later_one() {
             queue.settle(sms, unknown()).await;
         }
         queue.requeue_unknown(spring).await;
-        let always = smsq::queue::resend::ResendRule::Always;
+        let always = smsq::lifecycle::resend::ResendRule::Always;
         let claimed = queue.claim_by(worker.id, NOW, priced(spring, 4), always);
         let rows = claimed.await.rows.into_iter();
         let second = by_id(rows.map(|row| row.sms).collect());

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smsq::instant::DbMicros;
+use smsq::lifecycle::ProviderClaim;
 use smsq::limit::{Permit, PermitCost, Reservation};
-use smsq::queue::ProviderClaim;
-use smsq::sms::{Class, LaneId, Timestamp};
+use smsq::message::instant::DbMicros;
+use smsq::message::sms::{Class, LaneId, Timestamp};
 use smsq::store::{
     Access, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ImportBatch, ProviderPause,
     Store,
@@ -221,7 +221,7 @@ async fn rate_limit_gives_each_message_its_own_permit() {
     on_every_engine(async |queue| {
         let spring = queue.queued(100).await;
         let worker = queue.worker().await;
-        let limits: smsq::rate::Rates = "100/s".parse().expect("a rate");
+        let limits: smsq::message::rate::Rates = "100/s".parse().expect("a rate");
         let claim = ProviderClaim { limits: limits.0, ..claim_of(&[(spring, 100)]) };
         let claimed = queue.claim_with(worker.id, NOW, claim.clone()).await;
         let permits: Vec<i64> = claimed

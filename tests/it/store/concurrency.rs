@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use smsq::queue::{Settled, Settlement};
+use smsq::lifecycle::{Settled, Settlement};
 use smsq::store::{Access, CommitBatch, Store};
 
 use super::test_queue::{NOW, PROVIDER, TestQueue, claim_of, commit_batch, on_every_engine, sent};

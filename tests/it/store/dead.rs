@@ -1,8 +1,8 @@
 //! Numbers that do not exist: who says so, for how long it counts, and what removes them.
 
-use smsq::queue::{Settled, Transition};
-use smsq::receipt::{Receipt, ReceiptState};
-use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
+use smsq::lifecycle::{Settled, Transition};
+use smsq::message::receipt::{Receipt, ReceiptState};
+use smsq::message::sms::{Acceptance, Class, Failure, Sms, Timestamp};
 use smsq::store::{Age, Audited, Purge, RetryFilter, Store};
 
 use super::test_queue::{

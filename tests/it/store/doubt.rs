@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use smsq::queue::resend::ResendRule;
-use smsq::queue::transition::REUSED_REFERENCE;
-use smsq::queue::{ProviderClaim, Settled, Transition};
-use smsq::sms::{Class, Sms, Timestamp};
+use smsq::lifecycle::resend::ResendRule;
+use smsq::lifecycle::transition::REUSED_REFERENCE;
+use smsq::lifecycle::{ProviderClaim, Settled, Transition};
+use smsq::message::sms::{Class, Sms, Timestamp};
 use smsq::store::{Audited, CampaignStatus, Due, ResendReason, RetryFilter, Unknown};
 
 use super::test_queue::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use smsq::sms::{Class, NewSms, Timestamp};
+use smsq::message::sms::{Class, NewSms, Timestamp};
 use smsq::store::{Audited, CampaignStatus, Decision, Enqueued, ImportBatch, StoreErrorKind};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};

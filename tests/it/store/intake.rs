@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use smsq::sms::{NewSms, Timestamp};
+use smsq::message::sms::{NewSms, Timestamp};
 use smsq::store::{
     Access, CampaignStatus, FINGERPRINT, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys,
     Store,

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use smsq::queue::admission::{AdmissionRules, ProviderRules};
-use smsq::queue::resend::ResendRule;
-use smsq::queue::{LaneClaim, ProviderClaim, Transition};
-use smsq::rate::Rates;
+use smsq::lifecycle::admission::{AdmissionRules, ProviderRules};
+use smsq::lifecycle::resend::ResendRule;
+use smsq::lifecycle::{LaneClaim, ProviderClaim, Transition};
+use smsq::message::rate::Rates;
+use smsq::message::sms::{Class, LaneId};
+use smsq::route::sender_pool::{PoolSender, SenderPool, SendersOff};
 use smsq::route::{
     DeliveredShares, Division, LaneNumbers, ProviderOutage, Route, RouteConfig, RouteMember,
 };
-use smsq::senders::{PoolSender, SenderPool, SendersOff};
-use smsq::sms::{Class, LaneId};
 use smsq::store::{CampaignFilter, CommitBatch, ImportApproval, ImportBatch, ProviderClaimed};
 
 use super::test_queue::{

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use smsq::queue::{Settled, Settlement, Transition};
-use smsq::sms::{Acceptance, Sms};
+use smsq::lifecycle::{Settled, Settlement, Transition};
+use smsq::message::sms::{Acceptance, Sms};
 use smsq::store::{Audited, CampaignFilter, CampaignStatus, CommitBatch, RetryFilter};
 
 use super::test_queue::{
@@ -99,7 +99,7 @@ fn message_ids(queue: &TestQueue) -> Vec<Option<String>> {
 
 /// All transitions except acceptances.
 fn refusals() -> [Transition; 6] {
-    let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
+    let refused = Transition::NotAdmitted(failure(smsq::message::sms::Class::Expired));
     [failed(), refused, again(), released(), unknown(), Transition::Refunded]
 }
 
@@ -249,7 +249,7 @@ async fn noted_acceptance_is_not_sent_again_after_lost_claim() {
 async fn late_result_without_acceptance_changes_nothing() {
     on_every_engine(async |queue| {
         let (spring, worker_id, old) = reclaimed(queue).await;
-        let refused = Transition::NotAdmitted(failure(smsq::sms::Class::Expired));
+        let refused = Transition::NotAdmitted(failure(smsq::message::sms::Class::Expired));
         assert_stale(queue, &old, &[refused, unknown(), Transition::Refunded]).await;
         assert_eq!(place_and_attempts(queue, &old), ("unknown".to_owned(), 1));
         queue.requeue_unknown(spring).await;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use smsq::instant::DbMicros;
+use smsq::lifecycle::{ProviderClaim, Settlement};
 use smsq::limit::{Account, PermitCost, Reservation};
-use smsq::queue::{ProviderClaim, Settlement};
-use smsq::rate::Rates;
-use smsq::sms::{LaneId, Timestamp};
+use smsq::message::instant::DbMicros;
+use smsq::message::rate::Rates;
+use smsq::message::sms::{LaneId, Timestamp};
 use smsq::store::{CampaignChange, CampaignStatus, CommitBatch, ProviderClaimed, ProviderPause};
 
 use super::test_queue::{

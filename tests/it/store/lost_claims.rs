@@ -1,7 +1,7 @@
 //! Claims that the database has lost are made again: what a worker wrote down about them decides.
 
-use smsq::queue::Settled;
-use smsq::sms::Sms;
+use smsq::lifecycle::Settled;
+use smsq::message::sms::Sms;
 use smsq::store::StartedClaim;
 
 use super::test_queue::{

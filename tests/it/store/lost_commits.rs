@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use smsq::queue::{Settled, Settlement};
+use smsq::lifecycle::{Settled, Settlement};
 use smsq::store::{Access, CommitBatch, Store, StoreErrorKind};
 
 use super::server::on_every_server;

@@ -1,7 +1,7 @@
 //! Bytes of other programs that are not UTF-8: servers reject or change them in text columns, and elsewhere they do
 //! not prevent messages from being sent.
 
-use smsq::queue::Settled;
+use smsq::lifecycle::Settled;
 use smsq::store::CampaignStatus;
 
 use super::server::on_every_server;

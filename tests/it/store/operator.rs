@@ -1,10 +1,10 @@
 //! The operator's commands: retry, settle and cancel, by filters and in chunks.
 
+use smsq::lifecycle::Transition;
+use smsq::message::sms::{Class, Sms};
+use smsq::message::text::messages;
 use smsq::operations::{Actor, retry_failed};
-use smsq::queue::Transition;
-use smsq::sms::{Class, Sms};
 use smsq::store::{Audited, CampaignStatus, RetryFilter};
-use smsq::text::messages;
 
 use super::test_queue::{
     NOW, TestQueue, after, claim_of, failed, failure, on_every_engine, phone, rows, sent, unknown,
@@ -21,7 +21,7 @@ async fn all(queue: &TestQueue, count: u64, transition: Transition) -> (i64, Vec
     let commit = smsq::store::CommitBatch {
         settlements: claimed
             .iter()
-            .map(|sms| smsq::queue::Settlement {
+            .map(|sms| smsq::lifecycle::Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: super::test_queue::PROVIDER.to_owned(),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use smsq::event::{EventKind, Subscription, Subscriptions};
-use smsq::queue::Transition;
-use smsq::receipt::{Receipt, ReceiptState};
-use smsq::sms::{Acceptance, Sms};
+use smsq::lifecycle::Transition;
+use smsq::message::event::{EventKind, Subscription, Subscriptions};
+use smsq::message::receipt::{Receipt, ReceiptState};
+use smsq::message::sms::{Acceptance, Sms};
 use smsq::store::{Audited, Delivered, NewReply, Store};
 
 use super::test_queue::{
@@ -23,7 +23,7 @@ fn hooked(queue: &TestQueue, kinds: &[EventKind], has_phones: bool) -> Store {
 }
 
 async fn settle(store: &Store, worker: i64, sms: &Sms, transition: Transition) {
-    use smsq::queue::Settlement;
+    use smsq::lifecycle::Settlement;
     use smsq::store::CommitBatch;
     let batch = CommitBatch {
         settlements: vec![Settlement {

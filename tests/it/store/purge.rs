@@ -1,7 +1,7 @@
 //! Purges delete settled messages in chunks and keep their counts.
 
-use smsq::queue::Settled;
-use smsq::sms::{Class, NewSms, Timestamp};
+use smsq::lifecycle::Settled;
+use smsq::message::sms::{Class, NewSms, Timestamp};
 use smsq::store::{Audited, CampaignFilter, Purge, Purged, Removal, RetryFilter};
 
 use super::test_queue::{
@@ -21,7 +21,7 @@ async fn mixed(queue: &TestQueue, settled: u64, waiting: u64) -> i64 {
     let settlements = claimed.iter().zip(transitions.into_iter().cycle());
     let commit = smsq::store::CommitBatch {
         settlements: settlements
-            .map(|(sms, transition)| smsq::queue::Settlement {
+            .map(|(sms, transition)| smsq::lifecycle::Settlement {
                 id: sms.id,
                 claim: sms.claim,
                 provider: super::test_queue::PROVIDER.to_owned(),
@@ -206,7 +206,7 @@ async fn purge_keeps_sending_and_counts_doubt_as_unknown() {
         let person =
             queue.store.purge_person(&phones, NOW, Audited::unrecorded()).await.expect("deleted");
         assert_eq!((person.total(), person.sending), (0, 1));
-        queue.settle(&sms, smsq::queue::Transition::Unknown(failure(Class::Unknown))).await;
+        queue.settle(&sms, smsq::lifecycle::Transition::Unknown(failure(Class::Unknown))).await;
         let retried =
             queue.store.retry_unknown(&RetryFilter::default(), NOW, Audited::unrecorded()).await;
         assert_eq!(retried.expect("retried"), 1);

@@ -6,9 +6,9 @@ use std::sync::Mutex;
 
 use diesel::connection::{Instrumentation, InstrumentationEvent};
 use serde_json::Value;
-use smsq::queue::{Settled, Settlement};
-use smsq::receipt::{Receipt, ReceiptState};
-use smsq::sms::Timestamp;
+use smsq::lifecycle::{Settled, Settlement};
+use smsq::message::receipt::{Receipt, ReceiptState};
+use smsq::message::sms::Timestamp;
 use smsq::store::{
     Access, Audited, CampaignFilter, CampaignStatus, CommitBatch, SmsFilter, Store, TriedAt,
 };
@@ -28,7 +28,7 @@ const VALUES: [i64; 6] = [1, 1_000_000, 50, 10_000, WANTED, 0];
 /// On MySQL and MariaDB, with all columns of the index.
 const HINT: &str = " FORCE INDEX (sms_due)";
 
-/// The statements of `src/store/claim.rs` that find messages, and the most rows that each may read.
+/// The statements of `src/store/queue/claim.rs` that find messages, and the most rows that each may read.
 const STATEMENTS: [(&str, i64); 3] = [
     (
         "SELECT id, campaign_id, lane, import_id, phone, content, params, segments, in_doubt, expires_at, attempts, claim,

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use smsq::queue::{Settled, Transition};
-use smsq::receipt::{Receipt, ReceiptState};
-use smsq::sms::{Acceptance, Class, NewSms, Sms};
+use smsq::lifecycle::{Settled, Transition};
+use smsq::message::receipt::{Receipt, ReceiptState};
+use smsq::message::sms::{Acceptance, Class, NewSms, Sms};
 use smsq::store::{Audited, CampaignStatus, Purge, ResendReason, RetryFilter};
 
 use super::test_queue::{
@@ -203,7 +203,7 @@ impl<'a> Life<'a> {
                 settled.await.expect("settled");
             }
             Move::Prove { index, reason, is_resent } => {
-                self.prove(*index, *reason, *is_resent).await
+                self.prove(*index, *reason, *is_resent).await;
             }
             Move::Suppress { number } => self.suppress(*number).await,
             Move::Unsuppress => {

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use smsq::queue::Transition;
-use smsq::receipt::{Receipt, ReceiptPart, ReceiptState};
-use smsq::sms::{Acceptance, Class, Failure, Sms, Timestamp};
+use smsq::lifecycle::Transition;
+use smsq::message::receipt::{Receipt, ReceiptPart, ReceiptState};
+use smsq::message::sms::{Acceptance, Class, Failure, Sms, Timestamp};
 use smsq::store::{Audited, PullLease, Purge, ReceiptsApplied, TriedAt};
 
 use super::test_queue::{

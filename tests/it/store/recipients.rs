@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use smsq::lifecycle::admission::AdmissionRules;
+use smsq::lifecycle::{ProviderClaim, Settlement, Transition};
 use smsq::limit::MIN_TOLERANCE;
-use smsq::queue::admission::AdmissionRules;
-use smsq::queue::{ProviderClaim, Settlement, Transition};
-use smsq::sms::{Class, NewSms, Sms, Timestamp};
+use smsq::message::sms::{Class, NewSms, Sms, Timestamp};
+use smsq::message::window::SendWindow;
 use smsq::store::{
     Audited, CampaignChange, CampaignStatus, CommitBatch, ImportBatch, ProviderClaimed,
     WindowChange,
 };
-use smsq::window::SendWindow;
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, failure, on_every_engine, phone,

@@ -1,6 +1,6 @@
 //! Imports of failures files: a fixed row replaces its failed message, and nothing else.
 
-use smsq::sms::NewSms;
+use smsq::message::sms::NewSms;
 use smsq::store::{Audited, CampaignStatus, Enqueued, RetryFilter};
 
 use super::test_queue::{NOW, TestQueue, failed, fixed, on_every_engine, phone, row, rows, sent};

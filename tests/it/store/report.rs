@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rlibphonenumber::{PHONE_NUMBER_UTIL, PhoneNumberFormat, PhoneNumberType};
-use smsq::phone::{self, Phone};
-use smsq::queue::Transition;
-use smsq::sms::{Class, Failure};
+use smsq::lifecycle::Transition;
+use smsq::message::phone::{self, Phone};
+use smsq::message::sms::{Class, Failure};
 use smsq::store::report::Outcomes;
 use smsq::store::{CampaignFilter, ImportTexts};
 

@@ -1,6 +1,6 @@
 //! Schedules: leases, runs that are repeated, and fires that were missed.
 
-use smsq::sms::Timestamp;
+use smsq::message::sms::Timestamp;
 use smsq::store::{
     AuditEntry, FireRow, MissedRow, NewSchedule, RunCounts, RunProgress, ScheduleRow, ScheduleRun,
     ScheduleRunState, Store,

@@ -4,7 +4,7 @@ use std::env;
 use std::sync::Arc;
 use std::time::Instant;
 
-use smsq::queue::{Settled, Settlement};
+use smsq::lifecycle::{Settled, Settlement};
 use smsq::store::{Access, CommitBatch, Store, StoreErrorKind};
 
 use super::test_queue::{

@@ -1,7 +1,7 @@
 //! Settlements: what each transition does to a message with the same claim.
 
-use smsq::queue::{Settled, Settlement, Transition};
-use smsq::sms::{Acceptance, Class, Sms};
+use smsq::lifecycle::{Settled, Settlement, Transition};
+use smsq::message::sms::{Acceptance, Class, Sms};
 use smsq::store::{Audited, CampaignStatus, CommitBatch, ResendReason, RetryFilter};
 
 use super::test_queue::{

@@ -6,12 +6,12 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smsq::instant::DbMicros;
+use smsq::lifecycle::admission::{AdmissionRules, ProviderRules};
+use smsq::lifecycle::resend::ResendRule;
+use smsq::lifecycle::{LaneClaim, ProviderClaim, Settled, Settlement, Transition};
 use smsq::limit::Account;
-use smsq::queue::admission::{AdmissionRules, ProviderRules};
-use smsq::queue::resend::ResendRule;
-use smsq::queue::{LaneClaim, ProviderClaim, Settled, Settlement, Transition};
-use smsq::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
+use smsq::message::instant::DbMicros;
+use smsq::message::sms::{Acceptance, Class, Failure, NewSms, Sms, Timestamp};
 use smsq::store::{
     CampaignStatus, CommitBatch, Enqueued, ImportApproval, ImportBatch, NewCampaign, NewWorker,
     Orphans, ProviderClaimed, QueuedCampaign, Store, Worker,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use smsq::queue::Settlement;
+use smsq::lifecycle::Settlement;
 use smsq::store::{CampaignStatus, CommitBatch, Due, QueuedCampaign, ResendReason, SendingMessage};
 
 use super::test_queue::{
@@ -291,7 +291,7 @@ async fn unknown_messages_of_cancelled_campaign_are_not_requeued() {
             queue.settle(&sms, unknown()).await;
         }
         queue.cancel(spring).await;
-        let long_ago = smsq::sms::Timestamp::from_millis(0);
+        let long_ago = smsq::message::sms::Timestamp::from_millis(0);
         assert_eq!(queue.requeue_unknown(spring).await, 0);
         let honoured =
             queue.store.requeue_unknown(spring, Some((PROVIDER, long_ago)), 0, NOW).await;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::{CELLAR, with};
+use crate::message::sms::{Acceptance, Class, Failure, Outcome};
 use crate::provider::client::MaybeStray;
 use crate::provider::testing::{
     accepted, case, check, context, message, messages, read, response, unclear_answer, unknown,
     words,
 };
-use crate::sms::{Acceptance, Class, Failure, Outcome};
 
 fn failure(class: Class, code: &str, reason: &str) -> Failure {
     Failure::new(class, reason).with_code(code)

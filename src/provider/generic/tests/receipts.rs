@@ -1,14 +1,15 @@
 //! Receipts of every vendor that lists them: the request of the first page, what its documented answer says, and
 //! answers that are wrong.
 
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::receipt::Receipt;
+use crate::message::sms::{Outcome, Timestamp};
+use crate::provider::Provider;
+use crate::provider::receipts::{
+    AwaitedMessage, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
+};
 use crate::provider::registry::{builtin, builtin_section};
 use crate::provider::testing::{FetchedExample, context, examples, read, response, vendor};
-use crate::provider::{
-    AwaitedMessage, Provider, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
-};
-use crate::receipt::Receipt;
-use crate::sms::{Outcome, Timestamp};
 
 use ReceiptPath::{Pull, Recheck};
 

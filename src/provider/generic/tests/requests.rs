@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{CELLAR, with};
+use crate::message::sms::{Acceptance, Class, Failure, Outcome};
 use crate::provider::testing::{
     Case, Expected, accepted, case, check, context, message, read, response,
 };
-use crate::sms::{Acceptance, Class, Failure, Outcome};
 
 fn becomes(more: &str, line: &'static str, body: &'static str) {
     let provider = with(more).unwrap_or_else(|error| panic!("{error}"));

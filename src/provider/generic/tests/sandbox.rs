@@ -1,9 +1,9 @@
 //! The built-in sandbox provider: single messages and lists.
 
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::sms::{Class, Failure, Outcome, Timestamp};
 use crate::provider::testing::{self, Expected, accepted, case, check, joins, read, response};
 use crate::provider::{Message, Provider, RequestContext};
-use crate::sms::{Class, Failure, Outcome, Timestamp};
 use std::time::Duration;
 
 fn provider() -> Provider {

@@ -1,10 +1,11 @@
 //! Requests and answers.
 
+use crate::message::sms::Timestamp;
+use crate::provider::RequestContext;
+use crate::provider::capabilities::Reference;
 use crate::provider::testing::{
     assert_outcomes, assert_request, context, message, request_text, vendor,
 };
-use crate::provider::{Reference, RequestContext};
-use crate::sms::Timestamp;
 
 const SETTINGS: &str = "from = '+13125550100'\ncallback = 'https://e.example/t?a=1'";
 

@@ -6,10 +6,11 @@ use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
 
 use super::receipts::{UNTIL as NOW, words};
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::sms::Timestamp;
+use crate::provider::Provider;
 use crate::provider::testing::{PostedExample, assert_request, examples, message, read, vendor};
-use crate::provider::{Posted, PostedRequest, Provider, WebhookError};
-use crate::sms::Timestamp;
+use crate::provider::webhook::{Posted, PostedRequest, WebhookError};
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded";
 
@@ -71,7 +72,7 @@ fn vendors_documented_requests_are_read() {
             match post(&provider, &request) {
                 Ok(posted) if found(&posted) == reads => {}
                 other => {
-                    wrong.push(format!("{name}: {request}\n{:?}", other.map(|text| found(&text))))
+                    wrong.push(format!("{name}: {request}\n{:?}", other.map(|text| found(&text))));
                 }
             }
         }
@@ -734,7 +735,7 @@ fn messages_await_posted_receipts_where_that_is_enabled() {
         let accepted = crate::provider::testing::response(200, "Success \"1\"");
         let context = crate::provider::testing::context();
         let outcomes = provider.parse(&[message()], &accepted, &context);
-        let [crate::sms::Outcome::Accepted(acceptance)] = &outcomes[..] else {
+        let [crate::message::sms::Outcome::Accepted(acceptance)] = &outcomes[..] else {
             panic!("{outcomes:?}");
         };
         assert_eq!(acceptance.awaits_receipt, expected, "{settings}");

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::provider::AttemptSpan;
+use crate::message::sms::{Outcome, Timestamp};
+use crate::provider::capabilities::AttemptSpan;
 use crate::provider::testing::{
     LookupCase, assert_contains, assert_outcomes, assert_request, context, joins, lookup_case,
     lookup_request, lookup_requests, lookup_result, lookup_results, message, messages, vendor,
     words,
 };
-use crate::sms::{Outcome, Timestamp};
 
 const SETTINGS: &str = "from = '阿里云'\ntemplate = 'SMS_1'\nparams = { code = 'order' }";
 

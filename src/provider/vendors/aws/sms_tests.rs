@@ -1,6 +1,6 @@
 //! Requests and answers.
 
-use crate::phone::Phone;
+use crate::message::phone::Phone;
 use crate::provider::Message;
 use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
 

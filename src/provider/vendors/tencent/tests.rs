@@ -1,6 +1,6 @@
 //! Requests, answers and status lookups.
 
-use crate::phone::Phone;
+use crate::message::phone::Phone;
 use crate::provider::testing::{
     assert_contains, assert_outcomes, assert_request, joins, lookup_request, lookup_result,
     message, messages, vendor, words,

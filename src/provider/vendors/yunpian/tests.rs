@@ -1,6 +1,6 @@
 //! Requests, answers and status lookups.
 
-use crate::phone::Phone;
+use crate::message::phone::Phone;
 use crate::provider::testing::{
     BATCH_REJECTED, LookupCase, assert_contains, assert_outcomes, assert_request, context, joins,
     lookup_case, lookup_request, lookup_result, lookup_results, message, messages, vendor, words,

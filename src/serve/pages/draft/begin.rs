@@ -9,6 +9,7 @@ use indicatif::HumanCount;
 use serde::Serialize;
 
 use super::{Steps, WorkingPage, find, see};
+use crate::message::text::ago;
 use crate::serve::body::FileForm;
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::intake::{
@@ -18,7 +19,6 @@ use crate::serve::pages::render::{View, path_of, problem_page, render, sentence}
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
-use crate::text::ago;
 
 /// The most bytes of numbers that are pasted.
 const MAX_PASTED: usize = 1 << 20;

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::fields::set;
 use super::{Given, Steps, find, see, working};
-use crate::phone::Phone;
+use crate::message::phone::Phone;
+use crate::message::text::messages;
 use crate::serve::downloads::rejected_rows_of_draft;
 use crate::serve::guard::{Path, Visitor};
 use crate::serve::intake::{Draft, DraftCheck, ReadingState, cannot_keep};
@@ -18,7 +19,6 @@ use crate::serve::pages::render::{View, path_of, problem_page, render, sentence}
 use crate::serve::pages::search::{phone_example, phone_problem};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
-use crate::text::messages;
 
 #[derive(Default, Serialize)]
 pub(super) struct CheckPage {

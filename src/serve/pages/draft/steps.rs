@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::fields::{FormField, same, set, value};
 use super::{Given, Steps, see, working};
 use crate::import::identifier;
+use crate::message::text::Hinted;
 use crate::operations::{ListEstimate, ListOptions, local_now};
 use crate::serve::guard::Visitor;
 use crate::serve::intake::{
@@ -15,7 +16,6 @@ use crate::serve::intake::{
 use crate::serve::pages::render::{View, render, sentence};
 use crate::serve::problem::Problem;
 use crate::serve::state::ServerState;
-use crate::text::Hinted;
 
 /// Messages that are shown while the text is written.
 const SHOWN: usize = 3;

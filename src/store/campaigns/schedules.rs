@@ -1,0 +1,670 @@
+//! Schedules: campaigns that are imported from a query again and again, their leases and their runs.
+
+use std::time::Duration;
+
+use diesel::{QueryResult, delete, update};
+
+use crate::message::sms::Timestamp;
+use crate::store::audit::AuditEntry;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{
+    Connection, insert_new, load_locked, reading, transaction, with_conn, writing,
+};
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{campaign, import, schedule, schedule_run};
+use crate::store::{ScheduleStore, positive, signed};
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = schedule)]
+pub struct ScheduleRow {
+    pub id: i64,
+    pub name: String,
+    pub cron: String,
+    pub timezone: String,
+    /// A URL without a password, or the name of a source.
+    pub source: String,
+    pub query: String,
+    /// The columns of the key, as in `campaign.unique_by`.
+    pub unique_by: String,
+    pub per: String,
+    /// The text and how messages are made, as JSON.
+    pub options: String,
+    pub catch_up: bool,
+    pub is_paused: bool,
+    /// The local time of the run that is next or in progress.
+    pub fire: String,
+    pub next_at: Timestamp,
+    /// How often that run failed.
+    pub attempts: i32,
+    pub created_at: Timestamp,
+    /// Who added it.
+    pub created_by: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSchedule {
+    pub name: String,
+    pub cron: String,
+    pub timezone: String,
+    pub source: String,
+    pub query: String,
+    pub unique_by: String,
+    pub per: String,
+    pub options: String,
+    pub catch_up: bool,
+    pub next: FireRow,
+}
+
+/// A run that is to be, and when it is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FireRow {
+    /// Local time.
+    pub fire: String,
+    pub period: String,
+    pub at: Timestamp,
+}
+
+/// Fires that no process ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissedRow {
+    /// The last of them, in local time.
+    pub fire: String,
+    pub period: String,
+    pub campaign: String,
+    pub reason: String,
+}
+
+/// A run that begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunProgress {
+    pub schedule_id: i64,
+    /// Local time.
+    pub fire: String,
+    pub period: String,
+    pub campaign: String,
+    /// Before this instant no purge forgets who got a message of the campaign.
+    pub keys_until: Timestamp,
+    /// Of a run that somebody asked for: it was interrupted if this is not renewed in time. `None`: the lease of the
+    /// schedule says so.
+    pub asked_until: Option<Timestamp>,
+}
+
+/// Why a run ended that somebody asked for, and whose process ended before.
+pub const INTERRUPTED: &str = "the run was interrupted";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScheduleRunState {
+    InProgress = 0,
+    Done = 1,
+    Missed = 2,
+}
+
+impl ScheduleRunState {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "in progress",
+            Self::Done => "done",
+            Self::Missed => "missed",
+        }
+    }
+
+    const fn code(self) -> i32 {
+        self as i32
+    }
+
+    const fn of(code: i32) -> Self {
+        match code {
+            0 => Self::InProgress,
+            1 => Self::Done,
+            _ => Self::Missed,
+        }
+    }
+}
+
+/// What became of the rows of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunCounts {
+    pub rows: u64,
+    pub accepted: u64,
+    pub suppressed: u64,
+    pub rejected: u64,
+    /// Why rows were rejected.
+    pub reasons: Option<String>,
+}
+
+impl RunCounts {
+    /// Rows whose key has a message of the period already.
+    pub fn duplicates(&self) -> u64 {
+        self.rows.saturating_sub(self.accepted + self.suppressed + self.rejected)
+    }
+}
+
+/// A run of a schedule, or fires that were missed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleRun {
+    pub fire: String,
+    pub period: String,
+    pub campaign: String,
+    pub state: ScheduleRunState,
+    pub started_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub counts: RunCounts,
+    /// Of the last attempt, or why it was missed.
+    pub error: Option<String>,
+}
+
+#[derive(Queryable, Selectable)]
+#[diesel(table_name = schedule_run)]
+struct RunColumns {
+    fire: String,
+    period: String,
+    campaign: String,
+    state: i32,
+    started_at: Timestamp,
+    finished_at: Option<i64>,
+    row_count: i64,
+    accepted: i64,
+    suppressed: i64,
+    rejected: i64,
+    reasons: Option<String>,
+    error: Option<String>,
+    asked_until: Option<i64>,
+}
+
+impl ScheduleRun {
+    fn new(row: RunColumns, now: Timestamp) -> Self {
+        let is_interrupted = ScheduleRunState::of(row.state) == ScheduleRunState::InProgress
+            && row.asked_until.is_some_and(|until| until < now.as_millis());
+        if is_interrupted {
+            let missed = RunColumns {
+                state: ScheduleRunState::Missed.code(),
+                error: Some(INTERRUPTED.to_owned()),
+                asked_until: None,
+                ..row
+            };
+            return Self::new(missed, now);
+        }
+        Self {
+            fire: row.fire,
+            period: row.period,
+            campaign: row.campaign,
+            state: ScheduleRunState::of(row.state),
+            started_at: row.started_at,
+            finished_at: row.finished_at.map(Timestamp::from_millis),
+            counts: RunCounts {
+                rows: positive(row.row_count),
+                accepted: positive(row.accepted),
+                suppressed: positive(row.suppressed),
+                rejected: positive(row.rejected),
+                reasons: row.reasons,
+            },
+            error: row.error,
+        }
+    }
+}
+
+/// How long runs are kept.
+const KEEP_RUNS: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// Runs before this local time are not kept.
+fn old_fire(now: Timestamp) -> String {
+    now.minus(KEEP_RUNS).to_string()
+}
+
+/// Locks a schedule until the end of the transaction; returns its fire and the holder and end of its lease.
+async fn lock(
+    connection: &mut Connection,
+    id: i64,
+) -> QueryResult<Option<(String, i64, Timestamp)>> {
+    let found: Vec<(String, i64, Timestamp)> = load_locked!(
+        connection,
+        schedule::table.find(id).select((schedule::fire, schedule::holder, schedule::leased_until))
+    )?;
+    Ok(found.into_iter().next())
+}
+
+impl ScheduleStore<'_> {
+    /// Adds a schedule; false if another one has its name.
+    pub async fn add(self, new: &NewSchedule, entry: &AuditEntry) -> Result<bool, StoreError> {
+        let rows = [(
+            schedule::name.eq(&new.name),
+            schedule::cron.eq(&new.cron),
+            schedule::timezone.eq(&new.timezone),
+            schedule::source.eq(&new.source),
+            schedule::query.eq(&new.query),
+            schedule::unique_by.eq(&new.unique_by),
+            schedule::per.eq(&new.per),
+            schedule::options.eq(&new.options),
+            schedule::catch_up.eq(new.catch_up),
+            schedule::fire.eq(&new.next.fire),
+            schedule::period.eq(&new.next.period),
+            schedule::next_at.eq(new.next.at),
+            schedule::created_at.eq(entry.at),
+            schedule::created_by.eq(&entry.who),
+        )];
+        transaction!(self, |connection| async {
+            let added = insert_new!(connection, schedule::table, &rows)?;
+            if added > 0 {
+                entry.insert(connection).await?;
+            }
+            QueryResult::Ok(added > 0)
+        })
+    }
+
+    /// All schedules in the order of their names.
+    pub async fn all(self) -> Result<Vec<ScheduleRow>, StoreError> {
+        reading!(self, |conn| schedule::table
+            .order(schedule::name)
+            .select(ScheduleRow::as_select())
+            .load(conn))
+    }
+
+    pub async fn named(self, name: &str) -> Result<Option<ScheduleRow>, StoreError> {
+        reading!(self, |conn| optional schedule::table
+            .filter(schedule::name.eq(name))
+            .select(ScheduleRow::as_select())
+            .first(conn))
+    }
+
+    /// The schedule to which the name of a campaign belongs: `NAME/…` is of schedule `NAME`.
+    pub async fn owner_of(self, campaign: &str) -> Result<Option<String>, StoreError> {
+        let Some((name, _)) = campaign.split_once('/') else {
+            return Ok(None);
+        };
+        let schedule = self.named(name).await?;
+        Ok(schedule.map(|schedule| schedule.name))
+    }
+
+    /// Whether a run of the schedule, or an attempt at one, has opened the campaign: it has imported rows into it. Others
+    /// than the schedule only post messages to a campaign of that name.
+    pub async fn has_opened(self, schedule_id: i64, campaign: &str) -> Result<bool, StoreError> {
+        let runs: Vec<(Timestamp, i64, i64)> = reading!(self, |conn| schedule_run::table
+            .filter(schedule_run::schedule_id.eq(schedule_id))
+            .filter(schedule_run::campaign.eq(campaign))
+            .order(schedule_run::started_at)
+            .select((schedule_run::started_at, schedule_run::row_count, schedule_run::accepted,))
+            .load(conn))?;
+        if runs.iter().any(|(_, rows, accepted)| rows + accepted > 0) {
+            return Ok(true);
+        }
+        let Some((first, ..)) = runs.first() else {
+            return Ok(false);
+        };
+        let imports: i64 = reading!(self, |conn| import::table
+            .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
+            .filter(campaign::name.eq(campaign))
+            .filter(import::posted_by.is_null())
+            .filter(import::created_at.ge(*first))
+            .count()
+            .get_result(conn))?;
+        Ok(imports > 0)
+    }
+
+    /// The last `most` runs, the newest first.
+    pub async fn runs(
+        self,
+        id: i64,
+        most: i64,
+        now: Timestamp,
+    ) -> Result<Vec<ScheduleRun>, StoreError> {
+        let rows: Vec<RunColumns> = reading!(self, |conn| schedule_run::table
+            .filter(schedule_run::schedule_id.eq(id))
+            .order((schedule_run::fire.desc(), schedule_run::id.desc()))
+            .limit(most)
+            .select(RunColumns::as_select())
+            .load(conn))?;
+        let runs = rows.into_iter().map(|row| ScheduleRun::new(row, now));
+        Ok(runs.collect())
+    }
+
+    /// Pauses a schedule, or with its next run resumes it; false if it is in that state already or was removed.
+    pub async fn set_paused(
+        self,
+        id: i64,
+        next: Option<&FireRow>,
+        entry: &AuditEntry,
+    ) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let is_paused = next.is_none();
+            let row = schedule::table.find(id).filter(schedule::is_paused.ne(is_paused));
+            let changed = with_conn!(connection, |conn| update(row)
+                .set((
+                    schedule::is_paused.eq(is_paused),
+                    next.map(|next| (
+                        schedule::fire.eq(&next.fire),
+                        schedule::period.eq(&next.period),
+                        schedule::next_at.eq(next.at),
+                        schedule::attempts.eq(0),
+                    )),
+                ))
+                .execute(conn))?;
+            if changed > 0 {
+                entry.insert(connection).await?;
+            }
+            QueryResult::Ok(changed > 0)
+        })
+    }
+
+    /// Removes a schedule; its campaigns stay. False if it was removed already. Its runs are forgotten when no schedule of
+    /// the same name could repeat their period.
+    pub async fn remove(self, id: i64, entry: &AuditEntry) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let removed =
+                with_conn!(connection, |conn| delete(schedule::table.find(id)).execute(conn))?;
+            if removed > 0 {
+                let present: Vec<i64> =
+                    with_conn!(connection, |conn| schedule::table.select(schedule::id).load(conn))?;
+                with_conn!(connection, |conn| delete(
+                    schedule_run::table
+                        .filter(schedule_run::schedule_id.ne_all(&present))
+                        .filter(schedule_run::keys_until.le(entry.at.as_millis()))
+                )
+                .execute(conn))?;
+                entry.insert(connection).await?;
+            }
+            QueryResult::Ok(removed > 0)
+        })
+    }
+
+    /// Leases one schedule that is due to a process until an instant. `None`: none is due that no other process has.
+    pub async fn lease_due(
+        self,
+        holder: i64,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Result<Option<ScheduleRow>, StoreError> {
+        let due: Vec<i64> = reading!(self, |conn| schedule::table
+            .filter(schedule::is_paused.eq(false))
+            .filter(schedule::next_at.le(now.as_millis()))
+            .filter(schedule::leased_until.lt(now.as_millis()))
+            .order((schedule::next_at, schedule::id))
+            .select(schedule::id)
+            .load(conn))?;
+        for id in due {
+            let leased = transaction!(self, |connection| async {
+                if lock(connection, id)
+                    .await?
+                    .is_none_or(|(_, _, leased_until)| leased_until >= now)
+                {
+                    return QueryResult::Ok(None);
+                }
+                let row = schedule::table
+                    .find(id)
+                    .filter(schedule::is_paused.eq(false))
+                    .filter(schedule::next_at.le(now.as_millis()));
+                let leased = with_conn!(connection, |conn| update(row)
+                    .set((schedule::holder.eq(holder), schedule::leased_until.eq(until),))
+                    .execute(conn))?;
+                if leased == 0 {
+                    return Ok(None);
+                }
+                with_conn!(connection, |conn| optional schedule::table
+                    .find(id)
+                    .select(ScheduleRow::as_select())
+                    .first(conn))
+            })?;
+            if leased.is_some() {
+                return Ok(leased);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Renews a lease; false if another process has it now.
+    pub async fn renew(self, id: i64, holder: i64, until: Timestamp) -> Result<bool, StoreError> {
+        let renewed = writing!(self, |conn| update(
+            schedule::table
+                .find(id)
+                .filter(schedule::holder.eq(holder))
+                .filter(schedule::leased_until.gt(0))
+        )
+        .set(schedule::leased_until.eq(until))
+        .execute(conn))?;
+        Ok(renewed > 0)
+    }
+
+    /// Says that a run which somebody asked for is in progress, and when it is to be said again.
+    pub async fn renew_run(self, run: &RunProgress, until: Timestamp) -> Result<(), StoreError> {
+        writing!(self, |conn| update(
+            schedule_run::table
+                .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                .filter(schedule_run::fire.eq(&run.fire))
+        )
+        .set(schedule_run::asked_until.eq(until))
+        .execute(conn))
+        .map(drop)
+    }
+
+    /// Ends the leases of a process, so that another one continues its runs.
+    pub async fn release_all(self, holder: i64) -> Result<(), StoreError> {
+        writing!(self, |conn| update(schedule::table.filter(schedule::holder.eq(holder)))
+            .set(schedule::leased_until.eq(0))
+            .execute(conn))
+        .map(drop)
+    }
+
+    /// Begins a run, or another attempt at one. With `after`, the fire that its schedule had and the fires that were missed
+    /// since, it becomes the current run. Returns false if the schedule has another one by now, or was removed.
+    pub async fn begin_run(
+        self,
+        run: &RunProgress,
+        after: Option<(&str, Option<&MissedRow>)>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let rows = [(
+            schedule_run::schedule_id.eq(run.schedule_id),
+            schedule_run::fire.eq(&run.fire),
+            schedule_run::period.eq(&run.period),
+            schedule_run::campaign.eq(&run.campaign),
+            schedule_run::keys_until.eq(run.keys_until),
+            schedule_run::state.eq(ScheduleRunState::InProgress.code()),
+            schedule_run::started_at.eq(now),
+            schedule_run::asked_until.eq(run.asked_until.map(Timestamp::as_millis)),
+        )];
+        transaction!(self, |connection| async {
+            let Some((fire, ..)) = lock(connection, run.schedule_id).await? else {
+                return QueryResult::Ok(false);
+            };
+            if let Some((expected, missed)) = after {
+                if fire != expected {
+                    return Ok(false);
+                }
+                if let Some(missed) = missed {
+                    record_missed(connection, run.schedule_id, missed, now).await?;
+                }
+                end_earlier(connection, run.schedule_id, &run.fire, now).await?;
+                with_conn!(connection, |conn| update(schedule::table.find(run.schedule_id))
+                    .set((schedule::fire.eq(&run.fire), schedule::period.eq(&run.period),))
+                    .execute(conn))?;
+            }
+            insert_new!(connection, schedule_run::table, &rows)?;
+            Ok(true)
+        })
+    }
+
+    /// Ends a run. `next` is the run after it; `None`: it was asked for, and changes nothing about the next one. Returns
+    /// whether the run was still in progress.
+    pub async fn finish_run(
+        self,
+        run: &RunProgress,
+        outcome: Result<&RunCounts, &str>,
+        next: Option<&FireRow>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let Some((fire, ..)) = lock(connection, run.schedule_id).await? else {
+                return QueryResult::Ok(false);
+            };
+            if let Some(next) = next {
+                if fire != run.fire {
+                    return Ok(false);
+                }
+                with_conn!(connection, |conn| update(schedule::table.find(run.schedule_id))
+                    .set((
+                        schedule::fire.eq(&next.fire),
+                        schedule::period.eq(&next.period),
+                        schedule::next_at.eq(next.at),
+                        schedule::attempts.eq(0),
+                        schedule::leased_until.eq(0),
+                    ))
+                    .execute(conn))?;
+            }
+            let (state, counts, error) = match outcome {
+                Ok(counts) => (ScheduleRunState::Done, counts.clone(), None),
+                Err(error) => (ScheduleRunState::Missed, RunCounts::default(), Some(error)),
+            };
+            let started_at: Option<i64> = with_conn!(connection, |conn| optional schedule_run::table
+                .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                .filter(schedule_run::fire.eq(&run.fire))
+                .select(schedule_run::started_at)
+                .first(conn))?;
+            let started_at = started_at.map_or(now, Timestamp::from_millis);
+            let accepted = accepted(connection, &run.campaign, started_at).await?;
+            let row = schedule_run::table
+                .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                .filter(schedule_run::fire.eq(&run.fire))
+                .filter(schedule_run::state.ne(ScheduleRunState::Done.code()));
+            let finished = with_conn!(connection, |conn| update(row)
+                .set((
+                    schedule_run::state.eq(state.code()),
+                    schedule_run::finished_at.eq(now),
+                    schedule_run::row_count.eq(signed(counts.rows)),
+                    schedule_run::accepted.eq(accepted),
+                    schedule_run::suppressed.eq(signed(counts.suppressed)),
+                    schedule_run::rejected.eq(signed(counts.rejected)),
+                    schedule_run::reasons.eq(counts.reasons),
+                    schedule_run::error.eq(error),
+                ))
+                .execute(conn))?;
+            let old = old_fire(now);
+            with_conn!(connection, |conn| delete(
+                schedule_run::table
+                    .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                    .filter(schedule_run::fire.lt(&old))
+                    .filter(schedule_run::keys_until.le(now.as_millis()))
+            )
+            .execute(conn))?;
+            Ok(finished > 0)
+        })
+    }
+
+    /// Records that an attempt at a run failed; another one is due at `again_at`.
+    pub async fn postpone_run(
+        self,
+        run: &RunProgress,
+        error: &str,
+        again_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        transaction!(self, |connection| async {
+            let row = schedule::table.find(run.schedule_id).filter(schedule::fire.eq(&run.fire));
+            with_conn!(connection, |conn| update(row)
+                .set((
+                    schedule::next_at.eq(again_at),
+                    schedule::attempts.eq(schedule::attempts + 1),
+                    schedule::leased_until.eq(0),
+                ))
+                .execute(conn))?;
+            let row = schedule_run::table
+                .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                .filter(schedule_run::fire.eq(&run.fire));
+            with_conn!(connection, |conn| update(row)
+                .set(schedule_run::error.eq(error))
+                .execute(conn))?;
+            QueryResult::Ok(())
+        })
+    }
+}
+
+/// Ends the runs before a fire that were not finished.
+async fn end_earlier(
+    connection: &mut Connection,
+    schedule_id: i64,
+    fire: &str,
+    now: Timestamp,
+) -> QueryResult<()> {
+    let unfinished: Vec<(i64, String, Timestamp)> = with_conn!(connection, |conn| {
+        schedule_run::table
+            .filter(schedule_run::schedule_id.eq(schedule_id))
+            .filter(schedule_run::fire.lt(fire))
+            .filter(schedule_run::state.eq(ScheduleRunState::InProgress.code()))
+            .select((schedule_run::id, schedule_run::campaign, schedule_run::started_at))
+            .load(conn)
+    })?;
+    for (id, campaign, started_at) in unfinished {
+        let accepted = accepted(connection, &campaign, started_at).await?;
+        with_conn!(connection, |conn| update(schedule_run::table.find(id))
+            .set((
+                schedule_run::state.eq(ScheduleRunState::Missed.code()),
+                schedule_run::finished_at.eq(now),
+                schedule_run::accepted.eq(accepted),
+            ))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// Records fires that no process ran.
+async fn record_missed(
+    connection: &mut Connection,
+    schedule_id: i64,
+    missed: &MissedRow,
+    now: Timestamp,
+) -> QueryResult<()> {
+    let rows = [(
+        schedule_run::schedule_id.eq(schedule_id),
+        schedule_run::fire.eq(&missed.fire),
+        schedule_run::period.eq(&missed.period),
+        schedule_run::campaign.eq(&missed.campaign),
+        schedule_run::keys_until.eq(0),
+        schedule_run::state.eq(ScheduleRunState::Missed.code()),
+        schedule_run::started_at.eq(now),
+        schedule_run::finished_at.eq(now),
+        schedule_run::error.eq(&missed.reason),
+    )];
+    insert_new!(connection, schedule_run::table, &rows)?;
+    Ok(())
+}
+
+/// How many messages the attempts at a run have queued, also those that were interrupted.
+async fn accepted(
+    connection: &mut Connection,
+    campaign: &str,
+    started_at: Timestamp,
+) -> QueryResult<i64> {
+    let imports: Vec<i64> = with_conn!(connection, |conn| import::table
+        .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
+        .filter(campaign::name.eq(campaign))
+        .filter(import::created_at.ge(started_at))
+        .select(import::accepted)
+        .load(conn))?;
+    Ok(imports.iter().sum())
+}
+
+/// Whether a purge must not forget who got a message of a campaign: another run of its period is possible.
+pub(in crate::store) async fn keeps_keys(
+    connection: &mut Connection,
+    campaign_id: i64,
+    now: Timestamp,
+) -> QueryResult<bool> {
+    let of_campaign = || {
+        schedule_run::table
+            .inner_join(campaign::table.on(campaign::name.eq(schedule_run::campaign)))
+            .filter(campaign::id.eq(campaign_id))
+    };
+    let unended: Vec<i64> = with_conn!(connection, |conn| of_campaign()
+        .filter(schedule_run::keys_until.gt(now.as_millis()))
+        .limit(1)
+        .select(schedule_run::id)
+        .load(conn))?;
+    if !unended.is_empty() {
+        return Ok(true);
+    }
+    let open: Vec<i64> = with_conn!(connection, |conn| of_campaign()
+        .inner_join(schedule::table.on(schedule::id.eq(schedule_run::schedule_id)))
+        .filter(schedule_run::period.ge(schedule::period))
+        .limit(1)
+        .select(schedule_run::id)
+        .load(conn))?;
+    Ok(!open.is_empty())
+}

@@ -1,0 +1,128 @@
+//! What workers publish: counts of what happened to messages, and what each worker does now.
+
+use std::collections::BTreeMap;
+
+use diesel::{QueryResult, delete, update};
+
+use crate::message::activity::{ActivityCounts, ActivityRow, WorkerActivity};
+use crate::message::sms::Timestamp;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{Connection, insert_new, reading, transaction, with_conn, writing};
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{activity, worker};
+use crate::store::{Store, positive, signed};
+
+/// A row of table `activity`.
+type Columns = (Timestamp, i64, String, i64, i64, i64, i64, i64);
+
+impl Store {
+    /// Adds counts to those of their spans, and stores what the worker does now. `rows` are in the order of their keys,
+    /// so that workers lock them in the same order.
+    pub async fn publish(
+        &self,
+        worker_id: i64,
+        doing: &WorkerActivity,
+        rows: &[ActivityRow],
+    ) -> Result<(), StoreError> {
+        let json = serde_json::to_string(doing).unwrap_or_default();
+        transaction!(self, |connection| async {
+            for row in rows {
+                add(connection, row).await?;
+            }
+            with_conn!(connection, |conn| Prepared(
+                update(worker::table.find(worker_id)).set(worker::activity.eq(&json))
+            )
+            .execute(conn))?;
+            Ok(())
+        })
+    }
+
+    /// What happened in the spans that begin at `since` or later and before `until`, in the order of time.
+    pub async fn activity(
+        &self,
+        since: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<ActivityRow>, StoreError> {
+        let rows: Vec<Columns> = reading!(self, |conn| activity::table
+            .filter(activity::at.ge(since))
+            .filter(activity::at.lt(until))
+            .order((activity::at, activity::campaign_id, activity::provider))
+            .load(conn))?;
+        Ok(rows.into_iter().map(row).collect())
+    }
+
+    /// What workers do now, by their ids, of those that have published it.
+    pub async fn worker_activities(&self) -> Result<BTreeMap<i64, WorkerActivity>, StoreError> {
+        let rows: Vec<(i64, Option<String>)> = reading!(self, |conn| worker::table
+            .filter(worker::activity.is_not_null())
+            .select((worker::id, worker::activity))
+            .load(conn))?;
+        let read = rows.into_iter().filter_map(|(id, json)| {
+            // One that cannot be read counts as not published.
+            let doing = serde_json::from_str(&json?).ok()?;
+            Some((id, doing))
+        });
+        Ok(read.collect())
+    }
+
+    /// Deletes the counts of spans that began earlier. Returns their number.
+    pub async fn prune_activity(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let deleted: usize = writing!(self, |conn| delete(activity::table)
+            .filter(activity::at.lt(before))
+            .execute(conn))?;
+        Ok(deleted as u64)
+    }
+}
+
+/// Adds to the counts of a span. The update comes first, because an insert that finds a row locks it for reading on
+/// MySQL, and two workers that do so wait for each other.
+async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> {
+    let counts = row.counts;
+    let key = (row.at, row.campaign_id, row.provider.as_str());
+    let change = (
+        activity::sent.eq(activity::sent + signed(counts.sent)),
+        activity::failed.eq(activity::failed + signed(counts.failed)),
+        activity::unknown.eq(activity::unknown + signed(counts.unknown)),
+        activity::throttled.eq(activity::throttled + signed(counts.throttled)),
+        activity::unavailable.eq(activity::unavailable + signed(counts.unavailable)),
+    );
+    let updated =
+        with_conn!(connection, |conn| Prepared(update(activity::table.find(key)).set(change))
+            .execute(conn))?;
+    if updated > 0 {
+        return Ok(());
+    }
+    let new = [(
+        activity::at.eq(row.at),
+        activity::campaign_id.eq(row.campaign_id),
+        activity::provider.eq(row.provider.as_str()),
+        activity::sent.eq(signed(counts.sent)),
+        activity::failed.eq(signed(counts.failed)),
+        activity::unknown.eq(signed(counts.unknown)),
+        activity::throttled.eq(signed(counts.throttled)),
+        activity::unavailable.eq(signed(counts.unavailable)),
+    )];
+    if insert_new!(connection, activity::table, &new)? == 0 {
+        // Another worker was faster.
+        with_conn!(connection, |conn| Prepared(update(activity::table.find(key)).set(change))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+fn row(
+    (at, campaign_id, provider, sent, failed, unknown, throttled, unavailable): Columns,
+) -> ActivityRow {
+    ActivityRow {
+        at,
+        campaign_id,
+        provider,
+        counts: ActivityCounts {
+            sent: positive(sent),
+            failed: positive(failed),
+            unknown: positive(unknown),
+            throttled: positive(throttled),
+            unavailable: positive(unavailable),
+        },
+    }
+}

@@ -1,0 +1,266 @@
+//! What messages have taken from budgets, and the counters of what budgets have spent: rows of table `rate_limit`. A claim
+//! takes the cost of its messages, and whatever ends it without an acceptance gives it back. At every commit, a counter
+//! is the sum over the messages that are sending, unknown, in doubt or sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use diesel::dsl::sql;
+use diesel::sql_types::{BigInt, Bool, Nullable, Text};
+use diesel::{QueryResult, update};
+
+use crate::lifecycle::transition::Doubt;
+use crate::message::budget::{self, campaign_budget_scope, month_budget_scope};
+use crate::message::sms::{Reserve, Timestamp};
+use crate::store::Store;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{Connection, Prepared, ROWS, in_list, reading, with_conn};
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{rate_limit, sms, sms_rest};
+
+impl Store {
+    /// What the messages of a campaign have cost in a currency, in millionths; `None` if they are not counted.
+    pub async fn spent(&self, campaign_id: i64, currency: &str) -> Result<Option<i64>, StoreError> {
+        let counter = self.counter(&campaign_scope(campaign_id, currency)).await?;
+        Ok(counter.filter(|(_, counted_from)| counted_from.is_some()).map(|(spent, _)| spent))
+    }
+
+    /// What the messages of the calendar month have cost in a currency, in millionths.
+    pub async fn month_spent(
+        &self,
+        now: Timestamp,
+        currency: &str,
+    ) -> Result<MonthSpent, StoreError> {
+        let scope = month_budget_scope(&budget::month_key(now, currency));
+        let counter = self.counter(&scope).await?;
+        let (spent, counted_from) = counter.unwrap_or_default();
+        Ok(MonthSpent { spent, counted_from: counted_from.map(Timestamp::from_millis) })
+    }
+
+    async fn counter(&self, scope: &str) -> Result<Option<(i64, Option<i64>)>, StoreError> {
+        reading!(self, |conn| optional rate_limit::table
+            .find(scope)
+            .select((rate_limit::spent, rate_limit::counted_from))
+            .first(conn))
+    }
+}
+
+/// What is spent of the budgets of a calendar month in one currency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MonthSpent {
+    /// In millionths.
+    pub spent: i64,
+    /// When the first message of the month took from a budget; those before did not. `None`: none has, or that was not
+    /// recorded.
+    pub counted_from: Option<Timestamp>,
+}
+
+/// The scope of a campaign's counter.
+pub(super) fn campaign_scope(campaign_id: i64, currency: &str) -> String {
+    format!("{}{currency}", budget::campaign_budgets(campaign_id))
+}
+
+/// What a message in the queue has taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct RowReserve {
+    pub(in crate::store) campaign_id: i64,
+    /// For its current claim: 0 unless it is sending.
+    pub(in crate::store) claim: i64,
+    /// For earlier attempts that may have been accepted.
+    pub(in crate::store) earlier: i64,
+    /// See [`budget::month_key`].
+    pub(in crate::store) month: String,
+}
+
+impl RowReserve {
+    pub(in crate::store) fn scopes(&self) -> [String; 2] {
+        scopes(self.campaign_id, &self.month)
+    }
+}
+
+/// What messages have taken, by id. Those that took nothing are missing.
+pub(in crate::store) type Reserves = BTreeMap<i64, RowReserve>;
+
+/// The scopes of the counters that a message takes from.
+pub(in crate::store) fn scopes(campaign_id: i64, month: &str) -> [String; 2] {
+    [campaign_budget_scope(campaign_id, month), month_budget_scope(month)]
+}
+
+/// Changes of counters, by scope. Each transition of messages returns its own, and the transaction stores them last, so
+/// that others wait for the counters only during its end.
+#[must_use = "counters change with their messages"]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::store) struct Spending(BTreeMap<String, i64>);
+
+impl Spending {
+    /// What a message changes that took `amount` more.
+    pub(in crate::store) fn of(campaign_id: i64, month: &str, amount: i64) -> Self {
+        let mut spending = Self::default();
+        spending.add(scopes(campaign_id, month), amount);
+        spending
+    }
+
+    pub(in crate::store) fn add(&mut self, scopes: impl IntoIterator<Item = String>, amount: i64) {
+        if amount != 0 {
+            for scope in scopes {
+                *self.0.entry(scope).or_default() += amount;
+            }
+        }
+    }
+
+    pub(in crate::store) fn extend(&mut self, other: Self) {
+        for (scope, amount) in other.0 {
+            self.add([scope], amount);
+        }
+    }
+
+    /// By scope.
+    pub(in crate::store) fn amounts(&self) -> &BTreeMap<String, i64> {
+        &self.0
+    }
+
+    /// What undoes these changes.
+    pub(in crate::store) fn undone(mut self) -> Self {
+        for amount in self.0.values_mut() {
+            *amount = -*amount;
+        }
+        self
+    }
+
+    /// Stores it, in the order in which claims lock the counters.
+    pub(in crate::store) async fn store(self, connection: &mut Connection) -> QueryResult<()> {
+        for (scope, amount) in self.0.into_iter().filter(|(_, amount)| *amount != 0) {
+            with_conn!(connection, |conn| Prepared(
+                update(rate_limit::table.find(&scope))
+                    .set(rate_limit::spent.eq(rate_limit::spent + amount))
+            )
+            .execute(conn))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads what these messages have taken.
+pub(in crate::store) async fn read(
+    connection: &mut Connection,
+    ids: &[i64],
+) -> QueryResult<Reserves> {
+    type Row = (i64, i64, i64, i64, Option<String>);
+    let mut found = Reserves::new();
+    for ids in ids.chunks(ROWS) {
+        let ids = in_list(ids.iter().copied());
+        let rows: Vec<Row> = with_conn!(connection, |conn| Prepared(
+            sms::table
+                .filter(sms::id.eq_any(&ids))
+                .filter(sql::<Bool>("sms.reserved_month IS NOT NULL"))
+                .select((
+                    sms::id,
+                    sms::campaign_id,
+                    sql::<BigInt>("sms.reserved"),
+                    sql::<BigInt>("sms.reserved_earlier"),
+                    sql::<Nullable<Text>>("sms.reserved_month"),
+                ))
+        )
+        .load(conn))?;
+        for (id, campaign_id, claim, earlier, month) in rows {
+            let reserve =
+                RowReserve { campaign_id, claim, earlier, month: month.unwrap_or_default() };
+            found.insert(id, reserve);
+        }
+    }
+    Ok(found)
+}
+
+/// What a message keeps of what it has taken, when a claim ends or its doubt does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum Kept {
+    /// Its claim may have been accepted.
+    All,
+    /// Its claim was not accepted, but an earlier one may have been.
+    Earlier,
+    /// None of its attempts was accepted.
+    Nothing,
+}
+
+impl From<Option<Doubt>> for Kept {
+    fn from(doubt: Option<Doubt>) -> Self {
+        match doubt {
+            None => Self::Nothing,
+            Some(Doubt::Unchanged | Doubt::Earlier) => Self::Earlier,
+            Some(Doubt::New) => Self::All,
+        }
+    }
+}
+
+/// Gives back what messages do not keep. Rows of messages that took nothing are not touched.
+pub(in crate::store) async fn keep(
+    connection: &mut Connection,
+    ids: &[i64],
+    reserves: &Reserves,
+    kept: Kept,
+) -> QueryResult<Spending> {
+    let mut spending = Spending::default();
+    if reserves.is_empty() {
+        return Ok(spending);
+    }
+    let mut changed = Vec::new();
+    for id in ids {
+        let Some(reserve) = reserves.get(id) else {
+            continue;
+        };
+        let given_back = match kept {
+            Kept::All => 0,
+            Kept::Earlier => reserve.claim,
+            Kept::Nothing => reserve.claim + reserve.earlier,
+        };
+        spending.add(reserve.scopes(), -given_back);
+        if kept == Kept::Nothing || reserve.claim != 0 {
+            changed.push(*id);
+        }
+    }
+    for ids in changed.chunks(ROWS) {
+        let ids = in_list(ids.iter().copied());
+        let earlier = (kept == Kept::All).then(|| {
+            sms_rest::reserved_earlier.eq(sms_rest::reserved_earlier + sms_rest::reserved)
+        });
+        let nothing = (kept == Kept::Nothing).then(|| {
+            (sms_rest::reserved_earlier.eq(0), sms_rest::reserved_month.eq(None::<String>))
+        });
+        with_conn!(connection, |conn| Prepared(
+            update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))
+                // `reserved` last, because MySQL evaluates assignments from left to right.
+                .set((earlier, nothing, sms_rest::reserved.eq(0)))
+        )
+        .execute(conn))?;
+    }
+    Ok(spending)
+}
+
+/// What `claimed` messages took, to be stored with them.
+#[derive(Default)]
+pub(in crate::store) struct ReserveWrites(BTreeMap<Arc<str>, BTreeMap<i64, Vec<i64>>>);
+
+impl ReserveWrites {
+    pub(in crate::store) fn add(&mut self, id: i64, reserve: &Reserve) {
+        let of_month = self.0.entry(Arc::clone(&reserve.month)).or_default();
+        of_month.entry(reserve.amount).or_default().push(id);
+    }
+
+    pub(in crate::store) async fn write(&self, connection: &mut Connection) -> QueryResult<()> {
+        for (month, amounts) in &self.0 {
+            for (amount, ids) in amounts {
+                for ids in ids.chunks(ROWS) {
+                    let ids = in_list(ids.iter().copied());
+                    with_conn!(connection, |conn| Prepared(
+                        update(sms_rest::table.filter(sms_rest::id.eq_any(&ids))).set((
+                            sms_rest::reserved.eq(*amount),
+                            sms_rest::reserved_month.eq(&**month),
+                        ))
+                    )
+                    .execute(conn))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

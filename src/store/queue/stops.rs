@@ -1,0 +1,45 @@
+//! Campaigns that a worker pauses or stops.
+
+use diesel::QueryResult;
+
+use crate::message::sms::Timestamp;
+use crate::store::audit::AuditEntry;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{Connection, with_conn};
+use crate::store::tables::campaign_status::CampaignStatus;
+use crate::store::tables::schema::campaign;
+
+/// Pauses or stops campaigns that are active, and notes it among the changes.
+pub(super) async fn stop_campaigns(
+    connection: &mut Connection,
+    stops: &[CampaignStop],
+    now: Timestamp,
+) -> QueryResult<()> {
+    for stop in stops {
+        let stopped =
+            with_conn!(connection, |conn| diesel::update(campaign::table.find(stop.campaign_id))
+                .filter(campaign::state.eq(CampaignStatus::Active.code()))
+                .set((
+                    campaign::state.eq(stop.state.code()),
+                    campaign::state_reason.eq(&stop.reason),
+                ))
+                .execute(conn))?;
+        if stopped > 0 {
+            let name = with_conn!(connection, |conn| campaign::table
+                .find(stop.campaign_id)
+                .select(campaign::name)
+                .first(conn))?;
+            let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
+            entry.insert(connection).await?;
+        }
+    }
+    Ok(())
+}
+
+/// An active campaign that is paused or stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CampaignStop {
+    pub campaign_id: i64,
+    pub state: CampaignStatus,
+    pub reason: String,
+}

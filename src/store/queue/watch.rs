@@ -1,0 +1,126 @@
+//! Campaigns that are not done, for the events about their end: a campaign is watched before its first message is
+//! claimed, and its event is stored by the transaction that ends the watch. So there is one event for each time that a
+//! campaign is done, whichever workers there are and whenever they are killed.
+
+use diesel::{QueryResult, delete, update};
+
+use super::queue_state::QueuedCampaign;
+use crate::message::event::EventKind;
+use crate::message::sms::{State, Timestamp};
+use crate::store::HookStore;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{insert_new, load_locked, reading, transaction, with_conn};
+use crate::store::events::outbox;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{campaign_watch, sms};
+use outbox::NewEvent;
+
+/// A campaign that was not done when it was looked at last.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = campaign_watch)]
+pub struct WatchedCampaign {
+    pub campaign_id: i64,
+    pub opened_at: Timestamp,
+    /// Since when its messages should be accepted; `None`: they wait.
+    pub due_since: Option<Timestamp>,
+    /// When an event said that it is stuck; `None`: it is not.
+    pub stuck_at: Option<Timestamp>,
+}
+
+impl HookStore<'_> {
+    /// Whether any hook wants events about the end of campaigns.
+    pub fn watches_campaigns(self) -> bool {
+        let kinds = [EventKind::CampaignDone, EventKind::CampaignStuck];
+        self.subscriptions().want_any(&kinds)
+    }
+
+    /// The watched campaigns.
+    pub async fn watched(self) -> Result<Vec<WatchedCampaign>, StoreError> {
+        reading!(self, |conn| campaign_watch::table
+            .order(campaign_watch::campaign_id)
+            .select(WatchedCampaign::as_select())
+            .load(conn))
+    }
+
+    /// Watches those of the campaigns that are not done, if any hook wants their events.
+    pub async fn watch(self, queued: &[QueuedCampaign], now: Timestamp) -> Result<(), StoreError> {
+        if !self.watches_campaigns() {
+            return Ok(());
+        }
+        let known = self.watched().await?;
+        let is_known = |id: i64| known.iter().any(|watched| watched.campaign_id == id);
+        let new: Vec<_> = queued
+            .iter()
+            .filter(|queued| queued.is_unfinished() && !is_known(queued.campaign.id))
+            .map(|queued| {
+                (
+                    campaign_watch::campaign_id.eq(queued.campaign.id),
+                    campaign_watch::opened_at.eq(now),
+                )
+            })
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        transaction!(self, |connection| async {
+            insert_new!(connection, campaign_watch::table, &new).map(drop)
+        })
+    }
+
+    /// Ends the watch of a campaign that is done, with its events. False if it is not done, or another process has
+    /// ended the watch.
+    pub async fn end_watch(
+        self,
+        campaign_id: i64,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let locked: Vec<i64> = load_locked!(
+                connection,
+                campaign_watch::table.find(campaign_id).select(campaign_watch::campaign_id)
+            )?;
+            let unfinished: Vec<i64> = with_conn!(connection, |conn| sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq_any([State::Ready.code(), State::Sending.code()]))
+                .limit(1)
+                .select(sms::id)
+                .load(conn))?;
+            if locked.is_empty() || !unfinished.is_empty() {
+                return QueryResult::Ok(false);
+            }
+            with_conn!(connection, |conn| delete(campaign_watch::table.find(campaign_id))
+                .execute(conn))?;
+            outbox::insert(connection, events, now).await?;
+            Ok(true)
+        })
+    }
+
+    /// Stores what was found out about a watched campaign, with events. False if another process has changed it since
+    /// it was read.
+    pub async fn change_watch(
+        self,
+        known: &WatchedCampaign,
+        changed: &WatchedCampaign,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        transaction!(self, |connection| async {
+            let locked: Vec<WatchedCampaign> = load_locked!(
+                connection,
+                campaign_watch::table.find(known.campaign_id).select(WatchedCampaign::as_select())
+            )?;
+            if locked.first() != Some(known) {
+                return QueryResult::Ok(false);
+            }
+            with_conn!(connection, |conn| update(campaign_watch::table.find(known.campaign_id))
+                .set((
+                    campaign_watch::due_since.eq(changed.due_since.map(Timestamp::as_millis)),
+                    campaign_watch::stuck_at.eq(changed.stuck_at.map(Timestamp::as_millis)),
+                ))
+                .execute(conn))?;
+            outbox::insert(connection, events, now).await?;
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Workers: their rows and heartbeats, and the messages of dead workers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use diesel::{QueryResult, delete, update};
+
+use super::commit_batch::Orphans;
+use super::settle::{self, ClaimedRows};
+use crate::lifecycle::{Settlement, Transition};
+use crate::limit::DeclaredLimits;
+use crate::message::event::Subscriptions;
+use crate::message::sms::{Class, Failure, State, Timestamp};
+use crate::store::connection::prelude::*;
+use crate::store::connection::{
+    Connection, ROWS, insert_all, insert_new, querying, reading, transaction, with_conn, writing,
+};
+use crate::store::tables::campaign_filter::CampaignFilter;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{reclaimed_worker, sms, worker};
+use crate::store::{WorkerStore, positive};
+
+/// The provider in the settlements of reclaimed messages: only their worker knew it.
+const UNKNOWN_PROVIDER: &str = "";
+/// For how long a dead worker is remembered, which may only be frozen.
+const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3_600);
+
+/// A process that sends: its row of table `worker`.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = worker)]
+pub struct Worker {
+    pub id: i64,
+    pub host: String,
+    /// Identifies a start of the host.
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub pid: i64,
+    /// When the process started, in ticks of the host: tells processes with the same pid apart.
+    pub process_started: i64,
+    pub concurrency: i32,
+    pub started_at: Timestamp,
+    pub heartbeat_at: Timestamp,
+    /// The worker is dead when its heartbeat is older than this, in milliseconds.
+    pub lease_ms: i64,
+    /// Empty where it is not known.
+    pub machine_id: String,
+    /// Identifies this registration: an id may be used again after the database was restored.
+    pub token: String,
+    /// How many group commits are stored.
+    pub commits: i64,
+}
+
+/// A worker to register.
+#[derive(Clone, Debug, PartialEq, Eq, Insertable)]
+#[diesel(table_name = worker)]
+pub struct NewWorker {
+    pub host: String,
+    pub boot_id: String,
+    pub pid_namespace: String,
+    pub pid: i64,
+    pub process_started: i64,
+    pub concurrency: i32,
+    /// The worker is dead when its heartbeat is older than this, in milliseconds.
+    pub lease_ms: i64,
+    pub machine_id: String,
+    /// Random.
+    pub token: String,
+}
+
+impl WorkerStore<'_> {
+    /// Registers a worker; its id is never used again.
+    pub async fn register(self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
+        let rows = [(new.clone(), worker::started_at.eq(now), worker::heartbeat_at.eq(now))];
+        transaction!(self, |connection| async {
+            insert_all!(connection, worker::table, &rows)?;
+            connection.last_id().await
+        })
+    }
+
+    /// Renews a worker's lease; false if it is not registered any more.
+    pub async fn heartbeat(
+        self,
+        worker_id: i64,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
+            .filter(worker::token.eq(token))
+            .set(worker::heartbeat_at.eq(now))
+            .execute(conn))?;
+        Ok(rows == 1)
+    }
+
+    /// Deletes a worker that has settled all its messages.
+    pub async fn remove(self, worker_id: i64, token: &str) -> Result<(), StoreError> {
+        writing!(self, |conn| delete(worker::table.find(worker_id))
+            .filter(worker::token.eq(token))
+            .execute(conn))?;
+        Ok(())
+    }
+
+    /// All registered workers, also dead ones.
+    pub async fn all(self) -> Result<Vec<Worker>, StoreError> {
+        reading!(self, |conn| worker::table
+            .order(worker::id)
+            .select(Worker::as_select())
+            .load(conn))
+    }
+
+    /// Declares the routes of a worker by their names. Returns the first one that a living worker declares otherwise, and
+    /// that worker's id.
+    pub async fn declare_routes(
+        self,
+        worker_id: i64,
+        routes: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> Result<Option<(String, i64)>, StoreError> {
+        type Row = (i64, String, Timestamp, i64);
+        let read = async || -> Result<Option<DeclaredLimits>, StoreError> {
+            let rows: Vec<Row> = reading!(self, |conn| worker::table
+                .select((worker::id, worker::limits, worker::heartbeat_at, worker::lease_ms))
+                .load(conn))?;
+            let is_alive = |(id, _, heartbeat_at, lease_ms): &Row| {
+                let lease = Duration::from_millis(positive(*lease_ms));
+                *id == worker_id || now.since(*heartbeat_at) <= lease
+            };
+            let living = rows.into_iter().filter(is_alive);
+            let limits = living.map(|(id, limits, ..)| (id, limits));
+            Ok(DeclaredLimits::of(limits.collect(), worker_id))
+        };
+        let own = read().await?;
+        if let Some(limits) = own.and_then(|mut own| own.declare_routes(routes)) {
+            writing!(self, |conn| update(worker::table.find(worker_id))
+                .set(worker::limits.eq(&limits))
+                .execute(conn))?;
+        }
+        // Of two that start at the same time, one at least sees the other.
+        Ok(read().await?.and_then(|all| all.other_route(routes)))
+    }
+
+    /// The messages that a worker is sending, by the claims that are committed.
+    pub async fn sending(self, worker_id: i64) -> Result<Vec<SendingMessage>, StoreError> {
+        let mut rows = querying!(self, Read, |connection| sending(connection))?;
+        rows.retain(|row| row.worker_id == Some(worker_id));
+        Ok(rows)
+    }
+
+    /// Makes the messages that a dead worker was sending unknown, and deletes the worker. Does nothing if its heartbeat
+    /// has changed, because then it is alive. Returns the number of messages.
+    pub async fn reclaim(
+        self,
+        dead: &Worker,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let subscriptions = &self.subscriptions;
+        transaction!(self, |connection| async {
+            let deleted = with_conn!(connection, |conn| delete(worker::table.find(dead.id))
+                .filter(worker::heartbeat_at.eq(dead.heartbeat_at))
+                .filter(worker::token.eq(&dead.token))
+                .execute(conn))?;
+            if deleted == 0 {
+                return Ok(0);
+            }
+            record_reclaimed(connection, &dead.token, now).await?;
+            let mut rows = sending(connection).await?;
+            rows.retain(|row| row.worker_id == Some(dead.id));
+            reclaim(connection, &rows, (reason, subscriptions), now).await
+        })
+    }
+
+    /// Makes messages unknown that are sending without a registered worker; returns their number.
+    pub async fn reclaim_without_worker(self, now: Timestamp) -> Result<u64, StoreError> {
+        let subscriptions = &self.subscriptions;
+        transaction!(self, |connection| async {
+            // Messages first: the worker of each was registered when it claimed the message.
+            let mut rows = sending(connection).await?;
+            let workers: Vec<i64> =
+                with_conn!(connection, |conn| worker::table.select(worker::id).load(conn))?;
+            rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
+            reclaim(connection, &rows, ("its worker is gone", subscriptions), now).await
+        })
+    }
+}
+
+/// Records that a worker was declared dead, for the case that it still runs.
+async fn record_reclaimed(
+    connection: &mut Connection,
+    token: &str,
+    now: Timestamp,
+) -> QueryResult<()> {
+    with_conn!(connection, |conn| delete(
+        reclaimed_worker::table.filter(reclaimed_worker::reclaimed_at.lt(now.minus(REMEMBERED)))
+    )
+    .execute(conn))?;
+    let rows = [(reclaimed_worker::token.eq(token), reclaimed_worker::reclaimed_at.eq(now))];
+    insert_new!(connection, reclaimed_worker::table, &rows)?;
+    Ok(())
+}
+
+/// A message that is being sent.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable)]
+pub struct SendingMessage {
+    pub id: i64,
+    pub claim: i64,
+    pub worker_id: Option<i64>,
+    pub due_at: Timestamp,
+}
+
+/// All messages that are being sent.
+async fn sending(connection: &mut Connection) -> QueryResult<Vec<SendingMessage>> {
+    with_conn!(connection, |conn| sms::table
+        .filter(CampaignFilter::All.on(sms::campaign_id))
+        .filter(sms::state.eq(State::Sending.code()))
+        .select((sms::id, sms::claim, sms::worker_id, sms::due_at))
+        .load(conn))
+}
+
+/// What puts the orphans of a worker back into the queue, without an attempt.
+pub(super) async fn orphans(
+    connection: &mut Connection,
+    worker_id: i64,
+    orphans: &Orphans,
+) -> QueryResult<Vec<Settlement>> {
+    let mut released = Vec::new();
+    for campaigns in orphans.campaigns.chunks(ROWS) {
+        let own: Vec<(i64, i64, i64)> = with_conn!(connection, |conn| sms::table
+            .filter(sms::campaign_id.eq_any(campaigns))
+            .filter(sms::state.eq(State::Sending.code()))
+            .filter(sms::worker_id.eq(worker_id))
+            .filter(sms::claimed_at.lt(orphans.claimed_before))
+            .select((sms::id, sms::claim, sms::due_at))
+            .load(conn))?;
+        let unknown =
+            own.into_iter().filter(|(id, claim, _)| !orphans.known.contains(&(*id, *claim)));
+        released.extend(unknown.map(|(id, claim, due_at)| Settlement {
+            id,
+            claim,
+            provider: UNKNOWN_PROVIDER.to_owned(),
+            transition: Transition::wait_until(Timestamp::from_millis(due_at)),
+        }));
+    }
+    Ok(released)
+}
+
+/// Makes messages of dead workers unknown; returns their number.
+async fn reclaim(
+    connection: &mut Connection,
+    rows: &[SendingMessage],
+    (reason, subscriptions): (&str, &Subscriptions),
+    now: Timestamp,
+) -> QueryResult<u64> {
+    let unknown = rows.iter().map(|row| Settlement {
+        id: row.id,
+        claim: row.claim,
+        provider: UNKNOWN_PROVIDER.to_owned(),
+        transition: Transition::Unknown(Failure::new(Class::Unknown, reason)),
+    });
+    let unknown: Vec<Settlement> = unknown.collect();
+    let (_, effects) =
+        settle::settle_all(connection, &unknown, ClaimedRows::default(), now).await?;
+    effects.store(connection, subscriptions, now).await?;
+    Ok(unknown.len() as u64)
+}

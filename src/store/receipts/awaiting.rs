@@ -1,0 +1,297 @@
+//! Messages that await delivery receipts: which they are, when the wait ends, and which process fetches the receipts of
+//! a provider.
+
+use std::ops::RangeInclusive;
+
+use diesel::dsl::{max, min, sql};
+use diesel::sql_types::{BigInt, Bool, Nullable};
+use diesel::{QueryResult, update};
+
+use crate::lifecycle::delivery::DeliveryState;
+use crate::message::sms::Timestamp;
+use crate::store::audit::in_chunks;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{
+    Chunk, Connection, insert_new, load_locked, querying, reading, transaction, with_conn, writing,
+};
+use crate::store::tables::column_types::LossyText;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{campaign, receipt_pull, sms, sms_sent};
+use crate::store::tables::values::SEVERAL;
+use crate::store::{CHUNK, ReceiptStore};
+
+/// A sent message whose receipt is awaited.
+#[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
+#[diesel(table_name = sms_sent)]
+pub struct AwaitingSms {
+    pub id: i64,
+    #[diesel(deserialize_as = LossyText)]
+    pub phone: String,
+    pub reference: Option<String>,
+    pub message_id: Option<String>,
+    pub sent_at: Timestamp,
+}
+
+/// The lease of a provider's receipts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PullLease {
+    /// When the last complete pass began.
+    pub pulled_at: Option<Timestamp>,
+    /// Where the last pass stopped that was not complete.
+    pub position: Option<String>,
+}
+
+/// Its holder, its end, and the rest.
+type LeaseRow = (i64, Timestamp, Option<Timestamp>, Option<String>);
+
+/// Selects the unknown messages that a provider may have.
+#[derive(Clone, Copy, Debug)]
+pub struct TriedAt<'a> {
+    pub provider: &'a str,
+    /// Whether it may be that of campaigns that name none.
+    pub is_default: bool,
+}
+
+impl ReceiptStore<'_> {
+    /// The providers with messages that await a receipt, in the order of their names.
+    pub async fn awaiting_providers(self) -> Result<Vec<String>, StoreError> {
+        let mut providers: Vec<String> = Vec::new();
+        loop {
+            let after = providers.last().cloned().unwrap_or_default();
+            let next: Option<String> = reading!(self, |conn| sms_sent::table
+                .filter(is_awaiting())
+                .filter(sms_sent::provider.gt(&after))
+                .select(min(sms_sent::provider))
+                .first(conn))?;
+            match next {
+                Some(next) => providers.push(next),
+                None => return Ok(providers),
+            }
+        }
+    }
+
+    /// Whether a message of this campaign, or of any, awaits a receipt of this provider.
+    pub async fn is_awaiting(
+        self,
+        provider: &str,
+        campaign: Option<i64>,
+    ) -> Result<bool, StoreError> {
+        let found: Vec<i64> = reading!(self, |conn| {
+            let query = sms_sent::table
+                .filter(is_awaiting())
+                .filter(sms_sent::provider.eq(provider))
+                .limit(1)
+                .select(sms_sent::id)
+                .into_boxed();
+            match campaign {
+                Some(campaign) => query.filter(sms_sent::campaign_id.eq(campaign)).load(conn),
+                None => query.load(conn),
+            }
+        })?;
+        Ok(!found.is_empty())
+    }
+
+    /// When the first and the last message were sent that await a receipt, of those sent in this span.
+    pub async fn awaiting_span(
+        self,
+        provider: &str,
+        sent: &RangeInclusive<Timestamp>,
+    ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
+        /// One query for each end, because each reads only that end of the index.
+        macro_rules! end {
+            ($end:ident) => {
+                reading!(self, |conn| sms_sent::table
+                    .filter(is_awaiting())
+                    .filter(sms_sent::provider.eq(provider))
+                    .filter(sms_sent::sent_at.ge(*sent.start()))
+                    .filter(sms_sent::sent_at.le(*sent.end()))
+                    .select($end(sms_sent::sent_at))
+                    .first(conn))?
+            };
+        }
+        let first: Option<Timestamp> = end!(min);
+        let last: Option<Timestamp> = end!(max);
+        Ok(first.zip(last))
+    }
+
+    /// When the first and the last unknown message of this campaign, or of any, were claimed, of those claimed in this
+    /// span that the provider may have: it tried them, or the worker that tried them is gone and their campaign uses it.
+    pub async fn unknown_span(
+        self,
+        tried: TriedAt<'_>,
+        campaign: Option<i64>,
+        claimed: &RangeInclusive<Timestamp>,
+    ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
+        querying!(self, Read, |connection| unknown_ends(
+            connection,
+            (tried.provider, tried.is_default),
+            campaign,
+            claimed
+        ))
+    }
+
+    /// A page of the messages sent in this span that await a receipt, after the one with this instant and id.
+    pub async fn awaiting(
+        self,
+        provider: &str,
+        sent: &RangeInclusive<Timestamp>,
+        after: (Timestamp, i64),
+        limit: i64,
+    ) -> Result<Vec<AwaitingSms>, StoreError> {
+        let (after_at, after_id) = after;
+        reading!(self, |conn| sms_sent::table
+            .filter(is_awaiting())
+            .filter(sms_sent::provider.eq(provider))
+            .filter(sms_sent::sent_at.ge(after_at.max(*sent.start())))
+            .filter(sms_sent::sent_at.le(*sent.end()))
+            .filter(sms_sent::sent_at.gt(after_at).or(sms_sent::id.gt(after_id)))
+            .order((sms_sent::sent_at, sms_sent::id))
+            .limit(limit)
+            .select(AwaitingSms::as_select())
+            .load(conn))
+    }
+
+    /// Ends the wait for receipts of messages that were sent before this instant; returns how many.
+    pub async fn end_awaiting(
+        self,
+        provider: &str,
+        sent_before: Timestamp,
+    ) -> Result<u64, StoreError> {
+        in_chunks!(self, |connection| async {
+            let ids: Vec<i64> = load_locked!(
+                connection,
+                sms_sent::table
+                    .filter(is_awaiting())
+                    .filter(sms_sent::provider.eq(provider))
+                    .filter(sms_sent::sent_at.lt(sent_before))
+                    .order((sms_sent::sent_at, sms_sent::id))
+                    .limit(CHUNK)
+                    .select(sms_sent::id)
+            )?;
+            with_conn!(connection, |conn| update(
+                sms_sent::table.filter(sms_sent::id.eq_any(&ids))
+            )
+            .set((
+                sms_sent::delivery_state.eq(DeliveryState::NoReport.as_str()),
+                sms_sent::content.eq(None::<String>),
+                sms_sent::params.eq(None::<String>),
+            ))
+            .execute(conn))?;
+            QueryResult::Ok(Chunk::all(ids.len()))
+        })
+    }
+
+    /// Leases the receipts of a provider to one process until an instant, or renews its lease. `None` if another process
+    /// has them. `position`: where its pass would stop now.
+    pub async fn lease(
+        self,
+        provider: &str,
+        holder: i64,
+        now: Timestamp,
+        until: Timestamp,
+        position: Option<&str>,
+    ) -> Result<Option<PullLease>, StoreError> {
+        transaction!(self, |connection| async {
+            let row = [(
+                receipt_pull::provider.eq(provider),
+                receipt_pull::holder.eq(holder),
+                receipt_pull::leased_until.eq(0),
+            )];
+            insert_new!(connection, receipt_pull::table, &row)?;
+            let found: Vec<LeaseRow> = load_locked!(
+                connection,
+                receipt_pull::table.find(provider).select((
+                    receipt_pull::holder,
+                    receipt_pull::leased_until,
+                    receipt_pull::pulled_at,
+                    receipt_pull::position,
+                ))
+            )?;
+            let free = found.into_iter().find(|(by, until, ..)| *by == holder || *until < now);
+            let Some((.., pulled_at, known)) = free else {
+                return QueryResult::Ok(None);
+            };
+            let position = position.map(str::to_owned).or(known);
+            with_conn!(connection, |conn| update(receipt_pull::table.find(provider))
+                .set((
+                    receipt_pull::holder.eq(holder),
+                    receipt_pull::leased_until.eq(until),
+                    receipt_pull::position.eq(&position),
+                ))
+                .execute(conn))?;
+            Ok(Some(PullLease { pulled_at, position }))
+        })
+    }
+
+    /// Ends the lease of this process. `pulled_at`: when its pass began, if it was complete; `position`: where it stopped,
+    /// if it was not.
+    pub async fn release(
+        self,
+        provider: &str,
+        holder: i64,
+        pulled_at: Option<Timestamp>,
+        position: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let pulled = pulled_at.map(|at| receipt_pull::pulled_at.eq(at.as_millis()));
+        let _: usize = writing!(self, |conn| update(
+            receipt_pull::table.find(provider).filter(receipt_pull::holder.eq(holder))
+        )
+        .set((receipt_pull::leased_until.eq(0), receipt_pull::position.eq(position), pulled,))
+        .execute(conn))?;
+        Ok(())
+    }
+}
+
+/// As a literal, because an index with a condition serves no parameter.
+fn is_awaiting() -> diesel::expression::SqlLiteral<Bool> {
+    sql::<Bool>("delivery_state = 'awaiting'")
+}
+
+/// When the first and the last unknown message were claimed, of those claimed in this span that may have been sent
+/// through the provider with this name, which may be the default of campaigns without one.
+async fn unknown_ends(
+    connection: &mut Connection,
+    (provider, is_default): (&str, bool),
+    campaign: Option<i64>,
+    claimed: &RangeInclusive<Timestamp>,
+) -> QueryResult<Option<(Timestamp, Timestamp)>> {
+    let (_, column) = connection.unknown_columns();
+    let claimed_at = || sql::<Nullable<BigInt>>(column);
+    /// Two queries, because each reads only one end of the index.
+    macro_rules! end {
+        ($order:ident) => {{
+            let found: Vec<Option<Timestamp>> = with_conn!(connection, |conn| {
+                let here = sms::claimed_provider.eq_any([provider, SEVERAL]);
+                let is_named = campaign::provider.eq(provider).assume_not_null();
+                let is_default = is_default.into_sql::<Bool>();
+                let own = campaign::table
+                    .filter(is_named.or(campaign::provider.is_null().and(is_default)))
+                    .select(campaign::id);
+                let query = sms::table
+                    .filter(is_unknown())
+                    .filter(claimed_at().ge(*claimed.start()))
+                    .filter(claimed_at().le(*claimed.end()))
+                    .filter(
+                        here.or(sms::claimed_provider.is_null().and(sms::campaign_id.eq_any(own)))
+                            .assume_not_null(),
+                    )
+                    .order(claimed_at().$order())
+                    .limit(1)
+                    .select(claimed_at())
+                    .into_boxed();
+                match campaign {
+                    Some(id) => query.filter(sms::campaign_id.eq(id)).load(conn),
+                    None => query.load(conn),
+                }
+            })?;
+            found.into_iter().next().flatten()
+        }};
+    }
+    let (first, last) = (end!(asc), end!(desc));
+    Ok(first.zip(last))
+}
+
+/// As it is written in the indexes of unknown messages.
+pub(super) fn is_unknown() -> diesel::expression::SqlLiteral<Bool> {
+    sql::<Bool>("state = 2")
+}

@@ -1,0 +1,158 @@
+//! Numbers that do not exist, as providers said when they rejected a message or in a delivery receipt. They are always
+//! recorded, and messages to them are skipped if `limits.skip_dead` is set.
+
+use std::collections::{BTreeMap, HashMap};
+
+use diesel::upsert::excluded;
+use diesel::{QueryResult, delete};
+
+use crate::lifecycle::transition::dead_reason;
+use crate::message::age::Age;
+use crate::message::sms::{Failure, Timestamp};
+use crate::store::connection::prelude::*;
+use crate::store::connection::{Connection, Prepared, ROWS, in_list, replace_all, with_conn};
+use crate::store::tables::schema::{dead, sms};
+use crate::store::{CHUNK, Store};
+
+/// Who said that a number does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::store) struct DeadNumber {
+    code: Option<String>,
+    provider: String,
+}
+
+/// What providers said, by phone.
+pub(in crate::store) type DeadNumbers = BTreeMap<String, DeadNumber>;
+
+impl DeadNumber {
+    pub(in crate::store) fn new(provider: &str, failure: &Failure) -> Self {
+        Self { code: failure.code.clone(), provider: provider.to_owned() }
+    }
+}
+
+impl Store {
+    /// Skips messages to numbers that do not exist, as a provider said within this age; `None`: none is skipped.
+    #[must_use]
+    pub fn skipping_dead(mut self, age: Option<Age>) -> Self {
+        self.skip_dead = age;
+        self
+    }
+}
+
+/// Stores that these numbers do not exist, in the place of what was known about them.
+pub(in crate::store) async fn record(
+    connection: &mut Connection,
+    numbers: DeadNumbers,
+    now: Timestamp,
+) -> QueryResult<()> {
+    if numbers.is_empty() {
+        return Ok(());
+    }
+    let rows: Vec<_> = numbers
+        .into_iter()
+        .map(|(phone, number)| {
+            (
+                dead::phone.eq(phone),
+                dead::code.eq(number.code),
+                dead::provider.eq(number.provider),
+                dead::at.eq(now),
+            )
+        })
+        .collect();
+    replace_all!(connection, dead::table, &rows, |insert| insert
+        .on_conflict(dead::phone)
+        .do_update()
+        .set((
+            dead::code.eq(excluded(dead::code)),
+            dead::provider.eq(excluded(dead::provider)),
+            dead::at.eq(excluded(dead::at)),
+        )))?;
+    Ok(())
+}
+
+/// Those of the phones, at most one statement of them, whose number does not exist, as a provider said since an instant;
+/// and the reason.
+pub(in crate::store) async fn among<'a>(
+    connection: &mut Connection,
+    phones: impl IntoIterator<Item = &'a str>,
+    since: Timestamp,
+) -> QueryResult<HashMap<String, String>> {
+    let phones = in_list(phones);
+    let found: Vec<(String, Option<String>, String, Timestamp)> =
+        with_conn!(connection, |conn| Prepared(
+            dead::table.filter(dead::phone.eq_any(&phones)).filter(dead::at.ge(since)).select((
+                dead::phone,
+                dead::code,
+                dead::provider,
+                dead::at
+            ))
+        )
+        .load(conn))?;
+    let reason = |(phone, code, provider, at): (String, Option<String>, String, Timestamp)| {
+        (phone, dead_reason(&provider, code.as_deref(), at))
+    };
+    Ok(found.into_iter().map(reason).collect())
+}
+
+/// Since when what was said counts; `None`: no message is skipped.
+pub(in crate::store) async fn since(
+    connection: &mut Connection,
+    skip: Option<Age>,
+    now: Timestamp,
+) -> QueryResult<Option<Timestamp>> {
+    match skip {
+        Some(age) if has_any(connection).await? => Ok(Some(age.before(now))),
+        _ => Ok(None),
+    }
+}
+
+/// Whether any number is known not to exist. Without `EXISTS`, which is false on MariaDB if the query is killed.
+async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
+    let first: Vec<String> =
+        with_conn!(connection, |conn| dead::table.limit(1).select(dead::phone).load(conn))?;
+    Ok(!first.is_empty())
+}
+
+/// Removes numbers that a message reached.
+pub(in crate::store) async fn forget(
+    connection: &mut Connection,
+    phones: &[String],
+) -> QueryResult<()> {
+    if phones.is_empty() || !has_any(connection).await? {
+        return Ok(());
+    }
+    for phones in phones.chunks(ROWS) {
+        with_conn!(connection, |conn| delete(dead::table.filter(dead::phone.eq_any(phones)))
+            .execute(conn))?;
+    }
+    Ok(())
+}
+
+/// Removes the numbers of queued messages that an operator sends again.
+pub(in crate::store) async fn forget_of(
+    connection: &mut Connection,
+    messages: &[i64],
+) -> QueryResult<()> {
+    if messages.is_empty() || !has_any(connection).await? {
+        return Ok(());
+    }
+    let phones = sms::table.filter(sms::id.eq_any(messages)).select(sms::phone);
+    with_conn!(connection, |conn| delete(dead::table.filter(dead::phone.eq_any(phones)))
+        .execute(conn))?;
+    Ok(())
+}
+
+/// Removes at most a chunk of what was said before an instant; returns whether there was any.
+pub(in crate::store) async fn purge(
+    connection: &mut Connection,
+    before: Timestamp,
+) -> QueryResult<bool> {
+    let old: Vec<String> = with_conn!(connection, |conn| dead::table
+        .filter(dead::at.lt(before))
+        .order(dead::phone)
+        .limit(CHUNK)
+        .select(dead::phone)
+        .load(conn))?;
+    forget(connection, &old).await?;
+    Ok(!old.is_empty())
+}

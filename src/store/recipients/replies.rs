@@ -1,0 +1,167 @@
+//! Replies: messages that recipients sent, as providers posted them.
+
+use diesel::{QueryResult, delete};
+use serde::Serialize;
+
+use crate::message::event::{EventKind, ReplyFacts, body};
+use crate::message::sms::Timestamp;
+use crate::store::connection::prelude::*;
+use crate::store::connection::{Connection, insert_new, reading, transaction, with_conn};
+use crate::store::events::outbox;
+use crate::store::tables::column_types::LossyText;
+use crate::store::tables::error::StoreError;
+use crate::store::tables::schema::{campaign, reply, sms_key};
+use crate::store::{CHUNK, ReplyStore, positive};
+use outbox::NewEvent;
+
+/// A reply that a provider posted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NewReply {
+    /// E.164 with `+`, or as the provider writes it.
+    pub phone: String,
+    /// The number that it was sent to.
+    pub sender: Option<String>,
+    pub content: String,
+    /// What tells the replies of a provider apart: one that is posted again has the same.
+    pub key: String,
+    pub is_stop: bool,
+}
+
+/// A reply that is stored.
+#[derive(Clone, PartialEq, Eq, Queryable, Selectable, Serialize)]
+#[diesel(table_name = reply)]
+pub struct KeptReply {
+    pub id: i64,
+    pub provider: String,
+    pub phone: String,
+    pub sender: Option<String>,
+    pub content: String,
+    pub campaign_id: Option<i64>,
+    pub received_at: Timestamp,
+}
+
+impl ReplyStore<'_> {
+    /// Stores replies with their events. Those that are stored already change nothing. Returns how many were new.
+    pub async fn add(
+        self,
+        provider: &str,
+        replies: &[NewReply],
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let mut added = 0;
+        for new in replies {
+            added += transaction!(self, |connection| async {
+                let campaign = campaign_of(connection, &new.phone).await?;
+                let row = [(
+                    reply::provider.eq(provider),
+                    reply::reply_key.eq(&new.key),
+                    reply::phone.eq(&new.phone),
+                    reply::sender.eq(&new.sender),
+                    reply::content.eq(&new.content),
+                    reply::campaign_id.eq(campaign.as_ref().map(|(id, _)| *id)),
+                    reply::received_at.eq(now),
+                )];
+                if insert_new!(connection, reply::table, &row)? == 0 {
+                    return QueryResult::Ok(0);
+                }
+                let id: i64 = with_conn!(connection, |conn| reply::table
+                    .filter(reply::provider.eq(provider))
+                    .filter(reply::reply_key.eq(&new.key))
+                    .select(reply::id)
+                    .first(conn))?;
+                let kind = EventKind::ReplyReceived;
+                let events: Vec<NewEvent> = self
+                    .subscriptions()
+                    .of(kind)
+                    .map(|subscription| {
+                        let facts = ReplyFacts {
+                            reply: id.to_string(),
+                            provider,
+                            campaign: campaign.as_ref().map(|(_, name)| name.text.as_str()),
+                            to: new.sender.as_deref(),
+                            is_stop: new.is_stop,
+                            phone: subscription.has_phones.then_some(&*new.phone),
+                            text: subscription.has_texts.then_some(&*new.content),
+                        };
+                        let is_personal = subscription.has_phones || subscription.has_texts;
+                        NewEvent {
+                            hook: subscription.hook.clone(),
+                            kind,
+                            body: body(kind.as_str(), now, &facts),
+                            phone: is_personal.then(|| new.phone.clone()),
+                        }
+                    })
+                    .collect();
+                outbox::insert(connection, &events, now).await?;
+                Ok(1)
+            })?;
+        }
+        Ok(added)
+    }
+
+    /// The replies before the one with this id, the newest first.
+    pub async fn page(self, before: Option<i64>, limit: i64) -> Result<Vec<KeptReply>, StoreError> {
+        reading!(self, |conn| reply::table
+            .filter(reply::id.lt(before.unwrap_or(i64::MAX)))
+            .order(reply::id.desc())
+            .limit(limit)
+            .select(KeptReply::as_select())
+            .load(conn))
+    }
+
+    /// How many replies are stored, of this campaign or of all.
+    pub async fn count(self, campaign: Option<i64>) -> Result<u64, StoreError> {
+        let count: i64 = reading!(self, |conn| {
+            let query = reply::table.count().into_boxed();
+            match campaign {
+                Some(id) => query.filter(reply::campaign_id.eq(id)).get_result(conn),
+                None => query.get_result(conn),
+            }
+        })?;
+        Ok(positive(count))
+    }
+}
+
+/// The last campaign that was made with this phone as a dedupe key.
+async fn campaign_of(
+    connection: &mut Connection,
+    phone: &str,
+) -> QueryResult<Option<(i64, LossyText)>> {
+    // Campaign by campaign in the primary key.
+    let found: Vec<(i64, LossyText)> = with_conn!(connection, |conn| campaign::table
+        .inner_join(
+            sms_key::table
+                .on(sms_key::campaign_id.eq(campaign::id).and(sms_key::dedupe_key.eq(phone)))
+        )
+        .order(campaign::id.desc())
+        .limit(1)
+        .select((campaign::id, campaign::name))
+        .load(conn))?;
+    Ok(found.into_iter().next())
+}
+
+/// Deletes at most a chunk of the replies that came before an instant; returns whether there were any.
+pub(in crate::store) async fn purge_before(
+    connection: &mut Connection,
+    before: Timestamp,
+) -> QueryResult<bool> {
+    let old: Vec<i64> = with_conn!(connection, |conn| reply::table
+        .filter(reply::received_at.lt(before))
+        .order(reply::received_at)
+        .limit(CHUNK)
+        .select(reply::id)
+        .load(conn))?;
+    delete_replies(connection, &old).await?;
+    Ok(!old.is_empty())
+}
+
+pub(in crate::store) async fn delete_replies(
+    connection: &mut Connection,
+    ids: &[i64],
+) -> QueryResult<()> {
+    if !ids.is_empty() {
+        with_conn!(connection, |conn| delete(reply::table.filter(reply::id.eq_any(ids)))
+            .execute(conn))?;
+    }
+    Ok(())
+}

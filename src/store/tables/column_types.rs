@@ -1,0 +1,118 @@
+//! Types of columns that diesel does not know.
+
+use std::ops::Deref;
+
+use diesel::backend::Backend;
+use diesel::deserialize::{self, FromSql, FromSqlRow, Queryable};
+use diesel::expression::{AsExpression, TypedExpressionType};
+use diesel::mysql::{Mysql, MysqlValue};
+use diesel::pg::{Pg, PgValue};
+use diesel::sql_types::{BigInt, Binary, Integer, SqlType, Text};
+use diesel::sqlite::{Sqlite, SqliteValue};
+
+use super::campaign_status::CampaignStatus;
+use crate::message::sms::Timestamp;
+
+/// Text that another program wrote and that may not be UTF-8: SQLite stores any bytes in any column, and MySQL in the
+/// binary columns of keys. Invalid bytes are replaced.
+#[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
+pub struct LossyText {
+    pub(in crate::store) text: String,
+    /// Bytes were replaced.
+    pub(in crate::store) is_garbled: bool,
+}
+
+impl FromSql<Text, Sqlite> for LossyText {
+    fn from_sql(value: SqliteValue<'_, '_, '_>) -> deserialize::Result<Self> {
+        let bytes = <Vec<u8> as FromSql<Binary, Sqlite>>::from_sql(value)?;
+        Ok(bytes.into())
+    }
+}
+
+impl FromSql<Text, Pg> for LossyText {
+    fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
+        Ok(value.as_bytes().to_vec().into())
+    }
+}
+
+impl FromSql<Text, Mysql> for LossyText {
+    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
+        Ok(value.as_bytes().to_vec().into())
+    }
+}
+
+impl From<Vec<u8>> for LossyText {
+    fn from(bytes: Vec<u8>) -> Self {
+        let valid = String::from_utf8(bytes);
+        Self {
+            is_garbled: valid.is_err(),
+            text: valid
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        }
+    }
+}
+
+impl From<String> for LossyText {
+    fn from(text: String) -> Self {
+        Self { text, is_garbled: false }
+    }
+}
+
+impl Deref for LossyText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl From<LossyText> for String {
+    fn from(lossy: LossyText) -> Self {
+        lossy.text
+    }
+}
+
+/// Instants are stored as milliseconds since the Unix epoch.
+impl<DB> FromSql<BigInt, DB> for Timestamp
+where
+    DB: Backend,
+    i64: FromSql<BigInt, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        i64::from_sql(value).map(Self::from_millis)
+    }
+}
+
+impl<DB> Queryable<BigInt, DB> for Timestamp
+where
+    DB: Backend,
+    Self: FromSql<BigInt, DB>,
+{
+    type Row = Self;
+
+    fn build(row: Self) -> deserialize::Result<Self> {
+        Ok(row)
+    }
+}
+
+impl<ST> AsExpression<ST> for Timestamp
+where
+    ST: SqlType + TypedExpressionType,
+    i64: AsExpression<ST>,
+{
+    type Expression = <i64 as AsExpression<ST>>::Expression;
+
+    fn as_expression(self) -> Self::Expression {
+        self.as_millis().as_expression()
+    }
+}
+
+impl<DB> FromSql<Integer, DB> for CampaignStatus
+where
+    DB: Backend,
+    i32: FromSql<Integer, DB>,
+{
+    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
+        i32::from_sql(value).map(Self::of)
+    }
+}

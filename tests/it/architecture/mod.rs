@@ -1,0 +1,417 @@
+//! Architecture rules: which module may use which other and which library, and that migrations and defaults fit
+//! the code. Tests may use everything.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use smsq::config::{Config, DEFAULT, Environment, Flags};
+
+use source::{Source, sources};
+
+/// The modules at the top of the source, from the top down, and those below that each may use.
+const DIRECTIONS: [(&str, &str); 22] = [
+    ("main", "cli commands"),
+    ("lib", ""),
+    ("cli", "commands config process"),
+    (
+        "commands",
+        "config hooks import message metrics operations process prove provider receipts report route sandbox sender serve store",
+    ),
+    (
+        "config",
+        "hooks import lifecycle message metrics operations process provider receipts route sender serve store",
+    ),
+    ("serve", "import message metrics operations process provider receipts report store"),
+    ("sender", "lifecycle limit message metrics process provider receipts route store"),
+    // Its judge uses nothing that it judges: `store` only connects.
+    ("prove", "message store"),
+    ("receipts", "message metrics provider store"),
+    ("hooks", "message provider store"),
+    ("operations", "import message process route store"),
+    ("metrics", "message store"),
+    ("import", "message process route store"),
+    ("report", "message process store"),
+    ("sandbox", "message"),
+    ("store", "lifecycle limit message process route"),
+    ("provider", "message route"),
+    ("lifecycle", "limit message route"),
+    ("limit", "message route"),
+    ("route", "message"),
+    ("process", "message"),
+    ("message", ""),
+];
+
+/// The most lines in the files of one folder, without those of its folders.
+const FOLDER: usize = 5_000;
+/// The most files at the top of the source.
+const TOP: usize = 6;
+
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            all.extend(files(&path));
+        } else {
+            all.push(path);
+        }
+    }
+    all.sort();
+    all
+}
+
+/// The files outside of `places` whose code matches the pattern.
+fn violations(pattern: &str, places: &[&str]) -> Vec<String> {
+    let pattern = Regex::new(pattern).expect("a pattern");
+    sources()
+        .iter()
+        .filter(|source| !source.is_in(places) && pattern.is_match(&source.code))
+        .map(|source| source.path.clone())
+        .collect()
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+/// What one file takes from another.
+struct Arrow<'a> {
+    from: &'a Source,
+    to: &'a Source,
+    /// The name in the module of `to`, if it is not the module itself.
+    name: Option<&'a str>,
+}
+
+fn arrows() -> Vec<Arrow<'static>> {
+    let sources = sources();
+    let files: BTreeMap<&[String], &Source> =
+        sources.iter().rev().map(|source| (source.module.as_slice(), source)).collect();
+    let mut arrows = Vec::new();
+    for from in sources {
+        for path in &from.names {
+            // The longest beginning that is a module: `main.rs` and `lib.rs` are the root.
+            let end = (1..=path.len()).rev().find(|end| files.contains_key(&path[..*end]));
+            let Some((end, to)) = end.map(|end| (end, files[&path[..end]])) else {
+                continue;
+            };
+            if to.path != from.path {
+                arrows.push(Arrow { from, to, name: path.get(end).map(String::as_str) });
+            }
+        }
+    }
+    arrows
+}
+
+#[test]
+fn modules_use_only_modules_below_them() {
+    let directions: BTreeMap<&str, &str> = DIRECTIONS.into_iter().collect();
+    let violations: BTreeSet<String> = arrows()
+        .iter()
+        .filter(|arrow| {
+            let (part, known) = (arrow.from.part(), arrow.to.part());
+            let below = directions.get(part);
+            let below = below.unwrap_or_else(|| panic!("`{part}` has no line in DIRECTIONS"));
+            known != part && !below.split(' ').any(|name| name == known)
+        })
+        .map(|arrow| format!("{} uses {}", arrow.from.path, arrow.to.path))
+        .collect();
+    assert_eq!(violations, BTreeSet::new());
+}
+
+/// Of the files and folders in each folder. `mod.rs` is left out: it uses the others, and they use what it defines.
+#[test]
+fn no_folder_has_a_circle() {
+    let mut folders: BTreeMap<String, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    for Arrow { from, to, .. } in arrows() {
+        let (mut from, mut to) = (from.path.as_str(), to.path.as_str());
+        let mut folder = String::new();
+        while let (Some((outer, inner)), Some((same, other))) =
+            (from.split_once('/'), to.split_once('/'))
+            && outer == same
+        {
+            folder = format!("{folder}{outer}/");
+            (from, to) = (inner, other);
+        }
+        let name =
+            |path: &'static str| path.split('/').next().map(|name| name.trim_end_matches(".rs"));
+        let (from, to) = (name(from).unwrap_or_default(), name(to).unwrap_or_default());
+        if from != to && ![from, to].contains(&"mod") {
+            folders.entry(folder).or_default().entry(from).or_default().insert(to);
+        }
+    }
+    assert!(folders.contains_key("serve/pages/") && folders.contains_key("store/queue/"));
+    let mut circles = Vec::new();
+    for (folder, mut uses) in folders {
+        // What uses none of the others, or is used by none, is not part of a circle.
+        loop {
+            let before = uses.len();
+            let names: BTreeSet<&str> = uses.keys().copied().collect();
+            let used: BTreeSet<&str> = uses.values().flatten().copied().collect();
+            uses.retain(|name, its| used.contains(name) && !its.is_disjoint(&names));
+            if uses.len() == before {
+                break;
+            }
+        }
+        circles.extend(uses.into_keys().map(|name| format!("{folder}{name}")));
+    }
+    assert_eq!(circles, none());
+}
+
+/// `pub use` in a `mod.rs` is for others: inside its folder names are imported from where they are defined.
+#[test]
+fn files_import_names_of_their_folder_from_their_owners() {
+    let taken: BTreeSet<String> = arrows()
+        .iter()
+        .filter(|Arrow { from, to, .. }| from.module.starts_with(&to.module))
+        .filter_map(|Arrow { from, to, name }| {
+            let name = name.filter(|name| to.reexports.contains(*name))?;
+            Some(format!("{} takes {name} from {}", from.path, to.path))
+        })
+        .collect();
+    assert_eq!(taken, BTreeSet::new());
+}
+
+#[test]
+fn folders_are_small_or_have_folders_inside() {
+    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for path in files(&root("src")) {
+        let text = fs::read_to_string(&path).expect("a file");
+        let folder = path.parent().expect("a folder").to_owned();
+        *folders.entry(folder).or_default() += text.lines().count();
+    }
+    folders.retain(|_, lines| *lines > FOLDER);
+    assert_eq!(folders, BTreeMap::new());
+    let top = fs::read_dir(root("src")).expect("a folder");
+    assert!(
+        top.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_file())).count() <= TOP
+    );
+}
+
+#[test]
+fn used_modules_are_read_from_paths() {
+    let text = "use super::super::store::Store; use super::ledger; use smsq::rate; use tail::Tail as T;
+        use crate::{phone::{Phone, mask}, text}; fn f() -> crate::sms::Sms { one!(super::two::three()) }
+        #[cfg(test)] mod tests { use crate::never; } mod inner { use super::outer; } mod tail;";
+    let module = ["sandbox", "server"].map(str::to_owned);
+    let (source, declared) = Source::parse("sandbox/server.rs", &module, text);
+    let names: Vec<String> = source.names.iter().map(|name| name.join("::")).collect();
+    let known = [
+        "phone::Phone",
+        "phone::mask",
+        "rate",
+        "sandbox::ledger",
+        "sandbox::server::outer",
+        "sandbox::server::tail::Tail",
+        "sandbox::two::three",
+        "sms::Sms",
+        "store::Store",
+        "text",
+    ];
+    assert_eq!(names, known);
+    assert_eq!(declared, ["tail"]);
+    let read: BTreeSet<&str> = sources().iter().map(|source| source.path.as_str()).collect();
+    for file in ["main.rs", "store/mod.rs", "store/queue/claim.rs", "cli.rs"] {
+        assert!(read.contains(file), "{file}");
+    }
+    for file in ["store/queue/commit/tests.rs", "sender/simulation/mod.rs"] {
+        assert!(!read.contains(file), "{file}");
+    }
+}
+
+#[test]
+fn directions_have_no_circles() {
+    let order: Vec<&str> = DIRECTIONS.iter().map(|(part, _)| *part).collect();
+    for (index, (part, below)) in DIRECTIONS.iter().enumerate() {
+        for known in below.split_whitespace() {
+            let place = order.iter().position(|other| *other == known);
+            assert!(place > Some(index), "{part} is above {known}");
+        }
+    }
+}
+
+#[test]
+fn licences_of_the_manifest_are_in_the_repository() {
+    let read = |name: &str| fs::read_to_string(name).expect(name);
+    assert!(read("Cargo.toml").contains("license = \"MIT OR Apache-2.0\""));
+    assert!(read("LICENSE-MIT").contains("Permission is hereby granted"));
+    assert!(read("LICENSE-APACHE").contains("Version 2.0, January 2004"));
+}
+
+#[test]
+fn only_the_clients_of_providers_and_hooks_use_reqwest() {
+    // The client of hooks refuses what a provider may have: private addresses, redirects.
+    let places = ["provider/client/", "hooks/client.rs"];
+    assert_eq!(violations(r"\breqwest\b", &places), none());
+}
+
+/// A body that is read elsewhere has no limit for the whole of it.
+#[test]
+fn only_one_module_of_the_server_reads_bodies() {
+    let readers = Regex::new(
+        r"\bMultipart\b|body::to_bytes|into_data_stream|BodyDataStream|BodyExt|\bRawForm\b|\bFromRequest\b|: Bytes,|: String,\s*\) ->|\bbody: Body\b|axum::Form|Json\(\w+\): Json|frame\(\)",
+    )
+    .expect("a pattern");
+    let sources = sources();
+    let elsewhere: Vec<String> = sources
+        .iter()
+        .filter(|source| source.part() == "serve" && source.path != "serve/body.rs")
+        .filter_map(|source| {
+            let found = readers.find(&source.code)?;
+            Some(format!("{}: {}", source.path, found.as_str()))
+        })
+        .collect();
+    assert_eq!(elsewhere, none());
+    let body = sources.iter().find(|source| source.path == "serve/body.rs");
+    assert!(body.is_some_and(|body| readers.is_match(&body.code)));
+}
+
+#[test]
+fn only_the_store_uses_diesel() {
+    let found = violations(r"\bdiesel(_async)?\b", &["store/"]);
+    assert_eq!(found, none());
+}
+
+#[test]
+fn only_the_command_line_uses_clap() {
+    assert_eq!(violations(r"\bclap\b", &["cli.rs", "commands/", "main.rs"]), none());
+}
+
+#[test]
+fn only_the_console_prints() {
+    let prints = r"\be?print(ln)?!|\bdbg!|[^.\w]std(out|err)\(";
+    // Rejected rows are data and may go to standard output: `--rejects -`.
+    let places = ["process/console.rs", "process/atomic_file.rs"];
+    assert_eq!(violations(prints, &places), none());
+}
+
+#[test]
+fn no_type_name_has_two_meanings() {
+    // Each has the same meaning in every module: arguments and actions of a command, settings, a row that was read.
+    let common = ["Action", "Args", "Config", "FailedRow", "SentRow", "Settings"];
+    let definition = r"(?m)^(?:\s*(?:pub(?:\([a-z: ]+\))? )?(?:struct|enum|trait)|(?:pub(?:\([a-z: ]+\))? )?type) (?<name>[A-Z]\w*)";
+    let definition = Regex::new(definition).expect("a pattern");
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources() {
+        let names = definition.captures_iter(&source.code);
+        for name in names.map(|found| found["name"].to_owned()) {
+            places.entry(name).or_default().push(source.path.clone());
+        }
+    }
+    places.retain(|name, places| places.len() > 1 && !common.contains(&name.as_str()));
+    assert_eq!(places, BTreeMap::new());
+}
+
+#[test]
+fn every_file_has_a_head_comment() {
+    let silent: Vec<PathBuf> = files(&root("src"))
+        .into_iter()
+        .chain(files(&root("tests/it")))
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .filter(|path| !fs::read_to_string(path).expect("a file").starts_with("//! "))
+        .collect();
+    assert_eq!(silent, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn migrations_have_the_same_names_on_every_engine() {
+    let mut all: BTreeMap<PathBuf, BTreeSet<PathBuf>> = BTreeMap::new();
+    let folder = root("migrations");
+    for path in files(&folder) {
+        let below = path.strip_prefix(&folder).expect("a path below");
+        let mut parts = below.components();
+        let database = parts.next().expect("a database").as_os_str();
+        let names = all.entry(PathBuf::from(database)).or_default();
+        names.insert(parts.as_path().to_owned());
+    }
+    assert!(all.contains_key(Path::new("sqlite")));
+    for (database, names) in &all {
+        assert_eq!(names, &all[Path::new("sqlite")], "{}", database.display());
+    }
+}
+
+/// The tables of an engine's migrations with their columns in order.
+fn tables(database: &str) -> BTreeMap<String, Vec<String>> {
+    let table =
+        Regex::new(r"(?ms)^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)").expect("a pattern");
+    let column = Regex::new(r"(?m)^    ([a-z_]+) ").expect("a pattern");
+    // A generated column holds nothing of its own: it stands for a partial index, which not every engine has.
+    let added = Regex::new(r"(?m)ADD COLUMN ([a-z]\w+) (?<rest>.*)$").expect("a pattern");
+    let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in files(&root(&format!("migrations/{database}"))) {
+        let sql = fs::read_to_string(path).expect("a migration");
+        for found in table.captures_iter(&sql) {
+            let names = column.captures_iter(&found[2]);
+            let names = names.map(|name| name[1].to_owned()).collect();
+            tables.insert(found[1].to_owned(), names);
+        }
+        let names = added
+            .captures_iter(&sql)
+            .filter(|found| !found["rest"].contains(" AS ("))
+            .map(|found| found[1].to_owned());
+        tables.entry("added later".to_owned()).or_default().extend(names);
+    }
+    tables
+}
+
+#[test]
+fn tables_have_the_same_columns_on_every_engine() {
+    let sqlite = tables("sqlite");
+    assert_eq!(sqlite.len(), 33);
+    assert_eq!(sqlite["suppression"], ["phone", "reason", "created_at"]);
+    for database in ["mysql", "postgres"] {
+        assert_eq!(tables(database), sqlite, "{database}");
+    }
+}
+
+/// The fields of a struct in its source, without those that are not read.
+fn fields(file: &str, name: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root(file)).expect("a file of the source");
+    let head = format!("struct {name} {{\n");
+    let from = text.find(&head).unwrap_or_else(|| panic!("{file} has no {name}"));
+    let body = &text[from + head.len()..];
+    let body = &body[..body.find("\n}").expect("its end")];
+    assert!(!body.contains("serde(default"), "{file}: defaults belong in config/default.toml");
+    let skipped = Regex::new(r"#\[serde\(skip\)\]\n.*").expect("a pattern");
+    let field = Regex::new(r"(?m)^    (?:pub )?(\w+):").expect("a pattern");
+    field.captures_iter(&skipped.replace_all(body, "")).map(|found| found[1].to_owned()).collect()
+}
+
+#[test]
+fn every_setting_has_a_default() {
+    let defaults: toml::Table = DEFAULT.parse().expect("TOML");
+    let names = |table: &toml::Table| table.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(&defaults), fields("src/config/mod.rs", "Config"));
+    let owners = [
+        ("database", "src/store/mod.rs", "Config"),
+        ("limits", "src/config/mod.rs", "LimitsConfig"),
+        ("approval", "src/lifecycle/approval.rs", "ApprovalRules"),
+        ("sender", "src/sender/mod.rs", "Config"),
+        ("retry", "src/lifecycle/retry.rs", "Config"),
+        ("circuit_breaker", "src/sender/provider_state/breaker.rs", "Config"),
+        ("auto_pause", "src/sender/auto_pause.rs", "Config"),
+        ("import", "src/import/config.rs", "Config"),
+        ("receipts", "src/receipts/mod.rs", "Config"),
+        ("retention", "src/store/retention/purge.rs", "RetentionConfig"),
+        ("redis", "src/import/consumer/mod.rs", "RedisConfig"),
+        ("log", "src/process/logging.rs", "Config"),
+        ("serve", "src/serve/config.rs", "Config"),
+        ("metrics", "src/metrics/mod.rs", "Config"),
+        ("notify", "src/hooks/config.rs", "NotifyConfig"),
+    ];
+    for (section, file, owner) in owners {
+        let table = defaults[section].as_table().expect("a section");
+        assert_eq!(names(table), fields(file, owner), "[{section}]");
+    }
+    let sections = defaults.values().filter(|value| value.is_table()).count();
+    assert_eq!(sections, owners.len());
+    let nothing = Environment::new();
+    Config::load(&Flags::default(), &nothing).expect("the defaults are a configuration");
+}
