@@ -15,25 +15,26 @@ use crate::support::running::{Running, eventually};
 use crate::support::shell::{Lock, try_sqlite};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
+/// For answers that a test holds.
+const PATIENT: &str = "timeout = \"25s\"";
 
-/// Sends the first signal while it works, and the others while it stops.
+/// Sends the first signal while requests are in flight, and the others while it stops.
 fn assert_stops_after_settling(signals: &[Signal], code: i32) {
-    let gateway = Practice::start(with_latency(400));
+    let gateway = Practice::holding_after(4);
     let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    gateway.configure_without_references(&scratch, PATIENT);
     scratch.import(&list(40));
     let mut sending = scratch.start(SEND);
-    assert!(sending.until("requests are in flight", || gateway.requests() >= 12));
-    for (number, signal) in signals.iter().enumerate() {
-        if number > 0 {
-            sending.until_printed("it is stopping", |said| said.contains("stopping"));
-        }
+    assert!(sending.until("requests are in flight", || gateway.requests() == 12));
+    for signal in signals {
         sending.signal(*signal);
+        sending.until_printed("it is stopping", |said| said.contains("stopping"));
     }
+    gateway.release();
     let ran = sending.ended();
     assert_eq!(ran.code(), Some(code), "{ran}");
     let accepted = gateway.accepted();
-    assert!(accepted < 40);
+    assert_eq!(accepted, 12);
     assert!(ran.stdout().contains(&format!("sent {accepted} messages")), "{ran}");
     assert!(ran.stderr().contains("`smsq send` continues"), "{ran}");
     let summary = scratch.checked_status(Some("c"));
@@ -62,9 +63,9 @@ fn sighup_settles_requests_and_next_run_continues() {
 
 #[test]
 fn sighup_is_ignored_under_nohup() {
-    let gateway = Practice::start(with_latency(100));
+    let gateway = Practice::holding_after(4);
     let scratch = Scratch::new();
-    gateway.configure_without_references(&scratch, "");
+    gateway.configure_without_references(&scratch, PATIENT);
     scratch.import(&list(24));
     let mut sending = scratch
         .command_after("trap '' HUP", SEND)
@@ -72,8 +73,9 @@ fn sighup_is_ignored_under_nohup() {
         .stderr(Stdio::null())
         .spawn()
         .expect("a shell");
-    eventually("some are sent", || gateway.requests() >= 8);
+    eventually("some are sent", || gateway.requests() == 12);
     kill_process(Pid::from_child(&sending), Signal::HUP).expect("the signal is sent");
+    gateway.release();
     assert_eq!(sending.wait().expect("it ends").code(), Some(0));
     gateway.assert_each_once(24);
 }
@@ -179,7 +181,7 @@ fn limit_leaves_further_messages_queued() {
 
 #[test]
 fn frozen_sender_is_reclaimed_and_repeats_nothing() {
-    let gateway = Practice::start(with_latency(200));
+    let gateway = Practice::holding_after(20);
     let scratch = Scratch::new();
     gateway.configure_without_references(&scratch, "timeout = \"3s\"\nrate = \"30/s\"");
     let toml = scratch.read("smsq.toml");
@@ -199,6 +201,7 @@ fn frozen_sender_is_reclaimed_and_repeats_nothing() {
         }
         is_sending
     });
+    gateway.release();
     // Another worker marks its messages in flight as unknown, and sends the rest.
     let ran = scratch.run(SEND);
     assert_eq!(ran.code(), Some(1), "{ran}");

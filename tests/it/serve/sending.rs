@@ -22,9 +22,9 @@ fn post(served: &Served, numbers: std::ops::Range<u32>) {
 #[test]
 fn one_process_takes_messages_and_sends_them() {
     with_every_database(|db| {
-        let gateway = Practice::start(with_latency(300));
+        let gateway = Practice::holding_after(14);
         let scratch = Scratch::at(&db.url);
-        gateway.configure_without_references(&scratch, "");
+        gateway.configure_without_references(&scratch, "timeout = \"25s\"");
         let tokens = configure(&scratch, "");
         let mut served = Served::running(&scratch, tokens, &SEND);
         post(&served, 0..10);
@@ -35,6 +35,8 @@ fn one_process_takes_messages_and_sends_them() {
         post(&served, 10..40);
         eventually("some are sent, others wait", || gateway.requests() > 14);
         served.process.signal(Signal::TERM);
+        served.process.until_printed("it stops", |printed| printed.contains("stopping"));
+        gateway.release();
         let ran = served.process.ended();
         assert_eq!(ran.code(), Some(0), "{ran}");
         assert!(ran.stderr().contains("messages left"), "{ran}");

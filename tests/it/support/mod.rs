@@ -4,6 +4,7 @@
 pub(crate) mod client;
 pub(crate) mod databases;
 pub(crate) mod disk;
+pub(crate) mod held_answers;
 pub(crate) mod html;
 pub(crate) mod practice;
 pub(crate) mod proxy;

@@ -9,6 +9,7 @@ use smsq::sandbox::{AcceptedMessage, MessageOutcome, Sandbox, SandboxConfig, Sta
 use tokio::runtime::Runtime;
 
 use super::Scratch;
+use super::held_answers::HeldAnswers;
 
 /// Waits that are short enough for tests.
 const QUICK: &str = "\
@@ -28,6 +29,7 @@ pub(crate) fn with_latency(millis: u64) -> SandboxConfig {
 /// A gateway with its own runtime; both end with the test.
 pub(crate) struct Practice {
     sandbox: Sandbox,
+    held: Option<HeldAnswers>,
     // Dropped after the gateway.
     _runtime: Runtime,
 }
@@ -35,6 +37,18 @@ pub(crate) struct Practice {
 impl Practice {
     pub(crate) fn start(config: SandboxConfig) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), config)
+    }
+
+    /// Holds all answers after these many until [`release`](Self::release).
+    pub(crate) fn holding_after(answers: u64) -> Self {
+        let gateway = Self::start(SandboxConfig::default());
+        let held = HeldAnswers::start(gateway.address(), answers);
+        Self { held: Some(held), ..gateway }
+    }
+
+    /// Lets the answers go, now and later.
+    pub(crate) fn release(&self) {
+        self.held.as_ref().expect("it holds answers").release();
     }
 
     pub(crate) fn start_at(address: SocketAddr, config: SandboxConfig) -> Self {
@@ -46,7 +60,7 @@ impl Practice {
         let inside = runtime.enter();
         let sandbox = Sandbox::start(address, config).expect("the gateway starts");
         drop(inside);
-        Self { sandbox, _runtime: runtime }
+        Self { sandbox, held: None, _runtime: runtime }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -89,12 +103,12 @@ impl Practice {
 
     /// Its address, without a path.
     pub(crate) fn url(&self) -> String {
-        self.sandbox.url()
+        self.held.as_ref().map_or_else(|| self.sandbox.url(), HeldAnswers::url)
     }
 
     /// Configures the practice provider, which honours references; `more`: further keys of its section.
     pub(crate) fn configure_with_references(&self, scratch: &Scratch, more: &str) {
-        Self::configure_with_references_at(&self.sandbox.url(), scratch, more);
+        Self::configure_with_references_at(&self.url(), scratch, more);
     }
 
     /// The same with the URL of a proxy.
@@ -112,7 +126,7 @@ impl Practice {
 
     /// The same for a provider of which nothing is known: after a 503 it may have accepted the message.
     pub(crate) fn configure_in_doubt(&self, scratch: &Scratch, more: &str) {
-        let url = self.sandbox.url();
+        let url = self.url();
         let section = format!(
             r#"
 [providers.cellar]
