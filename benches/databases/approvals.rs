@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use smsq::lifecycle::approval::{ApprovalRules, ListFacts};
 use smsq::store::{
-    ApprovalResult, ApprovalRules, AuditEntry, CampaignChange, CampaignStatus, ImportApproval,
-    ListApproval, ListFacts,
+    ApprovalResult, AuditEntry, CampaignChange, CampaignStatus, ImportApproval, ListApproval,
 };
 
 use crate::database::Database;

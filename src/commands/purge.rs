@@ -7,12 +7,13 @@ use indicatif::HumanCount;
 use serde_json::json;
 
 use super::{Context, user_of, with_hint};
+use crate::message::age::Age;
 use crate::message::phone::Region;
 use crate::message::sms::Timestamp;
 use crate::message::text::{counted, messages};
 use crate::operations;
 use crate::process::exit::Exit;
-use crate::store::{Age, Purge, Purged, Removal, Store};
+use crate::store::{Purge, Purged, Removal, Store};
 
 const EXAMPLES: &str = "\
 Examples:

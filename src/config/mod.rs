@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer};
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
 use crate::lifecycle::approval::ApprovalRules;
+use crate::message::age::Age;
 use crate::message::budget::{BudgetRules, MonthlyBudgets, Unpriced};
 use crate::message::phone::{Countries, Dialling, Region};
 pub use crate::message::prices::Prices;
@@ -110,7 +111,7 @@ pub struct LimitsConfig {
     pub countries: Countries,
     /// For how long a number gets no messages after a provider said that it does not exist; `None`: it gets them.
     #[serde(deserialize_with = "age")]
-    pub skip_dead: Option<store::Age>,
+    pub skip_dead: Option<Age>,
     /// How much all messages of a calendar month may cost.
     pub budget: MonthlyBudgets,
     pub unpriced: Unpriced,
@@ -228,7 +229,7 @@ fn region<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Region>, 
     region.transpose().map_err(serde::de::Error::custom)
 }
 
-fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<store::Age>, D::Error> {
+fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Age>, D::Error> {
     let age = non_empty(deserializer)?.map(|age| age.parse());
     age.transpose().map_err(serde::de::Error::custom)
 }

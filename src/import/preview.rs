@@ -6,7 +6,8 @@ use super::estimate::{EstimatedCost, MessageStats, PriceOf, Sample};
 use super::pipeline;
 use super::plan::Plan;
 use super::summary::{SeenKeys, Summary};
-use crate::store::{Campaign, Decision, Store};
+use crate::lifecycle::dedupe::Decision;
+use crate::store::{Campaign, Store};
 
 /// Duplicates are looked for among this many messages, so that memory is bounded.
 const MAX_SEEN: usize = 1_000_000;

@@ -5,12 +5,12 @@ use super::campaign_action::{CampaignAction, Refused};
 use super::list_settings::{ListPrices, ListSettings};
 use super::{Actor, OperationError};
 use crate::import::Summary;
+use crate::lifecycle::approval::{ApprovalRules, ListFacts};
 use crate::message::text::{Hinted, messages, segments};
 use crate::store::{
     ApprovalGate, ApprovalResult, ApprovalSubject, Campaign, CampaignChange, ImportApproval,
     ListApproval, SettingChange, Store, StoreError,
 };
-use crate::store::{ApprovalRules, ListFacts};
 
 /// How many of the waiting messages of a campaign are priced, in pages, when it gets another provider.
 const PRICED: u64 = 10_000;

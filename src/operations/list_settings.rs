@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::import::{ImportError, ProviderRequirements};
+use crate::lifecycle::approval::ApprovalRules;
 use crate::message::budget::BudgetRules;
 use crate::message::prices::Prices;
 use crate::message::secret::Secret;
 use crate::message::text::{Hinted, did_you_mean};
 use crate::process::jobs::Until;
 use crate::route::Route;
-use crate::store::{ApprovalRules, Campaign, Mode, SourceConfig, SourceDatabase, SourceQuery};
+use crate::store::{Campaign, Mode, SourceConfig, SourceDatabase, SourceQuery};
 
 /// What a configured provider requires of the messages of a sender.
 pub type Requirements =

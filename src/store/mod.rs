@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
+use crate::message::age::Age;
 use crate::message::event::Subscriptions;
 use crate::message::secret::Secret;
 use crate::message::sms::{Timestamp, millis};
@@ -33,9 +34,6 @@ use connection::{
     Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
 };
 
-pub use crate::lifecycle::approval::{ApprovalRules, ListFacts};
-pub use crate::lifecycle::dedupe::Decision;
-pub use crate::message::age::Age;
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
 pub use campaigns::approval_decisions::{ApprovalResult, ApprovalSubject, WaitingApproval};
 pub use campaigns::approvals::{ApprovalGate, ListApproval};

@@ -18,7 +18,7 @@ use smsq::message::rate::{Rate, Rates};
 use smsq::message::receipt::ReceiptState;
 use smsq::serve::{AccessToken, Role};
 use smsq::message::sms::{Class, Timestamp};
-use smsq::store::Age;
+use smsq::message::age::Age;
 use smsq::message::text::template::Template;
 use smsq::message::text::{self, content, segments, smart, spreadsheet};
 use smsq::message::window::{Days, Hours, Recipient, SendWindow, Zone};

@@ -16,12 +16,12 @@ use tokio::time::timeout;
 use super::findings::{unchecked_receipts, unsafe_settings};
 use super::{Context, message_and_hint, providers, status, with_hint};
 use crate::hooks::Hook;
+use crate::lifecycle::approval::ApprovalRules;
 use crate::message::sms::Timestamp;
 use crate::message::text::{counted, listed, messages};
 use crate::process::exit::Exit;
 use crate::provider::Provider;
 use crate::provider::client::{Client, Unreachable};
-use crate::store::ApprovalRules;
 use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreErrorKind};
 use settings::Conflict;
 

@@ -10,12 +10,12 @@ use crate::commands::signals::Signals;
 use crate::commands::{Context, purge, user_of, with_hint};
 use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
 use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
+use crate::lifecycle::approval::ListFacts;
 use crate::message::sms::Timestamp;
 use crate::operations::{Imported, ListGate, check_name, local_now};
 use crate::process::console::Console;
 use crate::process::exit::Exit;
 use crate::store::Access;
-use crate::store::ListFacts;
 
 /// Where entries are read from.
 pub(super) enum Source {

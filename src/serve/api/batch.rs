@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::lifecycle::approval::ListFacts;
 use crate::message::sms::{NewSms, Timestamp};
 use crate::operations::{ListGate, ListPrices, add_message};
 use crate::serve::body::{PART_TIMEOUT, StreamedBody};
@@ -20,7 +21,6 @@ use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
 use crate::serve::problem::{Fails, Problem, ProblemBody};
 use crate::serve::state::ServerState;
 use crate::serve::tokens::Permission;
-use crate::store::ListFacts;
 use crate::store::{Campaign, Mode, PostResult, StoreError};
 
 /// The lines of a batch that are committed together.

@@ -250,9 +250,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::lifecycle::approval::ApprovalRules;
     use crate::message::text::Hinted;
     use crate::operations::{ListSettings, WindowRequest};
-    use crate::store::ApprovalRules;
     use crate::store::Mode;
 
     fn read(fields: &[(&str, &str)]) -> Result<ListOptions, FieldError> {

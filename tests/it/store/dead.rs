@@ -1,9 +1,10 @@
 //! Numbers that do not exist: who says so, for how long it counts, and what removes them.
 
 use smsq::lifecycle::{Settled, Transition};
+use smsq::message::age::Age;
 use smsq::message::receipt::{Receipt, ReceiptState};
 use smsq::message::sms::{Acceptance, Class, Failure, Sms, Timestamp};
-use smsq::store::{Age, Audited, Purge, RetryFilter, Store};
+use smsq::store::{Audited, Purge, RetryFilter, Store};
 
 use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, failed, failure, on_every_engine,

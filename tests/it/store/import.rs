@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use smsq::lifecycle::dedupe::Decision;
 use smsq::message::sms::{Class, NewSms, Timestamp};
-use smsq::store::{Audited, CampaignStatus, Decision, Enqueued, ImportBatch, StoreErrorKind};
+use smsq::store::{Audited, CampaignStatus, Enqueued, ImportBatch, StoreErrorKind};
 
 use super::test_queue::{NOW, TestQueue, claim_of, on_every_engine, phone, row, rows, sent};
 
