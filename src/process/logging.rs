@@ -78,9 +78,11 @@ pub fn start(config: Config, console: &Console) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::new(config.level.directives()))
         .with_ansi(console.is_terminal)
+        // It is the path of a module, which changes with the source.
+        .with_target(false)
         .with_writer(move || console.log());
     let started = match config.format {
-        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
     if started.is_err() {

@@ -574,3 +574,21 @@ fn send_with_two_providers_and_no_default_says_what_to_set() {
     hint: set `default_provider` in smsq.toml
     ");
 }
+
+/// A log in JSON does not depend on where the source is: its lines have no path of a module.
+#[test]
+fn lines_of_a_json_log_do_not_name_modules() {
+    let scratch = Scratch::new();
+    scratch.write("smsq.toml", "[log]\nlevel = \"debug\"\nformat = \"json\"\n");
+    scratch.write("list.csv", "phone\n+447400123456\n");
+    let ran = scratch.run(["import", "list.csv", "--text", "Hi"]);
+    let said = ran.stderr();
+    let lines = said.lines().filter(|line| line.starts_with('{'));
+    let lines: Vec<serde_json::Value> =
+        lines.map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(!lines.is_empty(), "{ran}");
+    for line in lines {
+        let keys: Vec<&String> = line.as_object().expect("an object").keys().collect();
+        assert_eq!(keys, ["timestamp", "level", "fields"], "{line}");
+    }
+}
