@@ -10,8 +10,7 @@ use serde_json::{Map, Value, json};
 use super::OperationError;
 use super::approval;
 use super::list_settings::{ListPrices, ListSettings};
-use super::lists::local_now;
-use super::lists::{Imported, ListOptions};
+use super::lists::{Imported, ListOptions, local_now};
 use crate::import::{
     Estimate, EstimatedCost, Interpretation, MessageStats, Plan, ProviderRequirements, Rejection,
     Sample, Schedule, SeenKeys, SegmentTotals, Summary,

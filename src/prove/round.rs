@@ -14,6 +14,12 @@ use super::evidence::GatewayLog;
 use super::judge::{Evidence, JudgedBudget, Verdict, judge};
 use super::world::{ACCEPTED_LATE, LIMIT, Offer, SENDER_LIMIT, Tally, World, now_micros};
 
+/// How a round ended.
+pub(super) struct Played {
+    pub(super) verdict: Verdict,
+    pub(super) tally: Tally,
+}
+
 impl World {
     /// Plays the round and judges it.
     pub(super) async fn play(mut self) -> Result<(Played, Self), ProveError> {
@@ -126,12 +132,6 @@ impl World {
         }
         fs::write(self.environment.folder.join("history"), text)
     }
-}
-
-/// How a round ended.
-pub(super) struct Played {
-    pub(super) verdict: Verdict,
-    pub(super) tally: Tally,
 }
 
 /// A worker's threads that start requests.

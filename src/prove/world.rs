@@ -149,15 +149,14 @@ impl World {
         let (mut gateways, mut urls, mut logs, mut doors) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         if let Some((url, log)) = &config.gateway {
-            let phones = campaigns.iter().flat_map(|campaign| &campaign.phones);
-            let phones = phones.cloned().collect();
+            let phones = campaigns.iter().flat_map(|campaign| campaign.phones.clone()).collect();
             logs.push(LogFile::from_end(0, log.clone(), Some(phones)));
             urls.push(url.to_string());
         } else {
             for index in 0..=usize::from(has_route) {
                 let name = format!("gateway-{index}.jsonl");
                 let log = LogFile::from_end(index, plan.folder.join(&name), None);
-                let started = start_gateway(&environment, offer, (plan.seed, &name), &mut random);
+                let started = start_gateway(&environment, offer, plan.seed, &name, &mut random);
                 let (gateway, url) = started.await?;
                 gateways.push(gateway);
                 logs.push(log);
@@ -353,7 +352,8 @@ fn campaigns(config: &ProveConfig, plan: &RoundPlan) -> Vec<JudgedCampaign> {
 async fn start_gateway(
     environment: &ChildEnvironment,
     offer: Offer,
-    (seed, log): (u64, &str),
+    seed: u64,
+    log: &str,
     random: &mut StdRng,
 ) -> Result<(Process, String), ProveError> {
     let late = ACCEPTED_LATE.as_millis();
@@ -393,7 +393,7 @@ fn settings(urls: &[String], offer: Offer, has_receipts: bool, has_pool: bool) -
     let lease = LEASE.as_secs();
     let names = PROVIDERS.iter().zip(urls);
     let providers: String =
-        names.map(|(name, url)| provider((name, url), offer, has_receipts, has_pool)).collect();
+        names.map(|(name, url)| provider(name, url, offer, has_receipts, has_pool)).collect();
     let default = if urls.len() > 1 { "main" } else { PROVIDERS[0] };
     let [one, other] = PROVIDERS;
     let route = format!(
@@ -422,7 +422,7 @@ max_probe = "200ms"
 }
 
 /// The section of one provider.
-fn provider((name, url): (&str, &str), offer: Offer, has_receipts: bool, has_pool: bool) -> String {
+fn provider(name: &str, url: &str, offer: Offer, has_receipts: bool, has_pool: bool) -> String {
     let timeout = TIMEOUT.as_millis();
     let honours = match offer {
         Offer::References => "honours_reference = true".to_owned(),

@@ -11,8 +11,7 @@ use http::{HeaderMap, Response, StatusCode, Version, header};
 use serde_json::Value;
 
 use super::client::MaybeStray;
-use super::codes::Codes;
-use super::codes::status;
+use super::codes::{Codes, status};
 use super::lossy_json;
 use super::redact::{Redactor, SecretForms, cut, excerpt};
 use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};

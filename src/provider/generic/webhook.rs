@@ -18,12 +18,11 @@ use super::reader::{EntrySource, ReadingRules, ReceiptReader, is_full};
 use crate::message::phone::Region;
 use crate::provider::config::section::{ProviderError, Section, field_names, with_overrides};
 use crate::provider::config::{ProviderConfig, SecretSource};
-use crate::provider::lossy_json;
 use crate::provider::posted_signature::{SCHEMES, SignedRequest, Verify};
 use crate::provider::redact::{Redactor, cut};
 use crate::provider::response::{ResponseView, scalar};
-use crate::provider::units;
 use crate::provider::webhook::{PLAIN_TEXT, Posted, PostedRequest, Reply, Webhook, WebhookError};
+use crate::provider::{lossy_json, units};
 
 /// A longer number is cut.
 const MAX_PHONE: usize = 64;

@@ -8,8 +8,7 @@ use super::journal::{self, JournalFile};
 use super::marks::{self, Mark, MarksFile};
 use super::{LocalFile, LocalFiles};
 use crate::lifecycle::Settlement;
-use crate::sender::SendError;
-use crate::sender::local_files;
+use crate::sender::{SendError, local_files};
 use crate::store::{Audited, Store, StoreError};
 
 /// Why the results of a file are not stored.

@@ -19,8 +19,7 @@ use super::{LocalFile, LocalFiles};
 use crate::lifecycle::{Settlement, Transition};
 use crate::message::sms::{Class, Failure};
 use crate::process::identity::ProcessIdentity;
-use crate::sender::SendError;
-use crate::sender::local_files;
+use crate::sender::{SendError, local_files};
 use crate::store::{CommitCount, SendingMessage, StartedClaim, Worker};
 
 /// The size in bytes of the header and of each slot. Pages are multiples of it.

@@ -8,8 +8,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
-use super::faults::SimClock;
-use super::faults::{DbFaults, Delays};
+use super::faults::{DbFaults, Delays, SimClock};
 use super::provider::{Faults, SimProvider};
 use super::{START, Simulation, WorkerSpec};
 use crate::sender::{Ended, SendError};

@@ -1,8 +1,9 @@
 //! The folders of uploaded lists, and the two kinds of them: an upload is imported in the background, a draft waits for
 //! the person who makes its campaign. A folder becomes one or the other by being moved.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,21 +13,41 @@ use super::upload_request::UploadRequest;
 
 /// The folder of an upload that is not complete. It is deleted if nothing was written to it for a day.
 pub(super) const PARTIAL: &str = ".partial-";
-
 /// What the folder of an upload contains: a folder with the file until it is imported, the request, then the result.
 pub(super) const FILE: &str = "file";
-
 pub(super) const REQUEST: &str = "fields.json";
-
 pub(super) const REJECTS: &str = "rejects.csv";
+/// The folder of the drafts, in that of the uploads. A draft has more files.
+pub(super) const FOLDER: &str = "drafts";
+/// The first rows of the list as JSON lines, by which a text is tried.
+pub(super) const SAMPLE: &str = "sample.jsonl";
+/// The list of one message to the person who makes the campaign.
+pub(super) const TEST: &str = "test.jsonl";
+/// Why the import of a started draft failed.
+pub(super) const PROBLEM: &str = "problem.txt";
 
 /// A file that is being uploaded, in a folder that is deleted unless it is accepted.
 pub(in crate::serve) struct PartialUpload {
-    pub(super) folder: TempDir,
+    folder: TempDir,
     pub(in crate::serve) path: PathBuf,
 }
 
 impl PartialUpload {
+    /// A place for a file in the folder of all uploads. `name` is what the client calls it; only its last part is used.
+    pub(super) fn create(uploads: &Path, name: &str) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(uploads)?;
+        let folder = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(uploads)?;
+        let name = Path::new(name)
+            .file_name()
+            .and_then(|name| name.to_str())
+            .filter(|name| name.len() <= 200 && !name.contains('\0'))
+            .unwrap_or("list.csv");
+        fs::create_dir(folder.path().join(FILE))?;
+        let path = folder.path().join(FILE).join(name);
+        Ok(Self { folder, path })
+    }
+
     /// Stores the file and its request durably; returns the id of the upload. Blocks until the disk has them.
     pub(super) fn accept(self, uploads: &Path, request: &UploadRequest) -> io::Result<String> {
         let mut output = File::create(self.folder.path().join(REQUEST))?;
@@ -59,18 +80,6 @@ pub(super) fn names(folder: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
-
-/// The folder of the drafts, in that of the uploads.
-pub(super) const FOLDER: &str = "drafts";
-
-/// The first rows of the list as JSON lines, by which a text is tried.
-pub(super) const SAMPLE: &str = "sample.jsonl";
-
-/// The list of one message to the person who makes the campaign.
-pub(super) const TEST: &str = "test.jsonl";
-
-/// Why the import of a started draft failed.
-pub(super) const PROBLEM: &str = "problem.txt";
 
 /// Deletes the first rows of an upload that was a draft: they have phones.
 pub(super) fn forget_sample(folder: &Path) {

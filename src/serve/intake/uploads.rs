@@ -2,9 +2,8 @@
 //! rejected rows can be downloaded.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -91,17 +90,7 @@ impl Uploads {
 
     /// A place for a file. `name` is what the client calls it; only its last part is used.
     pub(in crate::serve) fn create(&self, name: &str) -> io::Result<PartialUpload> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&self.folder)?;
-        let folder = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(&self.folder)?;
-        let name = Path::new(name)
-            .file_name()
-            .and_then(|name| name.to_str())
-            .filter(|name| name.len() <= 200 && !name.contains('\0'))
-            .unwrap_or("list.csv");
-        fs::create_dir(folder.path().join(FILE))?;
-        let path = folder.path().join(FILE).join(name);
-        Ok(PartialUpload { folder, path })
+        PartialUpload::create(&self.folder, name)
     }
 
     /// Checks the fields before the file is taken. An error is a sentence that says what to do.

@@ -19,8 +19,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::{Prepared, message};
 use crate::store::Access;
-use crate::store::tables::error::DAMAGED;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
+use crate::store::tables::error::{DAMAGED, StoreError, StoreErrorKind};
 
 /// Takes the write lock at once: a transaction that takes it later can fail because of another one.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";

@@ -18,9 +18,7 @@ use crate::store::connection::{
     Connection, ROWS, conflict, delete_all, insert_all, insert_with_ids, load_locked, transaction,
     with_conn,
 };
-use crate::store::queue::attempts;
-use crate::store::queue::settle;
-use crate::store::queue::transitions;
+use crate::store::queue::{attempts, settle, transitions};
 use crate::store::recipients::dead;
 use crate::store::tables::campaign_status::CampaignStatus;
 use crate::store::tables::error::{StoreError, StoreErrorKind};

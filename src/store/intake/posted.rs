@@ -12,9 +12,8 @@ use crate::message::sms::Timestamp;
 use crate::store::campaigns::approvals::{self, ApprovalGate};
 use crate::store::campaigns::campaign;
 use crate::store::connection::prelude::*;
-use crate::store::connection::reading;
 use crate::store::connection::{
-    Connection, ROWS, conflict, insert_new, load_locked, transaction, with_conn,
+    Connection, ROWS, conflict, insert_new, load_locked, reading, transaction, with_conn,
 };
 use crate::store::tables::campaign_status::CampaignStatus;
 use crate::store::tables::error::{StoreError, StoreErrorKind};

@@ -28,7 +28,7 @@ use crate::store::connection::{
 };
 use crate::store::tables::column_types::LossyText;
 use crate::store::tables::error::StoreError;
-use crate::store::tables::expressions::prefix;
+use crate::store::tables::expressions::phone_prefix;
 use crate::store::tables::schema::{attempt, campaign, rate_limit, sms, sms_rest, worker};
 use crate::store::{CHUNK, Store};
 
@@ -287,7 +287,7 @@ impl Store {
              FROM rate_limit WHERE scope = '{scope}'",
             id = budget.campaign_id,
             doubt = AttemptOutcome::Unknown.as_str(),
-            prefix = prefix(prices.digits()),
+            prefix = phone_prefix(prices.digits()),
             currency = budget.currency,
             scope = budget.scope(),
         );

@@ -10,8 +10,7 @@ use diesel::QueryResult;
 use serde_json::Value;
 
 use super::claim::{self, Candidate, ClaimCursors, ClaimWrites};
-use super::commit_batch::ClaimKey;
-use super::commit_batch::{ClaimedCampaign, CommitBatch};
+use super::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch};
 use super::lanes::Failover;
 use super::permits::budgets::Budgets;
 use super::permits::caps::Recipients;

@@ -9,8 +9,7 @@ use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryResult, QueryableByName, update};
 use rand::RngExt;
 
-use super::commit_batch::ClaimKey;
-use super::commit_batch::CommitBatch;
+use super::commit_batch::{ClaimKey, CommitBatch};
 use super::effects::Effects;
 use super::lanes::Failover;
 use super::settle::{self, ClaimedRows};

@@ -15,8 +15,7 @@ use diesel::{QueryResult, update};
 
 use super::candidates::{Candidates, Search};
 use super::claim::{ClaimCursors, ClaimWrites};
-use super::commit_batch::ClaimKey;
-use super::commit_batch::{ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
+use super::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::commit_count::{self, CommitCount};
 use super::effects::Effects;
 use super::permits::budgets::Budgets;

@@ -10,8 +10,7 @@ use super::settle::{self, ClaimedRows};
 use super::transitions;
 use crate::lifecycle::{Settled, Settlement};
 use crate::message::sms::{State, Timestamp};
-use crate::store::audit::Audited;
-use crate::store::audit::audited;
+use crate::store::audit::{Audited, audited};
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
     Connection, ROWS, execute_each, load_locked, transaction, with_conn,

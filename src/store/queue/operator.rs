@@ -13,8 +13,7 @@ use super::{lanes, settle, transitions};
 use crate::lifecycle::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::message::event::Subscriptions;
 use crate::message::sms::{Acceptance, Class, Failure, State, Timestamp};
-use crate::store::audit::Audited;
-use crate::store::audit::in_chunks;
+use crate::store::audit::{Audited, in_chunks};
 use crate::store::campaigns::approvals::{self, CameBy};
 use crate::store::connection::prelude::*;
 use crate::store::connection::{

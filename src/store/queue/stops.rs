@@ -9,6 +9,14 @@ use crate::store::connection::{Connection, with_conn};
 use crate::store::tables::campaign_status::CampaignStatus;
 use crate::store::tables::schema::campaign;
 
+/// An active campaign that is paused or stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CampaignStop {
+    pub campaign_id: i64,
+    pub state: CampaignStatus,
+    pub reason: String,
+}
+
 /// Pauses or stops campaigns that are active, and notes it among the changes.
 pub(super) async fn stop_campaigns(
     connection: &mut Connection,
@@ -34,12 +42,4 @@ pub(super) async fn stop_campaigns(
         }
     }
     Ok(())
-}
-
-/// An active campaign that is paused or stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CampaignStop {
-    pub campaign_id: i64,
-    pub state: CampaignStatus,
-    pub reason: String,
 }

@@ -6,8 +6,7 @@ use diesel::QueryResult;
 use serde::Serialize;
 
 use crate::message::sms::Timestamp;
-use crate::store::audit::Audited;
-use crate::store::audit::audited;
+use crate::store::audit::{Audited, audited};
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
     Connection, Prepared, ROWS, in_list, insert_new, querying, reading, with_conn,

@@ -14,7 +14,7 @@ use crate::store::connection::reading;
 use crate::store::tables::campaign_filter::CampaignFilter;
 use crate::store::tables::column_types::LossyText;
 use crate::store::tables::error::StoreError;
-use crate::store::tables::expressions::prefix;
+use crate::store::tables::expressions::phone_prefix;
 use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{ReportStore, positive};
 
@@ -138,7 +138,7 @@ impl ReportStore<'_> {
         type Ends = (Option<Timestamp>, Option<Timestamp>);
         type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum, Ends);
         let mut facts = SentFacts::default();
-        let group = format!("provider, {}", prefix(digits));
+        let group = format!("provider, {}", phone_prefix(digits));
         let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
             .filter(campaigns.on(sms_sent::campaign_id))
             .group_by(sql::<Text>(&group))
@@ -190,7 +190,7 @@ impl ReportStore<'_> {
         digits: usize,
     ) -> Result<Vec<(String, String, DeliveredCount)>, StoreError> {
         type Row = (String, LossyText, Option<i64>, Option<i64>);
-        let group = format!("provider, {}", prefix(digits));
+        let group = format!("provider, {}", phone_prefix(digits));
         let count = |states: &[DeliveryState]| {
             let states: Vec<String> =
                 states.iter().map(|state| format!("'{}'", state.as_str())).collect();

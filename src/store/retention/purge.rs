@@ -10,8 +10,7 @@ use serde::Deserialize;
 use super::removal::{self, Removal};
 use crate::message::age::Age;
 use crate::message::sms::{Class, State, Timestamp};
-use crate::store::audit::Audited;
-use crate::store::audit::audited;
+use crate::store::audit::{Audited, audited};
 use crate::store::campaigns::schedules;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
@@ -19,9 +18,8 @@ use crate::store::connection::{
     with_conn,
 };
 use crate::store::events::hooks;
-use crate::store::queue::attempts;
-use crate::store::queue::transitions;
 use crate::store::queue::transitions::RemovedKeys;
+use crate::store::queue::{attempts, transitions};
 use crate::store::receipts::inbox::delete_receipts;
 use crate::store::recipients::{dead, replies};
 use crate::store::tables::campaign_filter::CampaignFilter;

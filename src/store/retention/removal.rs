@@ -17,9 +17,7 @@ use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
-use crate::store::tables::values::PLAIN;
-use crate::store::tables::values::POSTED;
-use crate::store::tables::values::REMOVED_CAMPAIGNS;
+use crate::store::tables::values::{PLAIN, POSTED, REMOVED_CAMPAIGNS};
 
 /// The campaign of messages without one, which is never removed.
 const DEFAULT_CAMPAIGN: i64 = 1;

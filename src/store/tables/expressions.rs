@@ -1,12 +1,12 @@
-//! Expressions of several statements.
+//! Expressions that several modules of the store use.
 
+use diesel::ExpressionMethods as _;
 use diesel::dsl::sql;
 use diesel::expression::SqlLiteral;
 use diesel::sql_types::Integer;
 
 use super::schema::sms;
 use crate::message::phone::shared_calling_codes;
-use diesel::prelude::*;
 
 /// Whether a message is in this state. The state is part of the statement: if a parameter is compared with a column of
 /// partial indexes, SQLite compiles the statement again at each execution.
@@ -22,7 +22,7 @@ const COUNTRY_DIGITS: usize = 4;
 const TERRITORY_DIGITS: usize = 8;
 
 /// The SQL for the first digits of a phone: at least `digits`, and as many as identify its country.
-pub(in crate::store) fn prefix(digits: usize) -> String {
+pub(in crate::store) fn phone_prefix(digits: usize) -> String {
     let start = |digits: usize| format!("substr(phone, 1, {})", digits + 1);
     let shared: Vec<String> =
         shared_calling_codes().iter().map(|code| format!("phone LIKE '+{code}%'")).collect();

@@ -1,4 +1,4 @@
-//! Values with a meaning of their own.
+//! Values of columns with a meaning of their own.
 
 /// The name of the imports that count posted messages. They have no end.
 pub const POSTED: &str = "HTTP";

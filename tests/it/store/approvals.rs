@@ -1,8 +1,7 @@
 //! Approvals in the store: lanes that wait, their end after a day, and campaigns that waited before approvals of lists.
 
-use smsq::lifecycle::LaneClaim;
-use smsq::lifecycle::ProviderClaim;
 use smsq::lifecycle::approval::{ApprovalRules, ListFacts};
+use smsq::lifecycle::{LaneClaim, ProviderClaim};
 use smsq::message::sms::{LaneId, Timestamp};
 use smsq::store::{
     ApprovalGate, ApprovalResult, AuditEntry, ImportApproval, ImportBatch, ListApproval,
