@@ -7,7 +7,7 @@
    remember the reference and answer the next attempt with it as a duplicate. That a refusal whose answer was lost or
    came too late is called a duplicate, too, is not modelled: it cannot be told from an acceptance.
 
-   Models src/lifecycle/transition.rs: resolve, not_accepted, only_doubt, burns_reference; src/store/queue/transitions.rs:
+   Models src/lifecycle/transition.rs: resolve, not_accepted, only_doubt, burns_reference; src/store/queue/results/transitions.rs:
    doubt_columns, unknown_to_ready; src/store/queue/claim.rs: bound_to; src/lifecycle/resend.rs: allows, end;
    src/sender/context.rs: resend_rule; src/lifecycle/retry.rs: decide; src/store/queue/unknown.rs: requeue_message, requeue_unknown;
    src/sender/lookup.rs: settle_answered, settle_not_accepted; src/provider/capabilities.rs: absence;

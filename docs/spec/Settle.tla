@@ -3,8 +3,8 @@
    journal, and one that is not waited for any more may be applied later. Checks that no counter changes twice, and that
    an answer of the provider that a worker knows is not lost.
 
-   Models src/lifecycle/transition.rs: resolve, with_accepted_claim; src/store/queue/settle.rs: settle_all, accept_elsewhere, refund;
-   src/store/queue/transitions.rs: set_aside; src/sender/commit.rs: plan_parts, keep_unstored, write_journal, settle_journal.
+   Models src/lifecycle/transition.rs: resolve, with_accepted_claim; src/store/queue/results/settle.rs: settle_all, accept_elsewhere, refund;
+   src/store/queue/results/transitions.rs: set_aside; src/sender/commit.rs: plan_parts, keep_unstored, write_journal, settle_journal.
 
    A commit has one settlement here: those of several messages do not change each other, and the answer to a commit
    that settles several is lost for all of them. *)

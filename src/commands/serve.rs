@@ -302,10 +302,12 @@ async fn serve_and_send(
         // A panic in it has been logged.
         let _ = tokio::join!(delivered, schedules.stop(), &mut running);
     };
-    let _ = stop.within(ending).await;
+    let signal = tokio::select! {
+        _ = stop.within(ending) => None,
+        exit = signals.next() => Some(exit),
+    };
     running.abort();
-    // A second signal has ended the time for it.
-    signals.received_already().map_or(ended, Ok)
+    signal.map_or(ended, Ok)
 }
 
 /// Prints the address, with a link at a terminal, and how to log in and stop; returns the address.

@@ -63,7 +63,6 @@ impl SignalWatch {
                     end_process(&console, exit);
                 }
                 if is_stopping {
-                    // After the command has received the signal.
                     listener.stop.abort();
                     let console = console.clone();
                     tokio::spawn(async move {
@@ -134,11 +133,6 @@ impl Signals {
             // Another listener has replaced this one.
             None => std::future::pending().await,
         }
-    }
-
-    /// The next signal if it has been received: a signal that ended the time of a [`Stop`] has, as soon as the time is over.
-    pub(crate) fn received_already(&mut self) -> Option<Exit> {
-        self.received.try_recv().ok()
     }
 }
 

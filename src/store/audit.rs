@@ -2,13 +2,13 @@
 
 use std::ops::AddAssign;
 
-use diesel::{QueryResult, update};
+use diesel::update;
 use serde::Serialize;
 
 use super::Store;
 use super::connection::prelude::*;
-use super::connection::{Connection, insert_with_ids, reading, transaction, with_conn};
-use super::tables::error::StoreError;
+use super::connection::{Connection, NewRows, QueryResult, transaction};
+use super::error::StoreError;
 use super::tables::schema::audit;
 use crate::message::sms::Timestamp;
 
@@ -56,7 +56,7 @@ impl AuditEntry {
             audit::campaign.eq(&self.campaign),
             audit::detail.eq(&self.detail),
         )];
-        Ok(insert_with_ids!(connection, audit, &rows)?[0])
+        Ok(NewRows::of(audit::table, &rows[..]).insert_with_ids(connection).await?[0])
     }
 }
 
@@ -121,9 +121,10 @@ impl<T: Clone + Default + AddAssign> Audited<T> {
         let detail = (self.describe)(&done);
         match (detail, self.id) {
             (Some(detail), Some(id)) => {
-                with_conn!(connection, |conn| update(audit::table.find(id))
+                update(audit::table.find(id))
                     .set(audit::detail.eq(detail))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
                 Ok(Some(id))
             }
             (Some(detail), None) => {
@@ -162,22 +163,23 @@ impl Store {
 
     /// Whether a worker made the last change of a campaign's state.
     pub async fn is_changed_by_worker(&self, campaign: &str) -> Result<bool, StoreError> {
-        let last: Option<AuditEntry> = reading!(self, |conn| optional audit::table
-            .filter(audit::campaign.eq(campaign))
-            .filter(audit::what.eq_any(STATE_VERBS))
-            .order(audit::id.desc())
-            .select(AuditEntry::as_select())
-            .first(conn))?;
+        let last: Option<AuditEntry> = self
+            .read_first(
+                audit::table
+                    .filter(audit::campaign.eq(campaign))
+                    .filter(audit::what.eq_any(STATE_VERBS))
+                    .order(audit::id.desc())
+                    .select(AuditEntry::as_select()),
+            )
+            .optional()
+            .await?;
         Ok(last.is_some_and(|entry| entry.is_by_worker()))
     }
 
     /// The last `most` changes, the newest first.
     pub async fn audit_entries(&self, most: i64) -> Result<Vec<AuditEntry>, StoreError> {
-        reading!(self, |conn| audit::table
-            .order(audit::id.desc())
-            .limit(most)
-            .select(AuditEntry::as_select())
-            .load(conn))
+        self.read(audit::table.order(audit::id.desc()).limit(most).select(AuditEntry::as_select()))
+            .await
     }
 }
 
@@ -187,7 +189,7 @@ macro_rules! audited {
         let done = $crate::store::connection::transaction!($store, |$connection| async {
             let step = $work.await?;
             let id = $audited.write($connection, &step, $now).await?;
-            diesel::QueryResult::Ok((step, id))
+            $crate::store::connection::QueryResult::Ok((step, id))
         });
         done.map(|(step, id)| {
             $audited.committed(step.clone(), id);
@@ -210,7 +212,7 @@ macro_rules! in_chunks {
                 $crate::store::audit::audited!($store, $audited, $now, |$connection| async {
                     let chunk: $crate::store::connection::Chunk = $work.await?;
                     examined = chunk.examined;
-                    diesel::QueryResult::Ok(chunk.moved)
+                    $crate::store::connection::QueryResult::Ok(chunk.moved)
                 });
             match done {
                 Ok(_) if examined > 0 => {}

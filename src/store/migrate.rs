@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use diesel::QueryResult;
-use diesel::result::{DatabaseErrorKind, Error};
-
 use super::connection::prelude::*;
-use super::connection::{Connection, PooledConnection, Purpose, insert_all, run_inline, with_conn};
-use super::tables::error::{StoreError, StoreErrorKind};
+use super::connection::{
+    Connection, DatabaseError, Dialect, NewRows, Purpose, QueryResult, run_inline,
+};
+use super::error::{StoreError, StoreErrorKind};
 use super::tables::mode::Mode;
 use super::tables::schema::database_mode;
-use super::{Access, Store, reading};
+use super::{Access, Store};
 
 /// A version, and the SQL that creates it from the version before.
 type Migration = (&'static str, &'static str);
@@ -105,10 +104,8 @@ impl Store {
 
     /// An error of the kind `Newer` if a newer smsq has brought the tables up to date since they were opened.
     pub async fn check_schema(&self) -> Result<(), StoreError> {
-        let applied: Vec<String> = reading!(self, |conn| history::table
-            .order(history::version)
-            .select(history::version)
-            .load(conn))?;
+        let applied: Vec<String> =
+            self.read(history::table.order(history::version).select(history::version)).await?;
         match newer(&applied) {
             Some(reason) => Err(StoreError::new(self.location(), StoreErrorKind::Newer, reason)),
             None => Ok(()),
@@ -139,7 +136,7 @@ impl Store {
             Ok(Migrated::Refused(kind, reason)) => {
                 Err((StoreError::new(self.location(), kind, reason), false))
             }
-            Err(error) => Err((pooled.store_error(&error), may_be_concurrent(&pooled, &error))),
+            Err(error) => Err((pooled.store_error(&error), may_be_concurrent(&error))),
         }
     }
 }
@@ -154,17 +151,11 @@ fn newer(applied: &[String]) -> Option<String> {
 }
 
 /// Whether another process may be creating the tables now.
-fn may_be_concurrent(pooled: &PooledConnection<'_>, error: &Error) -> bool {
-    let exists = match error {
-        Error::DatabaseError(DatabaseErrorKind::UniqueViolation, _) => true,
-        Error::DatabaseError(_, information) => {
-            let message = information.message().to_lowercase();
-            message.contains("already exists") || message.contains("duplicate column")
-        }
-        _ => false,
-    };
-    let kind = pooled.store_error(error).kind();
-    exists || matches!(kind, StoreErrorKind::Busy | StoreErrorKind::Unavailable)
+fn may_be_concurrent(error: &DatabaseError) -> bool {
+    let message = error.to_string().to_lowercase();
+    let exists = message.contains("already exists") || message.contains("duplicate column");
+    let kinds = [StoreErrorKind::Constraint, StoreErrorKind::Busy, StoreErrorKind::Unavailable];
+    exists || kinds.contains(&error.kind())
 }
 
 async fn step(
@@ -173,13 +164,13 @@ async fn step(
     created_for: Mode,
 ) -> QueryResult<Migrated> {
     let refused = |kind, reason: &str| Ok(Migrated::Refused(kind, reason.to_owned()));
-    let (migrations, tables) = match connection {
-        Connection::Sqlite(_) => (migrations!("sqlite"), "sqlite_master WHERE name"),
-        Connection::Postgres(_) => (
+    let (migrations, tables) = match connection.dialect() {
+        Dialect::Sqlite => (migrations!("sqlite"), "sqlite_master WHERE name"),
+        Dialect::Postgres => (
             migrations!("postgres"),
             "information_schema.tables WHERE table_schema = current_schema() AND table_name",
         ),
-        Connection::Mysql(_) => (
+        Dialect::Mysql => (
             migrations!("mysql"),
             "information_schema.tables WHERE table_schema = database() AND table_name",
         ),
@@ -199,10 +190,8 @@ async fn step(
         }
         connection.run(CREATE_HISTORY).await?;
     }
-    let applied: Vec<String> = with_conn!(connection, |conn| history::table
-        .order(history::version)
-        .select(history::version)
-        .load(conn))?;
+    let applied: Vec<String> =
+        history::table.order(history::version).select(history::version).load(connection).await?;
     if let Some(reason) = newer(&applied) {
         return refused(StoreErrorKind::Newer, &reason);
     }
@@ -222,9 +211,8 @@ async fn step(
         // The mode is stored in the file, so it is set only after the tables are checked.
         connection.run("PRAGMA journal_mode = WAL").await?;
     }
-    let is_practice: bool = with_conn!(connection, |conn| database_mode::table
-        .select(database_mode::is_practice)
-        .first(conn))?;
+    let is_practice: bool =
+        database_mode::table.select(database_mode::is_practice).first(connection).await?;
     Ok(Migrated::UpToDate(is_practice.into()))
 }
 
@@ -233,14 +221,14 @@ async fn step(
 /// scripts can be repeated.
 async fn apply(connection: &mut Connection, version: &str, sql: &str) -> QueryResult<()> {
     let rows = [history::version.eq(version)];
-    let is_repeatable = matches!(connection, Connection::Mysql(_));
+    let is_repeatable = connection.dialect() == Dialect::Mysql;
     connection.begin_transaction().await?;
     if !is_repeatable {
-        insert_all!(connection, history::table, &rows)?;
+        NewRows::of(history::table, &rows[..]).insert(connection).await?;
     }
     connection.run(sql).await?;
     if is_repeatable {
-        insert_all!(connection, history::table, &rows)?;
+        NewRows::of(history::table, &rows[..]).insert(connection).await?;
     }
     connection.commit().await
 }

@@ -4,6 +4,7 @@
 mod audit;
 mod campaigns;
 mod connection;
+mod error;
 mod events;
 mod intake;
 mod limits;
@@ -23,6 +24,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use diesel::dsl::sql;
+use diesel::select;
+use diesel::sql_types::BigInt;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
@@ -31,7 +35,7 @@ use crate::message::event::Subscriptions;
 use crate::message::secret::Secret;
 use crate::message::sms::{Timestamp, millis};
 use connection::{
-    Location, Number, Pool, ServerKind, ServerUrl, SqliteFile, reading, transaction, with_password,
+    Dialect, Location, Pool, ServerKind, ServerUrl, SqliteFile, transaction, with_password,
 };
 
 pub use audit::{AuditEntry, Audited, STATE_VERBS};
@@ -48,7 +52,13 @@ pub use campaigns::schedules::{
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use connection::fuzz_server_url;
+#[doc(hidden)]
+pub use connection::{
+    InDialects, ObservedStatement, Observer, observe_connections, record_statements,
+    recorded_statements,
+};
 pub use connection::{Probe, all_closed};
+pub use error::{StoreError, StoreErrorKind};
 pub use events::hooks::{Delivered, HookRow, OutboxCounts, Outgoing};
 pub use events::outbox::NewEvent;
 pub use intake::enqueue::Enqueued;
@@ -56,7 +66,6 @@ pub use intake::imports::{ImportApproval, ImportBatch, ImportTexts};
 pub use intake::posted::{FINGERPRINT, IntakeKey, PostResult, PostedBatch, PostedKeys};
 pub use limits::budget_count::{CountStep, UncountedBudget};
 pub use limits::spending::MonthSpent;
-pub use queue::attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use queue::commit_batch::{CommitBatch, CommitResult, Orphans, ProviderClaimed, ProviderPause};
 pub use queue::commit_count::CommitCount;
 pub use queue::lanes::{Failover, SenderQueue};
@@ -64,6 +73,7 @@ pub use queue::lost_claims::{Redone, StartedClaim};
 pub use queue::operator::{Expired, NamedMessages, QueuePosition, RetryFilter};
 pub use queue::permits::limits::{SinglePermit, SingleRequest};
 pub use queue::queue_state::{QueuedCampaign, QueuedLane};
+pub use queue::results::attempts::{FailedAttempt, KEPT as KEPT_ATTEMPTS};
 pub use queue::stops::CampaignStop;
 pub use queue::unknown::{Due, ResendReason, Unknown};
 pub use queue::watch::WatchedCampaign;
@@ -78,7 +88,6 @@ pub use retention::removal::Removal;
 pub use source::{RowWriter, SourceConfig, SourceDatabase, SourceError, SourceQuery};
 pub use tables::campaign_filter::CampaignFilter;
 pub use tables::campaign_status::CampaignStatus;
-pub use tables::error::{StoreError, StoreErrorKind};
 pub use tables::mode::Mode;
 pub use tables::values::{POSTED, REMOVED_CAMPAIGNS};
 
@@ -287,6 +296,10 @@ impl Store {
         StoreError::new(self.location(), StoreErrorKind::Unavailable, reason)
     }
 
+    fn dialect(&self) -> Dialect {
+        self.pool.dialect()
+    }
+
     /// The path or URL of the database, without a password.
     pub fn location(&self) -> &str {
         self.pool.name()
@@ -298,8 +311,6 @@ impl Store {
             let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             return Ok(Timestamp::from_millis(since_epoch.map_or(0, millis)));
         };
-        let sql = format!("SELECT {} AS value", server.kind.clock());
-        let now: Number = reading!(self, |conn| diesel::sql_query(&sql).get_result(conn))?;
-        Ok(Timestamp::from_millis(now.value))
+        self.read_one(select(sql::<BigInt>(server.kind.clock()))).await
     }
 }

@@ -6,8 +6,8 @@ use diesel::QueryableByName;
 use diesel::sql_types::{Nullable, Text};
 
 use super::Store;
-use super::connection::{reading, transaction};
-use super::tables::error::StoreError;
+use super::connection::transaction;
+use super::error::StoreError;
 
 /// A row with one column.
 #[derive(QueryableByName)]
@@ -19,7 +19,7 @@ struct TextRow {
 impl Store {
     /// The values of column `value`, a text, that are not NULL.
     pub async fn query(&self, sql: &str) -> Result<Vec<String>, StoreError> {
-        let rows: Vec<TextRow> = reading!(self, |conn| diesel::sql_query(sql).load(conn))?;
+        let rows: Vec<TextRow> = self.read(diesel::sql_query(sql)).await?;
         Ok(rows.into_iter().filter_map(|row| row.value).collect())
     }
 

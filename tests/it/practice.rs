@@ -3,7 +3,7 @@
 use serde_json::Value;
 use smsq::sandbox::SandboxConfig;
 
-use crate::support::databases::with_every_database;
+use crate::support::databases::{values, with_every_database};
 use crate::support::practice::{Practice, list};
 use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::{Ran, Scratch, snapshot};
@@ -192,21 +192,8 @@ fn practice_sends_to_no_configured_provider_and_no_hook() {
 
 /// Numbers of the practice database.
 fn numbers(scratch: &Scratch, sql: &str) -> Vec<i64> {
-    use diesel::prelude::*;
-    use diesel::sql_types::BigInt;
-
-    #[derive(QueryableByName)]
-    struct Number {
-        #[diesel(sql_type = BigInt)]
-        value: i64,
-    }
-
-    let file = scratch.path("smsq-practice.db");
-    let mut connection = SqliteConnection::establish(&file.display().to_string()).expect("a file");
-    let rows: Vec<Number> = diesel::sql_query(format!("SELECT ({sql}) AS value"))
-        .load(&mut connection)
-        .expect("numbers");
-    rows.into_iter().map(|row| row.value).collect()
+    let sqlite = rusqlite::Connection::open(scratch.path("smsq-practice.db")).expect("a file");
+    values(&sqlite, &format!("SELECT ({sql}) AS value"))
 }
 
 /// Environment variables and their values.

@@ -185,11 +185,12 @@ async fn database_that_never_comes_back_loses_no_result() {
 
 #[tokio::test(start_paused = true)]
 async fn result_that_the_database_rejects_is_set_aside_and_delays_no_other() {
-    for reason in ["a constraint failed", "another error"] {
+    // A constraint that is violated, and a reason of another program.
+    for reason in ["INSERT INTO refused VALUES (NULL)", "SELECT RAISE(ABORT, 'another error')"] {
         let simulation = Simulation::new(SimProvider::new(8, Faults::default()), "2/s", 100).await;
         let rejects = format!(
-            "CREATE TRIGGER refuse BEFORE INSERT ON sms_sent WHEN NEW.id = 7 \
-             BEGIN SELECT RAISE(ABORT, '{reason}'); END"
+            "CREATE TABLE refused (reason TEXT NOT NULL); \
+             CREATE TRIGGER refuse BEFORE INSERT ON sms_sent WHEN NEW.id = 7 BEGIN {reason}; END"
         );
         simulation.store.execute(&rejects).await;
         let summary = simulation.work(None).await.expect("it ends");

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use super::approvals::{
     ApprovalGate, ListApproval, authors_of, gate, lane_of, lock, remove, summarize,
@@ -17,8 +17,8 @@ use crate::message::text::messages;
 use crate::route::sender_pool::hash;
 use crate::store::audit::AuditEntry;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, insert_all, querying, transaction, with_conn};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, NewRows, QueryResult, querying, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{
     approval, approval_rule, campaign, import, purged, sms, sms_failed, sms_sent,
 };
@@ -110,11 +110,13 @@ async fn subject(
     campaign_id: i64,
     who: &str,
 ) -> QueryResult<ApprovalSubject> {
-    let settings: Option<SettingsColumns> = with_conn!(connection, |conn| optional campaign::table
+    let settings: Option<SettingsColumns> = campaign::table
         .find(campaign_id)
         .select(SettingsColumns::as_select())
-        .first(conn))?;
-    let rows: Vec<ApprovalRow> = with_conn!(connection, |conn| approval::table
+        .first(connection)
+        .optional()
+        .await?;
+    let rows: Vec<ApprovalRow> = approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .filter(approval::state.ne_all(ApprovalState::NOT_WAITING.map(ApprovalState::code)))
         .order(approval::id)
@@ -125,7 +127,8 @@ async fn subject(
             approval::messages,
             approval::reason,
         ))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let (mut waiting, mut own) = (Vec::new(), Vec::new());
     for (id, has_lane, state, added, reason) in rows {
         let authors = authors_of(connection, id).await?;
@@ -178,7 +181,7 @@ async fn count_waiting(
     lane: Option<i32>,
     added: i64,
 ) -> QueryResult<u64> {
-    let ready: Vec<i64> = with_conn!(connection, |conn| {
+    let ready: Vec<i64> = {
         let mut ready = sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(State::Ready.code()))
@@ -188,8 +191,9 @@ async fn count_waiting(
         if let Some(lane) = lane {
             ready = ready.filter(sms::lane.eq(lane));
         }
-        ready.load(conn)
-    })?;
+        ready.load(connection)
+    }
+    .await?;
     if ready.len() as u64 <= positive(COUNTED) {
         return Ok(ready.len() as u64);
     }
@@ -201,31 +205,34 @@ async fn count_waiting(
 
 /// How many messages imports have added to a campaign.
 async fn imported(connection: &mut Connection, campaign_id: i64) -> QueryResult<u64> {
-    let counts: Vec<i64> = with_conn!(connection, |conn| import::table
+    let counts: Vec<i64> = import::table
         .filter(import::campaign_id.eq(campaign_id))
         .select(import::accepted - import::replaced)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(counts.into_iter().map(positive).sum())
 }
 
 /// How many messages a campaign has, with those of other programs, which are counted as far as `least` needs it.
 async fn total(connection: &mut Connection, campaign_id: i64, least: u64) -> QueryResult<u64> {
     let mut total = imported(connection, campaign_id).await?;
-    let purged: Vec<i64> = with_conn!(connection, |conn| purged::table
+    let purged: Vec<i64> = purged::table
         .filter(purged::campaign_id.eq(campaign_id))
         .filter(purged::import_id.eq(PLAIN))
         .select(purged::sent + purged::failed + purged::unknown + purged::cancelled)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     total += purged.into_iter().map(positive).sum::<u64>();
     macro_rules! count {
         ($table:ident) => {
             let missing = least.saturating_sub(total);
-            let plain: Vec<i64> = with_conn!(connection, |conn| $table::table
+            let plain: Vec<i64> = $table::table
                 .filter($table::campaign_id.eq(campaign_id))
                 .filter($table::import_id.is_null())
                 .limit(signed(missing))
                 .select($table::id)
-                .load(conn))?;
+                .load(connection)
+                .await?;
             total += plain.len() as u64;
         };
     }
@@ -248,12 +255,13 @@ impl Store {
             let Some(gate) = lock(connection, campaign_id).await? else {
                 return Ok(None);
             };
-            let found: Vec<(i64, i64)> = with_conn!(connection, |conn| approval::table
+            let found: Vec<(i64, i64)> = approval::table
                 .filter(approval::campaign_id.eq(campaign_id))
                 .filter(approval::state.eq(ApprovalState::Undecided.code()))
                 .filter(approval::hash.eq(&list.hash))
                 .select((approval::id, approval::messages))
-                .load(conn))?;
+                .load(connection)
+                .await?;
             let Some((id, added)) = found.into_iter().next() else {
                 return Ok(None);
             };
@@ -278,12 +286,13 @@ impl Store {
                 Some(_) => ApprovalState::Waiting,
                 None => ApprovalState::NotNeeded,
             };
-            with_conn!(connection, |conn| update(approval::table.find(id))
+            update(approval::table.find(id))
                 .set((
                     approval::state.eq(state.code()),
                     approval::reason.eq(reason.clone().unwrap_or_default()),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             summarize(connection, campaign_id).await?;
             Ok(reason)
         })
@@ -347,12 +356,13 @@ impl Store {
             }
             for waiting in &subject.waiting {
                 if waiting.has_lane {
-                    with_conn!(connection, |conn| update(approval::table.find(waiting.id))
+                    update(approval::table.find(waiting.id))
                         .set((
                             approval::state.eq(ApprovalState::Granted.code()),
                             approval::decided_at.eq(entry.at),
                         ))
-                        .execute(conn))?;
+                        .execute(connection)
+                        .await?;
                 } else {
                     remove(connection, &[waiting.id]).await?;
                 }
@@ -382,12 +392,13 @@ impl Store {
                 Err(result) => return Ok(result),
             };
             for waiting in &subject.waiting {
-                with_conn!(connection, |conn| update(approval::table.find(waiting.id))
+                update(approval::table.find(waiting.id))
                     .set((
                         approval::state.eq(ApprovalState::Rejected.code()),
                         approval::reason.eq(reason),
                     ))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
             }
             summarize(connection, campaign_id).await?;
             entry.insert(connection).await?;
@@ -447,10 +458,11 @@ async fn locked_subject(
 }
 
 async fn stored_rules(connection: &mut Connection) -> QueryResult<ApprovalRules> {
-    let rows: Vec<(String, String)> = with_conn!(connection, |conn| approval_rule::table
+    let rows: Vec<(String, String)> = approval_rule::table
         .order(approval_rule::name)
         .select((approval_rule::name, approval_rule::value))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let mut rules = ApprovalRules::default();
     for (name, value) in rows {
         if name == FROM_MESSAGES {
@@ -474,7 +486,7 @@ async fn write_rules(connection: &mut Connection, rules: &ApprovalRules) -> Quer
         .chain(of_cost)
         .map(|(name, value)| (approval_rule::name.eq(name), approval_rule::value.eq(value)))
         .collect();
-    with_conn!(connection, |conn| delete(approval_rule::table).execute(conn))?;
-    insert_all!(connection, approval_rule::table, &rows)?;
+    delete(approval_rule::table).execute(connection).await?;
+    NewRows::of(approval_rule::table, &rows[..]).insert(connection).await?;
     Ok(())
 }

@@ -7,17 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use diesel::{QueryResult, TextExpressionMethods as _, delete, update};
+use diesel::{TextExpressionMethods as _, delete, update};
 
 use crate::lifecycle::approval::ApprovalState;
 use crate::message::sms::{LaneId, State, Timestamp};
 use crate::route::sender_pool::hash;
 use crate::store::audit::AuditEntry;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, ROWS, insert_all, insert_new, load_locked, reading, transaction, with_conn,
-};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{approval, approval_author, campaign, sms};
 use crate::store::{Store, signed};
 
@@ -109,13 +107,13 @@ pub(super) async fn lock(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<Option<ApprovalGate>> {
-    let found: Vec<i32> = load_locked!(
-        connection,
-        campaign::table
-            .filter(campaign::id.eq(campaign_id))
-            .order(campaign::id)
-            .select(campaign::approval)
-    )?;
+    let found: Vec<i32> = campaign::table
+        .filter(campaign::id.eq(campaign_id))
+        .order(campaign::id)
+        .select(campaign::approval)
+        .locked()
+        .load(connection)
+        .await?;
     Ok(found.first().copied().map(ApprovalGate::of))
 }
 
@@ -124,22 +122,24 @@ pub(in crate::store) async fn gate(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<ApprovalGate> {
-    let found: Vec<i32> = with_conn!(connection, |conn| campaign::table
+    let found: Vec<i32> = campaign::table
         .filter(campaign::id.eq(campaign_id))
         .select(campaign::approval)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(found.first().copied().map(ApprovalGate::of).unwrap_or_default())
 }
 
 /// Stores in the row of a campaign, which is locked, what its approvals are.
 pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
     let is_guarded = gate(connection, campaign_id).await?.is_guarded();
-    let mut all: Vec<(bool, i32, String)> = with_conn!(connection, |conn| approval::table
+    let mut all: Vec<(bool, i32, String)> = approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .filter(approval::state.ne_all(ApprovalState::NOT_WAITING.map(ApprovalState::code)))
         .order(approval::id)
         .select((approval::has_lane, approval::state, approval::reason))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     // The first one explains why messages wait: what concerns most of them.
     all.sort_by_key(|(has_lane, state, _)| {
         (*has_lane, ApprovalState::of(*state) == ApprovalState::Undecided)
@@ -159,9 +159,10 @@ pub(super) async fn summarize(connection: &mut Connection, campaign_id: i64) -> 
             format!("it waits for approval: {reason}")
         }
     });
-    with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
-        .set((campaign::approval.eq(gate.code()), campaign::approval_reason.eq(reason),))
-        .execute(conn))?;
+    update(campaign::table.find(campaign_id))
+        .set((campaign::approval.eq(gate.code()), campaign::approval_reason.eq(reason)))
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -173,14 +174,17 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<(i64, ListApproval)>, StoreError> {
         let before = now.minus(ABANDONED_AFTER);
-        let found: Vec<(i64, String)> = reading!(self, |conn| approval::table
-            .filter(approval::state.eq(ApprovalState::Undecided.code()))
-            .filter(approval::hash.like(format!("{BATCH}%")))
-            .filter(approval::decided_at.lt(before))
-            .order(approval::id)
-            .limit(DECIDED)
-            .select((approval::campaign_id, approval::hash))
-            .load(conn))?;
+        let found: Vec<(i64, String)> = self
+            .read(
+                approval::table
+                    .filter(approval::state.eq(ApprovalState::Undecided.code()))
+                    .filter(approval::hash.like(format!("{BATCH}%")))
+                    .filter(approval::decided_at.lt(before))
+                    .order(approval::id)
+                    .limit(DECIDED)
+                    .select((approval::campaign_id, approval::hash)),
+            )
+            .await?;
         let who = String::new;
         let batch = |(campaign_id, hash)| (campaign_id, ListApproval { hash, who: who() });
         Ok(found.into_iter().map(batch).collect())
@@ -189,12 +193,15 @@ impl Store {
     /// Deletes some of the approvals whose messages were all settled: each of them costs something whenever workers look
     /// for messages.
     pub async fn prune_approvals(&self) -> Result<(), StoreError> {
-        let free: Vec<(i64, i64)> = reading!(self, |conn| approval::table
-            .filter(approval::state.eq_any(ApprovalState::FREE.map(ApprovalState::code)))
-            .order(approval::id)
-            .limit(PRUNED)
-            .select((approval::id, approval::campaign_id))
-            .load(conn))?;
+        let free: Vec<(i64, i64)> = self
+            .read(
+                approval::table
+                    .filter(approval::state.eq_any(ApprovalState::FREE.map(ApprovalState::code)))
+                    .order(approval::id)
+                    .limit(PRUNED)
+                    .select((approval::id, approval::campaign_id)),
+            )
+            .await?;
         if free.is_empty() {
             return Ok(());
         }
@@ -218,11 +225,12 @@ pub(in crate::store) async fn delete_empty(
     if lock(connection, campaign_id).await?.is_none() {
         return Ok(());
     }
-    let waiting: Vec<(i64, bool, i32)> = with_conn!(connection, |conn| approval::table
+    let waiting: Vec<(i64, bool, i32)> = approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .filter(approval::state.ne_all(ApprovalState::NOT_WAITING.map(ApprovalState::code)))
         .select((approval::id, approval::has_lane, approval::state))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     if waiting.is_empty() {
         return Ok(());
     }
@@ -240,10 +248,11 @@ pub(in crate::store) async fn delete_empty(
 /// Ends an approval without messages. Those that have ended with the same reason are one, with the authors of all.
 async fn end(connection: &mut Connection, campaign_id: i64, id: i64) -> QueryResult<()> {
     let authors = authors_of(connection, id).await?;
-    let (state, reason): (i32, String) = with_conn!(connection, |conn| approval::table
+    let (state, reason): (i32, String) = approval::table
         .find(id)
         .select((approval::state, approval::reason))
-        .first(conn))?;
+        .first(connection)
+        .await?;
     remove(connection, &[id]).await?;
     let ended = NewApproval {
         campaign_id,
@@ -261,10 +270,11 @@ pub(super) async fn authors_of(
     connection: &mut Connection,
     id: i64,
 ) -> QueryResult<BTreeSet<String>> {
-    let authors: Vec<String> = with_conn!(connection, |conn| approval_author::table
+    let authors: Vec<String> = approval_author::table
         .filter(approval_author::approval_id.eq(id))
         .select(approval_author::who)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(authors.into_iter().collect())
 }
 
@@ -276,7 +286,7 @@ async fn add_authors(
     let of_author =
         |who: &String| (approval_author::approval_id.eq(id), approval_author::who.eq(who.clone()));
     let authors: Vec<_> = authors.iter().map(of_author).collect();
-    insert_new!(connection, approval_author::table, &authors)?;
+    NewRows::of(approval_author::table, &authors[..]).insert_new(connection).await?;
     Ok(())
 }
 
@@ -289,12 +299,13 @@ struct EndedApprovals {
 
 impl EndedApprovals {
     async fn of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Self> {
-        let ended: Vec<(i64, String)> = with_conn!(connection, |conn| approval::table
+        let ended: Vec<(i64, String)> = approval::table
             .filter(approval::campaign_id.eq(campaign_id))
             .filter(approval::state.eq(ApprovalState::Ended.code()))
             .order(approval::id)
             .select((approval::id, approval::reason))
-            .load(conn))?;
+            .load(connection)
+            .await?;
         let (ids, mut reasons): (Vec<i64>, Vec<String>) = ended.into_iter().unzip();
         reasons.retain(|reason| !reason.is_empty());
         let mut authors = BTreeSet::new();
@@ -307,23 +318,25 @@ impl EndedApprovals {
 
 /// New messages of a campaign need approval from now on: messages of a list that was never decided may be put back.
 async fn guard(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
-    with_conn!(connection, |conn| update(campaign::table.find(campaign_id))
+    update(campaign::table.find(campaign_id))
         .filter(campaign::approval.eq(ApprovalGate::Undecided.code()))
         .set(campaign::approval.eq(ApprovalGate::Guarded.code()))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
 /// Whether messages of an approval are in the queue, in any state.
 async fn has_messages(connection: &mut Connection, campaign_id: i64, id: i64) -> QueryResult<bool> {
     for state in [State::Ready, State::Sending, State::Unknown] {
-        let first: Vec<i64> = with_conn!(connection, |conn| sms::table
+        let first: Vec<i64> = sms::table
             .filter(sms::campaign_id.eq(campaign_id))
             .filter(sms::state.eq(state.code()))
             .filter(sms::lane.eq(lane_of(id)))
             .limit(1)
             .select(sms::id)
-            .load(conn))?;
+            .load(connection)
+            .await?;
         if !first.is_empty() {
             return Ok(true);
         }
@@ -333,12 +346,11 @@ async fn has_messages(connection: &mut Connection, campaign_id: i64, id: i64) ->
 
 pub(super) async fn remove(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     for ids in ids.chunks(ROWS) {
-        with_conn!(connection, |conn| delete(approval_author::table)
+        delete(approval_author::table)
             .filter(approval_author::approval_id.eq_any(ids))
-            .execute(conn))?;
-        with_conn!(connection, |conn| delete(approval::table)
-            .filter(approval::id.eq_any(ids))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
+        delete(approval::table).filter(approval::id.eq_any(ids)).execute(connection).await?;
     }
     Ok(())
 }
@@ -357,11 +369,12 @@ pub(in crate::store) async fn ids_of(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<Vec<i64>> {
-    with_conn!(connection, |conn| approval::table
+    approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .order(approval::id.desc())
         .select(approval::id)
-        .load(conn))
+        .load(connection)
+        .await
 }
 
 /// What makes something wait.
@@ -387,11 +400,8 @@ impl NewApproval<'_> {
             .filter(approval::has_lane.eq(self.has_lane))
             .filter(approval::hash.eq(self.hash))
             .filter(approval::reason.eq(self.reason));
-        let found: Vec<i64> = with_conn!(connection, |conn| of_state
-            .order(approval::id)
-            .limit(1)
-            .select(approval::id)
-            .load(conn))?;
+        let found: Vec<i64> =
+            of_state.order(approval::id).limit(1).select(approval::id).load(connection).await?;
         let id = if let Some(id) = found.first() {
             *id
         } else {
@@ -402,7 +412,7 @@ impl NewApproval<'_> {
                 approval::hash.eq(self.hash.to_owned()),
                 approval::reason.eq(self.reason.to_owned()),
             )];
-            insert_all!(connection, approval::table, &rows)?;
+            NewRows::of(approval::table, &rows[..]).insert(connection).await?;
             connection.last_id().await?
         };
         add_authors(connection, id, authors).await?;
@@ -428,9 +438,7 @@ pub(in crate::store) async fn lane_of_list(
     };
     let authors = BTreeSet::from([list.who.clone()]);
     let id = new.open(connection, &authors).await?;
-    with_conn!(connection, |conn| update(approval::table.find(id))
-        .set(approval::decided_at.eq(now))
-        .execute(conn))?;
+    update(approval::table.find(id)).set(approval::decided_at.eq(now)).execute(connection).await?;
     Ok(lane_of(id))
 }
 
@@ -442,21 +450,23 @@ pub(in crate::store) async fn take_over(
     messages: &[i64],
     now: Timestamp,
 ) -> QueryResult<()> {
-    let interrupted: Vec<i64> = with_conn!(connection, |conn| approval::table
+    let interrupted: Vec<i64> = approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .filter(approval::state.eq(ApprovalState::Undecided.code()))
         .filter(approval::hash.ne(&list.hash))
         .order(approval::id)
         .select(approval::id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     for id in interrupted {
         let mut found: Vec<i64> = Vec::new();
         for messages in messages.chunks(ROWS) {
-            let in_lane: Vec<i64> = with_conn!(connection, |conn| sms::table
+            let in_lane: Vec<i64> = sms::table
                 .filter(sms::id.eq_any(messages))
                 .filter(sms::lane.eq(lane_of(id)))
                 .select(sms::id)
-                .load(conn))?;
+                .load(connection)
+                .await?;
             found.extend(in_lane);
         }
         if found.is_empty() {
@@ -500,9 +510,10 @@ pub(in crate::store) async fn count_added(
     let Some(id) = of_lane(lane) else {
         return Ok(());
     };
-    with_conn!(connection, |conn| update(approval::table.find(id))
+    update(approval::table.find(id))
         .set(approval::messages.eq(approval::messages + signed(added)))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -558,9 +569,10 @@ pub(in crate::store) async fn hold(
 /// Lets messages wait in a lane.
 async fn move_to(connection: &mut Connection, lane: i32, messages: &[i64]) -> QueryResult<()> {
     for ids in messages.chunks(ROWS) {
-        with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
+        update(sms::table.filter(sms::id.eq_any(ids)))
             .set(sms::lane.eq(lane))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     count_added(connection, lane, messages.len() as u64).await
 }
@@ -606,10 +618,11 @@ pub(in crate::store) async fn of_lanes(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let rows: Vec<(i64, i32, Timestamp)> = with_conn!(connection, |conn| approval::table
+    let rows: Vec<(i64, i32, Timestamp)> = approval::table
         .filter(approval::id.eq_any(&ids))
         .select((approval::id, approval::state, approval::decided_at))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let lane = |(id, state, granted_at)| {
         let state = ApprovalState::of(state);
         (lane_of(id), GrantedLane { state, granted_at })
@@ -660,28 +673,31 @@ impl ApprovalChanges {
         now: Timestamp,
     ) -> QueryResult<()> {
         for lane in self.begun.iter().filter(|lane| !self.lapsed.contains_key(lane)) {
-            with_conn!(connection, |conn| update(approval::table)
+            update(approval::table)
                 .filter(approval::id.nullable().eq(of_lane(lane.lane)))
                 .filter(approval::state.eq(ApprovalState::Granted.code()))
                 .set(approval::state.eq(ApprovalState::Begun.code()))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
         }
         for (lane, reason) in self.lapsed {
             lock(connection, lane.campaign_id).await?;
-            let lapsed = with_conn!(connection, |conn| update(approval::table)
+            let lapsed = update(approval::table)
                 .filter(approval::id.nullable().eq(of_lane(lane.lane)))
                 .filter(approval::state.eq(ApprovalState::Granted.code()))
                 .set((
                     approval::state.eq(ApprovalState::Waiting.code()),
                     approval::reason.eq(reason),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             if lapsed > 0 {
                 summarize(connection, lane.campaign_id).await?;
-                let name = with_conn!(connection, |conn| campaign::table
+                let name = campaign::table
                     .find(lane.campaign_id)
                     .select(campaign::name)
-                    .first(conn))?;
+                    .first(connection)
+                    .await?;
                 let entry = AuditEntry::of_worker(now, name, "wait for approval", reason);
                 entry.insert(connection).await?;
             }

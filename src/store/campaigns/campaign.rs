@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::Deref;
 
-use diesel::QueryResult;
-
 use super::approvals::{self, ApprovalGate};
 use crate::message::budget::Budget;
 use crate::message::rate::Rates;
@@ -14,12 +12,11 @@ use crate::message::window::SendWindow;
 use crate::store::audit::AuditEntry;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Connection, Prepared, ROWS, conflict, in_list, insert_all, load_locked, querying, reading,
-    transaction, with_conn,
+    Connection, DatabaseError, NewRows, QueryResult, ROWS, in_list, querying, transaction,
 };
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::limits::budget_count;
 use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
 use crate::store::tables::schema::campaign;
 use crate::store::{Store, positive};
 
@@ -296,10 +293,12 @@ pub(in crate::store) async fn by_id(
     let mut campaigns = BTreeMap::new();
     for ids in ids.chunks(ROWS) {
         let ids = in_list(ids.iter().copied());
-        let rows: Vec<CampaignRow> = with_conn!(connection, |conn| Prepared(
-            campaign::table.filter(campaign::id.eq_any(&ids)).select(CampaignRow::as_select())
-        )
-        .load(conn))?;
+        let rows: Vec<CampaignRow> = campaign::table
+            .filter(campaign::id.eq_any(&ids))
+            .select(CampaignRow::as_select())
+            .kept()
+            .load(connection)
+            .await?;
         campaigns.extend(rows.into_iter().map(|row| (row.id, Campaign::from(row))));
     }
     Ok(campaigns)
@@ -307,10 +306,7 @@ pub(in crate::store) async fn by_id(
 
 /// The ids of all campaigns, oldest first.
 pub(super) async fn ids(connection: &mut Connection) -> QueryResult<Vec<i64>> {
-    with_conn!(connection, |conn| campaign::table
-        .order(campaign::id)
-        .select(campaign::id)
-        .load(conn))
+    campaign::table.order(campaign::id).select(campaign::id).load(connection).await
 }
 
 /// The states of the campaigns that exist, and whether new messages need approval, locked until the transaction ends, so that none is cancelled or removed
@@ -322,14 +318,13 @@ pub(in crate::store) async fn lock_states(
     let ids: Vec<i64> = ids.iter().copied().collect();
     let mut states = BTreeMap::new();
     for ids in ids.chunks(ROWS) {
-        let found: Vec<(i64, CampaignStatus, i32)> = load_locked!(
-            connection,
-            campaign::table.filter(campaign::id.eq_any(ids)).order(campaign::id).select((
-                campaign::id,
-                campaign::state,
-                campaign::approval
-            ))
-        )?;
+        let found: Vec<(i64, CampaignStatus, i32)> = campaign::table
+            .filter(campaign::id.eq_any(ids))
+            .order(campaign::id)
+            .select((campaign::id, campaign::state, campaign::approval))
+            .locked()
+            .load(connection)
+            .await?;
         let state = |(id, status, gate)| (id, (status, ApprovalGate::of(gate)));
         states.extend(found.into_iter().map(state));
     }
@@ -344,10 +339,8 @@ fn stored(value: Option<&impl ToString>) -> String {
 impl Store {
     /// All campaigns, oldest first.
     pub async fn campaigns(&self) -> Result<Vec<Campaign>, StoreError> {
-        let rows: Vec<CampaignRow> = reading!(self, |conn| campaign::table
-            .order(campaign::id)
-            .select(CampaignRow::as_select())
-            .load(conn))?;
+        let rows: Vec<CampaignRow> =
+            self.read(campaign::table.order(campaign::id).select(CampaignRow::as_select())).await?;
         Ok(rows.into_iter().map(Campaign::from).collect())
     }
 
@@ -360,25 +353,30 @@ impl Store {
     pub async fn campaign_names(&self, ids: &[i64]) -> Result<BTreeMap<i64, String>, StoreError> {
         let mut names = BTreeMap::new();
         for ids in ids.chunks(ROWS) {
-            let found: Vec<(i64, String)> = reading!(self, |conn| campaign::table
-                .filter(campaign::id.eq_any(ids))
-                .select((campaign::id, campaign::name))
-                .load(conn))?;
+            let found: Vec<(i64, String)> = self
+                .read(
+                    campaign::table
+                        .filter(campaign::id.eq_any(ids))
+                        .select((campaign::id, campaign::name)),
+                )
+                .await?;
             names.extend(found);
         }
         Ok(names)
     }
 
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
-        let row: Option<CampaignRow> = reading!(self, |conn| optional campaign::table
-            .filter(campaign::name.eq(name))
-            .select(CampaignRow::as_select())
-            .first(conn))?;
+        let row: Option<CampaignRow> = self
+            .read_first(
+                campaign::table.filter(campaign::name.eq(name)).select(CampaignRow::as_select()),
+            )
+            .optional()
+            .await?;
         Ok(row.map(Campaign::from))
     }
 
     pub async fn count_campaigns(&self) -> Result<u64, StoreError> {
-        let count: i64 = reading!(self, |conn| campaign::table.count().get_result(conn))?;
+        let count: i64 = self.read_one(campaign::table.count()).await?;
         Ok(positive(count))
     }
 
@@ -397,7 +395,7 @@ impl Store {
             campaign::created_at.eq(now),
         )];
         let created: Result<(), StoreError> = transaction!(self, |connection| async {
-            insert_all!(connection, campaign::table, &rows)?;
+            NewRows::of(campaign::table, &rows[..]).insert(connection).await?;
             if let Some(budget) = &new.settings.budget {
                 let id = connection.last_id().await?;
                 budget_count::open_counted(connection, id, budget).await?;
@@ -462,11 +460,12 @@ impl Store {
         entry: Option<&AuditEntry>,
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
-            let changed = with_conn!(connection, |conn| diesel::update(
-                campaign::table.find(id).filter(campaign::state.ne_all(others(from)))
+            let changed = diesel::update(
+                campaign::table.find(id).filter(campaign::state.ne_all(others(from))),
             )
-            .set((campaign::state.eq(to.code()), campaign::state_reason.eq(reason),))
-            .execute(conn))?;
+            .set((campaign::state.eq(to.code()), campaign::state_reason.eq(reason)))
+            .execute(connection)
+            .await?;
             if let (Some(entry), true) = (entry, changed > 0) {
                 entry.insert(connection).await?;
             }
@@ -494,10 +493,8 @@ async fn open_budget(
     let BudgetChange::Set(budget) = change else {
         return Ok(None);
     };
-    let stored: Vec<String> = with_conn!(connection, |conn| campaign::table
-        .find(id)
-        .select(campaign::budget)
-        .load(conn))?;
+    let stored: Vec<String> =
+        campaign::table.find(id).select(campaign::budget).load(connection).await?;
     let stored = stored.into_iter().next().unwrap_or_default();
     if !budget_count::is_needed(&stored, budget) {
         return Ok(Some(stored));
@@ -520,25 +517,26 @@ async fn update(
     let unchanged = open_budget(connection, id, budget).await?;
     let budget = budget.map(stored);
     if let Some(unchanged) = unchanged {
-        let present: Vec<String> = load_locked!(
-            connection,
-            campaign::table.filter(campaign::id.eq(id)).select(campaign::budget)
-        )?;
+        let present: Vec<String> = campaign::table
+            .filter(campaign::id.eq(id))
+            .select(campaign::budget)
+            .locked()
+            .load(connection)
+            .await?;
         if present.first() != Some(&unchanged) {
-            return Err(conflict("the budget was changed meanwhile"));
+            return Err(DatabaseError::conflict("the budget was changed meanwhile"));
         }
     }
-    with_conn!(connection, |conn| diesel::update(
-        campaign::table.find(id).filter(campaign::state.ne_all(others(from)))
-    )
-    .set((
-        provider.map(|new| campaign::provider.eq(new)),
-        sender.map(|new| campaign::sender.eq(new)),
-        rate.as_ref().map(|new| campaign::rate.eq(new)),
-        priority.map(|new| campaign::priority.eq(new)),
-        unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
-        window.as_ref().map(|new| campaign::send_window.eq(new)),
-        budget.as_ref().map(|new| campaign::budget.eq(new)),
-    ))
-    .execute(conn))
+    diesel::update(campaign::table.find(id).filter(campaign::state.ne_all(others(from))))
+        .set((
+            provider.map(|new| campaign::provider.eq(new)),
+            sender.map(|new| campaign::sender.eq(new)),
+            rate.as_ref().map(|new| campaign::rate.eq(new)),
+            priority.map(|new| campaign::priority.eq(new)),
+            unique_by.as_ref().map(|new| campaign::unique_by.eq(new)),
+            window.as_ref().map(|new| campaign::send_window.eq(new)),
+            budget.as_ref().map(|new| campaign::budget.eq(new)),
+        ))
+        .execute(connection)
+        .await
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use crate::message::sms::Timestamp;
 use crate::store::audit::AuditEntry;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, insert_new, load_locked, reading, transaction, with_conn, writing,
-};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, NewRows, QueryResult, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{campaign, import, schedule, schedule_run};
 use crate::store::{ScheduleStore, positive, signed};
 
@@ -217,10 +215,12 @@ async fn lock(
     connection: &mut Connection,
     id: i64,
 ) -> QueryResult<Option<(String, i64, Timestamp)>> {
-    let found: Vec<(String, i64, Timestamp)> = load_locked!(
-        connection,
-        schedule::table.find(id).select((schedule::fire, schedule::holder, schedule::leased_until))
-    )?;
+    let found: Vec<(String, i64, Timestamp)> = schedule::table
+        .find(id)
+        .select((schedule::fire, schedule::holder, schedule::leased_until))
+        .locked()
+        .load(connection)
+        .await?;
     Ok(found.into_iter().next())
 }
 
@@ -244,7 +244,7 @@ impl ScheduleStore<'_> {
             schedule::created_by.eq(&entry.who),
         )];
         transaction!(self, |connection| async {
-            let added = insert_new!(connection, schedule::table, &rows)?;
+            let added = NewRows::of(schedule::table, &rows[..]).insert_new(connection).await?;
             if added > 0 {
                 entry.insert(connection).await?;
             }
@@ -254,17 +254,15 @@ impl ScheduleStore<'_> {
 
     /// All schedules in the order of their names.
     pub async fn all(self) -> Result<Vec<ScheduleRow>, StoreError> {
-        reading!(self, |conn| schedule::table
-            .order(schedule::name)
-            .select(ScheduleRow::as_select())
-            .load(conn))
+        self.read(schedule::table.order(schedule::name).select(ScheduleRow::as_select())).await
     }
 
     pub async fn named(self, name: &str) -> Result<Option<ScheduleRow>, StoreError> {
-        reading!(self, |conn| optional schedule::table
-            .filter(schedule::name.eq(name))
-            .select(ScheduleRow::as_select())
-            .first(conn))
+        self.read_first(
+            schedule::table.filter(schedule::name.eq(name)).select(ScheduleRow::as_select()),
+        )
+        .optional()
+        .await
     }
 
     /// The schedule to which the name of a campaign belongs: `NAME/…` is of schedule `NAME`.
@@ -279,25 +277,35 @@ impl ScheduleStore<'_> {
     /// Whether a run of the schedule, or an attempt at one, has opened the campaign: it has imported rows into it. Others
     /// than the schedule only post messages to a campaign of that name.
     pub async fn has_opened(self, schedule_id: i64, campaign: &str) -> Result<bool, StoreError> {
-        let runs: Vec<(Timestamp, i64, i64)> = reading!(self, |conn| schedule_run::table
-            .filter(schedule_run::schedule_id.eq(schedule_id))
-            .filter(schedule_run::campaign.eq(campaign))
-            .order(schedule_run::started_at)
-            .select((schedule_run::started_at, schedule_run::row_count, schedule_run::accepted,))
-            .load(conn))?;
+        let runs: Vec<(Timestamp, i64, i64)> = self
+            .read(
+                schedule_run::table
+                    .filter(schedule_run::schedule_id.eq(schedule_id))
+                    .filter(schedule_run::campaign.eq(campaign))
+                    .order(schedule_run::started_at)
+                    .select((
+                        schedule_run::started_at,
+                        schedule_run::row_count,
+                        schedule_run::accepted,
+                    )),
+            )
+            .await?;
         if runs.iter().any(|(_, rows, accepted)| rows + accepted > 0) {
             return Ok(true);
         }
         let Some((first, ..)) = runs.first() else {
             return Ok(false);
         };
-        let imports: i64 = reading!(self, |conn| import::table
-            .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
-            .filter(campaign::name.eq(campaign))
-            .filter(import::posted_by.is_null())
-            .filter(import::created_at.ge(*first))
-            .count()
-            .get_result(conn))?;
+        let imports: i64 = self
+            .read_one(
+                import::table
+                    .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
+                    .filter(campaign::name.eq(campaign))
+                    .filter(import::posted_by.is_null())
+                    .filter(import::created_at.ge(*first))
+                    .count(),
+            )
+            .await?;
         Ok(imports > 0)
     }
 
@@ -308,12 +316,15 @@ impl ScheduleStore<'_> {
         most: i64,
         now: Timestamp,
     ) -> Result<Vec<ScheduleRun>, StoreError> {
-        let rows: Vec<RunColumns> = reading!(self, |conn| schedule_run::table
-            .filter(schedule_run::schedule_id.eq(id))
-            .order((schedule_run::fire.desc(), schedule_run::id.desc()))
-            .limit(most)
-            .select(RunColumns::as_select())
-            .load(conn))?;
+        let rows: Vec<RunColumns> = self
+            .read(
+                schedule_run::table
+                    .filter(schedule_run::schedule_id.eq(id))
+                    .order((schedule_run::fire.desc(), schedule_run::id.desc()))
+                    .limit(most)
+                    .select(RunColumns::as_select()),
+            )
+            .await?;
         let runs = rows.into_iter().map(|row| ScheduleRun::new(row, now));
         Ok(runs.collect())
     }
@@ -328,17 +339,20 @@ impl ScheduleStore<'_> {
         transaction!(self, |connection| async {
             let is_paused = next.is_none();
             let row = schedule::table.find(id).filter(schedule::is_paused.ne(is_paused));
-            let changed = with_conn!(connection, |conn| update(row)
+            let changed = update(row)
                 .set((
                     schedule::is_paused.eq(is_paused),
-                    next.map(|next| (
-                        schedule::fire.eq(&next.fire),
-                        schedule::period.eq(&next.period),
-                        schedule::next_at.eq(next.at),
-                        schedule::attempts.eq(0),
-                    )),
+                    next.map(|next| {
+                        (
+                            schedule::fire.eq(&next.fire),
+                            schedule::period.eq(&next.period),
+                            schedule::next_at.eq(next.at),
+                            schedule::attempts.eq(0),
+                        )
+                    }),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             if changed > 0 {
                 entry.insert(connection).await?;
             }
@@ -350,17 +364,17 @@ impl ScheduleStore<'_> {
     /// the same name could repeat their period.
     pub async fn remove(self, id: i64, entry: &AuditEntry) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
-            let removed =
-                with_conn!(connection, |conn| delete(schedule::table.find(id)).execute(conn))?;
+            let removed = delete(schedule::table.find(id)).execute(connection).await?;
             if removed > 0 {
                 let present: Vec<i64> =
-                    with_conn!(connection, |conn| schedule::table.select(schedule::id).load(conn))?;
-                with_conn!(connection, |conn| delete(
+                    schedule::table.select(schedule::id).load(connection).await?;
+                delete(
                     schedule_run::table
                         .filter(schedule_run::schedule_id.ne_all(&present))
-                        .filter(schedule_run::keys_until.le(entry.at.as_millis()))
+                        .filter(schedule_run::keys_until.le(entry.at.as_millis())),
                 )
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
                 entry.insert(connection).await?;
             }
             QueryResult::Ok(removed > 0)
@@ -374,13 +388,16 @@ impl ScheduleStore<'_> {
         now: Timestamp,
         until: Timestamp,
     ) -> Result<Option<ScheduleRow>, StoreError> {
-        let due: Vec<i64> = reading!(self, |conn| schedule::table
-            .filter(schedule::is_paused.eq(false))
-            .filter(schedule::next_at.le(now.as_millis()))
-            .filter(schedule::leased_until.lt(now.as_millis()))
-            .order((schedule::next_at, schedule::id))
-            .select(schedule::id)
-            .load(conn))?;
+        let due: Vec<i64> = self
+            .read(
+                schedule::table
+                    .filter(schedule::is_paused.eq(false))
+                    .filter(schedule::next_at.le(now.as_millis()))
+                    .filter(schedule::leased_until.lt(now.as_millis()))
+                    .order((schedule::next_at, schedule::id))
+                    .select(schedule::id),
+            )
+            .await?;
         for id in due {
             let leased = transaction!(self, |connection| async {
                 if lock(connection, id)
@@ -393,16 +410,19 @@ impl ScheduleStore<'_> {
                     .find(id)
                     .filter(schedule::is_paused.eq(false))
                     .filter(schedule::next_at.le(now.as_millis()));
-                let leased = with_conn!(connection, |conn| update(row)
-                    .set((schedule::holder.eq(holder), schedule::leased_until.eq(until),))
-                    .execute(conn))?;
+                let leased = update(row)
+                    .set((schedule::holder.eq(holder), schedule::leased_until.eq(until)))
+                    .execute(connection)
+                    .await?;
                 if leased == 0 {
                     return Ok(None);
                 }
-                with_conn!(connection, |conn| optional schedule::table
+                schedule::table
                     .find(id)
                     .select(ScheduleRow::as_select())
-                    .first(conn))
+                    .first(connection)
+                    .optional()
+                    .await
             })?;
             if leased.is_some() {
                 return Ok(leased);
@@ -413,34 +433,41 @@ impl ScheduleStore<'_> {
 
     /// Renews a lease; false if another process has it now.
     pub async fn renew(self, id: i64, holder: i64, until: Timestamp) -> Result<bool, StoreError> {
-        let renewed = writing!(self, |conn| update(
-            schedule::table
-                .find(id)
-                .filter(schedule::holder.eq(holder))
-                .filter(schedule::leased_until.gt(0))
-        )
-        .set(schedule::leased_until.eq(until))
-        .execute(conn))?;
+        let renewed = self
+            .write(
+                update(
+                    schedule::table
+                        .find(id)
+                        .filter(schedule::holder.eq(holder))
+                        .filter(schedule::leased_until.gt(0)),
+                )
+                .set(schedule::leased_until.eq(until)),
+            )
+            .await?;
         Ok(renewed > 0)
     }
 
     /// Says that a run which somebody asked for is in progress, and when it is to be said again.
     pub async fn renew_run(self, run: &RunProgress, until: Timestamp) -> Result<(), StoreError> {
-        writing!(self, |conn| update(
-            schedule_run::table
-                .filter(schedule_run::schedule_id.eq(run.schedule_id))
-                .filter(schedule_run::fire.eq(&run.fire))
+        self.write(
+            update(
+                schedule_run::table
+                    .filter(schedule_run::schedule_id.eq(run.schedule_id))
+                    .filter(schedule_run::fire.eq(&run.fire)),
+            )
+            .set(schedule_run::asked_until.eq(until)),
         )
-        .set(schedule_run::asked_until.eq(until))
-        .execute(conn))
+        .await
         .map(drop)
     }
 
     /// Ends the leases of a process, so that another one continues its runs.
     pub async fn release_all(self, holder: i64) -> Result<(), StoreError> {
-        writing!(self, |conn| update(schedule::table.filter(schedule::holder.eq(holder)))
-            .set(schedule::leased_until.eq(0))
-            .execute(conn))
+        self.write(
+            update(schedule::table.filter(schedule::holder.eq(holder)))
+                .set(schedule::leased_until.eq(0)),
+        )
+        .await
         .map(drop)
     }
 
@@ -474,11 +501,12 @@ impl ScheduleStore<'_> {
                     record_missed(connection, run.schedule_id, missed, now).await?;
                 }
                 end_earlier(connection, run.schedule_id, &run.fire, now).await?;
-                with_conn!(connection, |conn| update(schedule::table.find(run.schedule_id))
-                    .set((schedule::fire.eq(&run.fire), schedule::period.eq(&run.period),))
-                    .execute(conn))?;
+                update(schedule::table.find(run.schedule_id))
+                    .set((schedule::fire.eq(&run.fire), schedule::period.eq(&run.period)))
+                    .execute(connection)
+                    .await?;
             }
-            insert_new!(connection, schedule_run::table, &rows)?;
+            NewRows::of(schedule_run::table, &rows[..]).insert_new(connection).await?;
             Ok(true)
         })
     }
@@ -500,7 +528,7 @@ impl ScheduleStore<'_> {
                 if fire != run.fire {
                     return Ok(false);
                 }
-                with_conn!(connection, |conn| update(schedule::table.find(run.schedule_id))
+                update(schedule::table.find(run.schedule_id))
                     .set((
                         schedule::fire.eq(&next.fire),
                         schedule::period.eq(&next.period),
@@ -508,24 +536,27 @@ impl ScheduleStore<'_> {
                         schedule::attempts.eq(0),
                         schedule::leased_until.eq(0),
                     ))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
             }
             let (state, counts, error) = match outcome {
                 Ok(counts) => (ScheduleRunState::Done, counts.clone(), None),
                 Err(error) => (ScheduleRunState::Missed, RunCounts::default(), Some(error)),
             };
-            let started_at: Option<i64> = with_conn!(connection, |conn| optional schedule_run::table
+            let started_at: Option<i64> = schedule_run::table
                 .filter(schedule_run::schedule_id.eq(run.schedule_id))
                 .filter(schedule_run::fire.eq(&run.fire))
                 .select(schedule_run::started_at)
-                .first(conn))?;
+                .first(connection)
+                .optional()
+                .await?;
             let started_at = started_at.map_or(now, Timestamp::from_millis);
             let accepted = accepted(connection, &run.campaign, started_at).await?;
             let row = schedule_run::table
                 .filter(schedule_run::schedule_id.eq(run.schedule_id))
                 .filter(schedule_run::fire.eq(&run.fire))
                 .filter(schedule_run::state.ne(ScheduleRunState::Done.code()));
-            let finished = with_conn!(connection, |conn| update(row)
+            let finished = update(row)
                 .set((
                     schedule_run::state.eq(state.code()),
                     schedule_run::finished_at.eq(now),
@@ -536,15 +567,17 @@ impl ScheduleStore<'_> {
                     schedule_run::reasons.eq(counts.reasons),
                     schedule_run::error.eq(error),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             let old = old_fire(now);
-            with_conn!(connection, |conn| delete(
+            delete(
                 schedule_run::table
                     .filter(schedule_run::schedule_id.eq(run.schedule_id))
                     .filter(schedule_run::fire.lt(&old))
-                    .filter(schedule_run::keys_until.le(now.as_millis()))
+                    .filter(schedule_run::keys_until.le(now.as_millis())),
             )
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
             Ok(finished > 0)
         })
     }
@@ -558,19 +591,18 @@ impl ScheduleStore<'_> {
     ) -> Result<(), StoreError> {
         transaction!(self, |connection| async {
             let row = schedule::table.find(run.schedule_id).filter(schedule::fire.eq(&run.fire));
-            with_conn!(connection, |conn| update(row)
+            update(row)
                 .set((
                     schedule::next_at.eq(again_at),
                     schedule::attempts.eq(schedule::attempts + 1),
                     schedule::leased_until.eq(0),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             let row = schedule_run::table
                 .filter(schedule_run::schedule_id.eq(run.schedule_id))
                 .filter(schedule_run::fire.eq(&run.fire));
-            with_conn!(connection, |conn| update(row)
-                .set(schedule_run::error.eq(error))
-                .execute(conn))?;
+            update(row).set(schedule_run::error.eq(error)).execute(connection).await?;
             QueryResult::Ok(())
         })
     }
@@ -583,23 +615,25 @@ async fn end_earlier(
     fire: &str,
     now: Timestamp,
 ) -> QueryResult<()> {
-    let unfinished: Vec<(i64, String, Timestamp)> = with_conn!(connection, |conn| {
+    let unfinished: Vec<(i64, String, Timestamp)> = {
         schedule_run::table
             .filter(schedule_run::schedule_id.eq(schedule_id))
             .filter(schedule_run::fire.lt(fire))
             .filter(schedule_run::state.eq(ScheduleRunState::InProgress.code()))
             .select((schedule_run::id, schedule_run::campaign, schedule_run::started_at))
-            .load(conn)
-    })?;
+            .load(connection)
+    }
+    .await?;
     for (id, campaign, started_at) in unfinished {
         let accepted = accepted(connection, &campaign, started_at).await?;
-        with_conn!(connection, |conn| update(schedule_run::table.find(id))
+        update(schedule_run::table.find(id))
             .set((
                 schedule_run::state.eq(ScheduleRunState::Missed.code()),
                 schedule_run::finished_at.eq(now),
                 schedule_run::accepted.eq(accepted),
             ))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     Ok(())
 }
@@ -622,7 +656,7 @@ async fn record_missed(
         schedule_run::finished_at.eq(now),
         schedule_run::error.eq(&missed.reason),
     )];
-    insert_new!(connection, schedule_run::table, &rows)?;
+    NewRows::of(schedule_run::table, &rows[..]).insert_new(connection).await?;
     Ok(())
 }
 
@@ -632,12 +666,13 @@ async fn accepted(
     campaign: &str,
     started_at: Timestamp,
 ) -> QueryResult<i64> {
-    let imports: Vec<i64> = with_conn!(connection, |conn| import::table
+    let imports: Vec<i64> = import::table
         .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
         .filter(campaign::name.eq(campaign))
         .filter(import::created_at.ge(started_at))
         .select(import::accepted)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(imports.iter().sum())
 }
 
@@ -652,19 +687,21 @@ pub(in crate::store) async fn keeps_keys(
             .inner_join(campaign::table.on(campaign::name.eq(schedule_run::campaign)))
             .filter(campaign::id.eq(campaign_id))
     };
-    let unended: Vec<i64> = with_conn!(connection, |conn| of_campaign()
+    let unended: Vec<i64> = of_campaign()
         .filter(schedule_run::keys_until.gt(now.as_millis()))
         .limit(1)
         .select(schedule_run::id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     if !unended.is_empty() {
         return Ok(true);
     }
-    let open: Vec<i64> = with_conn!(connection, |conn| of_campaign()
+    let open: Vec<i64> = of_campaign()
         .inner_join(schedule::table.on(schedule::id.eq(schedule_run::schedule_id)))
         .filter(schedule_run::period.ge(schedule::period))
         .limit(1)
         .select(schedule_run::id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(!open.is_empty())
 }

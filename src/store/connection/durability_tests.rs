@@ -1,7 +1,7 @@
 //! Whether commits wait for the disk.
 
 use super::pool::Purpose;
-use super::{TextValue, transaction, with_conn};
+use super::transaction;
 use crate::store::testing::server_databases;
 use crate::store::{Access, Store};
 
@@ -18,12 +18,9 @@ async fn transaction_waits_for_the_disk_whatever_its_session_does() {
             let set = format!("SET synchronous_commit = {session}");
             pooled.connection().run(&set).await.expect("a setting");
             pooled.give_back();
-            let read = "SELECT current_setting('synchronous_commit') AS value";
-            let read: TextValue = transaction!(store, |connection| async {
-                with_conn!(connection, |conn| diesel::sql_query(read).get_result(conn))
-            })
-            .expect("a setting");
-            assert_eq!(read.value, "on", "{session}");
+            let setting = "current_setting('synchronous_commit')";
+            let setting = transaction!(store, |connection| connection.text(setting));
+            assert_eq!(setting.expect("a setting"), "on", "{session}");
         }
     }
 }

@@ -1,47 +1,64 @@
-//! One connection to a database of any kind, and the macros for what differs between the engines.
+//! One connection to a database of any kind. Every query of the store is written once, with diesel, and made into a
+//! [`Statement`] in the dialect of the database; the drivers run statements, whatever their query was.
 //!
-//! Every query of the store is written once, with one of these macros:
-//! - a whole call: [`reading!`], [`writing!`], [`querying!`], [`transaction!`];
-//! - in a transaction: [`with_conn!`] runs a query on whichever connection there is, [`independent!`] several at once;
-//! - `SELECT`: [`load_locked!`], [`load_shared!`], [`load_skipping_locked!`];
-//! - rows: [`insert_all!`], [`insert_new!`], [`insert_with_ids!`], [`replace_all!`], [`execute_each!`], [`delete_all!`].
+//! - a query alone: [`Store::read`], [`Store::read_first`], [`Store::read_one`], [`Store::write`];
+//! - several in one transaction: [`transaction!`], with the functions of [`Run`] on its connection;
+//! - rows: [`NewRows`], [`execute_each`].
+//!
+//! [`Store::read`]: super::Store::read
+//! [`Store::read_first`]: super::Store::read_first
+//! [`Store::read_one`]: super::Store::read_one
+//! [`Store::write`]: super::Store::write
 
+mod backend;
+mod dialect;
 #[cfg(test)]
 mod durability_tests;
+mod error;
+mod in_dialect;
 mod mysql;
+mod observer;
 pub(super) mod pool;
 mod postgres;
 mod probe;
+mod query;
+mod snapshot;
 mod sqlite;
+mod statement;
 pub(super) mod transaction;
 mod url;
+mod values;
 mod version;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::backend::Backend;
-use diesel::connection::SimpleConnection as _;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::{ConnectionError, DatabaseErrorKind, Error};
 use diesel::sql_types::{BigInt, Text};
-use diesel::sqlite::SqliteConnection;
-use diesel::{QueryResult, QueryableByName};
-use diesel_async::{AsyncMysqlConnection, SimpleAsyncConnection as _};
+use futures_util::future::try_join_all;
 
-use super::tables::error::{StoreError, StoreErrorKind};
-pub(super) use mysql::{by_index, foreign_client as mysql_client};
+use super::error::StoreErrorKind;
+pub(super) use dialect::{AnyEngine, Dialect};
+pub(super) use error::{DatabaseError, QueryResult};
+pub(super) use in_dialect::{in_dialect, statement_in_dialect};
+pub(super) use mysql::foreign_client as mysql_client;
+pub use observer::{ObservedStatement, Observer, observe_connections};
 pub use pool::all_closed;
-pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, PooledConnection, Purpose};
-pub(super) use postgres::{
-    PostgresSession, cancel as cancel_postgres, foreign_client as postgres_client,
-};
+pub(super) use pool::{CONNECT_TIMEOUT, Location, Pool, Purpose};
+use postgres::PostgresSession;
+pub(super) use postgres::{cancel as cancel_postgres, foreign_client as postgres_client};
 pub use probe::Probe;
-pub(super) use sqlite::{SqliteFile, execute_prepared, in_place, run_inline};
-pub(super) use transaction::{Chunk, querying, reading, transaction, writing};
+use query::Pending;
+use query::TakeRow;
+pub(super) use query::{NewRows, Run, delete_all, execute_each};
+pub use snapshot::{InDialects, record_statements, recorded_statements};
+pub(super) use sqlite::{SqliteFile, in_place, run_inline};
+use statement::Statement;
+pub(super) use transaction::{Chunk, querying, transaction};
 #[cfg(feature = "fuzz")]
 pub use url::fuzz_server_url;
 pub(super) use url::{ServerKind, ServerUrl, with_password};
+pub(super) use values::Cell;
+use values::{Kind, Value};
 
 /// The most rows of one statement.
 pub(super) const ROWS: usize = 1_000;
@@ -53,61 +70,27 @@ const STEP: usize = 16;
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
 /// One connection.
-pub(super) enum Connection {
-    Sqlite(Box<SqliteConnection>),
-    /// Shared by the statements of [`independent!`].
-    Postgres(Arc<PostgresSession>),
-    Mysql(Box<AsyncMysqlConnection>),
+pub(super) struct Connection {
+    driver: Driver,
+    /// For tests.
+    observer: Option<Observer>,
 }
 
-/// What queries are written with: the prelude of diesel without `RunQueryDsl`, of which each engine has its own.
+enum Driver {
+    Sqlite(Box<rusqlite::Connection>),
+    /// Shared by the statements of [`independent!`].
+    Postgres(Arc<PostgresSession>),
+    Mysql(Box<mysql_async::Conn>),
+}
+
+/// What queries are written with: the prelude of diesel with [`Run`] in the place of its `RunQueryDsl`.
 pub(super) mod prelude {
     pub(in crate::store) use diesel::prelude::{
         BoolExpressionMethods, CombineDsl, ExpressionMethods, Insertable, IntoSql, JoinOnDsl,
         NullableExpressionMethods, QueryDsl, Queryable, Selectable, SelectableHelper,
     };
-}
 
-/// Runs a query on a connection to any engine. With `optional` it returns `None` where it finds no row.
-macro_rules! with_conn {
-    ($connection:expr, |$conn:ident| Prepared($query:expr).execute($same:ident)) => {{
-        use $crate::store::connection::{Connection, Prepared, execute_prepared};
-        match $connection {
-            Connection::Sqlite(conn) => execute_prepared(&mut **conn, Prepared($query)),
-            Connection::Postgres(conn) => {
-                diesel_async::RunQueryDsl::execute(Prepared($query), &mut &***conn).await
-            }
-            Connection::Mysql(conn) => {
-                diesel_async::RunQueryDsl::execute(Prepared($query), &mut **conn).await
-            }
-        }
-    }};
-    ($connection:expr, |$conn:ident| optional $query:expr) => {
-        diesel::OptionalExtension::optional($crate::store::connection::with_conn!(
-            $connection,
-            |$conn| $query
-        ))
-    };
-    ($connection:expr, |$conn:ident| $query:expr) => {{
-        use $crate::store::connection::Connection;
-        match $connection {
-            Connection::Sqlite($conn) => {
-                use diesel::RunQueryDsl as _;
-                let $conn = &mut **$conn;
-                $query
-            }
-            Connection::Postgres($conn) => {
-                use diesel_async::RunQueryDsl as _;
-                let $conn = &mut &***$conn;
-                $query.await
-            }
-            Connection::Mysql($conn) => {
-                use diesel_async::RunQueryDsl as _;
-                let $conn = &mut **$conn;
-                $query.await
-            }
-        }
-    }};
+    pub(in crate::store) use super::query::Run;
 }
 
 /// Runs futures of statements that do not depend on each other, each with the connection under the given name. PostgreSQL
@@ -115,253 +98,28 @@ macro_rules! with_conn {
 /// the other.
 macro_rules! independent {
     ($connection:expr, $(|$conn:ident| $future:expr),+ $(,)?) => {{
-        use $crate::store::connection::Connection;
-        match &mut *$connection {
-            Connection::Postgres(shared) => tokio::try_join!(biased; $({
-                let shared = std::sync::Arc::clone(shared);
+        let connection = &mut *$connection;
+        if let Some(shared) = connection.shared() {
+            tokio::try_join!(biased; $({
+                let mut shared = shared.shared().expect("it is shared");
                 async move {
-                    let $conn = &mut Connection::Postgres(shared);
+                    let $conn = &mut shared;
                     $future.await
                 }
-            }),+),
-            other => async {
+            }),+)
+        } else {
+            async {
                 Ok(($({
-                    let $conn = &mut *other;
+                    let $conn = &mut *connection;
                     $future.await?
                 }),+))
             }
-            .await,
+            .await
         }
     }};
 }
 
-/// Loads rows and locks them until the transaction ends. SQLite's transactions hold the lock of the whole file.
-/// With the word `prepared` the statement stays prepared although it has a list made by [`in_list`].
-macro_rules! load_locked {
-    ($connection:expr, prepared $query:expr) => {
-        $crate::store::connection::load_locked!($connection, $query, |query| {
-            $crate::store::connection::Prepared(query)
-        })
-    };
-    ($connection:expr, $query:expr) => {
-        $crate::store::connection::load_locked!($connection, $query, |query| query)
-    };
-    ($connection:expr, $query:expr, |$locked:ident| $changed:expr) => {{
-        use $crate::store::connection::Connection;
-        match $connection {
-            Connection::Sqlite(conn) => {
-                let $locked = $query;
-                diesel::RunQueryDsl::load($changed, &mut **conn)
-            }
-            Connection::Postgres(conn) => {
-                let $locked = $query.for_update();
-                diesel_async::RunQueryDsl::load($changed, &mut &***conn).await
-            }
-            Connection::Mysql(conn) => {
-                let $locked = $query.for_update();
-                diesel_async::RunQueryDsl::load($changed, &mut **conn).await
-            }
-        }
-    }};
-}
-
-/// Loads rows that no other transaction changes until this one ends. Only PostgreSQL has a lock that others can share.
-macro_rules! load_shared {
-    ($connection:expr, $query:expr) => {
-        match $connection {
-            $crate::store::connection::Connection::Postgres(conn) => {
-                diesel_async::RunQueryDsl::load($query.for_share(), &mut &***conn).await
-            }
-            other => $crate::store::connection::load_locked!(other, $query),
-        }
-    };
-}
-
-/// Loads and locks rows, except those that another transaction has locked. The statement stays prepared.
-///
-/// With `by` MySQL and MariaDB use all columns of this index: otherwise they may start at its first entry that equals
-/// the constants of the query, and read deleted entries. The values are those of the query's parameters.
-macro_rules! load_skipping_locked {
-    ($connection:expr, $query:expr, by $index:literal, $values:expr) => {
-        match &mut *$connection {
-            $crate::store::connection::Connection::Mysql(conn) => {
-                let query = $query.for_update().skip_locked();
-                let query = $crate::store::connection::by_index(&query, $index, $values)?;
-                diesel_async::RunQueryDsl::load(query, &mut **conn).await
-            }
-            other => $crate::store::connection::load_skipping_locked!(other, $query),
-        }
-    };
-    ($connection:expr, $query:expr) => {{
-        use $crate::store::connection::{Connection, Prepared};
-        match $connection {
-            Connection::Sqlite(conn) => diesel::RunQueryDsl::load(Prepared($query), &mut **conn),
-            Connection::Postgres(conn) => {
-                let query = Prepared($query.for_update().skip_locked());
-                diesel_async::RunQueryDsl::load(query, &mut &***conn).await
-            }
-            Connection::Mysql(conn) => {
-                let query = Prepared($query.for_update().skip_locked());
-                diesel_async::RunQueryDsl::load(query, &mut **conn).await
-            }
-        }
-    }};
-}
-
-/// Inserts a slice of rows: in few prepared statements on servers, one by one on SQLite, where that is faster. The rows
-/// must fit into one statement.
-macro_rules! insert_all {
-    ($connection:expr, $table:expr, $rows:expr) => {
-        $crate::store::connection::insert!($connection, $table, $rows, insert_into, |insert| insert)
-    };
-}
-
-/// Inserts rows into a table whose ids the database gives; returns the ids, in the order of the rows.
-macro_rules! insert_with_ids {
-    ($connection:expr, $table:ident, $rows:expr) => {{
-        use $crate::store::connection::{Connection, insert_all, pieces};
-        match &mut *$connection {
-            Connection::Postgres(conn) => {
-                let mut all: Vec<i64> = Vec::with_capacity($rows.len());
-                async {
-                    for rows in pieces(&$rows[..]) {
-                        let insert = diesel::insert_into($table::table)
-                            .values(rows)
-                            .returning($table::id);
-                        let ids = diesel_async::RunQueryDsl::get_results(insert, &mut &***conn);
-                        let mut ids: Vec<i64> = ids.await?;
-                        ids.sort_unstable();
-                        all.extend(ids);
-                    }
-                    diesel::QueryResult::Ok(all)
-                }
-                .await
-            }
-            other => {
-                async {
-                    // The ids of one statement are in order, and so are those of a transaction on SQLite.
-                    let mut all: Vec<i64> = Vec::with_capacity($rows.len());
-                    for rows in pieces(&$rows[..]) {
-                        insert_all!(other, $table::table, rows)?;
-                        all.extend(other.inserted_ids(rows.len()).await?);
-                    }
-                    diesel::QueryResult::Ok(all)
-                }
-                .await
-            }
-        }
-    }};
-}
-
-/// Inserts the rows whose key is not in the table yet; returns how many.
-macro_rules! insert_new {
-    ($connection:expr, $table:expr, $rows:expr) => {
-        $crate::store::connection::insert!(
-            $connection,
-            $table,
-            $rows,
-            insert_or_ignore_into,
-            |insert| insert.on_conflict_do_nothing()
-        )
-    };
-}
-
-/// Inserts rows in the place of those with the same key. `$changed` does so on PostgreSQL, which has no `REPLACE`.
-macro_rules! replace_all {
-    ($connection:expr, $table:expr, $rows:expr, |$insert:ident| $changed:expr) => {
-        $crate::store::connection::insert!($connection, $table, $rows, replace_into, |$insert| {
-            $changed
-        })
-    };
-}
-
-/// Inserts rows with `$insert_into` on SQLite and MySQL, and with a changed `INSERT` on PostgreSQL.
-macro_rules! insert {
-    ($connection:expr, $table:expr, $rows:expr, $insert_into:ident, |$insert:ident| $changed:expr) => {{
-        use $crate::store::connection::Connection;
-        match $connection {
-            Connection::Sqlite(conn) => $rows.iter().try_fold(0, |count, row| {
-                let insert = diesel::$insert_into($table).values(row);
-                let inserted = diesel::RunQueryDsl::execute(insert, &mut **conn)?;
-                diesel::QueryResult::Ok(count + inserted)
-            }),
-            Connection::Postgres(conn) => {
-                let shared = &***conn;
-                let inserts = $crate::store::connection::pieces(&$rows[..]).map(|rows| {
-                    let $insert = diesel::insert_into($table).values(rows);
-                    let insert = $crate::store::connection::Prepared($changed);
-                    async move { diesel_async::RunQueryDsl::execute(insert, &mut { shared }).await }
-                });
-                let inserted: diesel::QueryResult<Vec<usize>> =
-                    futures_util::future::try_join_all(inserts).await;
-                inserted.map(|inserted| inserted.iter().sum())
-            }
-            Connection::Mysql(conn) => {
-                let mut inserted = 0;
-                async {
-                    for rows in $crate::store::connection::pieces(&$rows[..]) {
-                        let insert = diesel::$insert_into($table).values(rows);
-                        let insert = $crate::store::connection::Prepared(insert);
-                        inserted += diesel_async::RunQueryDsl::execute(insert, &mut **conn).await?;
-                    }
-                    diesel::QueryResult::Ok(inserted)
-                }
-                .await
-            }
-        }
-    }};
-}
-
-/// Executes a prepared statement for each item. PostgreSQL gets all of them without waiting for answers.
-macro_rules! execute_each {
-    ($connection:expr, $items:expr, |$item:ident| $query:expr) => {{
-        use $crate::store::connection::{Connection, Prepared, execute_prepared};
-        match &mut *$connection {
-            Connection::Sqlite(conn) => $items
-                .iter()
-                .try_for_each(|$item| execute_prepared(&mut **conn, Prepared($query)).map(drop)),
-            Connection::Postgres(conn) => {
-                let shared = &***conn;
-                let all = $items.iter().map(|$item| {
-                    let query = Prepared($query);
-                    async move { diesel_async::RunQueryDsl::execute(query, &mut { shared }).await }
-                });
-                let all: diesel::QueryResult<Vec<usize>> =
-                    futures_util::future::try_join_all(all).await;
-                all.map(drop)
-            }
-            Connection::Mysql(conn) => {
-                async {
-                    for $item in $items.iter() {
-                        let query = Prepared($query);
-                        diesel_async::RunQueryDsl::execute(query, &mut **conn).await?;
-                    }
-                    diesel::QueryResult::Ok(())
-                }
-                .await
-            }
-        }
-    }};
-}
-
-/// Deletes the rows with these ids, all of which this transaction has locked.
-macro_rules! delete_all {
-    ($connection:expr, $table:ident, $ids:expr) => {{
-        use $crate::store::connection::{all_removed, in_list, with_conn};
-        let ids: &[i64] = $ids;
-        let list = in_list(ids.iter().copied());
-        let deleted = with_conn!($connection, |conn| Prepared(diesel::delete(
-            $table::table.filter($table::id.eq_any(&list))
-        ))
-        .execute(conn));
-        deleted.and_then(|deleted| all_removed(deleted, ids.len()))
-    }};
-}
-
-pub(super) use {
-    delete_all, execute_each, independent, insert, insert_all, insert_new, insert_with_ids,
-    load_locked, load_shared, load_skipping_locked, replace_all, with_conn,
-};
+pub(super) use independent;
 
 /// Why a host cannot be used.
 #[derive(Clone, Debug)]
@@ -384,214 +142,213 @@ impl ConnectError {
     }
 }
 
-impl From<Error> for ConnectError {
-    fn from(error: Error) -> Self {
+impl From<DatabaseError> for ConnectError {
+    fn from(error: DatabaseError) -> Self {
         Self::new(StoreErrorKind::Unavailable, error.to_string())
     }
-}
-
-impl From<ConnectionError> for ConnectError {
-    fn from(error: ConnectionError) -> Self {
-        Self::new(StoreErrorKind::Unavailable, error.to_string())
-    }
-}
-
-/// The value of an expression that is a whole number.
-#[derive(QueryableByName)]
-pub(super) struct Number {
-    #[diesel(sql_type = BigInt)]
-    pub(super) value: i64,
-}
-
-/// The value of an expression that is a text.
-#[derive(QueryableByName)]
-struct TextValue {
-    #[diesel(sql_type = Text)]
-    value: String,
 }
 
 impl Connection {
+    fn new(driver: Driver) -> Self {
+        Self { driver, observer: observer::of_new_connection() }
+    }
+
+    /// Another handle to this connection to PostgreSQL, whose statements are sent without waiting for the answers of
+    /// others; `None` on engines that run one statement after the other.
+    pub(super) fn shared(&self) -> Option<Self> {
+        let Driver::Postgres(session) = &self.driver else {
+            return None;
+        };
+        let driver = Driver::Postgres(Arc::clone(session));
+        Some(Self { driver, observer: self.observer.clone() })
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match self.driver {
+            Driver::Sqlite(_) => Dialect::Sqlite,
+            Driver::Postgres(_) => Dialect::Postgres,
+            Driver::Mysql(_) => Dialect::Mysql,
+        }
+    }
+
+    pub(super) fn is_sqlite(&self) -> bool {
+        self.dialect() == Dialect::Sqlite
+    }
+
+    /// Shows what is run from now on to an observer.
+    #[cfg(test)]
+    pub(super) fn observe_with(&mut self, observer: Observer) {
+        self.observer = Some(observer);
+    }
+
+    fn observe(&self, statement: impl Into<ObservedStatement>) {
+        if let Some(observer) = &self.observer {
+            observer(statement.into());
+        }
+    }
+
     /// Executes statements without parameters.
     pub(super) async fn run(&mut self, sql: &str) -> QueryResult<()> {
-        match self {
-            Self::Sqlite(conn) => conn.batch_execute(sql),
-            Self::Postgres(conn) => (&***conn).batch_execute(sql).await,
-            Self::Mysql(conn) => conn.batch_execute(sql).await,
+        self.observe(sql);
+        match &mut self.driver {
+            Driver::Sqlite(conn) => Ok(conn.execute_batch(sql)?),
+            Driver::Postgres(session) => session.run(sql).await,
+            Driver::Mysql(conn) => mysql::run(conn, sql).await,
         }
+    }
+
+    /// Reads the rows of a statement. On SQLite it is over when this returns.
+    fn rows<'c, T: Default + Send + 'c>(
+        &'c mut self,
+        statement: Statement<'_>,
+        take: TakeRow<T>,
+    ) -> Pending<'c, T> {
+        self.observe(&statement);
+        let mut taken = T::default();
+        match &mut self.driver {
+            Driver::Sqlite(conn) => {
+                let done = sqlite::rows(conn, &statement, &mut |row| take(&mut taken, row));
+                ready(done.map(|()| taken))
+            }
+            Driver::Postgres(session) => {
+                let statement = statement.into_owned();
+                Box::pin(async move {
+                    session.rows(statement, &mut |row| take(&mut taken, row)).await?;
+                    Ok(taken)
+                })
+            }
+            Driver::Mysql(conn) => {
+                let statement = statement.into_owned();
+                Box::pin(async move {
+                    mysql::rows(conn, statement, &mut |row| take(&mut taken, row)).await?;
+                    Ok(taken)
+                })
+            }
+        }
+    }
+
+    /// Executes a statement; returns how many rows it changed. On SQLite it is over when this returns.
+    fn changes(&mut self, statement: Statement<'_>) -> Pending<'_, usize> {
+        self.observe(&statement);
+        match &mut self.driver {
+            Driver::Sqlite(conn) => ready(sqlite::changes(conn, &statement)),
+            Driver::Postgres(session) => {
+                let statement = statement.into_owned();
+                Box::pin(async move { session.rows(statement, &mut |_| Ok(())).await })
+            }
+            Driver::Mysql(conn) => Box::pin(mysql::changes(conn, statement.into_owned())),
+        }
+    }
+
+    /// Executes statements; returns how many rows they changed. PostgreSQL gets all of them without waiting for answers.
+    fn changes_all(&mut self, statements: Vec<Statement<'static>>) -> Pending<'_, usize> {
+        for statement in &statements {
+            self.observe(statement);
+        }
+        match &mut self.driver {
+            Driver::Sqlite(conn) => {
+                let changes = statements.iter().map(|statement| sqlite::changes(conn, statement));
+                ready(changes.sum())
+            }
+            Driver::Postgres(session) => Box::pin(async move {
+                let changes = statements
+                    .into_iter()
+                    .map(async |statement| session.rows(statement, &mut |_| Ok(())).await);
+                Ok(try_join_all(changes).await?.iter().sum())
+            }),
+            Driver::Mysql(conn) => Box::pin(async move {
+                let mut changed = 0;
+                for statement in statements {
+                    changed += mysql::changes(conn, statement).await?;
+                }
+                Ok(changed)
+            }),
+        }
+    }
+
+    /// Executes `sql` on SQLite once for each row, with the values of all rows; returns how many rows were changed.
+    fn changes_each(
+        &mut self,
+        sql: &str,
+        values: &[(Kind, Value<'_>)],
+        rows: usize,
+    ) -> Pending<'_, usize> {
+        let Driver::Sqlite(conn) = &mut self.driver else {
+            unreachable!("servers get several rows in one statement");
+        };
+        let mut values = values.chunks(values.len() / rows.max(1));
+        let observer = &self.observer;
+        ready(sqlite::changes_each(conn, sql, &mut || {
+            let values = values.next()?;
+            if let Some(observer) = observer {
+                let binds = values.to_vec();
+                let statement =
+                    Statement { sql: sql.to_owned(), binds, is_kept: true, is_single: false };
+                observer((&statement).into());
+            }
+            Some(values)
+        }))
     }
 
     /// The value of an expression that is a whole number.
     pub(super) async fn number(&mut self, expression: &str) -> QueryResult<i64> {
-        let sql = format!("SELECT {expression} AS value");
-        let row: Number = with_conn!(self, |conn| diesel::sql_query(sql).get_result(conn))?;
-        Ok(row.value)
+        diesel::select(diesel::dsl::sql::<BigInt>(expression)).get_result(self).await
+    }
+
+    /// The value of an expression that is a text.
+    async fn text(&mut self, expression: &str) -> QueryResult<String> {
+        diesel::select(diesel::dsl::sql::<Text>(expression)).get_result(self).await
     }
 
     /// The id of the last insert on this connection.
     pub(super) async fn last_id(&mut self) -> QueryResult<i64> {
-        let expression = match self {
-            Self::Sqlite(_) => "last_insert_rowid()",
-            Self::Postgres(_) => "lastval()",
-            Self::Mysql(_) => "CAST(last_insert_id() AS SIGNED)",
-        };
-        self.number(expression).await
+        match &self.driver {
+            Driver::Sqlite(conn) => Ok(conn.last_insert_rowid()),
+            Driver::Postgres(_) => self.number("lastval()").await,
+            Driver::Mysql(conn) => {
+                let id = conn.last_insert_id().unwrap_or_default();
+                Ok(i64::try_from(id).unwrap_or(i64::MAX))
+            }
+        }
     }
 
     /// The ids of the rows that the last insert on this connection added: in one statement, or on SQLite in one
     /// transaction.
     pub(super) async fn inserted_ids(&mut self, rows: usize) -> QueryResult<Vec<i64>> {
         let last = self.last_id().await?;
-        let step = match self {
-            Self::Mysql(_) => self.number("CAST(@@auto_increment_increment AS SIGNED)").await?,
-            Self::Sqlite(_) | Self::Postgres(_) => 1,
+        let step = match self.dialect() {
+            Dialect::Mysql => self.number("CAST(@@auto_increment_increment AS SIGNED)").await?,
+            Dialect::Sqlite | Dialect::Postgres => 1,
         };
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
-        let first = match self {
+        let first = match self.dialect() {
             // The first id of the statement.
-            Self::Mysql(_) => last,
-            Self::Sqlite(_) | Self::Postgres(_) => last - rows + 1,
+            Dialect::Mysql => last,
+            Dialect::Sqlite | Dialect::Postgres => last - rows + 1,
         };
         Ok((0..rows).map(|index| first + index * step).collect())
     }
 
     /// Gives SQLite more memory for inserts in random order of their keys.
     pub(super) async fn prepare_import(&mut self) -> QueryResult<()> {
-        match self {
-            Self::Sqlite(_) => self.run(sqlite::IMPORTING).await,
-            Self::Postgres(_) | Self::Mysql(_) => Ok(()),
+        match self.dialect() {
+            Dialect::Sqlite => self.run(sqlite::IMPORTING).await,
+            Dialect::Postgres | Dialect::Mysql => Ok(()),
         }
     }
 
-    /// The names of the columns by which unknown messages are indexed, for conditions together with `state = 2`: reference and
-    /// when they were claimed. MySQL has no indexes of a part of a table, so it has columns for them.
-    pub(super) fn unknown_columns(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Sqlite(_) | Self::Postgres(_) => ("reference", "claimed_at"),
-            Self::Mysql(_) => ("unknown_reference", "unknown_claimed_at"),
-        }
-    }
-
-    /// The condition of the index of references, for a condition on `reference` in `sms_sent`: another program wrote it.
-    pub(super) fn other_reference(&self) -> &'static str {
-        match self {
-            Self::Sqlite(_) | Self::Postgres(_) => "substr(reference, 17) <> CAST(id AS TEXT)",
-            Self::Mysql(_) => "TRUE",
-        }
-    }
-
-    /// A statement that updates rows by their ids from a list of JSON objects, its parameter. `set` assigns their
-    /// members, columns of `v`; `members` are their names and types.
-    pub(super) fn update_from_json(
-        &self,
-        table: &str,
-        set: &str,
-        members: &[(&str, &str)],
-    ) -> String {
-        let list = |member: fn(&str, &str) -> String| {
-            let members = members.iter().map(|(name, kind)| member(name, kind));
-            members.collect::<Vec<_>>().join(", ")
-        };
-        match self {
-            Self::Sqlite(_) => {
-                let members = list(|name, _| format!("value ->> '{name}' AS {name}"));
-                let values = format!("(SELECT {members} FROM json_each(?)) AS v");
-                format!("UPDATE {table} SET {set} FROM {values} WHERE {table}.id = v.id")
-            }
-            Self::Postgres(_) => {
-                let members = list(|name, kind| format!("{name} {kind}"));
-                let values = format!("jsonb_to_recordset(CAST($1 AS jsonb)) AS v({members})");
-                format!("UPDATE {table} SET {set} FROM {values} WHERE {table}.id = v.id")
-            }
-            Self::Mysql(_) => {
-                let members = list(|name, kind| format!("{name} {kind} PATH '$.{name}'"));
-                let values = format!("JSON_TABLE(?, '$[*]' COLUMNS ({members})) AS v");
-                format!("UPDATE {table} JOIN {values} ON {table}.id = v.id SET {set}")
-            }
-        }
-    }
-
-    /// A table `queue` of the ids of the campaigns that table `sms` has, without reading each of its rows.
-    pub(super) fn campaigns_in_queue(&self) -> &'static str {
-        match self {
-            // From each id to the next one in the index.
-            Self::Sqlite(_) | Self::Postgres(_) => {
-                "(WITH RECURSIVE next (campaign_id) AS (\
-                 SELECT (SELECT sms.campaign_id FROM sms ORDER BY sms.campaign_id LIMIT 1) \
-                 UNION ALL \
-                 SELECT (SELECT sms.campaign_id FROM sms WHERE sms.campaign_id > next.campaign_id \
-                 ORDER BY sms.campaign_id LIMIT 1) FROM next WHERE next.campaign_id IS NOT NULL) \
-                 SELECT campaign_id FROM next WHERE campaign_id IS NOT NULL) AS queue"
-            }
-            // A range of the index cannot depend on another row, and a grouped query reads the whole index where there
-            // are no statistics. This reads the first message of each campaign.
-            Self::Mysql(_) => {
-                "(SELECT STRAIGHT_JOIN DISTINCT campaign.id AS campaign_id FROM campaign \
-                 JOIN sms ON sms.campaign_id = campaign.id) AS queue"
-            }
-        }
-    }
-
-    /// A number as an integer of 32 bits.
-    pub(super) fn integer(&self, expression: &str) -> String {
-        match self {
-            Self::Sqlite(_) | Self::Postgres(_) => format!("CAST({expression} AS INTEGER)"),
-            // MySQL has no such type here, and reads a wider one.
-            Self::Mysql(_) => format!("CAST({expression} AS SIGNED)"),
-        }
-    }
-
-    pub(super) fn is_sqlite(&self) -> bool {
-        matches!(self, Self::Sqlite(_))
-    }
-
+    /// The statement that begins a transaction.
     fn begin(&self) -> &'static str {
-        match self {
-            Self::Sqlite(_) => sqlite::BEGIN,
-            Self::Postgres(conn) => conn.begin(),
-            Self::Mysql(_) => mysql::BEGIN,
+        match &self.driver {
+            Driver::Sqlite(_) => sqlite::BEGIN,
+            Driver::Postgres(session) => session.begin(),
+            Driver::Mysql(_) => mysql::BEGIN,
         }
     }
-
-    /// The error of a statement on this connection, as callers see it.
-    fn store_error(&self, database: &str, error: &Error) -> StoreError {
-        if let Error::RollbackTransaction = error {
-            // Only the count of commits fails so.
-            let reason = "lost commits";
-            return StoreError::new(database, StoreErrorKind::LostCommits, reason);
-        }
-        let kind = match self {
-            Self::Sqlite(_) => return sqlite::store_error(database, error),
-            Self::Postgres(_) => server_error_kind(error, &postgres::ERRORS),
-            Self::Mysql(_) => server_error_kind(error, &mysql::ERRORS),
-        };
-        StoreError::new(database, kind, message(error))
-    }
 }
 
-/// A query that stays prepared on its connection, although diesel would prepare it each time: an `UPDATE`, a
-/// `UNION`, or a query with a list made by [`in_list`].
-pub(super) struct Prepared<Q>(pub(super) Q);
-
-impl<DB: Backend, Q: QueryFragment<DB>> QueryFragment<DB> for Prepared<Q> {
-    fn walk_ast<'b>(&'b self, pass: AstPass<'_, 'b, DB>) -> QueryResult<()> {
-        self.0.walk_ast(pass)
-    }
-
-    fn is_safe_to_cache_prepared(&self, _: &DB) -> QueryResult<bool> {
-        Ok(true)
-    }
-}
-
-impl<Q> QueryId for Prepared<Q> {
-    type QueryId = ();
-
-    const HAS_STATIC_QUERY_ID: bool = false;
-}
-
-impl<Q, C> diesel::RunQueryDsl<C> for Prepared<Q> {}
-
-impl<Q: Query> Query for Prepared<Q> {
-    type SqlType = Q::SqlType;
+fn ready<'c, T: Send + 'c>(done: QueryResult<T>) -> Pending<'c, T> {
+    Box::pin(std::future::ready(done))
 }
 
 /// The values with the last one repeated up to a power of two, so that few different statements are prepared.
@@ -617,52 +374,8 @@ pub(super) fn pieces<T>(mut rows: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// The error of a conflict with another transaction, after which this one is repeated.
-pub(super) fn conflict(why: &str) -> Error {
-    Error::DatabaseError(DatabaseErrorKind::SerializationFailure, Box::new(why.to_owned()))
-}
-
 /// Returns an error if a statement removed fewer rows than this transaction has locked: MariaDB reports success if a
 /// `DELETE` is killed or reaches its time limit before its first row.
-pub(super) fn all_removed(removed: usize, locked: usize) -> Result<(), Error> {
-    if removed == locked { Ok(()) } else { Err(conflict("rows were not removed")) }
-}
-
-/// Kinds of errors, each with words of their messages in lower case.
-type KnownErrors<const COUNT: usize> = [(StoreErrorKind, &'static [&'static str]); COUNT];
-
-/// The kind of a server's error. Diesel keeps the codes of a few errors only. Messages only save a retry, because
-/// PostgreSQL's may be in any language.
-fn server_error_kind(error: &Error, known: &[(StoreErrorKind, &[&str])]) -> StoreErrorKind {
-    let Error::DatabaseError(kind, information) = error else {
-        return StoreErrorKind::Other;
-    };
-    match kind {
-        DatabaseErrorKind::SerializationFailure => StoreErrorKind::Busy,
-        DatabaseErrorKind::UnableToSendCommand | DatabaseErrorKind::ClosedConnection => {
-            StoreErrorKind::Unavailable
-        }
-        DatabaseErrorKind::ReadOnlyTransaction => StoreErrorKind::Replica,
-        DatabaseErrorKind::UniqueViolation
-        | DatabaseErrorKind::ForeignKeyViolation
-        | DatabaseErrorKind::NotNullViolation
-        | DatabaseErrorKind::CheckViolation => StoreErrorKind::Constraint,
-        _ => {
-            let message = information.message().to_lowercase();
-            let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
-            let found = known.iter().find(|(_, words)| has(words));
-            found.map_or(StoreErrorKind::Other, |(kind, _)| *kind)
-        }
-    }
-}
-
-fn lost(why: &str) -> Error {
-    Error::DatabaseError(DatabaseErrorKind::UnableToSendCommand, Box::new(why.to_owned()))
-}
-
-pub(super) fn message(error: &Error) -> String {
-    match error {
-        Error::DatabaseError(_, information) => information.message().to_owned(),
-        other => other.to_string(),
-    }
+pub(super) fn all_removed(removed: usize, locked: usize) -> QueryResult<()> {
+    if removed == locked { Ok(()) } else { Err(DatabaseError::conflict("rows were not removed")) }
 }

@@ -1,25 +1,23 @@
-//! MySQL and MariaDB: connecting, the kinds of their errors, and the SQL that only they have.
+//! MySQL and MariaDB: connecting, running statements, and the kinds of errors at connecting.
 
 use std::time::Duration;
 
-use diesel::mysql::{Mysql, MysqlQueryBuilder};
-use diesel::query_builder::{BoxedSqlQuery, QueryBuilder as _, QueryFragment, SqlQuery};
-use diesel::sql_types::BigInt;
-use diesel::{QueryResult, sql_query};
-use diesel_async::AsyncMysqlConnection;
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, OptsBuilder, SslOpts};
+use mysql_async::{Conn, OptsBuilder, Params, SslOpts};
 use secrecy::ExposeSecret;
 
+use super::error::QueryResult;
+use super::statement::Statement;
 use super::url::ServerUrl;
+use super::values::{AnyRow, Kind, Value};
 use super::version::refuse_unsupported;
-use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, Prepared};
-use crate::store::tables::error::StoreErrorKind;
+use super::{ConnectError, Connection, Driver, KEEPALIVE};
+use crate::store::error::StoreErrorKind;
 
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
 /// Each statement is committed when it is answered, fewer rows are locked than by default, values that are too long
-/// are errors, messages are in the language of [`ERRORS`], and lock waits are short.
+/// are errors, messages are in English, and lock waits are short.
 const SESSION: [&str; 6] = [
     "SET SESSION autocommit = 1",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
@@ -29,51 +27,64 @@ const SESSION: [&str; 6] = [
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 ];
 
-/// Kinds of errors by their messages, which are English in every session.
-pub(super) const ERRORS: KnownErrors<5> = [
-    (
-        StoreErrorKind::Busy,
-        &[
-            "deadlock found",
-            "lock wait timeout",
-            "record has changed since last read",
-            "try restarting transaction",
-        ],
-    ),
-    (StoreErrorKind::Replica, &["read-only", "read only", "read_only"]),
-    (StoreErrorKind::TooLarge, &["packet too large", "packet is too large", "max_allowed_packet"]),
-    (StoreErrorKind::Full, &["is full", "no space left"]),
-    (
-        StoreErrorKind::Unavailable,
-        &[
-            "input/output error",
-            "connection to the server is closed",
-            "connection closed",
-            "broken pipe",
-            "reset by peer",
-            "gone away",
-            "connection was killed",
-            "shutdown in progress",
-            "wsrep has not yet prepared",
-            "not connected to primary component",
-            "packets out of order",
-        ],
-    ),
-];
+/// The most statements that stay prepared on a connection.
+const KEPT_STATEMENTS: usize = 512;
 
-/// A query of one table with the index that it must use, and the values of its parameters.
-pub(in crate::store) fn by_index<const VALUES: usize>(
-    query: &impl QueryFragment<Mysql>,
-    index: &str,
-    values: [i64; VALUES],
-) -> QueryResult<Prepared<BoxedSqlQuery<'static, Mysql, SqlQuery>>> {
-    let mut builder = MysqlQueryBuilder::new();
-    query.to_sql(&mut builder, &Mysql)?;
-    let hint = format!(" FORCE INDEX (`{index}`) WHERE ");
-    let sql = builder.finish().replacen(" WHERE ", &hint, 1);
-    let query =
-        values.into_iter().fold(sql_query(sql).into_boxed(), BoxedSqlQuery::bind::<BigInt, i64>);
-    Ok(Prepared(query))
+fn parameters(values: Vec<(Kind, Value<'static>)>) -> Params {
+    if values.is_empty() {
+        return Params::Empty;
+    }
+    Params::Positional(values.into_iter().map(|(_, value)| parameter(value)).collect())
+}
+
+fn parameter(value: Value<'static>) -> mysql_async::Value {
+    match value {
+        Value::Null => mysql_async::Value::NULL,
+        Value::Bool(value) => mysql_async::Value::Int(i64::from(value)),
+        Value::Integer(value) => mysql_async::Value::Int(i64::from(value)),
+        Value::BigInt(value) => mysql_async::Value::Int(value),
+        Value::Double(value) => mysql_async::Value::Double(value),
+        Value::Text(text) => mysql_async::Value::Bytes(text.into_owned().into_bytes()),
+        Value::Binary(bytes) => mysql_async::Value::Bytes(bytes.into_owned()),
+        Value::List(_) => unreachable!("lists are parameters on PostgreSQL only"),
+    }
+}
+
+/// Executes statements without parameters.
+pub(super) async fn run(conn: &mut Conn, sql: &str) -> QueryResult<()> {
+    Ok(conn.query_drop(sql).await?)
+}
+
+/// Reads the rows of a statement, all of them in any case: the connection cannot be used before.
+pub(super) async fn rows(
+    conn: &mut Conn,
+    statement: Statement<'static>,
+    take: &mut (dyn FnMut(AnyRow<'_>) -> QueryResult<()> + Send),
+) -> QueryResult<()> {
+    let prepared = conn.prep(statement.sql).await?;
+    let mut rows = conn.exec_iter(&prepared, parameters(statement.binds)).await?;
+    let mut taken = Ok(());
+    while let Some(row) = rows.next().await? {
+        if taken.is_ok() {
+            taken = take(AnyRow::Mysql(&row));
+        }
+    }
+    drop(rows);
+    if !statement.is_kept {
+        conn.close(prepared).await?;
+    }
+    taken
+}
+
+/// Executes a statement; returns how many rows it changed.
+pub(super) async fn changes(conn: &mut Conn, statement: Statement<'static>) -> QueryResult<usize> {
+    let prepared = conn.prep(statement.sql).await?;
+    conn.exec_drop(&prepared, parameters(statement.binds)).await?;
+    let changed = usize::try_from(conn.affected_rows()).unwrap_or(usize::MAX);
+    if !statement.is_kept {
+        conn.close(prepared).await?;
+    }
+    Ok(changed)
 }
 
 /// Connects to one host; an error if it must be writable and is not.
@@ -83,12 +94,14 @@ pub(super) async fn connect(
     port: u16,
     patience: Duration,
 ) -> Result<Connection, ConnectError> {
-    let options = options(url, host, port).client_found_rows(true).init(SESSION.to_vec());
+    let options = options(url, host, port)
+        .client_found_rows(true)
+        .stmt_cache_size(KEPT_STATEMENTS)
+        .init(SESSION.to_vec());
     let connecting = async {
         let mut conn = Conn::new(options).await?;
         check_node(&mut conn, url).await?;
-        let conn = AsyncMysqlConnection::try_from(conn).await?;
-        let mut connection = Connection::Mysql(Box::new(conn));
+        let mut connection = Connection::new(Driver::Mysql(Box::new(conn)));
         refuse_unsupported(&mut connection).await?;
         Ok(connection)
     };

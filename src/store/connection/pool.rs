@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use diesel::result::Error;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
+use super::dialect::Dialect;
+use super::error::DatabaseError;
 use super::sqlite::SqliteFile;
 use super::url::{ServerKind, ServerUrl};
-use super::{ConnectError, Connection, mysql, postgres, sqlite};
-use crate::store::tables::error::{StoreError, StoreErrorKind};
+use super::{ConnectError, Connection, Driver, mysql, postgres, sqlite};
+use crate::store::error::{StoreError, StoreErrorKind};
 
 /// Connections to a server. All tasks of the process share them: the dispatcher, the heartbeat, maintenance, the
 /// publisher, receipts, lookups of each provider, and reports. None is reserved.
@@ -113,6 +114,14 @@ impl Pool {
         &self.name
     }
 
+    pub(in crate::store) fn dialect(&self) -> Dialect {
+        match self.server().map(|url| url.kind) {
+            None => Dialect::Sqlite,
+            Some(ServerKind::Postgres) => Dialect::Postgres,
+            Some(ServerKind::Mysql) => Dialect::Mysql,
+        }
+    }
+
     /// The url of a server; `None` for a file.
     pub(in crate::store) fn server(&self) -> Option<&ServerUrl> {
         match &self.location {
@@ -159,7 +168,7 @@ impl Pool {
             (None, Location::Server(url)) => self.connect(url).await?,
             (None, Location::File(file)) => {
                 let connected = sqlite::in_place(|| file.connect(purpose == Purpose::Read))?;
-                Connection::Sqlite(Box::new(connected))
+                Connection::new(Driver::Sqlite(Box::new(connected)))
             }
         };
         Ok(PooledConnection {
@@ -231,8 +240,8 @@ impl PooledConnection<'_> {
     }
 
     /// The error of a statement on this connection, as callers see it.
-    pub(in crate::store) fn store_error(&self, error: &Error) -> StoreError {
-        self.connection.store_error(&self.pool.name, error)
+    pub(in crate::store) fn store_error(&self, error: &DatabaseError) -> StoreError {
+        error.of(&self.pool.name)
     }
 
     /// Keeps the connection for the next query.

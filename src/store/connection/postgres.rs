@@ -1,23 +1,32 @@
-//! PostgreSQL: connecting, the kinds of its errors, and the SQL that only it has.
+//! PostgreSQL: connecting, running statements, and the kinds of errors at connecting.
 
-use std::ops::Deref;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use diesel_async::{AsyncPgConnection, RunQueryDsl as _, SimpleAsyncConnection as _};
+use bytes::BytesMut;
+use futures_util::TryStreamExt as _;
+use lru::LruCache;
+use postgres_protocol::types::{ArrayDimension, array_to_sql};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::ExposeSecret;
+use tokio::sync::OnceCell;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, Config, NoTls, types};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::error::QueryResult;
+use super::statement::Statement;
 use super::url::ServerUrl;
+use super::values::{AnyRow, Kind, Value};
 use super::version::refuse_unsupported;
-use super::{ConnectError, Connection, KEEPALIVE, KnownErrors, TextValue};
-use crate::store::tables::error::StoreErrorKind;
+use super::{ConnectError, Connection, Driver, KEEPALIVE};
+use crate::store::error::StoreErrorKind;
 
 /// What begins a transaction, by the session's `synchronous_commit`, other values than these being `on`. Isolation and
 /// durability are part of each transaction, because a pooler may run it in any session; in one message, and so without
@@ -35,54 +44,157 @@ const BEGINS: [(&str, &str); 3] = [
     ("local", "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = local"),
 ];
 
-/// A connection, and how its transactions begin.
-pub(in crate::store) struct PostgresSession {
-    conn: AsyncPgConnection,
+/// The most statements that stay prepared on a connection.
+const KEPT_STATEMENTS: NonZero<usize> = NonZero::new(512).expect("it is not zero");
+
+/// A connection, how its transactions begin, and its prepared statements.
+pub(super) struct PostgresSession {
+    client: Client,
     begin: &'static str,
+    kept: Mutex<LruCache<String, Arc<OnceCell<tokio_postgres::Statement>>>>,
 }
 
 impl PostgresSession {
+    fn new(client: Client) -> Self {
+        Self { client, begin: BEGIN, kept: Mutex::new(LruCache::new(KEPT_STATEMENTS)) }
+    }
+
     pub(super) fn begin(&self) -> &'static str {
         self.begin
     }
-}
 
-impl Deref for PostgresSession {
-    type Target = AsyncPgConnection;
+    /// Executes statements without parameters.
+    pub(super) async fn run(&self, sql: &str) -> QueryResult<()> {
+        Ok(self.client.batch_execute(sql).await?)
+    }
 
-    fn deref(&self) -> &AsyncPgConnection {
-        &self.conn
+    /// Runs a statement, and reads its rows; returns how many rows it changed or read.
+    pub(super) async fn rows(
+        &self,
+        statement: Statement<'static>,
+        take: &mut (dyn FnMut(AnyRow<'_>) -> QueryResult<()> + Send),
+    ) -> QueryResult<usize> {
+        let Statement { sql, binds, is_kept, is_single } = statement;
+        let rows = if is_kept {
+            let prepared = self.prepared(sql, &binds).await?;
+            let values = binds.into_iter().map(|(_, value)| PostgresParameter(value));
+            self.client.query_raw(&prepared, values).await?
+        } else {
+            // Without a name, in one round trip.
+            let values = binds.into_iter();
+            let values = values.map(|(kind, value)| (PostgresParameter(value), type_of(kind)));
+            self.client.query_typed_raw(&sql, values).await?
+        };
+        let mut rows = pin!(rows);
+        while let Some(row) = rows.try_next().await? {
+            take(AnyRow::Postgres(&row))?;
+            if is_single {
+                // The rest of the answer is read with that of the next statement.
+                return Ok(1);
+            }
+        }
+        Ok(usize::try_from(rows.rows_affected().unwrap_or_default()).unwrap_or(usize::MAX))
+    }
+
+    /// Prepares a statement, unless it is prepared. Statements that are sent at once prepare the same one once.
+    async fn prepared(
+        &self,
+        sql: String,
+        binds: &[(Kind, Value<'_>)],
+    ) -> QueryResult<tokio_postgres::Statement> {
+        let kept = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(kept.get_or_insert_ref(&sql, Arc::default))
+        };
+        let prepare = async || {
+            let types: Vec<Type> = binds.iter().map(|(kind, _)| type_of(*kind)).collect();
+            self.client.prepare_typed(&sql, &types).await
+        };
+        Ok(kept.get_or_try_init(prepare).await?.clone())
+    }
+
+    /// Makes commits survive a crash, also those of single statements where no pooler is in between.
+    async fn make_durable(&mut self) -> Result<(), ConnectError> {
+        let sql = "SELECT current_setting('synchronous_commit')";
+        let setting: String = self.client.query_typed_one(sql, &[]).await?.get(0);
+        if setting == "off" {
+            self.client.batch_execute("SET synchronous_commit = on").await?;
+        }
+        let known = BEGINS.iter().find(|(name, _)| *name == setting);
+        self.begin = known.map_or(BEGIN, |(_, begin)| begin);
+        Ok(())
     }
 }
 
-/// Makes commits survive a crash, also those of single statements where no pooler is in between.
-async fn make_durable(session: &mut PostgresSession) -> Result<(), ConnectError> {
-    let sql = "SELECT current_setting('synchronous_commit') AS value";
-    let setting: TextValue = diesel::sql_query(sql).get_result(&mut &session.conn).await?;
-    if setting.value == "off" {
-        let on = "SET synchronous_commit = on";
-        (&session.conn).batch_execute(on).await?;
+/// The value of a parameter for the driver.
+#[derive(Debug)]
+struct PostgresParameter(Value<'static>);
+
+impl ToSql for PostgresParameter {
+    fn to_sql(
+        &self,
+        column: &Type,
+        bytes: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        write(&self.0, column, bytes)
     }
-    let known = BEGINS.iter().find(|(name, _)| *name == setting.value);
-    session.begin = known.map_or(BEGIN, |(_, begin)| begin);
-    Ok(())
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
 }
 
-/// Kinds of errors by their messages.
-pub(super) const ERRORS: KnownErrors<3> = [
-    (StoreErrorKind::Busy, &["deadlock detected", "could not obtain lock", "lock timeout"]),
-    (
-        StoreErrorKind::Unavailable,
-        &[
-            "terminating connection",
-            "is shutting down",
-            "is starting up",
-            "in recovery mode",
-            "connection closed",
-        ],
-    ),
-    (StoreErrorKind::Full, &["no space left on device", "could not extend file"]),
-];
+/// Writes a value in the binary format. A list is an array without NULL.
+fn write(
+    value: &Value<'_>,
+    column: &Type,
+    bytes: &mut BytesMut,
+) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    match value {
+        Value::Null => Ok(IsNull::Yes),
+        Value::Bool(value) => value.to_sql_checked(column, bytes),
+        Value::Integer(value) if *column == Type::INT2 => {
+            i16::try_from(*value)?.to_sql_checked(column, bytes)
+        }
+        Value::Integer(value) => value.to_sql_checked(column, bytes),
+        Value::BigInt(value) => value.to_sql_checked(column, bytes),
+        Value::Double(value) => value.to_sql_checked(column, bytes),
+        Value::Text(text) => text.as_ref().to_sql_checked(column, bytes),
+        Value::Binary(value) => value.as_ref().to_sql_checked(column, bytes),
+        Value::List(values) => {
+            let types::Kind::Array(element) = column.kind() else {
+                return Err(format!("a list is not a {column}").into());
+            };
+            let dimension = ArrayDimension { len: i32::try_from(values.len())?, lower_bound: 1 };
+            let write_element = |value: &Value<'_>, bytes: &mut BytesMut| {
+                Ok(match write(value, element, bytes)? {
+                    IsNull::Yes => postgres_protocol::IsNull::Yes,
+                    IsNull::No => postgres_protocol::IsNull::No,
+                })
+            };
+            array_to_sql([dimension], element.oid(), values, write_element, bytes)?;
+            Ok(IsNull::No)
+        }
+    }
+}
+
+fn type_of(kind: Kind) -> Type {
+    match kind {
+        Kind::Bool => Type::BOOL,
+        Kind::SmallInt => Type::INT2,
+        Kind::Integer => Type::INT4,
+        Kind::BigInt => Type::INT8,
+        Kind::Double => Type::FLOAT8,
+        Kind::Text => Type::TEXT,
+        Kind::Binary => Type::BYTEA,
+        Kind::Unused => Type::UNKNOWN,
+        Kind::IntegerList => Type::INT4_ARRAY,
+        Kind::BigIntList => Type::INT8_ARRAY,
+        Kind::TextList => Type::TEXT_ARRAY,
+    }
+}
 
 /// Connects to one host; an error if it must be writable and is not.
 pub(super) async fn connect(
@@ -94,21 +206,10 @@ pub(super) async fn connect(
     let config = config(url, host, port, patience);
     let tls = url.encrypted.then(|| encryption(url)).transpose()?;
     let connecting = async {
-        let conn = if let Some(tls) = tls {
-            let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
-            AsyncPgConnection::try_from_client_and_connection(client, connection).await?
-        } else {
-            let (client, connection) = config.connect(NoTls).await?;
-            AsyncPgConnection::try_from_client_and_connection(client, connection).await?
-        };
-        let session = PostgresSession { conn, begin: BEGIN };
-        let mut connection = Connection::Postgres(Arc::new(session));
+        let mut session = PostgresSession::new(client(&config, tls).await?);
+        session.make_durable().await?;
+        let mut connection = Connection::new(Driver::Postgres(Arc::new(session)));
         refuse_unsupported(&mut connection).await?;
-        if let Connection::Postgres(session) = &mut connection
-            && let Some(session) = Arc::get_mut(session)
-        {
-            make_durable(session).await?;
-        }
         let read_only = "(current_setting('transaction_read_only') = 'on')::int::bigint";
         if connection.number(read_only).await? == 1 && !url.takes_read_only() {
             return Err(ConnectError::replica());
@@ -129,19 +230,25 @@ pub(in crate::store) async fn foreign_client(
 ) -> Result<Client, ConnectError> {
     let config = config(url, host, port, patience);
     let tls = url.encrypted.then(|| encryption(url)).transpose()?;
-    let connecting = async {
-        if let Some(tls) = tls {
-            let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
-            tokio::spawn(connection);
-            Ok(client)
-        } else {
-            let (client, connection) = config.connect(NoTls).await?;
-            tokio::spawn(connection);
-            Ok(client)
-        }
-    };
-    let connected = tokio::time::timeout(patience, connecting).await;
-    connected.unwrap_or_else(|_| Err(ConnectError::no_answer()))
+    match tokio::time::timeout(patience, client(&config, tls)).await {
+        Ok(client) => Ok(client?),
+        Err(_) => Err(ConnectError::no_answer()),
+    }
+}
+
+async fn client(
+    config: &Config,
+    tls: Option<rustls::ClientConfig>,
+) -> Result<Client, tokio_postgres::Error> {
+    if let Some(tls) = tls {
+        let (client, connection) = config.connect(MakeRustlsConnect::new(tls)).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    } else {
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
 }
 
 /// Ends the statement that a client of another program's database runs. If that fails, the server ends it after its time.

@@ -2,16 +2,17 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use diesel::sql_types::Text;
-use diesel::{QueryResult, QueryableByName};
+use diesel::dsl::sql;
+use diesel::sql_types::{BigInt, Integer, Text};
+use diesel::{QueryableByName, select};
 
+use super::Connection;
+use super::error::QueryResult;
 use super::pool::{PooledConnection, Purpose};
 use super::prelude::*;
-use super::transaction::reading;
 use super::url::ServerKind;
-use super::{Connection, Number, TextValue, with_conn};
 use crate::store::Store;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
+use crate::store::error::{StoreError, StoreErrorKind};
 
 /// A row of `SHOW VARIABLES`.
 #[derive(QueryableByName)]
@@ -37,12 +38,12 @@ const POSTGRES_CRASH_SAFE: [(&str, &str, &str); 2] = [
 ];
 
 /// Whether new sessions of this user commit without waiting for the disk, whatever a pooler has set in this one.
-const COMMITS_EARLY: &str = "SELECT CASE WHEN EXISTS (SELECT FROM pg_settings \
+const COMMITS_EARLY: &str = "CASE WHEN EXISTS (SELECT FROM pg_settings \
      WHERE name = 'synchronous_commit' AND reset_val = 'off') \
      OR EXISTS (SELECT FROM pg_db_role_setting WHERE 'synchronous_commit=off' = ANY (setconfig) \
      AND setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
      AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = current_user))) \
-     THEN 1 ELSE 0 END::bigint AS value";
+     THEN 1 ELSE 0 END::bigint";
 
 /// The properties of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,9 +104,9 @@ impl Store {
     /// The identity of a Galera cluster, else that of the server; empty where it has none, such as MariaDB before 10.6.19.
     async fn mysql_server(&self) -> Result<String, StoreError> {
         let sql = "SHOW STATUS LIKE 'wsrep_cluster_state_uuid'";
-        let cluster: Vec<Variable> = reading!(self, |conn| diesel::sql_query(sql).load(conn))?;
+        let cluster: Vec<Variable> = self.read(diesel::sql_query(sql)).await?;
         let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')";
-        let server: Vec<Variable> = reading!(self, |conn| diesel::sql_query(sql).load(conn))?;
+        let server: Vec<Variable> = self.read(diesel::sql_query(sql)).await?;
         let mut known = cluster.into_iter().chain(server);
         let first = known.find(|variable| !variable.value.is_empty());
         Ok(first.map(|variable| variable.value).unwrap_or_default())
@@ -141,9 +142,8 @@ impl Store {
         if !self.is_postgres() {
             return Ok(false);
         }
-        let sql = COMMITS_EARLY;
-        let early: Number = reading!(self, |conn| diesel::sql_query(sql).get_result(conn))?;
-        Ok(early.value == 1)
+        let early: i64 = self.read_one(select(sql::<BigInt>(COMMITS_EARLY))).await?;
+        Ok(early == 1)
     }
 
     fn is_postgres(&self) -> bool {
@@ -153,9 +153,7 @@ impl Store {
 
     /// The value of an expression that is a text.
     async fn text(&self, expression: &str) -> Result<String, StoreError> {
-        let sql = format!("SELECT {expression} AS value");
-        let row: TextValue = reading!(self, |conn| diesel::sql_query(&sql).get_result(conn))?;
-        Ok(row.value)
+        self.read_one(select(sql::<Text>(expression))).await
     }
 
     /// Returns an error if the server is reached by a pooler that keeps no prepared statements: a statement of
@@ -165,7 +163,7 @@ impl Store {
             return Ok(());
         }
         let pooler_error = |pooled: &PooledConnection<'_>, error| {
-            let error = pooled.store_error(&error);
+            let error: StoreError = pooled.store_error(&error);
             if matches!(error.kind(), StoreErrorKind::Unavailable | StoreErrorKind::Replica) {
                 return error;
             }
@@ -190,6 +188,5 @@ impl Store {
 
 /// Runs a statement that stays prepared on its connection.
 async fn prepared(connection: &mut Connection) -> QueryResult<i32> {
-    use diesel::sql_types::Integer;
-    with_conn!(connection, |conn| diesel::select(1.into_sql::<Integer>()).get_result(conn))
+    select(1.into_sql::<Integer>()).get_result(connection).await
 }

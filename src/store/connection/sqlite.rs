@@ -9,17 +9,15 @@ use std::pin::pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
-use diesel::connection::{Connection, LoadConnection, SimpleConnection};
-use diesel::prelude::*;
-use diesel::query_builder::{AstPass, Query, QueryFragment, QueryId};
-use diesel::result::{DatabaseErrorKind, Error};
-use diesel::sql_types::Untyped;
-use diesel::sqlite::{Sqlite, SqliteConnection};
+use rusqlite::ToSql;
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::{Prepared, message};
+use super::error::{DatabaseError, QueryResult};
+use super::statement::Statement;
+use super::values::{AnyRow, Kind, Value};
 use crate::store::Access;
-use crate::store::tables::error::{DAMAGED, StoreError, StoreErrorKind};
+use crate::store::error::{StoreError, StoreErrorKind};
 
 /// Takes the write lock at once: a transaction that takes it later can fail because of another one.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -39,49 +37,96 @@ const FIRST_READ: &str = "SELECT count(*) FROM sqlite_master";
 /// written back seldom (in pages).
 pub(super) const IMPORTING: &str = "PRAGMA cache_size = -65536; PRAGMA wal_autocheckpoint = 16384";
 
-/// Executes a query that stays prepared; returns how many rows it changed.
-pub(in crate::store) fn execute_prepared<Q>(
-    connection: &mut SqliteConnection,
-    query: Prepared<Q>,
-) -> QueryResult<usize>
-where
-    Prepared<Q>: QueryFragment<Sqlite> + QueryId,
-{
-    // diesel executes a reference to the query, to which the promise of `Prepared` does not apply.
-    for row in LoadConnection::load(connection, AnyRow(query))? {
-        row?;
-    }
-    let changes: i32 = diesel::select(changes()).get_result(connection)?;
-    Ok(usize::try_from(changes).unwrap_or(0))
-}
+/// The most statements that stay prepared on a connection.
+const KEPT_STATEMENTS: usize = 512;
 
-#[diesel::declare_sql_function]
-extern "SQL" {
-    /// The number of rows that the last statement changed.
-    fn changes() -> Integer;
-}
+/// The value of a parameter for the driver.
+struct SqliteParameter<'a>(&'a Value<'a>);
 
-/// A statement that is loaded like a query, whose rows are not read.
-struct AnyRow<Q>(Q);
-
-impl<Q: QueryFragment<Sqlite>> QueryFragment<Sqlite> for AnyRow<Q> {
-    fn walk_ast<'b>(&'b self, pass: AstPass<'_, 'b, Sqlite>) -> QueryResult<()> {
-        self.0.walk_ast(pass)
-    }
-
-    fn is_safe_to_cache_prepared(&self, backend: &Sqlite) -> QueryResult<bool> {
-        self.0.is_safe_to_cache_prepared(backend)
+impl ToSql for SqliteParameter<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self.0 {
+            Value::Null => ValueRef::Null,
+            Value::Bool(value) => ValueRef::Integer(i64::from(*value)),
+            Value::Integer(value) => ValueRef::Integer(i64::from(*value)),
+            Value::BigInt(value) => ValueRef::Integer(*value),
+            Value::Double(value) => ValueRef::Real(*value),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Binary(bytes) => ValueRef::Blob(bytes),
+            Value::List(_) => {
+                let reason = "SQLite has no lists".into();
+                return Err(rusqlite::Error::ToSqlConversionFailure(reason));
+            }
+        }))
     }
 }
 
-impl<Q: QueryId> QueryId for AnyRow<Q> {
-    type QueryId = Q::QueryId;
-
-    const HAS_STATIC_QUERY_ID: bool = Q::HAS_STATIC_QUERY_ID;
+fn bind(
+    prepared: &mut rusqlite::Statement<'_>,
+    values: &[(Kind, Value<'_>)],
+) -> rusqlite::Result<()> {
+    for (index, (_, value)) in values.iter().enumerate() {
+        prepared.raw_bind_parameter(index + 1, SqliteParameter(value))?;
+    }
+    Ok(())
 }
 
-impl<Q> Query for AnyRow<Q> {
-    type SqlType = Untyped;
+/// Runs `work` with a prepared statement, which is kept if it may be.
+fn prepared<T>(
+    conn: &rusqlite::Connection,
+    statement: &Statement<'_>,
+    work: impl FnOnce(&mut rusqlite::Statement<'_>) -> QueryResult<T>,
+) -> QueryResult<T> {
+    if statement.is_kept {
+        work(&mut *conn.prepare_cached(&statement.sql)?)
+    } else {
+        work(&mut conn.prepare(&statement.sql)?)
+    }
+}
+
+/// Reads the rows of a statement.
+pub(super) fn rows(
+    conn: &rusqlite::Connection,
+    statement: &Statement<'_>,
+    take: &mut dyn FnMut(AnyRow<'_>) -> QueryResult<()>,
+) -> QueryResult<()> {
+    prepared(conn, statement, |prepared| {
+        bind(prepared, &statement.binds)?;
+        let mut rows = prepared.raw_query();
+        while let Some(row) = rows.next()? {
+            take(AnyRow::Sqlite(row))?;
+            if statement.is_single {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Executes a statement; returns how many rows it changed.
+pub(super) fn changes(
+    conn: &rusqlite::Connection,
+    statement: &Statement<'_>,
+) -> QueryResult<usize> {
+    prepared(conn, statement, |prepared| {
+        bind(prepared, &statement.binds)?;
+        Ok(prepared.raw_execute()?)
+    })
+}
+
+/// Executes a statement once with the values of each row; returns how many rows it changed.
+pub(super) fn changes_each<'v>(
+    conn: &rusqlite::Connection,
+    sql: &str,
+    next: &mut dyn FnMut() -> Option<&'v [(Kind, Value<'v>)]>,
+) -> QueryResult<usize> {
+    let mut prepared = conn.prepare_cached(sql)?;
+    let mut changed = 0;
+    while let Some(values) = next() {
+        bind(&mut prepared, values)?;
+        changed += prepared.raw_execute()?;
+    }
+    Ok(changed)
 }
 
 /// Runs a future of SQLite queries to its end.
@@ -130,16 +175,14 @@ impl SqliteFile {
     }
 
     /// Opens a connection that writes, or one that only reads.
-    pub(super) fn connect(&self, reads: bool) -> Result<SqliteConnection, StoreError> {
+    pub(super) fn connect(&self, reads: bool) -> Result<rusqlite::Connection, StoreError> {
         if self.is_only_read() {
-            return self.connect_to_read();
+            // It may be read-only, in a folder that may be read-only.
+            return self.open_to_read("mode=rw");
         }
-        let mut connection = establish(&self.path, &self.path)?;
+        let connection = self.open(&self.path, if reads { &[READING] } else { &[] })?;
         if let Some(identity) = identity(&self.path) {
             self.opened.get_or_init(|| identity);
-        }
-        if reads {
-            execute(&mut connection, READING, &self.path)?;
         }
         Ok(connection)
     }
@@ -155,39 +198,16 @@ impl SqliteFile {
         Err(StoreError::new(&self.path, StoreErrorKind::LostCommits, reason))
     }
 
-    /// Opens a file that may be read-only, in a folder that may be read-only.
-    fn connect_to_read(&self) -> Result<SqliteConnection, StoreError> {
-        self.open_to_read("mode=rw", |uri| {
-            let mut connection = establish(uri, &self.path)?;
-            execute(&mut connection, READING, &self.path)?;
-            execute(&mut connection, FIRST_READ, &self.path)?;
-            Ok(connection)
-        })
-    }
-
     /// Opens the file of another program, which cannot be changed.
     pub(in crate::store) fn connect_to_foreign(&self) -> Result<rusqlite::Connection, StoreError> {
-        self.open_to_read("mode=ro", |uri| {
-            let open = || -> rusqlite::Result<rusqlite::Connection> {
-                let connection = rusqlite::Connection::open(uri)?;
-                connection.execute_batch(SETTINGS)?;
-                connection.execute_batch(READING)?;
-                connection.query_row(FIRST_READ, [], |_| Ok(()))?;
-                Ok(connection)
-            };
-            open().map_err(|error| {
-                let text = error.to_string();
-                classify(&self.path, &text.to_lowercase(), || text.clone())
-            })
-        })
+        self.open_to_read("mode=ro")
     }
 
-    fn open_to_read<C>(
-        &self,
-        mode: &str,
-        open: impl Fn(&str) -> Result<C, StoreError>,
-    ) -> Result<C, StoreError> {
-        let open = |mode: &str| open(&format!("file:{}?{mode}", uri_path(&self.path)));
+    fn open_to_read(&self, mode: &str) -> Result<rusqlite::Connection, StoreError> {
+        let open = |mode: &str| {
+            let uri = format!("file:{}?{mode}", uri_path(&self.path));
+            self.open(&uri, &[READING, FIRST_READ])
+        };
         // A file in WAL mode needs a second file, which cannot be created in a read-only folder. Without a log no
         // other process is writing, and the file is complete.
         match open(mode) {
@@ -196,6 +216,20 @@ impl SqliteFile {
             }
             opened => opened,
         }
+    }
+
+    /// Opens a path or a `file:` URI, and runs `statements`.
+    fn open(&self, uri: &str, statements: &[&str]) -> Result<rusqlite::Connection, StoreError> {
+        let open = || -> rusqlite::Result<rusqlite::Connection> {
+            let connection = rusqlite::Connection::open(uri)?;
+            connection.set_prepared_statement_cache_capacity(KEPT_STATEMENTS);
+            connection.execute_batch(SETTINGS)?;
+            for statement in statements {
+                connection.execute_batch(statement)?;
+            }
+            Ok(connection)
+        };
+        open().map_err(|error| DatabaseError::from(error).of(&self.path))
     }
 }
 
@@ -228,20 +262,6 @@ fn check_path(path: &str, access: Access) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a path or a `file:` URI; `path` is what errors name.
-fn establish(url: &str, path: &str) -> Result<SqliteConnection, StoreError> {
-    let mut connection = SqliteConnection::establish(url).map_err(|error| {
-        let text = error.to_string().to_lowercase();
-        classify(path, &text, || format!("cannot be opened: {text}"))
-    })?;
-    execute(&mut connection, SETTINGS, path)?;
-    Ok(connection)
-}
-
-fn execute(connection: &mut SqliteConnection, sql: &str, path: &str) -> Result<(), StoreError> {
-    connection.batch_execute(sql).map_err(|error| store_error(path, &error))
-}
-
 /// Makes the file readable by its owner only; SQLite gives its other files the same permissions.
 fn create_private(path: &str) {
     let mut options = OpenOptions::new();
@@ -258,35 +278,6 @@ fn uri_path(path: &str) -> String {
 /// Whether the write-ahead log has any content.
 fn has_log(path: &str) -> bool {
     std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() > 0)
-}
-
-pub(in crate::store) fn store_error(path: &str, error: &Error) -> StoreError {
-    let text = message(error);
-    // Only the store's own `conflict` has this kind.
-    if let Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) = error {
-        return StoreError::new(path, StoreErrorKind::Busy, text);
-    }
-    classify(path, &text.to_lowercase(), || text.clone())
-}
-
-/// The kind of an error, by its message: diesel hides SQLite's codes.
-fn classify(path: &str, text: &str, otherwise: impl FnOnce() -> String) -> StoreError {
-    use StoreErrorKind as Kind;
-    let known: [(&[&str], Kind, &str); 6] = [
-        (&["not a database", "malformed"], Kind::Unrecognized, DAMAGED),
-        (&["readonly", "read-only"], Kind::ReadOnly, "cannot be written"),
-        (&["is full"], Kind::Full, "its disk is full"),
-        (&["locked", "busy"], Kind::Busy, "is locked by another program"),
-        (&["disk i/o"], Kind::Unavailable, "cannot be read or written: disk I/O error"),
-        // The path was checked, so it may not be opened.
-        (&["unable to open"], Kind::ReadOnly, "cannot be opened"),
-    ];
-    let found = known.into_iter().find(|(words, ..)| words.iter().any(|word| text.contains(word)));
-    if let Some((_, kind, reason)) = found {
-        return StoreError::new(path, kind, reason);
-    }
-    let kind = if text.contains("constraint failed") { Kind::Constraint } else { Kind::Other };
-    StoreError::new(path, kind, otherwise())
 }
 
 #[cfg(test)]
@@ -310,7 +301,8 @@ mod tests {
         std::fs::write(path("smsq.db"), "").expect("a file");
         for (file, access) in [("smsq.db", Access::Existing), ("no.db", Access::Create)] {
             check_path(&path(file), access).expect("SQLite opens it");
-            let refused = classify(file, "unable to open database file", String::new);
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+            let refused = DatabaseError::from(rusqlite::Error::SqliteFailure(code, None)).of(file);
             assert_eq!(refused.kind(), StoreErrorKind::ReadOnly);
             assert!(refused.hint().is_some());
         }

@@ -4,12 +4,12 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use diesel::QueryResult;
 use rand::RngExt;
 
+use super::error::{DatabaseError, QueryResult};
 use super::pool::{Pool, PooledConnection};
-use super::{Connection, lost, sqlite};
-use crate::store::tables::error::{StoreError, StoreErrorKind};
+use super::{Connection, sqlite};
+use crate::store::error::{StoreError, StoreErrorKind};
 
 /// How often a transaction that conflicts with another is begun again before the caller gets the error.
 const CONFLICT_RETRIES: u32 = 20;
@@ -59,26 +59,6 @@ macro_rules! querying {
     }};
 }
 
-/// Runs a query that only reads.
-macro_rules! reading {
-    ($store:expr, |$conn:ident| $($query:tt)*) => {{
-        use $crate::store::connection::transaction::querying;
-        use $crate::store::connection::with_conn;
-        querying!($store, Read, |connection| async {
-            with_conn!(connection, |$conn| $($query)*)
-        })
-    }};
-}
-
-/// Runs one statement that writes.
-macro_rules! writing {
-    ($store:expr, |$conn:ident| $query:expr) => {{
-        use $crate::store::connection::transaction::querying;
-        use $crate::store::connection::with_conn;
-        querying!($store, Write, |connection| async { with_conn!(connection, |$conn| $query) })
-    }};
-}
-
 /// Runs a future of several statements in one transaction. The future is made anew for each attempt.
 ///
 /// If the answer to the commit was lost, the caller gets the error and must find out whether the commit succeeded.
@@ -100,7 +80,7 @@ macro_rules! transaction {
     }};
 }
 
-pub(in crate::store) use {querying, reading, transaction, with_retries, writing};
+pub(in crate::store) use {querying, transaction, with_retries};
 
 /// The number of rows of one transaction of a command.
 pub(in crate::store) struct Chunk {
@@ -167,7 +147,7 @@ pub(in crate::store) async fn run_transaction<T>(
         return sqlite::run_inline(transaction);
     }
     let done = tokio::time::timeout(TRANSACTION_TIMEOUT, transaction).await;
-    done.unwrap_or_else(|_| (Err(lost("does not answer")), true))
+    done.unwrap_or_else(|_| (Err(DatabaseError::lost("does not answer")), true))
 }
 
 /// The attempts at one query or transaction.
@@ -220,7 +200,7 @@ impl Attempts {
             }
             return Some(error);
         }
-        // Messages may be in any language, but a lost connection cannot roll back.
+        // Whatever the code says, a lost connection cannot roll back.
         let kind = match error.kind() {
             known @ (StoreErrorKind::Unavailable
             | StoreErrorKind::Replica

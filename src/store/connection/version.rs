@@ -1,7 +1,7 @@
 //! Refuses servers that smsq does not support, by their version.
 
-use super::{ConnectError, Connection, TextValue, with_conn};
-use crate::store::tables::error::StoreErrorKind;
+use super::{ConnectError, Connection};
+use crate::store::error::StoreErrorKind;
 
 /// Servers with the protocol of a supported database that lock, commit or create tables in another way: a part of
 /// their version, and their name.
@@ -10,10 +10,8 @@ const UNSUPPORTED: [(&str, &str); 3] =
 
 /// Returns an error if the server at the other end of a new connection is not supported.
 pub(super) async fn refuse_unsupported(connection: &mut Connection) -> Result<(), ConnectError> {
-    let sql = "SELECT version() AS value";
-    let version: TextValue =
-        with_conn!(connection, |conn| diesel::sql_query(sql).get_result(conn))?;
-    unsupported(&version.value).map_or(Ok(()), |server| {
+    let version = connection.text("version()").await?;
+    unsupported(&version).map_or(Ok(()), |server| {
         let reason = format!("is {server}, which smsq does not support");
         Err(ConnectError::new(StoreErrorKind::Unsupported, reason))
     })

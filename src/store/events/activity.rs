@@ -1,14 +1,15 @@
 //! What workers publish: counts of what happened to messages, and what each worker does now.
 
+use crate::store::connection::QueryResult;
 use std::collections::BTreeMap;
 
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use crate::message::activity::{ActivityCounts, ActivityRow, WorkerActivity};
 use crate::message::sms::Timestamp;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, insert_new, reading, transaction, with_conn, writing};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, NewRows, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{activity, worker};
 use crate::store::{Store, positive, signed};
 
@@ -29,10 +30,11 @@ impl Store {
             for row in rows {
                 add(connection, row).await?;
             }
-            with_conn!(connection, |conn| Prepared(
-                update(worker::table.find(worker_id)).set(worker::activity.eq(&json))
-            )
-            .execute(conn))?;
+            update(worker::table.find(worker_id))
+                .set(worker::activity.eq(&json))
+                .kept()
+                .execute(connection)
+                .await?;
             Ok(())
         })
     }
@@ -43,20 +45,26 @@ impl Store {
         since: Timestamp,
         until: Timestamp,
     ) -> Result<Vec<ActivityRow>, StoreError> {
-        let rows: Vec<Columns> = reading!(self, |conn| activity::table
-            .filter(activity::at.ge(since))
-            .filter(activity::at.lt(until))
-            .order((activity::at, activity::campaign_id, activity::provider))
-            .load(conn))?;
+        let rows: Vec<Columns> = self
+            .read(
+                activity::table
+                    .filter(activity::at.ge(since))
+                    .filter(activity::at.lt(until))
+                    .order((activity::at, activity::campaign_id, activity::provider)),
+            )
+            .await?;
         Ok(rows.into_iter().map(row).collect())
     }
 
     /// What workers do now, by their ids, of those that have published it.
     pub async fn worker_activities(&self) -> Result<BTreeMap<i64, WorkerActivity>, StoreError> {
-        let rows: Vec<(i64, Option<String>)> = reading!(self, |conn| worker::table
-            .filter(worker::activity.is_not_null())
-            .select((worker::id, worker::activity))
-            .load(conn))?;
+        let rows: Vec<(i64, Option<String>)> = self
+            .read(
+                worker::table
+                    .filter(worker::activity.is_not_null())
+                    .select((worker::id, worker::activity)),
+            )
+            .await?;
         let read = rows.into_iter().filter_map(|(id, json)| {
             // One that cannot be read counts as not published.
             let doing = serde_json::from_str(&json?).ok()?;
@@ -67,9 +75,8 @@ impl Store {
 
     /// Deletes the counts of spans that began earlier. Returns their number.
     pub async fn prune_activity(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let deleted: usize = writing!(self, |conn| delete(activity::table)
-            .filter(activity::at.lt(before))
-            .execute(conn))?;
+        let deleted: usize =
+            self.write(delete(activity::table).filter(activity::at.lt(before))).await?;
         Ok(deleted as u64)
     }
 }
@@ -86,9 +93,7 @@ async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> 
         activity::throttled.eq(activity::throttled + signed(counts.throttled)),
         activity::unavailable.eq(activity::unavailable + signed(counts.unavailable)),
     );
-    let updated =
-        with_conn!(connection, |conn| Prepared(update(activity::table.find(key)).set(change))
-            .execute(conn))?;
+    let updated = update(activity::table.find(key)).set(change).kept().execute(connection).await?;
     if updated > 0 {
         return Ok(());
     }
@@ -102,10 +107,9 @@ async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> 
         activity::throttled.eq(signed(counts.throttled)),
         activity::unavailable.eq(signed(counts.unavailable)),
     )];
-    if insert_new!(connection, activity::table, &new)? == 0 {
+    if NewRows::of(activity::table, &new[..]).insert_new(connection).await? == 0 {
         // Another worker was faster.
-        with_conn!(connection, |conn| Prepared(update(activity::table.find(key)).set(change))
-            .execute(conn))?;
+        update(activity::table.find(key)).set(change).kept().execute(connection).await?;
     }
     Ok(())
 }

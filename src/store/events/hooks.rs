@@ -1,17 +1,15 @@
 //! Hooks: which process delivers their events, what waits, and what became of events.
 
 use diesel::dsl::{count_star, max, min};
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use super::outbox;
 use crate::message::event::EventKind;
 use crate::message::sms::Timestamp;
 use crate::store::audit::in_chunks;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Chunk, Connection, insert_new, load_locked, reading, transaction, with_conn, writing,
-};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Chunk, Connection, NewRows, QueryResult, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{hook, hook_event};
 use crate::store::{CHUNK, HookStore, positive};
 use outbox::NewEvent;
@@ -98,24 +96,24 @@ pub struct OutboxCounts {
 impl HookStore<'_> {
     /// What is known of all hooks that had events, by name.
     pub async fn rows(self) -> Result<Vec<HookRow>, StoreError> {
-        reading!(self, |conn| hook::table.order(hook::name).select(HookRow::as_select()).load(conn))
+        self.read(hook::table.order(hook::name).select(HookRow::as_select())).await
     }
 
     /// What is known of a hook, if it had events.
     pub async fn row(self, name: &str) -> Result<Option<HookRow>, StoreError> {
-        reading!(self, |conn| optional hook::table
-            .find(name)
-            .select(HookRow::as_select())
-            .first(conn))
+        self.read_first(hook::table.find(name).select(HookRow::as_select())).optional().await
     }
 
     /// How many events of a hook wait.
     pub async fn waiting(self, name: &str) -> Result<u64, StoreError> {
-        let waiting: i64 = reading!(self, |conn| hook_event::table
-            .filter(hook_event::hook.eq(name))
-            .filter(hook_event::state.eq(WAITING))
-            .count()
-            .get_result(conn))?;
+        let waiting: i64 = self
+            .read_one(
+                hook_event::table
+                    .filter(hook_event::hook.eq(name))
+                    .filter(hook_event::state.eq(WAITING))
+                    .count(),
+            )
+            .await?;
         Ok(positive(waiting))
     }
 
@@ -124,10 +122,13 @@ impl HookStore<'_> {
         let mut names: Vec<String> = Vec::new();
         loop {
             let after = names.last().cloned().unwrap_or_default();
-            let next: Option<String> = reading!(self, |conn| hook_event::table
-                .filter(hook_event::hook.gt(&after))
-                .select(min(hook_event::hook))
-                .first(conn))?;
+            let next: Option<String> = self
+                .read_first(
+                    hook_event::table
+                        .filter(hook_event::hook.gt(&after))
+                        .select(min(hook_event::hook)),
+                )
+                .await?;
             match next {
                 Some(next) => names.push(next),
                 None => return Ok(names),
@@ -145,42 +146,45 @@ impl HookStore<'_> {
     ) -> Result<Option<HookRow>, StoreError> {
         transaction!(self, |connection| async {
             let row = [hook::name.eq(name)];
-            insert_new!(connection, hook::table, &row)?;
-            let found: Vec<(i64, Timestamp, HookRow)> = load_locked!(
-                connection,
-                hook::table.find(name).select((
-                    hook::holder,
-                    hook::leased_until,
-                    HookRow::as_select()
-                ))
-            )?;
+            NewRows::of(hook::table, &row[..]).insert_new(connection).await?;
+            let found: Vec<(i64, Timestamp, HookRow)> = hook::table
+                .find(name)
+                .select((hook::holder, hook::leased_until, HookRow::as_select()))
+                .locked()
+                .load(connection)
+                .await?;
             let free = found.into_iter().find(|(by, until, _)| *by == holder || *until < now);
             let Some((.., row)) = free else {
                 return QueryResult::Ok(None);
             };
-            with_conn!(connection, |conn| update(hook::table.find(name))
+            update(hook::table.find(name))
                 .set((hook::holder.eq(holder), hook::leased_until.eq(until)))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             Ok(Some(row))
         })
     }
 
     /// Ends the lease of this process.
     pub async fn release(self, name: &str, holder: i64) -> Result<(), StoreError> {
-        let _: usize =
-            writing!(self, |conn| update(hook::table.find(name).filter(hook::holder.eq(holder)))
-                .set(hook::leased_until.eq(0))
-                .execute(conn))?;
+        let _: usize = self
+            .write(
+                update(hook::table.find(name).filter(hook::holder.eq(holder)))
+                    .set(hook::leased_until.eq(0)),
+            )
+            .await?;
         Ok(())
     }
 
     /// When the first event that waits is due.
     pub async fn next_due(self, name: &str) -> Result<Option<Timestamp>, StoreError> {
-        reading!(self, |conn| hook_event::table
-            .filter(hook_event::hook.eq(name))
-            .filter(hook_event::state.eq(WAITING))
-            .select(min(hook_event::at))
-            .first(conn))
+        self.read_first(
+            hook_event::table
+                .filter(hook_event::hook.eq(name))
+                .filter(hook_event::state.eq(WAITING))
+                .select(min(hook_event::at)),
+        )
+        .await
     }
 
     /// The first events that are due, in the order in which they are.
@@ -190,14 +194,16 @@ impl HookStore<'_> {
         now: Timestamp,
         limit: i64,
     ) -> Result<Vec<Outgoing>, StoreError> {
-        reading!(self, |conn| hook_event::table
-            .filter(hook_event::hook.eq(name))
-            .filter(hook_event::state.eq(WAITING))
-            .filter(hook_event::at.le(now))
-            .order((hook_event::at, hook_event::id))
-            .limit(limit)
-            .select(Outgoing::as_select())
-            .load(conn))
+        self.read(
+            hook_event::table
+                .filter(hook_event::hook.eq(name))
+                .filter(hook_event::state.eq(WAITING))
+                .filter(hook_event::at.le(now))
+                .order((hook_event::at, hook_event::id))
+                .limit(limit)
+                .select(Outgoing::as_select()),
+        )
+        .await
     }
 
     /// Stores what became of events. `off`: why nothing more is delivered.
@@ -222,17 +228,18 @@ impl HookStore<'_> {
         transaction!(self, |connection| async {
             let mut delivered = 0;
             if !done.is_empty() {
-                delivered = with_conn!(connection, |conn| update(
+                delivered = update(
                     hook_event::table
                         .filter(hook_event::id.eq_any(&done))
-                        .filter(hook_event::state.eq(WAITING))
+                        .filter(hook_event::state.eq(WAITING)),
                 )
                 .set((
                     hook_event::state.eq(DELIVERED),
                     hook_event::at.eq(now),
                     hook_event::attempts.eq(hook_event::attempts + 1),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             }
             for (id, result) in results {
                 let (state, at, error) = match result {
@@ -240,40 +247,41 @@ impl HookStore<'_> {
                     Delivered::Again { at, error } => (WAITING, *at, error),
                     Delivered::GivenUp { error } => (GIVEN_UP, now, error),
                 };
-                with_conn!(connection, |conn| update(
-                    hook_event::table.find(*id).filter(hook_event::state.eq(WAITING))
-                )
-                .set((
-                    hook_event::state.eq(state),
-                    hook_event::at.eq(at),
-                    hook_event::attempts.eq(hook_event::attempts + 1),
-                    hook_event::last_error.eq(error),
-                ))
-                .execute(conn))?;
+                update(hook_event::table.find(*id).filter(hook_event::state.eq(WAITING)))
+                    .set((
+                        hook_event::state.eq(state),
+                        hook_event::at.eq(at),
+                        hook_event::attempts.eq(hook_event::attempts + 1),
+                        hook_event::last_error.eq(error),
+                    ))
+                    .execute(connection)
+                    .await?;
             }
             let delivered = i64::try_from(delivered).unwrap_or(i64::MAX);
-            with_conn!(connection, |conn| update(hook::table.find(name))
+            update(hook::table.find(name))
                 .set((
                     hook::delivered.eq(hook::delivered + delivered),
                     error.map(|error| hook::last_error.eq(error)),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             if ends_well || delivered > 0 {
-                with_conn!(connection, |conn| update(hook::table.find(name))
+                update(hook::table.find(name))
                     .set(hook::failing_since.eq(None::<i64>))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
             }
             if error.is_some() && !ends_well {
-                with_conn!(connection, |conn| update(
-                    hook::table.find(name).filter(hook::failing_since.is_null())
-                )
-                .set(hook::failing_since.eq(now.as_millis()))
-                .execute(conn))?;
+                update(hook::table.find(name).filter(hook::failing_since.is_null()))
+                    .set(hook::failing_since.eq(now.as_millis()))
+                    .execute(connection)
+                    .await?;
             }
             if let Some(reason) = off {
-                with_conn!(connection, |conn| update(hook::table.find(name))
+                update(hook::table.find(name))
                     .set((hook::off_at.eq(now.as_millis()), hook::off_reason.eq(reason)))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
             }
             QueryResult::Ok(())
         })
@@ -281,13 +289,13 @@ impl HookStore<'_> {
 
     /// Delivers the events of a hook again, if it is off.
     pub async fn turn_on(self, name: &str) -> Result<(), StoreError> {
-        let _: usize = writing!(self, |conn| update(hook::table.find(name))
-            .set((
+        let _: usize = self
+            .write(update(hook::table.find(name)).set((
                 hook::off_at.eq(None::<i64>),
                 hook::off_reason.eq(None::<String>),
                 hook::failing_since.eq(None::<i64>),
-            ))
-            .execute(conn))?;
+            )))
+            .await?;
         Ok(())
     }
 
@@ -300,15 +308,16 @@ impl HookStore<'_> {
         kind: Option<EventKind>,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let most = reading!(self, |conn| hook_event::table
-            .filter(hook_event::hook.eq(name))
-            .select(max(hook_event::id))
-            .first::<Option<i64>>(conn))?;
+        let most: Option<i64> = self
+            .read_first(
+                hook_event::table.filter(hook_event::hook.eq(name)).select(max(hook_event::id)),
+            )
+            .await?;
         let mut after = i64::MIN;
         let mut replayed = 0;
         loop {
             let (moved, last): (u64, Option<i64>) = transaction!(self, |connection| async {
-                let ids: Vec<i64> = with_conn!(connection, |conn| {
+                let ids: Vec<i64> = {
                     let query = hook_event::table
                         .filter(hook_event::hook.eq(name))
                         .filter(hook_event::state.ne(WAITING))
@@ -320,19 +329,21 @@ impl HookStore<'_> {
                         .select(hook_event::id)
                         .into_boxed();
                     match kind {
-                        Some(kind) => query.filter(hook_event::kind.eq(kind.as_str())).load(conn),
-                        None => query.load(conn),
+                        Some(kind) => {
+                            query.filter(hook_event::kind.eq(kind.as_str())).load(connection)
+                        }
+                        None => query.load(connection),
                     }
-                })?;
-                let moved = with_conn!(connection, |conn| update(
-                    hook_event::table.filter(hook_event::id.eq_any(&ids))
-                )
-                .set((
-                    hook_event::state.eq(WAITING),
-                    hook_event::at.eq(now),
-                    hook_event::attempts.eq(0),
-                ))
-                .execute(conn))?;
+                }
+                .await?;
+                let moved = update(hook_event::table.filter(hook_event::id.eq_any(&ids)))
+                    .set((
+                        hook_event::state.eq(WAITING),
+                        hook_event::at.eq(now),
+                        hook_event::attempts.eq(0),
+                    ))
+                    .execute(connection)
+                    .await?;
                 QueryResult::Ok((moved as u64, ids.last().copied()))
             })?;
             replayed += moved;
@@ -345,25 +356,31 @@ impl HookStore<'_> {
 
     /// Whether more events of a hook wait than this.
     pub async fn has_more_waiting(self, name: &str, than: i64) -> Result<bool, StoreError> {
-        let further: Vec<i64> = reading!(self, |conn| hook_event::table
-            .filter(hook_event::hook.eq(name))
-            .filter(hook_event::state.eq(WAITING))
-            .order(hook_event::at)
-            .offset(than)
-            .limit(1)
-            .select(hook_event::id)
-            .load(conn))?;
+        let further: Vec<i64> = self
+            .read(
+                hook_event::table
+                    .filter(hook_event::hook.eq(name))
+                    .filter(hook_event::state.eq(WAITING))
+                    .order(hook_event::at)
+                    .offset(than)
+                    .limit(1)
+                    .select(hook_event::id),
+            )
+            .await?;
         Ok(!further.is_empty())
     }
 
     /// The events of a hook that are stored.
     pub async fn counts(self, name: &str) -> Result<OutboxCounts, StoreError> {
         type Row = (i32, i64, Option<Timestamp>);
-        let rows: Vec<Row> = reading!(self, |conn| hook_event::table
-            .filter(hook_event::hook.eq(name))
-            .group_by(hook_event::state)
-            .select((hook_event::state, count_star(), min(hook_event::created_at)))
-            .load(conn))?;
+        let rows: Vec<Row> = self
+            .read(
+                hook_event::table
+                    .filter(hook_event::hook.eq(name))
+                    .group_by(hook_event::state)
+                    .select((hook_event::state, count_star(), min(hook_event::created_at))),
+            )
+            .await?;
         let mut counts = OutboxCounts::default();
         for (state, count, oldest) in rows {
             match state {
@@ -389,25 +406,28 @@ impl HookStore<'_> {
         created_before: Timestamp,
     ) -> Result<u64, StoreError> {
         in_chunks!(self, |connection| async {
-            let mut ids: Vec<i64> = with_conn!(connection, |conn| hook_event::table
+            let mut ids: Vec<i64> = hook_event::table
                 .filter(hook_event::hook.eq(name))
                 .filter(hook_event::state.eq_any([DELIVERED, GIVEN_UP]))
                 .filter(hook_event::at.lt(ended_before))
                 .limit(CHUNK)
                 .select(hook_event::id)
-                .load(conn))?;
-            let waiting: Vec<i64> = with_conn!(connection, |conn| hook_event::table
+                .load(connection)
+                .await?;
+            let waiting: Vec<i64> = hook_event::table
                 .filter(hook_event::hook.eq(name))
                 .filter(hook_event::state.eq(WAITING))
                 .filter(hook_event::created_at.lt(created_before))
                 .limit(CHUNK)
                 .select(hook_event::id)
-                .load(conn))?;
+                .load(connection)
+                .await?;
             let skipped = i64::try_from(waiting.len()).unwrap_or(i64::MAX);
             if skipped > 0 {
-                with_conn!(connection, |conn| update(hook::table.find(name))
+                update(hook::table.find(name))
                     .set(hook::skipped.eq(hook::skipped + skipped))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
             }
             ids.extend(waiting);
             delete_events(connection, &ids).await?;
@@ -421,10 +441,7 @@ pub(in crate::store) async fn delete_events(
     ids: &[i64],
 ) -> QueryResult<()> {
     if !ids.is_empty() {
-        with_conn!(connection, |conn| delete(
-            hook_event::table.filter(hook_event::id.eq_any(ids))
-        )
-        .execute(conn))?;
+        delete(hook_event::table.filter(hook_event::id.eq_any(ids))).execute(connection).await?;
     }
     Ok(())
 }
@@ -435,11 +452,12 @@ pub(in crate::store) async fn purge_before(
     before: Timestamp,
 ) -> QueryResult<bool> {
     // The first ones are the oldest.
-    let first: Vec<(i64, Timestamp)> = with_conn!(connection, |conn| hook_event::table
+    let first: Vec<(i64, Timestamp)> = hook_event::table
         .order(hook_event::id)
         .limit(CHUNK)
         .select((hook_event::id, hook_event::created_at))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let old: Vec<i64> =
         first.into_iter().filter(|(_, at)| *at < before).map(|(id, _)| id).collect();
     delete_events(connection, &old).await?;

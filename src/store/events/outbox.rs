@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use crate::lifecycle::delivery::{Delivery, DeliveryState};
 use crate::message::event::{EventKind, MessageFacts, Subscription, Subscriptions, body};
 use crate::message::sms::{Class, State, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, Prepared, ROWS, in_list, insert_all, with_conn};
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
 use crate::store::tables::column_types::LossyText;
 use crate::store::tables::schema::{campaign, hook, hook_event, sms, sms_failed, sms_sent};
 
@@ -44,7 +44,7 @@ pub(in crate::store) async fn insert(
                 )
             })
             .collect();
-        insert_all!(connection, hook_event::table, &rows)?;
+        NewRows::of(hook_event::table, &rows[..]).insert(connection).await?;
     }
     Ok(())
 }
@@ -77,9 +77,10 @@ impl Collected {
     async fn store(self, connection: &mut Connection, now: Timestamp) -> QueryResult<()> {
         insert(connection, &self.events, now).await?;
         for (name, count) in self.skipped {
-            with_conn!(connection, |conn| update(hook::table.find(&name))
+            update(hook::table.find(&name))
                 .set(hook::skipped.eq(hook::skipped + count))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
         }
         Ok(())
     }
@@ -134,47 +135,47 @@ pub(in crate::store) async fn record_ended(
     for ids in ids.chunks(ROWS) {
         let list = in_list(ids.iter().copied());
         if subscriptions.want_any(&[EventKind::MessageFailed]) {
-            let rows: Vec<EndedRow> = with_conn!(connection, |conn| Prepared(
-                sms_failed::table
-                    .inner_join(campaign::table.on(campaign::id.eq(sms_failed::campaign_id)))
-                    .filter(sms_failed::id.eq_any(&list))
-                    .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
-                    .order(sms_failed::id)
-                    .select((
-                        sms_failed::id,
-                        campaign::name,
-                        sms_failed::phone,
-                        sms_failed::reference,
-                        sms_failed::claimed_provider,
-                        sms_failed::class.nullable(),
-                        sms_failed::code,
-                        sms_failed::reason.nullable(),
-                    ))
-            )
-            .load(conn))?;
+            let rows: Vec<EndedRow> = sms_failed::table
+                .inner_join(campaign::table.on(campaign::id.eq(sms_failed::campaign_id)))
+                .filter(sms_failed::id.eq_any(&list))
+                .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
+                .order(sms_failed::id)
+                .select((
+                    sms_failed::id,
+                    campaign::name,
+                    sms_failed::phone,
+                    sms_failed::reference,
+                    sms_failed::claimed_provider,
+                    sms_failed::class.nullable(),
+                    sms_failed::code,
+                    sms_failed::reason.nullable(),
+                ))
+                .kept()
+                .load(connection)
+                .await?;
             for row in &rows {
                 add_ended(&mut collected, subscriptions, (EventKind::MessageFailed, row), now);
             }
         }
         if subscriptions.want_any(&[EventKind::MessageUnknown]) {
-            let rows: Vec<EndedRow> = with_conn!(connection, |conn| Prepared(
-                sms::table
-                    .inner_join(campaign::table.on(campaign::id.eq(sms::campaign_id)))
-                    .filter(sms::id.eq_any(&list))
-                    .filter(sms::state.eq(State::Unknown.code()))
-                    .order(sms::id)
-                    .select((
-                        sms::id,
-                        campaign::name,
-                        sms::phone,
-                        sms::reference,
-                        sms::claimed_provider,
-                        sms::last_class,
-                        sms::last_code,
-                        sms::last_reason,
-                    ))
-            )
-            .load(conn))?;
+            let rows: Vec<EndedRow> = sms::table
+                .inner_join(campaign::table.on(campaign::id.eq(sms::campaign_id)))
+                .filter(sms::id.eq_any(&list))
+                .filter(sms::state.eq(State::Unknown.code()))
+                .order(sms::id)
+                .select((
+                    sms::id,
+                    campaign::name,
+                    sms::phone,
+                    sms::reference,
+                    sms::claimed_provider,
+                    sms::last_class,
+                    sms::last_code,
+                    sms::last_reason,
+                ))
+                .kept()
+                .load(connection)
+                .await?;
             for row in &rows {
                 add_ended(&mut collected, subscriptions, (EventKind::MessageUnknown, row), now);
             }
@@ -224,21 +225,21 @@ pub(in crate::store) async fn record_deliveries(
     let ids: Vec<i64> = wanted.keys().copied().collect();
     for ids in ids.chunks(ROWS) {
         let list = in_list(ids.iter().copied());
-        let rows: Vec<Row> = with_conn!(connection, |conn| Prepared(
-            sms_sent::table
-                .inner_join(campaign::table.on(campaign::id.eq(sms_sent::campaign_id)))
-                .filter(sms_sent::id.eq_any(&list))
-                .order(sms_sent::id)
-                .select((
-                    sms_sent::id,
-                    campaign::name,
-                    sms_sent::phone,
-                    sms_sent::reference,
-                    sms_sent::provider,
-                    sms_sent::message_id,
-                ))
-        )
-        .load(conn))?;
+        let rows: Vec<Row> = sms_sent::table
+            .inner_join(campaign::table.on(campaign::id.eq(sms_sent::campaign_id)))
+            .filter(sms_sent::id.eq_any(&list))
+            .order(sms_sent::id)
+            .select((
+                sms_sent::id,
+                campaign::name,
+                sms_sent::phone,
+                sms_sent::reference,
+                sms_sent::provider,
+                sms_sent::message_id,
+            ))
+            .kept()
+            .load(connection)
+            .await?;
         for (id, campaign, phone, reference, provider, provider_message) in &rows {
             let Some((kind, delivery)) = wanted.get(id) else {
                 continue;

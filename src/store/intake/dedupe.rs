@@ -2,18 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use diesel::QueryResult;
-
 use crate::lifecycle::dedupe::{Decision, ExistingRows, FailedOrigin, decide};
 use crate::message::sms::{NewSms, Timestamp};
 use crate::store::ImportStore;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, Prepared, ROWS, in_list, load_locked, querying, with_conn,
-};
+use crate::store::connection::{Connection, QueryResult, ROWS, in_list, querying};
+use crate::store::error::StoreError;
 use crate::store::recipients::{dead, suppression};
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{message, sms_failed, sms_key, sms_sent};
 
 impl ImportStore<'_> {
@@ -63,17 +59,20 @@ async fn read_origins(
     );
     macro_rules! lock_in {
         ($table:ident) => {
-            let _: Vec<i64> = load_locked!(
-                connection,
-                $table::table.filter($table::id.eq_any(ids)).order($table::id).select($table::id)
-            )?;
+            let _: Vec<i64> = $table::table
+                .filter($table::id.eq_any(ids))
+                .order($table::id)
+                .select($table::id)
+                .locked()
+                .load(connection)
+                .await?;
         };
     }
     if lock {
         lock_in!(sms_failed);
         lock_in!(sms_sent);
     }
-    let rows: Vec<Row> = with_conn!(connection, |conn| message::table
+    let rows: Vec<Row> = message::table
         .filter(message::id.eq_any(ids))
         .select((
             message::id,
@@ -86,7 +85,8 @@ async fn read_origins(
             message::delivery,
             message::resent_at,
         ))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let origin = |row: Row| {
         let (id, campaign_id, import_id, phone, content, key, state, delivery, resent_at) = row;
         let is_undelivered = matches!(delivery.as_deref(), Some("undelivered" | "expired"));
@@ -122,13 +122,13 @@ pub(super) async fn read_existing(
         // Keys in random order are slow on SQLite.
         keys.sort_unstable();
         let keys = in_list(keys);
-        let found: Vec<String> = with_conn!(connection, |conn| Prepared(
-            sms_key::table
-                .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(&keys))
-                .select(sms_key::dedupe_key)
-        )
-        .load(conn))?;
+        let found: Vec<String> = sms_key::table
+            .filter(sms_key::campaign_id.eq(campaign_id))
+            .filter(sms_key::dedupe_key.eq_any(&keys))
+            .select(sms_key::dedupe_key)
+            .kept()
+            .load(connection)
+            .await?;
         existing.keys.extend(found);
         if has_suppressed {
             let phones = rows.iter().map(|row| row.phone.as_str());

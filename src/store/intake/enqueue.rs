@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use super::dedupe::read_existing;
 use super::imports::ImportBatch;
@@ -15,13 +15,12 @@ use crate::message::sms::{NewSms, Timestamp};
 use crate::store::campaigns::approvals;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Connection, ROWS, conflict, delete_all, insert_all, insert_with_ids, load_locked, transaction,
-    with_conn,
+    Connection, DatabaseError, NewRows, QueryResult, ROWS, delete_all, transaction,
 };
-use crate::store::queue::{attempts, settle, transitions};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::queue::results::{attempts, settle, transitions};
 use crate::store::recipients::dead;
 use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
 use crate::store::tables::schema::{import, sms, sms_failed, sms_sent};
 use crate::store::{ImportStore, signed};
 
@@ -112,8 +111,12 @@ pub(super) async fn is_committed(
     connection: &mut Connection,
     batch: &ImportBatch,
 ) -> QueryResult<bool> {
-    let last_line: Vec<i64> =
-        load_locked!(connection, import::table.find(batch.import_id).select(import::last_line))?;
+    let last_line: Vec<i64> = import::table
+        .find(batch.import_id)
+        .select(import::last_line)
+        .locked()
+        .load(connection)
+        .await?;
     Ok(last_line == [signed(batch.last_line)])
 }
 
@@ -174,7 +177,7 @@ async fn add_keys(
     keys.sort_unstable();
     for keys in keys.chunks(ROWS) {
         if transitions::add_keys(connection, campaign_id, keys).await? < keys.len() {
-            return Err(conflict("another import added one of the keys"));
+            return Err(DatabaseError::conflict("another import added one of the keys"));
         }
     }
     Ok(())
@@ -192,9 +195,10 @@ async fn replace(
     let (undelivered, replaced): (Vec<i64>, Vec<i64>) =
         replaced.iter().copied().partition(is_undelivered);
     for ids in undelivered.chunks(ROWS) {
-        with_conn!(connection, |conn| update(sms_sent::table.filter(sms_sent::id.eq_any(ids)))
+        update(sms_sent::table.filter(sms_sent::id.eq_any(ids)))
             .set(sms_sent::resent_at.eq(now.as_millis()))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     let mut by_import: BTreeMap<i64, i64> = BTreeMap::new();
     let origins = replaced.iter().filter_map(|id| existing.origins.get(id));
@@ -203,12 +207,16 @@ async fn replace(
     }
     for ids in replaced.chunks(ROWS) {
         attempts::delete_of(connection, ids).await?;
-        delete_all!(connection, sms_failed, ids)?;
+        delete_all(connection, ids, |ids| {
+            diesel::delete(sms_failed::table.filter(sms_failed::id.eq_any(ids)))
+        })
+        .await?;
     }
     for (import_id, count) in by_import {
-        with_conn!(connection, |conn| update(import::table.find(import_id))
+        update(import::table.find(import_id))
             .set(import::replaced.eq(import::replaced + count))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     Ok(())
 }
@@ -258,9 +266,11 @@ async fn insert(
         .collect();
     match ids {
         None => {
-            insert_all!(connection, sms::table, &rows)?;
+            NewRows::of(sms::table, &rows[..]).insert(connection).await?;
         }
-        Some(ids) => ids.extend(lines.zip(insert_with_ids!(connection, sms, &rows)?)),
+        Some(ids) => ids.extend(
+            lines.zip(NewRows::of(sms::table, &rows[..]).insert_with_ids(connection).await?),
+        ),
     }
     Ok(())
 }
@@ -273,7 +283,7 @@ async fn count(
 ) -> QueryResult<()> {
     let known = done.duplicates.len() + done.unchanged.len();
     let rejected = batch.rejected + done.dead.len() as u64;
-    let counted = with_conn!(connection, |conn| update(import::table.find(batch.import_id))
+    let counted = update(import::table.find(batch.import_id))
         .filter(import::finished_at.is_null())
         .set((
             import::last_line.eq(signed(batch.last_line)),
@@ -283,9 +293,10 @@ async fn count(
             import::suppressed.eq(import::suppressed + signed(done.suppressed.len() as u64)),
             import::rejected.eq(import::rejected + signed(rejected)),
         ))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     if counted == 0 {
-        return Err(diesel::result::Error::NotFound);
+        return Err(DatabaseError::NotFound);
     }
     Ok(())
 }

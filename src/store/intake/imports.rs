@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use diesel::QueryResult;
-
 use crate::message::sms::{NewSms, Timestamp};
 use crate::message::window::SendWindow;
 use crate::route::Division;
 use crate::store::campaigns::approvals::{self, ApprovalGate, ListApproval};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, insert_all, reading, transaction, writing};
-use crate::store::queue::settle;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
+use crate::store::connection::{Connection, NewRows, QueryResult, transaction};
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::store::queue::results::settle;
 use crate::store::tables::schema::{campaign, import};
 use crate::store::{ImportStore, positive, signed};
 
@@ -89,7 +87,7 @@ impl ImportBatch {
 impl ImportStore<'_> {
     /// The names of all imported files.
     pub async fn imported_files(self) -> Result<Vec<String>, StoreError> {
-        reading!(self, |conn| import::table.select(import::file).distinct().load(conn))
+        self.read(import::table.select(import::file).distinct()).await
     }
 
     /// Starts an import of the file with this name and hash; returns its id. `posted_by`: the name of the token with
@@ -114,9 +112,9 @@ impl ImportStore<'_> {
             // Its removal waits for this transaction, and finds the import.
             let campaign = [(0, campaign_id)];
             if settle::lock_campaigns(connection, &campaign, |_| true).await?.is_empty() {
-                return diesel::QueryResult::Ok(None);
+                return QueryResult::Ok(None);
             }
-            insert_all!(connection, import::table, &rows)?;
+            NewRows::of(import::table, &rows[..]).insert(connection).await?;
             connection.last_id().await.map(Some)
         })?;
         begun.ok_or_else(|| {
@@ -127,14 +125,13 @@ impl ImportStore<'_> {
 
     /// Adds to the texts of an import; `None` changes nothing.
     pub async fn add_texts(self, import_id: i64, note: ImportTexts<'_>) -> Result<(), StoreError> {
-        writing!(self, |conn| diesel::update(import::table.find(import_id))
-            .set((
-                note.template.map(|text| import::template.eq(text)),
-                note.sample.map(|text| import::sample.eq(text)),
-                import::gsm7.eq(import::gsm7 + signed(note.gsm7)),
-                import::ucs2.eq(import::ucs2 + signed(note.ucs2)),
-            ))
-            .execute(conn))?;
+        self.write(diesel::update(import::table.find(import_id)).set((
+            note.template.map(|text| import::template.eq(text)),
+            note.sample.map(|text| import::sample.eq(text)),
+            import::gsm7.eq(import::gsm7 + signed(note.gsm7)),
+            import::ucs2.eq(import::ucs2 + signed(note.ucs2)),
+        )))
+        .await?;
         Ok(())
     }
 
@@ -146,54 +143,64 @@ impl ImportStore<'_> {
         hash: &str,
         posted_by: &str,
     ) -> Result<Vec<(i64, u64, u64)>, StoreError> {
-        let found: Vec<(i64, i64, i64)> = reading!(self, |conn| import::table
-            .filter(import::campaign_id.eq(campaign_id))
-            .filter(import::hash.eq(hash))
-            .filter(import::posted_by.eq(posted_by))
-            .filter(import::finished_at.is_null())
-            .select((import::id, import::accepted, import::last_line))
-            .load(conn))?;
+        let found: Vec<(i64, i64, i64)> = self
+            .read(
+                import::table
+                    .filter(import::campaign_id.eq(campaign_id))
+                    .filter(import::hash.eq(hash))
+                    .filter(import::posted_by.eq(posted_by))
+                    .filter(import::finished_at.is_null())
+                    .select((import::id, import::accepted, import::last_line)),
+            )
+            .await?;
         let count = |(id, accepted, line)| (id, positive(accepted), positive(line));
         Ok(found.into_iter().map(count).collect())
     }
 
     pub async fn finish(self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
-        writing!(self, |conn| diesel::update(import::table.find(import_id))
-            .set(import::finished_at.eq(now))
-            .execute(conn))?;
+        self.write(diesel::update(import::table.find(import_id)).set(import::finished_at.eq(now)))
+            .await?;
         Ok(())
     }
 
     /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` if there
     /// is no such import.
     pub async fn end(self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
-        writing!(self, |conn| diesel::update(
-            import::table.filter(import::hash.eq(hash)).filter(import::finished_at.is_null())
+        self.write(
+            diesel::update(
+                import::table.filter(import::hash.eq(hash)).filter(import::finished_at.is_null()),
+            )
+            .set(import::finished_at.eq(now)),
         )
-        .set(import::finished_at.eq(now))
-        .execute(conn))?;
-        let last_line: Option<i64> = reading!(self, |conn| optional import::table
-            .filter(import::hash.eq(hash))
-            .select(import::last_line)
-            .first(conn))?;
+        .await?;
+        let last_line: Option<i64> = self
+            .read_first(import::table.filter(import::hash.eq(hash)).select(import::last_line))
+            .optional()
+            .await?;
         Ok(last_line.map(positive))
     }
 
     /// The campaign that a file with this hash was last imported into.
     pub async fn campaign_of_file(self, hash: &str) -> Result<Option<i64>, StoreError> {
-        reading!(self, |conn| optional import::table
-            .filter(import::hash.eq(hash))
-            .order(import::id.desc())
-            .select(import::campaign_id)
-            .first(conn))
+        self.read_first(
+            import::table
+                .filter(import::hash.eq(hash))
+                .order(import::id.desc())
+                .select(import::campaign_id),
+        )
+        .optional()
+        .await
     }
 
     pub async fn is_ended(self, import_id: i64) -> Result<bool, StoreError> {
-        let open: Vec<i64> = reading!(self, |conn| import::table
-            .filter(import::id.eq(import_id))
-            .filter(import::finished_at.is_null())
-            .select(import::id)
-            .load(conn))?;
+        let open: Vec<i64> = self
+            .read(
+                import::table
+                    .filter(import::id.eq(import_id))
+                    .filter(import::finished_at.is_null())
+                    .select(import::id),
+            )
+            .await?;
         Ok(open.is_empty())
     }
 
@@ -204,14 +211,17 @@ impl ImportStore<'_> {
         name: &str,
         since: Timestamp,
     ) -> Result<Option<(String, Timestamp)>, StoreError> {
-        reading!(self, |conn| optional import::table
-            .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
-            .filter(import::hash.eq(hash))
-            .filter(import::created_at.ge(since))
-            .filter(import::accepted.gt(0))
-            .filter(campaign::name.ne(name))
-            .order(import::id.desc())
-            .select((campaign::name, import::created_at))
-            .first(conn))
+        self.read_first(
+            import::table
+                .inner_join(campaign::table.on(campaign::id.eq(import::campaign_id)))
+                .filter(import::hash.eq(hash))
+                .filter(import::created_at.ge(since))
+                .filter(import::accepted.gt(0))
+                .filter(campaign::name.ne(name))
+                .order(import::id.desc())
+                .select((campaign::name, import::created_at)),
+        )
+        .optional()
+        .await
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::{QueryResult, delete};
+use diesel::delete;
 
 use super::enqueue::{enqueue, is_committed};
 use super::imports::{ImportApproval, ImportBatch};
@@ -13,10 +13,10 @@ use crate::store::campaigns::approvals::{self, ApprovalGate};
 use crate::store::campaigns::campaign;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Connection, ROWS, conflict, insert_new, load_locked, reading, transaction, with_conn,
+    Connection, DatabaseError, NewRows, QueryResult, ROWS, transaction,
 };
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
 use crate::store::tables::schema::{import, intake_key};
 use crate::store::{CHUNK, Store};
 
@@ -115,12 +115,15 @@ impl Store {
 
     /// Deletes some of the keys that have expired; returns how many.
     pub async fn prune_intake_keys(&self, now: Timestamp) -> Result<u64, StoreError> {
-        let expired: Vec<(String, String)> = reading!(self, |conn| intake_key::table
-            .filter(intake_key::expires_at.lt(now))
-            .order(intake_key::expires_at)
-            .limit(CHUNK)
-            .select((intake_key::scope, intake_key::request_key))
-            .load(conn))?;
+        let expired: Vec<(String, String)> = self
+            .read(
+                intake_key::table
+                    .filter(intake_key::expires_at.lt(now))
+                    .order(intake_key::expires_at)
+                    .limit(CHUNK)
+                    .select((intake_key::scope, intake_key::request_key)),
+            )
+            .await?;
         let mut by_scope: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (scope, key) in expired {
             by_scope.entry(scope).or_default().push(key);
@@ -128,13 +131,14 @@ impl Store {
         let deleted = transaction!(self, |connection| async {
             let mut deleted = 0;
             for (scope, keys) in &by_scope {
-                deleted += with_conn!(connection, |conn| delete(
+                deleted += delete(
                     intake_key::table
                         .filter(intake_key::scope.eq(scope))
                         .filter(intake_key::request_key.eq_any(keys))
-                        .filter(intake_key::expires_at.lt(now))
+                        .filter(intake_key::expires_at.lt(now)),
                 )
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             }
             QueryResult::Ok(deleted)
         })?;
@@ -149,11 +153,14 @@ impl Store {
     ) -> Result<BTreeSet<i64>, StoreError> {
         let mut found = BTreeSet::new();
         for imports in imports.chunks(ROWS) {
-            let ids: Vec<i64> = reading!(self, |conn| import::table
-                .filter(import::id.eq_any(imports))
-                .filter(import::posted_by.eq(token))
-                .select(import::id)
-                .load(conn))?;
+            let ids: Vec<i64> = self
+                .read(
+                    import::table
+                        .filter(import::id.eq_any(imports))
+                        .filter(import::posted_by.eq(token))
+                        .select(import::id),
+                )
+                .await?;
             found.extend(ids);
         }
         Ok(found)
@@ -239,13 +246,13 @@ async fn known_keys<'k>(
     for (scope, mut keys) in by_scope {
         keys.sort_unstable();
         for keys in keys.chunks(ROWS) {
-            let found: Vec<(String, String, i64)> = load_locked!(
-                connection,
-                intake_key::table
-                    .filter(intake_key::scope.eq(scope))
-                    .filter(intake_key::request_key.eq_any(keys))
-                    .select((intake_key::request_key, intake_key::fingerprint, intake_key::sms_id))
-            )?;
+            let found: Vec<(String, String, i64)> = intake_key::table
+                .filter(intake_key::scope.eq(scope))
+                .filter(intake_key::request_key.eq_any(keys))
+                .select((intake_key::request_key, intake_key::fingerprint, intake_key::sms_id))
+                .locked()
+                .load(connection)
+                .await?;
             known.extend(found.into_iter().map(|(key, fingerprint, sms_id)| {
                 let scope = scope.to_owned();
                 let known = KnownKey { fingerprint, sms_id };
@@ -363,9 +370,9 @@ async fn add_keys(
                 )
             })
             .collect();
-        let inserted = insert_new!(connection, intake_key::table, &rows)?;
+        let inserted = NewRows::of(intake_key::table, &rows[..]).insert_new(connection).await?;
         if inserted < rows.len() {
-            return Err(conflict("another process added one of the keys"));
+            return Err(DatabaseError::conflict("another process added one of the keys"));
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use diesel::dsl::{count_star, sql};
 use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-use diesel::{QueryResult, QueryableByName, update};
+use diesel::{QueryableByName, update};
 use rand::RngExt;
 
 use super::rows;
@@ -23,11 +23,9 @@ use crate::message::budget::{self, Budget};
 use crate::message::prices::Prices;
 use crate::message::sms::{State, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, ROWS, in_list, insert_new, load_locked, reading, transaction, with_conn,
-};
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::expressions::phone_prefix;
 use crate::store::tables::schema::{attempt, campaign, rate_limit, sms, sms_rest, worker};
 use crate::store::{CHUNK, Store};
@@ -108,13 +106,14 @@ pub(in crate::store) async fn open(
 ) -> QueryResult<()> {
     let scope = campaign_scope(campaign_id, &budget.currency);
     let rows = [rate_limit::scope.eq(scope.clone())];
-    insert_new!(connection, rate_limit::table, &rows)?;
-    with_conn!(connection, |conn| update(rate_limit::table.find(&scope))
+    NewRows::of(rate_limit::table, &rows[..]).insert_new(connection).await?;
+    update(rate_limit::table.find(&scope))
         .set((
             rate_limit::counted_from.eq(None::<i64>),
             rate_limit::counting.eq(Counting::new(Some(before)).column()),
         ))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -128,17 +127,20 @@ pub(in crate::store) async fn open_counted(
         rate_limit::scope.eq(campaign_scope(campaign_id, &budget.currency)),
         rate_limit::counted_from.eq(0),
     )];
-    insert_new!(connection, rate_limit::table, &rows).map(drop)
+    NewRows::of(rate_limit::table, &rows[..]).insert_new(connection).await.map(drop)
 }
 
 impl Store {
     /// The budgets whose campaigns wait.
     pub async fn uncounted_budgets(&self) -> Result<Vec<UncountedBudget>, StoreError> {
-        let budgets: Vec<(i64, String)> = reading!(self, |conn| campaign::table
-            .filter(campaign::budget.ne(""))
-            .order(campaign::id)
-            .select((campaign::id, campaign::budget))
-            .load(conn))?;
+        let budgets: Vec<(i64, String)> = self
+            .read(
+                campaign::table
+                    .filter(campaign::budget.ne(""))
+                    .order(campaign::id)
+                    .select((campaign::id, campaign::budget)),
+            )
+            .await?;
         let budgets: BTreeMap<String, (i64, String)> = budgets
             .into_iter()
             .filter_map(|(id, budget)| Some((id, Budget::stored(&budget).ok()??.currency)))
@@ -148,11 +150,13 @@ impl Store {
         let mut known: BTreeMap<String, (Option<i64>, Option<String>)> = BTreeMap::new();
         for scopes in scopes.chunks(ROWS) {
             let scopes = in_list(scopes.iter().copied());
-            let rows: Vec<(String, Option<i64>, Option<String>)> =
-                reading!(self, |conn| rate_limit::table
-                    .filter(rate_limit::scope.eq_any(&scopes))
-                    .select((rate_limit::scope, rate_limit::counted_from, rate_limit::counting,))
-                    .load(conn))?;
+            let rows: Vec<(String, Option<i64>, Option<String>)> = self
+                .read(rate_limit::table.filter(rate_limit::scope.eq_any(&scopes)).select((
+                    rate_limit::scope,
+                    rate_limit::counted_from,
+                    rate_limit::counting,
+                )))
+                .await?;
             let row = |(scope, counted_from, counting)| (scope, (counted_from, counting));
             known.extend(rows.into_iter().map(row));
         }
@@ -176,15 +180,16 @@ impl Store {
         let rows = [rate_limit::scope.eq(scope.to_owned())];
         // If another process was first, its count has another number, and nothing is done in the name of this one.
         transaction!(self, |connection| async {
-            insert_new!(connection, rate_limit::table, &rows)?;
-            with_conn!(connection, |conn| update(
+            NewRows::of(rate_limit::table, &rows[..]).insert_new(connection).await?;
+            update(
                 rate_limit::table
                     .find(scope)
                     .filter(rate_limit::counted_from.is_null())
-                    .filter(rate_limit::counting.is_null())
+                    .filter(rate_limit::counting.is_null()),
             )
             .set(rate_limit::counting.eq(&column))
-            .execute(conn))
+            .execute(connection)
+            .await
         })?;
         Ok(new)
     }
@@ -201,9 +206,10 @@ impl Store {
         transaction!(self, |connection| async {
             if let Some(mut counting) = budget.lock(connection).await? {
                 counting.workers.insert(worker_id);
-                with_conn!(connection, |conn| update(rate_limit::table.find(budget.scope()))
+                update(rate_limit::table.find(budget.scope()))
                     .set(rate_limit::counting.eq(counting.column()))
-                    .execute(conn))?;
+                    .execute(connection)
+                    .await?;
             }
             Ok(())
         })
@@ -217,17 +223,17 @@ impl Store {
     ) -> Result<CountStep, StoreError> {
         let prices = InCurrency { currency: &budget.currency, prices };
         let now = self.now().await?;
-        let known: Option<Option<String>> = reading!(self, |conn| optional rate_limit::table
-            .find(budget.scope())
-            .select(rate_limit::counting)
-            .first(conn))?;
+        let known: Option<Option<String>> = self
+            .read_first(rate_limit::table.find(budget.scope()).select(rate_limit::counting))
+            .optional()
+            .await?;
         let known = known.flatten().map(|column| Counting::of(&column));
         let Some(known) = known.filter(|known| known.number == budget.counting.number) else {
             return Ok(CountStep::Ended);
         };
-        let workers: Vec<(i64, Timestamp, i64)> = reading!(self, |conn| worker::table
-            .select((worker::id, worker::heartbeat_at, worker::lease_ms))
-            .load(conn))?;
+        let workers: Vec<(i64, Timestamp, i64)> = self
+            .read(worker::table.select((worker::id, worker::heartbeat_at, worker::lease_ms)))
+            .await?;
         let may_claim = |(id, heartbeat_at, lease_ms): &(i64, Timestamp, i64)| {
             let is_silent = now.as_millis().saturating_sub(heartbeat_at.as_millis()) > *lease_ms;
             !is_silent && !known.workers.contains(id)
@@ -251,15 +257,17 @@ impl Store {
 
     /// The next messages of a campaign that may be accepted and have taken nothing.
     async fn without_reserve(&self, campaign_id: i64, after: i64) -> Result<Vec<i64>, StoreError> {
-        reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::id.gt(after))
-            .filter(may_be_accepted())
-            .filter(sql::<Bool>("sms.reserved_month IS NULL"))
-            .order(sms::id)
-            .limit(CHUNK)
-            .select(sms::id)
-            .load(conn))
+        self.read(
+            sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::id.gt(after))
+                .filter(may_be_accepted())
+                .filter(sql::<Bool>("sms.reserved_month IS NULL"))
+                .order(sms::id)
+                .limit(CHUNK)
+                .select(sms::id),
+        )
+        .await
     }
 
     /// How much more the messages of a campaign cost than its counter says, by one statement, for which nothing changes
@@ -291,7 +299,7 @@ impl Store {
             currency = budget.currency,
             scope = budget.scope(),
         );
-        let rows: Vec<Sum> = reading!(self, |conn| diesel::sql_query(&statement).load(conn))?;
+        let rows: Vec<Sum> = self.read(diesel::sql_query(&statement)).await?;
         let missing = rows.iter().fold(0_i64, |missing, row| {
             let each = match row.kind.as_str() {
                 "sent" => prices.of_sent(row),
@@ -363,7 +371,6 @@ impl UncountedBudget {
         campaign_scope(self.campaign_id, &self.currency)
     }
 
-    /// Locks the counter; `None` if this count has ended.
     /// Adds what is missing, and ends the count. A campaign that has spent more gets the budget back that it had, before
     /// a worker can see that the new one is used up.
     async fn end(&self, connection: &mut Connection, missing: i64) -> QueryResult<()> {
@@ -371,24 +378,25 @@ impl UncountedBudget {
             return Ok(());
         };
         let scope = self.scope();
-        with_conn!(connection, |conn| update(rate_limit::table.find(&scope))
+        update(rate_limit::table.find(&scope))
             .set((
                 rate_limit::spent.eq(rate_limit::spent + missing),
                 rate_limit::counted_from.eq(0),
                 rate_limit::counting.eq(None::<String>),
             ))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
         let Some(before) = counting.before else {
             return Ok(());
         };
-        let spent: i64 = with_conn!(connection, |conn| rate_limit::table
-            .find(&scope)
-            .select(rate_limit::spent)
-            .first(conn))?;
-        let column: Option<String> = with_conn!(connection, |conn| optional campaign::table
+        let spent: i64 =
+            rate_limit::table.find(&scope).select(rate_limit::spent).first(connection).await?;
+        let column: Option<String> = campaign::table
             .find(self.campaign_id)
             .select(campaign::budget)
-            .first(conn))?;
+            .first(connection)
+            .optional()
+            .await?;
         let Some(stored) = column else {
             return Ok(());
         };
@@ -396,24 +404,24 @@ impl UncountedBudget {
         let is_exceeded =
             |budget: &Budget| budget.currency == self.currency && spent > budget.amount;
         if budget.is_some_and(|budget| is_exceeded(&budget)) {
-            with_conn!(connection, |conn| update(
-                campaign::table.find(self.campaign_id).filter(campaign::budget.eq(&stored))
-            )
-            .set(campaign::budget.eq(&before))
-            .execute(conn))?;
+            update(campaign::table.find(self.campaign_id).filter(campaign::budget.eq(&stored)))
+                .set(campaign::budget.eq(&before))
+                .execute(connection)
+                .await?;
         }
         Ok(())
     }
 
+    /// Locks the counter; `None` if this count has ended.
     async fn lock(&self, connection: &mut Connection) -> QueryResult<Option<Counting>> {
         let scope = self.scope();
-        let rows: Vec<Option<String>> = load_locked!(
-            connection,
-            rate_limit::table
-                .filter(rate_limit::scope.eq(&scope))
-                .filter(rate_limit::counted_from.is_null())
-                .select(rate_limit::counting)
-        )?;
+        let rows: Vec<Option<String>> = rate_limit::table
+            .filter(rate_limit::scope.eq(&scope))
+            .filter(rate_limit::counted_from.is_null())
+            .select(rate_limit::counting)
+            .locked()
+            .load(connection)
+            .await?;
         let counting = rows.into_iter().flatten().next();
         let counting = counting.map(|column| Counting::of(&column));
         Ok(counting.filter(|counting| counting.number == self.counting.number))
@@ -435,28 +443,29 @@ async fn take(
     now: Timestamp,
 ) -> QueryResult<()> {
     type Row = (i64, LossyText, Option<i32>, Option<String>, i32, bool);
-    let rows: Vec<Row> = load_locked!(
-        connection,
-        sms::table
-            .filter(sms::id.eq_any(ids))
-            .filter(may_be_accepted())
-            .filter(sql::<Bool>("sms.reserved_month IS NULL"))
-            .order(sms::id)
-            .select((
-                sms::id,
-                sms::phone,
-                sms::segments,
-                sms::claimed_provider,
-                sms::state,
-                sms::in_doubt,
-            ))
-    )?;
-    let doubts: Vec<(i64, i64)> = with_conn!(connection, |conn| attempt::table
+    let rows: Vec<Row> = sms::table
+        .filter(sms::id.eq_any(ids))
+        .filter(may_be_accepted())
+        .filter(sql::<Bool>("sms.reserved_month IS NULL"))
+        .order(sms::id)
+        .select((
+            sms::id,
+            sms::phone,
+            sms::segments,
+            sms::claimed_provider,
+            sms::state,
+            sms::in_doubt,
+        ))
+        .locked()
+        .load(connection)
+        .await?;
+    let doubts: Vec<(i64, i64)> = attempt::table
         .filter(attempt::sms_id.eq_any(ids))
         .filter(attempt::outcome.eq(AttemptOutcome::Unknown.as_str()))
         .group_by(attempt::sms_id)
         .select((attempt::sms_id, count_star()))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let doubts: HashMap<i64, i64> = doubts.into_iter().collect();
     let month = budget::month_key(now, &budget.currency);
     let mut spending = Spending::default();
@@ -477,15 +486,14 @@ async fn take(
     for ([claim, earlier], ids) in taken {
         for ids in ids.chunks(ROWS) {
             let ids = in_list(ids.iter().copied());
-            with_conn!(connection, |conn| update(
-                sms_rest::table.filter(sms_rest::id.eq_any(&ids))
-            )
-            .set((
-                sms_rest::reserved.eq(claim),
-                sms_rest::reserved_earlier.eq(earlier),
-                sms_rest::reserved_month.eq(&month),
-            ))
-            .execute(conn))?;
+            update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))
+                .set((
+                    sms_rest::reserved.eq(claim),
+                    sms_rest::reserved_earlier.eq(earlier),
+                    sms_rest::reserved_month.eq(&month),
+                ))
+                .execute(connection)
+                .await?;
         }
     }
     // After the messages, as claims lock them.

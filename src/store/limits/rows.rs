@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use crate::limit::{ClaimLimit, SharedLimit};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, Prepared, ROWS, in_list, insert_new, load_locked, with_conn,
-};
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
 use crate::store::tables::schema::rate_limit;
 
 /// The columns of table `rate_limit`.
@@ -42,9 +40,9 @@ pub(in crate::store) async fn read(
                 ))
         };
         let rows: Vec<LimitRow> = if lock {
-            load_locked!(connection, prepared rows())?
+            rows().kept().locked().load(connection).await?
         } else {
-            with_conn!(connection, |conn| Prepared(rows()).load(conn))?
+            rows().kept().load(connection).await?
         };
         found.extend(limits(rows));
     }
@@ -68,7 +66,7 @@ pub(in crate::store) async fn lock(
     if missing.is_empty() {
         return Ok(locked);
     }
-    insert_new!(connection, rate_limit::table, &missing)?;
+    NewRows::of(rate_limit::table, &missing[..]).insert_new(connection).await?;
     read(connection, scopes, true).await
 }
 
@@ -93,13 +91,16 @@ pub(in crate::store) async fn store(
         return Ok(());
     }
     let (next_us, cost_max, state, until, reason) = limit.limit.to_row();
-    with_conn!(connection, |conn| Prepared(update(rate_limit::table.find(scope)).set((
-        rate_limit::next_us.eq(next_us),
-        rate_limit::cost_max.eq(cost_max),
-        rate_limit::buckets.eq(&state),
-        rate_limit::stopped_until.eq(until),
-        rate_limit::stop_reason.eq(&reason),
-    )))
-    .execute(conn))?;
+    update(rate_limit::table.find(scope))
+        .set((
+            rate_limit::next_us.eq(next_us),
+            rate_limit::cost_max.eq(cost_max),
+            rate_limit::buckets.eq(&state),
+            rate_limit::stopped_until.eq(until),
+            rate_limit::stop_reason.eq(&reason),
+        ))
+        .kept()
+        .execute(connection)
+        .await?;
     Ok(())
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use diesel::dsl::sql;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use crate::lifecycle::transition::Doubt;
 use crate::message::budget::{self, campaign_budget_scope, month_budget_scope};
 use crate::message::sms::{Reserve, Timestamp};
 use crate::store::Store;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, Prepared, ROWS, in_list, reading, with_conn};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, QueryResult, ROWS, in_list};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{rate_limit, sms, sms_rest};
 
 impl Store {
@@ -38,10 +38,11 @@ impl Store {
     }
 
     async fn counter(&self, scope: &str) -> Result<Option<(i64, Option<i64>)>, StoreError> {
-        reading!(self, |conn| optional rate_limit::table
-            .find(scope)
-            .select((rate_limit::spent, rate_limit::counted_from))
-            .first(conn))
+        self.read_first(
+            rate_limit::table.find(scope).select((rate_limit::spent, rate_limit::counted_from)),
+        )
+        .optional()
+        .await
     }
 }
 
@@ -130,11 +131,11 @@ impl Spending {
     /// Stores it, in the order in which claims lock the counters.
     pub(in crate::store) async fn store(self, connection: &mut Connection) -> QueryResult<()> {
         for (scope, amount) in self.0.into_iter().filter(|(_, amount)| *amount != 0) {
-            with_conn!(connection, |conn| Prepared(
-                update(rate_limit::table.find(&scope))
-                    .set(rate_limit::spent.eq(rate_limit::spent + amount))
-            )
-            .execute(conn))?;
+            update(rate_limit::table.find(&scope))
+                .set(rate_limit::spent.eq(rate_limit::spent + amount))
+                .kept()
+                .execute(connection)
+                .await?;
         }
         Ok(())
     }
@@ -149,19 +150,19 @@ pub(in crate::store) async fn read(
     let mut found = Reserves::new();
     for ids in ids.chunks(ROWS) {
         let ids = in_list(ids.iter().copied());
-        let rows: Vec<Row> = with_conn!(connection, |conn| Prepared(
-            sms::table
-                .filter(sms::id.eq_any(&ids))
-                .filter(sql::<Bool>("sms.reserved_month IS NOT NULL"))
-                .select((
-                    sms::id,
-                    sms::campaign_id,
-                    sql::<BigInt>("sms.reserved"),
-                    sql::<BigInt>("sms.reserved_earlier"),
-                    sql::<Nullable<Text>>("sms.reserved_month"),
-                ))
-        )
-        .load(conn))?;
+        let rows: Vec<Row> = sms::table
+            .filter(sms::id.eq_any(&ids))
+            .filter(sql::<Bool>("sms.reserved_month IS NOT NULL"))
+            .select((
+                sms::id,
+                sms::campaign_id,
+                sql::<BigInt>("sms.reserved"),
+                sql::<BigInt>("sms.reserved_earlier"),
+                sql::<Nullable<Text>>("sms.reserved_month"),
+            ))
+            .kept()
+            .load(connection)
+            .await?;
         for (id, campaign_id, claim, earlier, month) in rows {
             let reserve =
                 RowReserve { campaign_id, claim, earlier, month: month.unwrap_or_default() };
@@ -226,12 +227,12 @@ pub(in crate::store) async fn keep(
         let nothing = (kept == Kept::Nothing).then(|| {
             (sms_rest::reserved_earlier.eq(0), sms_rest::reserved_month.eq(None::<String>))
         });
-        with_conn!(connection, |conn| Prepared(
-            update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))
-                // `reserved` last, because MySQL evaluates assignments from left to right.
-                .set((earlier, nothing, sms_rest::reserved.eq(0)))
-        )
-        .execute(conn))?;
+        update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))
+            // `reserved` last, because MySQL evaluates assignments from left to right.
+            .set((earlier, nothing, sms_rest::reserved.eq(0)))
+            .kept()
+            .execute(connection)
+            .await?;
     }
     Ok(spending)
 }
@@ -251,13 +252,14 @@ impl ReserveWrites {
             for (amount, ids) in amounts {
                 for ids in ids.chunks(ROWS) {
                     let ids = in_list(ids.iter().copied());
-                    with_conn!(connection, |conn| Prepared(
-                        update(sms_rest::table.filter(sms_rest::id.eq_any(&ids))).set((
+                    update(sms_rest::table.filter(sms_rest::id.eq_any(&ids)))
+                        .set((
                             sms_rest::reserved.eq(*amount),
                             sms_rest::reserved_month.eq(&**month),
                         ))
-                    )
-                    .execute(conn))?;
+                        .kept()
+                        .execute(connection)
+                        .await?;
                 }
             }
         }

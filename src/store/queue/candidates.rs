@@ -1,12 +1,12 @@
 //! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or
 //! wait.
 
+use crate::store::connection::QueryResult;
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::QueryResult;
 use serde_json::Value;
 
 use super::claim::{self, Candidate, ClaimCursors, ClaimWrites};

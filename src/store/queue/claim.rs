@@ -6,22 +6,20 @@ use std::time::{Duration, Instant};
 
 use diesel::dsl::{case_when, exists};
 use diesel::sql_types::{BigInt, Nullable, Text};
-use diesel::{QueryResult, QueryableByName, update};
+use diesel::{QueryableByName, update};
 use rand::RngExt;
 
 use super::commit_batch::{ClaimKey, CommitBatch};
-use super::effects::Effects;
 use super::lanes::Failover;
-use super::settle::{self, ClaimedRows};
+use super::results::effects::Effects;
+use super::results::settle::{self, ClaimedRows};
 use crate::lifecycle::Settlement;
 use crate::lifecycle::transition::REUSED_REFERENCE;
 use crate::message::defect::Defect;
 use crate::message::phone::Phone;
 use crate::message::sms::{LaneId, Sms, State, StoredColumns, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, ROWS, conflict, in_list, load_skipping_locked, with_conn,
-};
+use crate::store::connection::{Connection, DatabaseError, QueryResult, ROWS, in_list};
 use crate::store::limits::spending::ReserveWrites;
 use crate::store::tables::column_types::LossyText;
 use crate::store::tables::expressions::in_state;
@@ -214,10 +212,11 @@ pub(super) async fn next_candidates(
     match wanted.after {
         Some(after) => candidates_after(connection, wanted, after).await,
         None => {
-            load_skipping_locked!(
-                connection,
-                ready!(wanted.lane, i64::from(wanted.count)).filter(sms::due_at.le(wanted.now))
-            )
+            ready!(wanted.lane, i64::from(wanted.count))
+                .filter(sms::due_at.le(wanted.now))
+                .skipping_locked()
+                .load(connection)
+                .await
         }
     }
 }
@@ -229,26 +228,24 @@ async fn candidates_after(
     (due_at, id): ClaimKey,
 ) -> QueryResult<Vec<Candidate>> {
     let count = i64::from(wanted.count);
-    let (campaign_id, lane) = (wanted.lane.campaign_id, i64::from(wanted.lane.lane));
-    let same: QueryResult<Vec<Candidate>> = load_skipping_locked!(
-        connection,
-        ready!(wanted.lane, count)
-            .filter(sms::due_at.eq(due_at))
-            .filter(sms::id.gt(id)),
-        by "sms_due",
-        [campaign_id, lane, due_at, id, count]
-    );
+
+    let same: QueryResult<Vec<Candidate>> = ready!(wanted.lane, count)
+        .filter(sms::due_at.eq(due_at))
+        .filter(sms::id.gt(id))
+        .skipping_locked()
+        .by_index("sms_due")
+        .load(connection)
+        .await;
     let mut rows = same?;
     let missing = count - i64::try_from(rows.len()).unwrap_or(count);
     if missing > 0 {
-        let later: QueryResult<Vec<Candidate>> = load_skipping_locked!(
-            connection,
-            ready!(wanted.lane, missing)
-                .filter(sms::due_at.gt(due_at))
-                .filter(sms::due_at.le(wanted.now)),
-            by "sms_due",
-            [campaign_id, lane, due_at, wanted.now.as_millis(), missing]
-        );
+        let later: QueryResult<Vec<Candidate>> = ready!(wanted.lane, missing)
+            .filter(sms::due_at.gt(due_at))
+            .filter(sms::due_at.le(wanted.now))
+            .skipping_locked()
+            .by_index("sms_due")
+            .load(connection)
+            .await;
         rows.extend(later?);
     }
     Ok(rows)
@@ -334,21 +331,23 @@ impl ClaimWrites {
             }
         }
         for row in &self.rewritten {
-            with_conn!(connection, |conn| update(sms::table.find(row.id))
+            update(sms::table.find(row.id))
                 .set((
                     sms::phone.eq(&row.phone),
                     sms::content.eq(&row.content),
                     sms::params.eq(&row.params),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
         }
         for (lane, ids) in &self.moved {
             for ids in ids.chunks(ROWS) {
                 let ids = in_list(ids.iter().copied());
-                with_conn!(connection, |conn| Prepared(
-                    update(sms::table.filter(sms::id.eq_any(&ids))).set(sms::lane.eq(*lane))
-                )
-                .execute(conn))?;
+                update(sms::table.filter(sms::id.eq_any(&ids)))
+                    .set(sms::lane.eq(*lane))
+                    .kept()
+                    .execute(connection)
+                    .await?;
             }
         }
         self.failovers.sort_unstable();
@@ -382,27 +381,27 @@ impl ClaimWrites {
             sms::claimed_provider.eq(name.nullable())
         });
         let state = if Defect::LateClaim.is_on() { State::Ready } else { State::Sending };
-        let marked = with_conn!(connection, |conn| Prepared(
-            update(
-                sms::table
-                    .filter(sms::id.eq_any(&list))
-                    .filter(in_state(State::Ready.code()))
-                    .filter(exists(worker::table.find(batch.worker_id)))
-            )
-            .set((
-                sms::state.eq(state.code()),
-                sms::claim.eq(claim),
-                sms::worker_id.eq(batch.worker_id),
-                sms::claimed_at.eq(batch.now),
-                sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
-                claimed_for,
-            ))
+        let marked = update(
+            sms::table
+                .filter(sms::id.eq_any(&list))
+                .filter(in_state(State::Ready.code()))
+                .filter(exists(worker::table.find(batch.worker_id))),
         )
-        .execute(conn))?;
+        .set((
+            sms::state.eq(state.code()),
+            sms::claim.eq(claim),
+            sms::worker_id.eq(batch.worker_id),
+            sms::claimed_at.eq(batch.now),
+            sms::reference.eq(or_else(sms::reference, joined(nonce, sms::id).nullable())),
+            claimed_for,
+        ))
+        .kept()
+        .execute(connection)
+        .await?;
         if marked == ids.len() {
             Ok(())
         } else {
-            Err(conflict("another worker claimed the same row"))
+            Err(DatabaseError::conflict("another worker claimed the same row"))
         }
     }
 }

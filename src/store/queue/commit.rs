@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diesel::dsl::min;
 use diesel::sql_types::{BigInt, Nullable};
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use super::candidates::{Candidates, Search};
 use super::claim::{ClaimCursors, ClaimWrites};
 use super::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch, CommitResult, ProviderClaimed};
 use super::commit_count::{self, CommitCount};
-use super::effects::Effects;
 use super::permits::budgets::Budgets;
 use super::permits::caps::{self, Recipients};
 use super::permits::limits::{self, LockedLimits, OwnRates, PermitEstimate};
-use super::settle::{self, ClaimedRows};
+use super::results::effects::Effects;
+use super::results::settle::{self, ClaimedRows};
 use super::stops::stop_campaigns;
 use super::workers;
 use crate::lifecycle::batch::{self, Batches};
@@ -36,13 +36,11 @@ use crate::message::sms::LaneId;
 use crate::store::Store;
 use crate::store::campaigns::approvals::{self, ApprovalChanges, ApprovalGate, GrantedLane};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, Prepared, ROWS, in_list, independent, transaction, with_conn,
-};
+use crate::store::connection::{Connection, QueryResult, ROWS, in_list, independent, transaction};
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::events::outbox;
 use crate::store::recipients::dead;
 use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::error::{StoreError, StoreErrorKind};
 use crate::store::tables::schema::{campaign, suppression, worker};
 
 /// A result, and the last claimed key of each lane.
@@ -307,13 +305,15 @@ async fn declared_limits(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<(Option<DeclaredLimits>, bool)> {
-    let rows: Vec<(Option<i64>, Option<String>)> = with_conn!(connection, |conn| Prepared(
-        worker::table.select((worker::id.nullable(), worker::limits.nullable())).union_all(
+    let rows: Vec<(Option<i64>, Option<String>)> = worker::table
+        .select((worker::id.nullable(), worker::limits.nullable()))
+        .union_all(
             suppression::table
-                .select((None::<i64>.into_sql::<Nullable<BigInt>>(), min(suppression::phone)))
+                .select((None::<i64>.into_sql::<Nullable<BigInt>>(), min(suppression::phone))),
         )
-    )
-    .load(conn))?;
+        .kept()
+        .load(connection)
+        .await?;
     let has_suppressed = rows.iter().any(|(id, phone)| id.is_none() && phone.is_some());
     let workers = rows.into_iter().filter_map(|(id, limits)| id.zip(limits));
     let mut declared = DeclaredLimits::of(workers.collect(), batch.worker_id);
@@ -323,9 +323,10 @@ async fn declared_limits(
     let own = accounts.chain(senders);
     let changed = declared.as_mut().and_then(|all| all.declare(own));
     if let Some(limits) = changed {
-        with_conn!(connection, |conn| update(worker::table.find(batch.worker_id))
+        update(worker::table.find(batch.worker_id))
             .set(worker::limits.eq(&limits))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     Ok((declared, has_suppressed))
 }
@@ -340,18 +341,20 @@ async fn campaigns(
         ids.extend(claim.lanes().map(|(lane, _)| lane.campaign_id));
     }
     if batch.fill_limits {
-        let limited: Vec<i64> = with_conn!(connection, |conn| campaign::table
+        let limited: Vec<i64> = campaign::table
             .filter(campaign::rate.ne(""))
             .select(campaign::id)
-            .load(conn))?;
+            .load(connection)
+            .await?;
         ids.extend(limited);
     }
     let ids: Vec<i64> = ids.into_iter().collect();
     let mut rows: Vec<Row> = Vec::with_capacity(ids.len());
     for ids in ids.chunks(ROWS) {
         let ids = in_list(ids.iter().copied());
-        let found: Vec<Row> = with_conn!(connection, |conn| Prepared(
-            campaign::table.filter(campaign::id.eq_any(&ids)).select((
+        let found: Vec<Row> = campaign::table
+            .filter(campaign::id.eq_any(&ids))
+            .select((
                 campaign::id,
                 campaign::state,
                 campaign::rate,
@@ -359,8 +362,9 @@ async fn campaigns(
                 campaign::budget,
                 campaign::approval,
             ))
-        )
-        .load(conn))?;
+            .kept()
+            .load(connection)
+            .await?;
         rows.extend(found);
     }
     let of = |(id, status, rate, provider, budget, approval): Row| {

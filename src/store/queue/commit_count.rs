@@ -1,14 +1,14 @@
 //! Counts the group commits of each worker, in its row and in its memory. A row that is behind its worker shows that the
 //! database lost commits: it was restored or replaced, or a standby took over that did not have them.
 
-use diesel::result::Error;
-use diesel::{QueryResult, update};
+use crate::store::connection::DatabaseError;
+use diesel::update;
 
 use super::workers::Worker;
 use crate::store::WorkerStore;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, querying, with_conn};
-use crate::store::tables::error::{StoreError, StoreErrorKind};
+use crate::store::connection::{Connection, QueryResult, querying};
+use crate::store::error::{StoreError, StoreErrorKind};
 use crate::store::tables::schema::{reclaimed_worker, worker};
 
 /// What a worker knows of its group commits.
@@ -48,28 +48,30 @@ pub(super) async fn raise(
     };
     let next = count.confirmed + 1;
     let most = if count.is_uncertain { next } else { count.confirmed };
-    let raised = with_conn!(connection, |conn| Prepared(
-        update(
-            worker::table
-                .find(count.worker_id)
-                .filter(worker::token.eq(&count.token))
-                .filter(worker::commits.between(count.confirmed, most))
-        )
-        .set(worker::commits.eq(next))
+    let raised = update(
+        worker::table
+            .find(count.worker_id)
+            .filter(worker::token.eq(&count.token))
+            .filter(worker::commits.between(count.confirmed, most)),
     )
-    .execute(conn))?;
+    .set(worker::commits.eq(next))
+    .kept()
+    .execute(connection)
+    .await?;
     if raised == 1 || is_reclaimed(connection, &count.token).await? {
         return Ok(raised == 1);
     }
     // `Store::commit_counted` finds out what is lost.
-    Err(Error::RollbackTransaction)
+    Err(DatabaseError::new(StoreErrorKind::LostCommits, "lost commits"))
 }
 
 async fn is_reclaimed(connection: &mut Connection, token: &str) -> QueryResult<bool> {
-    let found: Option<String> = with_conn!(connection, |conn| optional reclaimed_worker::table
-            .find(token)
-            .select(reclaimed_worker::token)
-            .first(conn))?;
+    let found: Option<String> = reclaimed_worker::table
+        .find(token)
+        .select(reclaimed_worker::token)
+        .first(connection)
+        .optional()
+        .await?;
     Ok(found.is_some())
 }
 

@@ -2,7 +2,7 @@
 //! off.
 
 use diesel::dsl::count_star;
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use crate::message::sms::{LaneId, State, Timestamp};
 use crate::route::sender_pool::SendersOff;
@@ -10,19 +10,20 @@ use crate::route::{LaneNumbers, Route};
 use crate::store::audit::{Audited, audited};
 use crate::store::campaigns::approvals;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, insert_new, querying, reading, transaction, with_conn};
+use crate::store::connection::{Connection, NewRows, QueryResult, querying, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{failover, lane, sender_off, sms};
 use crate::store::{Store, positive};
 
 /// The lanes of a campaign by their numbers: those of approvals, the part that is not divided, those of senders.
 pub(super) async fn of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Vec<LaneId>> {
-    let numbers: Vec<i32> = with_conn!(connection, |conn| lane::table
+    let numbers: Vec<i32> = lane::table
         .filter(lane::campaign_id.eq(campaign_id))
         .order(lane::number)
         .select(lane::number)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let approvals = approvals::ids_of(connection, campaign_id).await?;
     let all = approvals.into_iter().map(approvals::lane_of);
     let all = all.chain([0]).chain(numbers);
@@ -34,12 +35,11 @@ pub(in crate::store) async fn delete_of(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<()> {
-    with_conn!(connection, |conn| delete(lane::table)
-        .filter(lane::campaign_id.eq(campaign_id))
-        .execute(conn))?;
-    with_conn!(connection, |conn| delete(failover::table)
+    delete(lane::table).filter(lane::campaign_id.eq(campaign_id)).execute(connection).await?;
+    delete(failover::table)
         .filter(failover::campaign_id.eq(campaign_id))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     approvals::delete_of(connection, campaign_id).await
 }
 
@@ -75,14 +75,15 @@ impl Failover {
             failover::last_at.eq(self.last_at.as_millis()),
             failover::reason.eq(self.reason.clone()),
         )];
-        insert_new!(connection, failover::table, &row)?;
-        with_conn!(connection, |conn| update(failover::table.find(key))
+        NewRows::of(failover::table, &row[..]).insert_new(connection).await?;
+        update(failover::table.find(key))
             .set((
                 failover::last_at.eq(self.last_at.as_millis()),
                 failover::reason.eq(&self.reason),
                 failover::messages.eq(failover::messages + self.messages),
             ))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
         Ok(())
     }
 }
@@ -108,13 +109,17 @@ impl Store {
     pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
         let mut next_due = None;
         for id in self.lanes_of(campaign_id).await? {
-            let due_at: Option<Timestamp> = reading!(self, |conn| optional sms::table
-                .filter(sms::campaign_id.eq(id.campaign_id))
-                .filter(sms::state.eq(State::Ready.code()))
-                .filter(sms::lane.eq(id.lane))
-                .order(sms::due_at)
-                .select(sms::due_at)
-                .first(conn))?;
+            let due_at: Option<Timestamp> = self
+                .read_first(
+                    sms::table
+                        .filter(sms::campaign_id.eq(id.campaign_id))
+                        .filter(sms::state.eq(State::Ready.code()))
+                        .filter(sms::lane.eq(id.lane))
+                        .order(sms::due_at)
+                        .select(sms::due_at),
+                )
+                .optional()
+                .await?;
             next_due = next_due.into_iter().chain(due_at).min();
         }
         Ok(next_due)
@@ -128,13 +133,16 @@ impl Store {
         let joined = lane::table.inner_join(
             sms::table.on(sms::campaign_id.eq(lane::campaign_id).and(sms::lane.eq(lane::number))),
         );
-        let rows: Vec<(String, String, i64)> = reading!(self, |conn| joined
-            .filter(lane::campaign_id.eq(campaign_id))
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .group_by((lane::provider, lane::sender))
-            .select((lane::provider, lane::sender, count_star()))
-            .load(conn))?;
+        let rows: Vec<(String, String, i64)> = self
+            .read(
+                joined
+                    .filter(lane::campaign_id.eq(campaign_id))
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .group_by((lane::provider, lane::sender))
+                    .select((lane::provider, lane::sender, count_star())),
+            )
+            .await?;
         let queue = |(provider, sender, waiting)| SenderQueue {
             provider,
             sender,
@@ -172,29 +180,30 @@ impl Store {
                 return Ok(known);
             }
             // Another process may add lanes with the same numbers at the same time: then its own are missing below.
-            insert_new!(connection, lane::table, &rows)?;
+            NewRows::of(lane::table, &rows[..]).insert_new(connection).await?;
             let all = numbers(connection, campaign_id).await?;
             if senders.iter().all(|owner| all.contains_key(owner)) {
                 Ok(all)
             } else {
-                Err(crate::store::connection::conflict("another process added lanes"))
+                Err(crate::store::connection::DatabaseError::conflict(
+                    "another process added lanes",
+                ))
             }
         })
     }
 
     /// The messages of campaigns that went to other providers.
     pub async fn failovers(&self, filter: CampaignFilter) -> Result<Vec<Failover>, StoreError> {
-        reading!(self, |conn| failover::table
-            .filter(filter.on(failover::campaign_id))
-            .select(Failover::as_select())
-            .load(conn))
+        self.read(
+            failover::table.filter(filter.on(failover::campaign_id)).select(Failover::as_select()),
+        )
+        .await
     }
 
     /// The senders that are switched off, with their providers.
     pub async fn senders_off(&self) -> Result<SendersOff, StoreError> {
-        let rows: Vec<(String, String)> = reading!(self, |conn| sender_off::table
-            .select((sender_off::provider, sender_off::sender))
-            .load(conn))?;
+        let rows: Vec<(String, String)> =
+            self.read(sender_off::table.select((sender_off::provider, sender_off::sender))).await?;
         Ok(SendersOff(rows.into_iter().collect()))
     }
 
@@ -209,15 +218,14 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let changed: u64 = audited!(self, audited, now, |connection| async {
             let changed = if on {
-                with_conn!(connection, |conn| delete(sender_off::table.find((provider, sender)))
-                    .execute(conn))?
+                delete(sender_off::table.find((provider, sender))).execute(connection).await?
             } else {
                 let row = [(
                     sender_off::provider.eq(provider.to_owned()),
                     sender_off::sender.eq(sender.to_owned()),
                     sender_off::since.eq(now.as_millis()),
                 )];
-                insert_new!(connection, sender_off::table, &row)?
+                NewRows::of(sender_off::table, &row[..]).insert_new(connection).await?
             };
             QueryResult::Ok(changed as u64)
         })?;
@@ -227,10 +235,11 @@ impl Store {
 
 /// The numbers of the lanes of a campaign.
 async fn numbers(connection: &mut Connection, campaign_id: i64) -> QueryResult<LaneNumbers> {
-    let rows: Vec<(i32, String, String)> = with_conn!(connection, |conn| lane::table
+    let rows: Vec<(i32, String, String)> = lane::table
         .filter(lane::campaign_id.eq(campaign_id))
         .select((lane::number, lane::provider, lane::sender))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let owner = |(number, provider, sender)| ((provider, sender), number);
     Ok(rows.into_iter().map(owner).collect())
 }

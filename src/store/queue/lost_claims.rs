@@ -3,20 +3,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use diesel::{QueryResult, update};
+use diesel::update;
 use serde::{Deserialize, Serialize};
 
-use super::settle::{self, ClaimedRows};
-use super::transitions;
+use super::results::settle::{self, ClaimedRows};
+use super::results::transitions;
 use crate::lifecycle::{Settled, Settlement};
 use crate::message::sms::{State, Timestamp};
 use crate::store::audit::{Audited, audited};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, ROWS, execute_each, load_locked, transaction, with_conn,
-};
+use crate::store::connection::{Connection, QueryResult, ROWS, execute_each, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{message, sms, sms_failed, worker};
 use crate::store::tables::values::SEVERAL;
 use crate::store::{Store, WorkerStore};
@@ -169,9 +167,10 @@ impl Store {
 
 /// Locks those of these messages that are in the queue.
 async fn queued(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedMessage>> {
-    load_locked!(
-        connection,
-        sms::table.filter(sms::id.eq_any(ids)).order(sms::id).select((
+    sms::table
+        .filter(sms::id.eq_any(ids))
+        .order(sms::id)
+        .select((
             sms::id,
             sms::state,
             sms::claim,
@@ -180,7 +179,9 @@ async fn queued(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<Que
             sms::worker_id,
             sms::reference,
         ))
-    )
+        .locked()
+        .load(connection)
+        .await
 }
 
 /// Puts messages back into the queue that failed before their claim: an operator had them tried again, and the database
@@ -189,20 +190,20 @@ async fn retried(
     connection: &mut Connection,
     by_id: &HashMap<i64, &StartedClaim>,
 ) -> QueryResult<Vec<QueuedMessage>> {
-    let failed: Vec<FailedMessage> = load_locked!(
-        connection,
-        sms_failed::table
-            .filter(sms_failed::id.eq_any(by_id.keys().copied()))
-            .order(sms_failed::id)
-            .select((
-                sms_failed::id,
-                sms_failed::claim,
-                sms_failed::created_at,
-                sms_failed::campaign_id,
-                sms_failed::class,
-                sms_failed::dedupe_key,
-            ))
-    )?;
+    let failed: Vec<FailedMessage> = sms_failed::table
+        .filter(sms_failed::id.eq_any(by_id.keys().copied()))
+        .order(sms_failed::id)
+        .select((
+            sms_failed::id,
+            sms_failed::claim,
+            sms_failed::created_at,
+            sms_failed::campaign_id,
+            sms_failed::class,
+            sms_failed::dedupe_key,
+        ))
+        .locked()
+        .load(connection)
+        .await?;
     let back: Vec<FailedMessage> =
         failed.into_iter().filter(|failed| failed.has_lost(by_id[&failed.id])).collect();
     let ids: Vec<i64> = back.iter().map(|failed| failed.id).collect();
@@ -223,12 +224,12 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
     let ids: Vec<i64> = by_id.keys().copied().collect();
     let mut rows = queued(connection, &ids).await?;
     rows.extend(retried(connection, &by_id).await?);
-    let workers: Vec<i64> =
-        with_conn!(connection, |conn| worker::table.select(worker::id).load(conn))?;
-    let known: Vec<KnownMessage> = with_conn!(connection, |conn| message::table
+    let workers: Vec<i64> = worker::table.select(worker::id).load(connection).await?;
+    let known: Vec<KnownMessage> = message::table
         .filter(message::id.eq_any(&ids))
         .select((message::id, message::created_at))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let known = known
         .into_iter()
         .filter(|known| by_id.get(&known.id).is_some_and(|claim| known.is_of(claim)))
@@ -251,18 +252,22 @@ async fn redo(connection: &mut Connection, claims: &[StartedClaim]) -> QueryResu
             redone.sending.insert((claim.id, claim.claim));
         }
     }
-    execute_each!(connection, lost, |lost| {
-        let claim = lost.claim;
-        update(sms::table.find(claim.id)).set((
-            sms::state.eq(State::Sending.code()),
-            sms::claim.eq(claim.claim),
-            // No worker: if this process ends before it has stored the result, the message becomes unknown.
-            sms::worker_id.eq(None::<i64>),
-            sms::claimed_at.eq(claim.claimed_at),
-            sms::reference.eq(&claim.reference),
-            sms::claimed_provider.eq(lost.provider),
-            sms::in_doubt.eq(lost.in_doubt),
-        ))
-    })?;
+    execute_each(
+        connection,
+        lost.iter().map(|lost| {
+            let claim = lost.claim;
+            update(sms::table.find(claim.id)).set((
+                sms::state.eq(State::Sending.code()),
+                sms::claim.eq(claim.claim),
+                // No worker: if this process ends before it has stored the result, the message becomes unknown.
+                sms::worker_id.eq(None::<i64>),
+                sms::claimed_at.eq(claim.claimed_at),
+                sms::reference.eq(&claim.reference),
+                sms::claimed_provider.eq(lost.provider),
+                sms::in_doubt.eq(lost.in_doubt),
+            ))
+        }),
+    )
+    .await?;
     Ok(redone)
 }

@@ -1,20 +1,17 @@
 //! The way of messages through the queue: claimed, settled, unknown, put back, cancelled; and the workers.
 
-pub(super) mod attempts;
 pub(super) mod candidates;
 pub(super) mod claim;
 pub(super) mod commit;
 pub(super) mod commit_batch;
 pub(super) mod commit_count;
-pub(super) mod effects;
 pub(super) mod lanes;
 pub(super) mod lost_claims;
 pub(super) mod operator;
 pub(in crate::store) mod permits;
 pub(super) mod queue_state;
-pub(super) mod settle;
+pub(super) mod results;
 pub(super) mod stops;
-pub(super) mod transitions;
 pub(super) mod unknown;
 pub(super) mod watch;
 pub(super) mod workers;

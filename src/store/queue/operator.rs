@@ -4,26 +4,25 @@
 use std::collections::BTreeMap;
 
 use diesel::dsl::{case_when, count_star, max};
-use diesel::{QueryResult, update};
+use diesel::update;
 
-use super::effects::Effects;
-use super::transitions::{Resend, TakenNow};
+use super::lanes;
+use super::results::effects::Effects;
+use super::results::transitions::{Resend, TakenNow};
+use super::results::{settle, transitions};
 use super::unknown::{UnknownFilter, lock_unknown};
-use super::{lanes, settle, transitions};
 use crate::lifecycle::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
 use crate::message::event::Subscriptions;
 use crate::message::sms::{Acceptance, Class, Failure, State, Timestamp};
 use crate::store::audit::{Audited, in_chunks};
 use crate::store::campaigns::approvals::{self, CameBy};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Chunk, Connection, ROWS, load_locked, reading, transaction, with_conn,
-};
+use crate::store::connection::{Chunk, Connection, QueryResult, ROWS, transaction};
+use crate::store::error::StoreError;
 use crate::store::limits::spending;
 use crate::store::recipients::dead;
 use crate::store::tables::campaign_status::CampaignStatus;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{campaign, sms, sms_failed};
 use crate::store::{CHUNK, Store, positive};
 
@@ -66,12 +65,14 @@ pub struct NamedMessages {
 impl Store {
     /// The unknown messages of a campaign.
     pub async fn named_unknown(&self, campaign_id: i64) -> Result<NamedMessages, StoreError> {
-        let (count, unknown_at, claimed_at): (i64, Option<i64>, Option<i64>) =
-            reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.eq(campaign_id))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .select((count_star(), max(sms::unknown_at), max(sms::claimed_at)))
-                .first(conn))?;
+        let (count, unknown_at, claimed_at): (i64, Option<i64>, Option<i64>) = self
+            .read_first(
+                sms::table
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(State::Unknown.code()))
+                    .select((count_star(), max(sms::unknown_at), max(sms::claimed_at))),
+            )
+            .await?;
         Ok(NamedMessages {
             count: positive(count),
             newest: unknown_at.max(claimed_at).unwrap_or(0),
@@ -80,11 +81,14 @@ impl Store {
 
     /// The failed messages of a campaign.
     pub async fn named_failed(&self, campaign_id: i64) -> Result<NamedMessages, StoreError> {
-        let (count, failed_at): (i64, Option<i64>) = reading!(self, |conn| sms_failed::table
-            .filter(sms_failed::campaign_id.eq(campaign_id))
-            .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
-            .select((count_star(), max(sms_failed::failed_at)))
-            .first(conn))?;
+        let (count, failed_at): (i64, Option<i64>) = self
+            .read_first(
+                sms_failed::table
+                    .filter(sms_failed::campaign_id.eq(campaign_id))
+                    .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
+                    .select((count_star(), max(sms_failed::failed_at))),
+            )
+            .await?;
         Ok(NamedMessages { count: positive(count), newest: failed_at.unwrap_or(0) })
     }
 
@@ -108,9 +112,10 @@ impl Store {
                     && transitions::add_keys(connection, campaign_id, &[key.text]).await? == 0
                 {
                     // It was imported again, so this message stays cancelled, without a key.
-                    with_conn!(connection, |conn| update(sms_failed::table.find(id))
+                    update(sms_failed::table.find(id))
                         .set(sms_failed::dedupe_key.eq(None::<String>))
-                        .execute(conn))?;
+                        .execute(connection)
+                        .await?;
                     back.retain(|other| *other != id);
                 }
             }
@@ -119,14 +124,15 @@ impl Store {
                 messages.into_iter().filter(|(id, _)| back.contains(id)).collect();
             approvals::hold(connection, &back_of, CameBy::PutBack(audited.who())).await?;
             dead::forget_of(connection, &back).await?;
-            with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(&back)))
+            update(sms::table.filter(sms::id.eq_any(&back)))
                 .set((
                     sms::attempts.eq(0),
                     sms::resend_approved.eq(sms::in_doubt),
                     sms::reference.eq(case_when(sms::in_doubt.eq(true), sms::reference)),
                     filter.expires_at.map(|at| sms::expires_at.eq(at)),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             QueryResult::Ok(Chunk { examined, moved: back.len() as u64 })
         })
     }
@@ -203,15 +209,15 @@ impl Store {
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
         let subscriptions = &self.subscriptions;
         let cancelled: u64 = in_chunks!(self, |connection| async {
-            let rows: Vec<(i64, bool)> = load_locked!(
-                connection,
-                sms::table
-                    .filter(sms::campaign_id.eq(campaign_id))
-                    .filter(sms::state.eq(State::Ready.code()))
-                    .order((sms::lane, sms::due_at, sms::id))
-                    .limit(CHUNK)
-                    .select((sms::id, sms::in_doubt))
-            )?;
+            let rows: Vec<(i64, bool)> = sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .order((sms::lane, sms::due_at, sms::id))
+                .limit(CHUNK)
+                .select((sms::id, sms::in_doubt))
+                .locked()
+                .load(connection)
+                .await?;
             let messages = rows.iter().copied();
             end(connection, messages, (&cancelled(), subscriptions), now).await?;
             QueryResult::Ok(Chunk::all(rows.len()))
@@ -237,18 +243,18 @@ impl Store {
             let lanes = lanes::of(connection, campaign_id).await?;
             let first = lanes.first().map_or(0, |first| first.lane);
             let (lane, due_at, id) = after.unwrap_or((first, i64::MIN, i64::MIN));
-            let rows: Vec<Row> = load_locked!(
-                connection,
-                sms::table
-                    .filter(sms::campaign_id.eq(campaign_id))
-                    .filter(sms::state.eq(State::Ready.code()))
-                    .filter(sms::lane.eq(lane))
-                    .filter(sms::due_at.ge(due_at))
-                    .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
-                    .order((sms::due_at, sms::id))
-                    .limit(CHUNK)
-                    .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
-            )?;
+            let rows: Vec<Row> = sms::table
+                .filter(sms::campaign_id.eq(campaign_id))
+                .filter(sms::state.eq(State::Ready.code()))
+                .filter(sms::lane.eq(lane))
+                .filter(sms::due_at.ge(due_at))
+                .filter(sms::due_at.gt(due_at).or(sms::id.gt(id)))
+                .order((sms::due_at, sms::id))
+                .limit(CHUNK)
+                .select((sms::due_at, sms::id, sms::expires_at, sms::in_doubt))
+                .locked()
+                .load(connection)
+                .await?;
             let expiring = rows
                 .iter()
                 .filter(|row| row.2.is_some_and(|at| at <= by))
@@ -312,7 +318,7 @@ async fn lock_failed(
     filter: &RetryFilter,
     now: Timestamp,
 ) -> QueryResult<Vec<(i64, i64, String, Option<LossyText>)>> {
-    let ids: Vec<i64> = with_conn!(connection, |conn| {
+    let ids: Vec<i64> = {
         let cancelled = campaign::table
             .filter(campaign::state.eq(CampaignStatus::Cancelled.code()))
             .select(campaign::id);
@@ -344,15 +350,19 @@ async fn lock_failed(
             let is_alive = sms_failed::expires_at.is_null().or(expires_later);
             query = query.filter(is_alive.assume_not_null());
         }
-        query.load(conn)
-    })?;
-    load_locked!(
-        connection,
-        sms_failed::table.filter(sms_failed::id.eq_any(&ids)).order(sms_failed::id).select((
+        query.load(connection)
+    }
+    .await?;
+    sms_failed::table
+        .filter(sms_failed::id.eq_any(&ids))
+        .order(sms_failed::id)
+        .select((
             sms_failed::id,
             sms_failed::campaign_id,
             sms_failed::class,
             sms_failed::dedupe_key,
         ))
-    )
+        .locked()
+        .load(connection)
+        .await
 }

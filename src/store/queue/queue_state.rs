@@ -12,8 +12,8 @@ use crate::store::Store;
 use crate::store::campaigns::approvals::of_lane;
 use crate::store::campaigns::campaign::{Campaign, by_id};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{ROWS, querying, reading, with_conn};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Dialect, ROWS, querying, statement_in_dialect};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::{campaign, message, sms};
 
 /// A campaign with messages in the queue.
@@ -87,21 +87,19 @@ impl QueueRow {
 impl Store {
     /// When the tables were created, in milliseconds since the Unix epoch. Copies of a database have the same.
     pub async fn created_at(&self) -> Result<i64, StoreError> {
-        let created_at: Option<i64> = reading!(self, |conn| optional campaign::table
-            .order(campaign::id)
-            .select(campaign::created_at)
-            .first(conn))?;
+        let created_at: Option<i64> = self
+            .read_first(campaign::table.order(campaign::id).select(campaign::created_at))
+            .optional()
+            .await?;
         Ok(created_at.unwrap_or_default())
     }
 
     /// Whether there is any of these messages.
     pub async fn has_any(&self, ids: &[i64]) -> Result<bool, StoreError> {
         for ids in ids.chunks(ROWS) {
-            let found: Vec<i64> = reading!(self, |conn| message::table
-                .filter(message::id.eq_any(ids))
-                .select(message::id)
-                .limit(1)
-                .load(conn))?;
+            let found: Vec<i64> = self
+                .read(message::table.filter(message::id.eq_any(ids)).select(message::id).limit(1))
+                .await?;
             if !found.is_empty() {
                 return Ok(true);
             }
@@ -117,11 +115,15 @@ impl Store {
     ) -> Result<HashSet<i64>, StoreError> {
         let mut later: HashSet<i64> = HashSet::new();
         for ids in ids.chunks(ROWS) {
-            later.extend(reading!(self, |conn| message::table
-                .filter(message::id.eq_any(ids))
-                .filter(message::created_at.gt(at))
-                .select(message::id)
-                .load::<i64>(conn))?);
+            let found: Vec<i64> = self
+                .read(
+                    message::table
+                        .filter(message::id.eq_any(ids))
+                        .filter(message::created_at.gt(at))
+                        .select(message::id),
+                )
+                .await?;
+            later.extend(found);
         }
         Ok(later)
     }
@@ -133,13 +135,16 @@ impl Store {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let later = sms::expires_at.gt(at).assume_not_null();
-        let first: Vec<i64> = reading!(self, |conn| sms::table
-            .filter(sms::campaign_id.eq(campaign_id))
-            .filter(sms::state.eq(State::Ready.code()))
-            .filter(sms::expires_at.is_null().or(later))
-            .limit(1)
-            .select(sms::id)
-            .load(conn))?;
+        let first: Vec<i64> = self
+            .read(
+                sms::table
+                    .filter(sms::campaign_id.eq(campaign_id))
+                    .filter(sms::state.eq(State::Ready.code()))
+                    .filter(sms::expires_at.is_null().or(later))
+                    .limit(1)
+                    .select(sms::id),
+            )
+            .await?;
         Ok(!first.is_empty())
     }
 
@@ -156,24 +161,26 @@ impl Store {
                 )
             };
             let free = ApprovalState::FREE.map(|state| state.code().to_string());
-            let sql = format!(
-                "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown, \
+            let select = |dialect: Dialect| {
+                format!(
+                    "SELECT queue.campaign_id AS campaign_id, {} AS ready_at, {} AS sending, {} AS unknown, \
                  lane.lane AS lane, lane.provider AS provider, lane.sender AS sender, {} AS lane_ready_at \
                  FROM {} LEFT JOIN lane ON lane.campaign_id = queue.campaign_id \
                  UNION ALL \
                  SELECT queue.campaign_id, NULL, NULL, NULL, {}, '', '', {} \
                  FROM approval AS queue WHERE queue.has_lane AND queue.state IN ({})",
-                first(State::Ready, "AND sms.lane = 0"),
-                first(State::Sending, ""),
-                first(State::Unknown, ""),
-                first(State::Ready, "AND sms.lane = lane.lane"),
-                connection.campaigns_in_queue(),
-                connection.integer("-queue.id"),
-                first(State::Ready, "AND sms.lane = -queue.id"),
-                free.join(", "),
-            );
+                    first(State::Ready, "AND sms.lane = 0"),
+                    first(State::Sending, ""),
+                    first(State::Unknown, ""),
+                    first(State::Ready, "AND sms.lane = lane.lane"),
+                    dialect.campaigns_in_queue(),
+                    dialect.integer("-queue.id"),
+                    first(State::Ready, "AND sms.lane = -queue.id"),
+                    free.join(", "),
+                )
+            };
             let rows: Vec<QueueRow> =
-                with_conn!(connection, |conn| diesel::sql_query(sql).load(conn))?;
+                statement_in_dialect(select, Vec::new()).load(connection).await?;
             let (free, rows): (Vec<_>, Vec<_>) =
                 rows.into_iter().partition(QueueRow::is_of_approval);
             let ids: Vec<i64> = rows.iter().map(|row| row.campaign_id).collect();

@@ -1,11 +1,9 @@
 //! Campaigns that a worker pauses or stops.
 
-use diesel::QueryResult;
-
 use crate::message::sms::Timestamp;
 use crate::store::audit::AuditEntry;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, with_conn};
+use crate::store::connection::{Connection, QueryResult};
 use crate::store::tables::campaign_status::CampaignStatus;
 use crate::store::tables::schema::campaign;
 
@@ -24,19 +22,17 @@ pub(super) async fn stop_campaigns(
     now: Timestamp,
 ) -> QueryResult<()> {
     for stop in stops {
-        let stopped =
-            with_conn!(connection, |conn| diesel::update(campaign::table.find(stop.campaign_id))
-                .filter(campaign::state.eq(CampaignStatus::Active.code()))
-                .set((
-                    campaign::state.eq(stop.state.code()),
-                    campaign::state_reason.eq(&stop.reason),
-                ))
-                .execute(conn))?;
+        let stopped = diesel::update(campaign::table.find(stop.campaign_id))
+            .filter(campaign::state.eq(CampaignStatus::Active.code()))
+            .set((campaign::state.eq(stop.state.code()), campaign::state_reason.eq(&stop.reason)))
+            .execute(connection)
+            .await?;
         if stopped > 0 {
-            let name = with_conn!(connection, |conn| campaign::table
+            let name = campaign::table
                 .find(stop.campaign_id)
                 .select(campaign::name)
-                .first(conn))?;
+                .first(connection)
+                .await?;
             let entry = AuditEntry::of_worker(now, name, stop.state.as_str(), &stop.reason);
             entry.insert(connection).await?;
         }

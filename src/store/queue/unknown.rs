@@ -2,10 +2,10 @@
 //! time of its next lookup by any worker.
 
 use diesel::sql_types::Bool;
-use diesel::{QueryResult, update};
+use diesel::update;
 
-use super::settle;
-use super::transitions::{self, Resend};
+use super::results::settle;
+use super::results::transitions::{self, Resend};
 use crate::lifecycle::transition::{
     DUPLICATE, NOT_ADMITTED, NOT_STORED, REUSED_REFERENCE, only_doubt,
 };
@@ -13,14 +13,12 @@ use crate::lifecycle::{Settlement, Transition};
 use crate::message::sms::{State, Timestamp};
 use crate::store::audit::in_chunks;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Chunk, Connection, ROWS, load_locked, reading, transaction, with_conn, writing,
-};
+use crate::store::connection::{Chunk, Connection, QueryResult, ROWS, transaction};
+use crate::store::error::StoreError;
 use crate::store::events::outbox;
 use crate::store::tables::campaign_filter::CampaignFilter;
 use crate::store::tables::campaign_status::CampaignStatus;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{campaign, sms, sms_sent};
 use crate::store::{CHUNK, Store};
 use ResendReason::{Absent, MayBeSentTwice, NotAccepted};
@@ -90,18 +88,21 @@ impl Store {
         let mut found: Vec<Unknown> = Vec::new();
         // The index has the instant after the lane.
         for id in self.lanes_of(due.campaign_id).await? {
-            let of_lane: Vec<Unknown> = reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.eq(id.campaign_id))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::lane.eq(id.lane))
-                .filter(sms::due_at.le(due.by))
-                .filter(sms::claimed_at.le(due.claimed_by))
-                .filter(was_sent_through(due.provider.to_owned()).assume_not_null())
-                .filter(has_other_code(NOT_STORED).assume_not_null())
-                .order((sms::due_at, sms::id))
-                .limit(limit)
-                .select(Unknown::as_select())
-                .load(conn))?;
+            let of_lane: Vec<Unknown> = self
+                .read(
+                    sms::table
+                        .filter(sms::campaign_id.eq(id.campaign_id))
+                        .filter(sms::state.eq(State::Unknown.code()))
+                        .filter(sms::lane.eq(id.lane))
+                        .filter(sms::due_at.le(due.by))
+                        .filter(sms::claimed_at.le(due.claimed_by))
+                        .filter(was_sent_through(due.provider.to_owned()).assume_not_null())
+                        .filter(has_other_code(NOT_STORED).assume_not_null())
+                        .order((sms::due_at, sms::id))
+                        .limit(limit)
+                        .select(Unknown::as_select()),
+                )
+                .await?;
             found.extend(of_lane);
         }
         found.sort_unstable_by_key(|unknown| (unknown.due_at, unknown.id));
@@ -120,15 +121,18 @@ impl Store {
         one: &Unknown,
         until: Timestamp,
     ) -> Result<bool, StoreError> {
-        let rows: usize = writing!(self, |conn| update(
-            sms::table
-                .filter(sms::id.eq(one.id))
-                .filter(sms::claim.eq(one.claim))
-                .filter(sms::state.eq(State::Unknown.code()))
-                .filter(sms::due_at.eq(one.due_at)),
-        )
-        .set(sms::due_at.eq(until))
-        .execute(conn))?;
+        let rows: usize = self
+            .write(
+                update(
+                    sms::table
+                        .filter(sms::id.eq(one.id))
+                        .filter(sms::claim.eq(one.claim))
+                        .filter(sms::state.eq(State::Unknown.code()))
+                        .filter(sms::due_at.eq(one.due_at)),
+                )
+                .set(sms::due_at.eq(until)),
+            )
+            .await?;
         Ok(rows == 1)
     }
 
@@ -139,13 +143,16 @@ impl Store {
         phone: &str,
         other_than: i64,
     ) -> Result<Vec<(bool, String)>, StoreError> {
-        let found: Vec<(i32, LossyText)> = reading!(self, |conn| sms::table
-            .filter(CampaignFilter::All.on(sms::campaign_id))
-            .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
-            .filter(sms::phone.eq(phone))
-            .filter(sms::id.ne(other_than))
-            .select((sms::state, sms::content))
-            .load(conn))?;
+        let found: Vec<(i32, LossyText)> = self
+            .read(
+                sms::table
+                    .filter(CampaignFilter::All.on(sms::campaign_id))
+                    .filter(sms::state.eq_any([State::Sending.code(), State::Unknown.code()]))
+                    .filter(sms::phone.eq(phone))
+                    .filter(sms::id.ne(other_than))
+                    .select((sms::state, sms::content)),
+            )
+            .await?;
         let unsettled = found
             .into_iter()
             .map(|(state, content)| (state == State::Sending.code(), content.text));
@@ -160,11 +167,14 @@ impl Store {
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut sent = Vec::new();
         for ids in ids.chunks(ROWS) {
-            let rows: Vec<(Option<String>, LossyText)> = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::message_id.eq_any(ids))
-                .filter(sms_sent::provider.eq(provider))
-                .select((sms_sent::message_id, sms_sent::phone))
-                .load(conn))?;
+            let rows: Vec<(Option<String>, LossyText)> = self
+                .read(
+                    sms_sent::table
+                        .filter(sms_sent::message_id.eq_any(ids))
+                        .filter(sms_sent::provider.eq(provider))
+                        .select((sms_sent::message_id, sms_sent::phone)),
+                )
+                .await?;
             let of = |(id, phone): (Option<String>, LossyText)| Some((id?, phone.text));
             sent.extend(rows.into_iter().filter_map(of));
         }
@@ -287,7 +297,7 @@ pub(super) async fn lock_unknown(
     connection: &mut Connection,
     filter: &UnknownFilter,
 ) -> QueryResult<Vec<(i64, i64)>> {
-    let ids: Vec<i64> = with_conn!(connection, |conn| {
+    let ids: Vec<i64> = {
         let mut query = sms::table
             .filter(sms::state.eq(State::Unknown.code()))
             .limit(CHUNK)
@@ -329,29 +339,28 @@ pub(super) async fn lock_unknown(
         if let Some(attempts) = filter.attempts_below {
             query = query.filter(sms::attempts.lt(attempts));
         }
-        query.load(conn)
-    })?;
+        query.load(connection)
+    }
+    .await?;
     if ids.is_empty() {
         return Ok(Vec::new());
     }
     let is_other = |reason| (filter.resend != Some(reason)).into_sql::<Bool>();
     // Another transaction may have changed them meanwhile.
     let claims = filter.message.map_or((i64::MIN, i64::MAX), |(_, claim)| (claim, claim));
-    load_locked!(
-        connection,
-        sms::table
-            .filter(sms::id.eq_any(&ids))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::claim.between(claims.0, claims.1))
-            .filter(sms::unknown_at.is_not_null().or(is_other(Absent)))
-            // As `only_doubt`.
-            .filter(
-                sms::doubt_claim.gt(REUSED_REFERENCE).assume_not_null().or(is_other(NotAccepted))
-            )
-            .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
-            .order(sms::id)
-            .select((sms::id, sms::campaign_id))
-    )
+    sms::table
+        .filter(sms::id.eq_any(&ids))
+        .filter(sms::state.eq(State::Unknown.code()))
+        .filter(sms::claim.between(claims.0, claims.1))
+        .filter(sms::unknown_at.is_not_null().or(is_other(Absent)))
+        // As `only_doubt`.
+        .filter(sms::doubt_claim.gt(REUSED_REFERENCE).assume_not_null().or(is_other(NotAccepted)))
+        .filter(sms::attempts.lt(filter.attempts_below.unwrap_or(i32::MAX)))
+        .order(sms::id)
+        .select((sms::id, sms::campaign_id))
+        .locked()
+        .load(connection)
+        .await
 }
 
 /// Puts a chunk of unknown messages of active campaigns back into the queue.

@@ -2,16 +2,16 @@
 //! claimed, and its event is stored by the transaction that ends the watch. So there is one event for each time that a
 //! campaign is done, whichever workers there are and whenever they are killed.
 
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use super::queue_state::QueuedCampaign;
 use crate::message::event::EventKind;
 use crate::message::sms::{State, Timestamp};
 use crate::store::HookStore;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{insert_new, load_locked, reading, transaction, with_conn};
+use crate::store::connection::{NewRows, QueryResult, transaction};
+use crate::store::error::StoreError;
 use crate::store::events::outbox;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{campaign_watch, sms};
 use outbox::NewEvent;
 
@@ -36,10 +36,12 @@ impl HookStore<'_> {
 
     /// The watched campaigns.
     pub async fn watched(self) -> Result<Vec<WatchedCampaign>, StoreError> {
-        reading!(self, |conn| campaign_watch::table
-            .order(campaign_watch::campaign_id)
-            .select(WatchedCampaign::as_select())
-            .load(conn))
+        self.read(
+            campaign_watch::table
+                .order(campaign_watch::campaign_id)
+                .select(WatchedCampaign::as_select()),
+        )
+        .await
     }
 
     /// Watches those of the campaigns that are not done, if any hook wants their events.
@@ -63,7 +65,7 @@ impl HookStore<'_> {
             return Ok(());
         }
         transaction!(self, |connection| async {
-            insert_new!(connection, campaign_watch::table, &new).map(drop)
+            NewRows::of(campaign_watch::table, &new[..]).insert_new(connection).await.map(drop)
         })
     }
 
@@ -76,21 +78,23 @@ impl HookStore<'_> {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
-            let locked: Vec<i64> = load_locked!(
-                connection,
-                campaign_watch::table.find(campaign_id).select(campaign_watch::campaign_id)
-            )?;
-            let unfinished: Vec<i64> = with_conn!(connection, |conn| sms::table
+            let locked: Vec<i64> = campaign_watch::table
+                .find(campaign_id)
+                .select(campaign_watch::campaign_id)
+                .locked()
+                .load(connection)
+                .await?;
+            let unfinished: Vec<i64> = sms::table
                 .filter(sms::campaign_id.eq(campaign_id))
                 .filter(sms::state.eq_any([State::Ready.code(), State::Sending.code()]))
                 .limit(1)
                 .select(sms::id)
-                .load(conn))?;
+                .load(connection)
+                .await?;
             if locked.is_empty() || !unfinished.is_empty() {
                 return QueryResult::Ok(false);
             }
-            with_conn!(connection, |conn| delete(campaign_watch::table.find(campaign_id))
-                .execute(conn))?;
+            delete(campaign_watch::table.find(campaign_id)).execute(connection).await?;
             outbox::insert(connection, events, now).await?;
             Ok(true)
         })
@@ -106,19 +110,22 @@ impl HookStore<'_> {
         now: Timestamp,
     ) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
-            let locked: Vec<WatchedCampaign> = load_locked!(
-                connection,
-                campaign_watch::table.find(known.campaign_id).select(WatchedCampaign::as_select())
-            )?;
+            let locked: Vec<WatchedCampaign> = campaign_watch::table
+                .find(known.campaign_id)
+                .select(WatchedCampaign::as_select())
+                .locked()
+                .load(connection)
+                .await?;
             if locked.first() != Some(known) {
                 return QueryResult::Ok(false);
             }
-            with_conn!(connection, |conn| update(campaign_watch::table.find(known.campaign_id))
+            update(campaign_watch::table.find(known.campaign_id))
                 .set((
                     campaign_watch::due_since.eq(changed.due_since.map(Timestamp::as_millis)),
                     campaign_watch::stuck_at.eq(changed.stuck_at.map(Timestamp::as_millis)),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             outbox::insert(connection, events, now).await?;
             Ok(true)
         })

@@ -3,20 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use super::commit_batch::Orphans;
-use super::settle::{self, ClaimedRows};
+use super::results::settle::{self, ClaimedRows};
 use crate::lifecycle::{Settlement, Transition};
 use crate::limit::DeclaredLimits;
 use crate::message::event::Subscriptions;
 use crate::message::sms::{Class, Failure, State, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, ROWS, insert_all, insert_new, querying, reading, transaction, with_conn, writing,
-};
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, querying, transaction};
+use crate::store::error::StoreError;
 use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{reclaimed_worker, sms, worker};
 use crate::store::{WorkerStore, positive};
 
@@ -72,7 +70,7 @@ impl WorkerStore<'_> {
     pub async fn register(self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
         let rows = [(new.clone(), worker::started_at.eq(now), worker::heartbeat_at.eq(now))];
         transaction!(self, |connection| async {
-            insert_all!(connection, worker::table, &rows)?;
+            NewRows::of(worker::table, &rows[..]).insert(connection).await?;
             connection.last_id().await
         })
     }
@@ -84,27 +82,25 @@ impl WorkerStore<'_> {
         token: &str,
         now: Timestamp,
     ) -> Result<bool, StoreError> {
-        let rows: usize = writing!(self, |conn| update(worker::table.find(worker_id))
-            .filter(worker::token.eq(token))
-            .set(worker::heartbeat_at.eq(now))
-            .execute(conn))?;
+        let rows: usize = self
+            .write(
+                update(worker::table.find(worker_id))
+                    .filter(worker::token.eq(token))
+                    .set(worker::heartbeat_at.eq(now)),
+            )
+            .await?;
         Ok(rows == 1)
     }
 
     /// Deletes a worker that has settled all its messages.
     pub async fn remove(self, worker_id: i64, token: &str) -> Result<(), StoreError> {
-        writing!(self, |conn| delete(worker::table.find(worker_id))
-            .filter(worker::token.eq(token))
-            .execute(conn))?;
+        self.write(delete(worker::table.find(worker_id)).filter(worker::token.eq(token))).await?;
         Ok(())
     }
 
     /// All registered workers, also dead ones.
     pub async fn all(self) -> Result<Vec<Worker>, StoreError> {
-        reading!(self, |conn| worker::table
-            .order(worker::id)
-            .select(Worker::as_select())
-            .load(conn))
+        self.read(worker::table.order(worker::id).select(Worker::as_select())).await
     }
 
     /// Declares the routes of a worker by their names. Returns the first one that a living worker declares otherwise, and
@@ -117,9 +113,14 @@ impl WorkerStore<'_> {
     ) -> Result<Option<(String, i64)>, StoreError> {
         type Row = (i64, String, Timestamp, i64);
         let read = async || -> Result<Option<DeclaredLimits>, StoreError> {
-            let rows: Vec<Row> = reading!(self, |conn| worker::table
-                .select((worker::id, worker::limits, worker::heartbeat_at, worker::lease_ms))
-                .load(conn))?;
+            let rows: Vec<Row> = self
+                .read(worker::table.select((
+                    worker::id,
+                    worker::limits,
+                    worker::heartbeat_at,
+                    worker::lease_ms,
+                )))
+                .await?;
             let is_alive = |(id, _, heartbeat_at, lease_ms): &Row| {
                 let lease = Duration::from_millis(positive(*lease_ms));
                 *id == worker_id || now.since(*heartbeat_at) <= lease
@@ -130,9 +131,8 @@ impl WorkerStore<'_> {
         };
         let own = read().await?;
         if let Some(limits) = own.and_then(|mut own| own.declare_routes(routes)) {
-            writing!(self, |conn| update(worker::table.find(worker_id))
-                .set(worker::limits.eq(&limits))
-                .execute(conn))?;
+            self.write(update(worker::table.find(worker_id)).set(worker::limits.eq(&limits)))
+                .await?;
         }
         // Of two that start at the same time, one at least sees the other.
         Ok(read().await?.and_then(|all| all.other_route(routes)))
@@ -155,10 +155,11 @@ impl WorkerStore<'_> {
     ) -> Result<u64, StoreError> {
         let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
-            let deleted = with_conn!(connection, |conn| delete(worker::table.find(dead.id))
+            let deleted = delete(worker::table.find(dead.id))
                 .filter(worker::heartbeat_at.eq(dead.heartbeat_at))
                 .filter(worker::token.eq(&dead.token))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             if deleted == 0 {
                 return Ok(0);
             }
@@ -175,8 +176,7 @@ impl WorkerStore<'_> {
         transaction!(self, |connection| async {
             // Messages first: the worker of each was registered when it claimed the message.
             let mut rows = sending(connection).await?;
-            let workers: Vec<i64> =
-                with_conn!(connection, |conn| worker::table.select(worker::id).load(conn))?;
+            let workers: Vec<i64> = worker::table.select(worker::id).load(connection).await?;
             rows.retain(|row| row.worker_id.is_none_or(|id| !workers.contains(&id)));
             reclaim(connection, &rows, ("its worker is gone", subscriptions), now).await
         })
@@ -189,12 +189,13 @@ async fn record_reclaimed(
     token: &str,
     now: Timestamp,
 ) -> QueryResult<()> {
-    with_conn!(connection, |conn| delete(
-        reclaimed_worker::table.filter(reclaimed_worker::reclaimed_at.lt(now.minus(REMEMBERED)))
+    delete(
+        reclaimed_worker::table.filter(reclaimed_worker::reclaimed_at.lt(now.minus(REMEMBERED))),
     )
-    .execute(conn))?;
+    .execute(connection)
+    .await?;
     let rows = [(reclaimed_worker::token.eq(token), reclaimed_worker::reclaimed_at.eq(now))];
-    insert_new!(connection, reclaimed_worker::table, &rows)?;
+    NewRows::of(reclaimed_worker::table, &rows[..]).insert_new(connection).await?;
     Ok(())
 }
 
@@ -209,11 +210,12 @@ pub struct SendingMessage {
 
 /// All messages that are being sent.
 async fn sending(connection: &mut Connection) -> QueryResult<Vec<SendingMessage>> {
-    with_conn!(connection, |conn| sms::table
+    sms::table
         .filter(CampaignFilter::All.on(sms::campaign_id))
         .filter(sms::state.eq(State::Sending.code()))
         .select((sms::id, sms::claim, sms::worker_id, sms::due_at))
-        .load(conn))
+        .load(connection)
+        .await
 }
 
 /// What puts the orphans of a worker back into the queue, without an attempt.
@@ -224,13 +226,14 @@ pub(super) async fn orphans(
 ) -> QueryResult<Vec<Settlement>> {
     let mut released = Vec::new();
     for campaigns in orphans.campaigns.chunks(ROWS) {
-        let own: Vec<(i64, i64, i64)> = with_conn!(connection, |conn| sms::table
+        let own: Vec<(i64, i64, i64)> = sms::table
             .filter(sms::campaign_id.eq_any(campaigns))
             .filter(sms::state.eq(State::Sending.code()))
             .filter(sms::worker_id.eq(worker_id))
             .filter(sms::claimed_at.lt(orphans.claimed_before))
             .select((sms::id, sms::claim, sms::due_at))
-            .load(conn))?;
+            .load(connection)
+            .await?;
         let unknown =
             own.into_iter().filter(|(id, claim, _)| !orphans.known.contains(&(*id, *claim)));
         released.extend(unknown.map(|(id, claim, due_at)| Settlement {

@@ -5,17 +5,17 @@ use std::ops::RangeInclusive;
 
 use diesel::dsl::{max, min, sql};
 use diesel::sql_types::{BigInt, Bool, Nullable};
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use crate::lifecycle::delivery::DeliveryState;
 use crate::message::sms::Timestamp;
 use crate::store::audit::in_chunks;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Chunk, Connection, insert_new, load_locked, querying, reading, transaction, with_conn, writing,
+    Chunk, Connection, NewRows, QueryResult, in_dialect, querying, transaction,
 };
+use crate::store::error::StoreError;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{campaign, receipt_pull, sms, sms_sent};
 use crate::store::tables::values::SEVERAL;
 use crate::store::{CHUNK, ReceiptStore};
@@ -58,11 +58,14 @@ impl ReceiptStore<'_> {
         let mut providers: Vec<String> = Vec::new();
         loop {
             let after = providers.last().cloned().unwrap_or_default();
-            let next: Option<String> = reading!(self, |conn| sms_sent::table
-                .filter(is_awaiting())
-                .filter(sms_sent::provider.gt(&after))
-                .select(min(sms_sent::provider))
-                .first(conn))?;
+            let next: Option<String> = self
+                .read_first(
+                    sms_sent::table
+                        .filter(is_awaiting())
+                        .filter(sms_sent::provider.gt(&after))
+                        .select(min(sms_sent::provider)),
+                )
+                .await?;
             match next {
                 Some(next) => providers.push(next),
                 None => return Ok(providers),
@@ -76,7 +79,7 @@ impl ReceiptStore<'_> {
         provider: &str,
         campaign: Option<i64>,
     ) -> Result<bool, StoreError> {
-        let found: Vec<i64> = reading!(self, |conn| {
+        let found: Vec<i64> = {
             let query = sms_sent::table
                 .filter(is_awaiting())
                 .filter(sms_sent::provider.eq(provider))
@@ -84,10 +87,11 @@ impl ReceiptStore<'_> {
                 .select(sms_sent::id)
                 .into_boxed();
             match campaign {
-                Some(campaign) => query.filter(sms_sent::campaign_id.eq(campaign)).load(conn),
-                None => query.load(conn),
+                Some(campaign) => self.read(query.filter(sms_sent::campaign_id.eq(campaign))),
+                None => self.read(query),
             }
-        })?;
+        }
+        .await?;
         Ok(!found.is_empty())
     }
 
@@ -100,13 +104,15 @@ impl ReceiptStore<'_> {
         /// One query for each end, because each reads only that end of the index.
         macro_rules! end {
             ($end:ident) => {
-                reading!(self, |conn| sms_sent::table
-                    .filter(is_awaiting())
-                    .filter(sms_sent::provider.eq(provider))
-                    .filter(sms_sent::sent_at.ge(*sent.start()))
-                    .filter(sms_sent::sent_at.le(*sent.end()))
-                    .select($end(sms_sent::sent_at))
-                    .first(conn))?
+                self.read_first(
+                    sms_sent::table
+                        .filter(is_awaiting())
+                        .filter(sms_sent::provider.eq(provider))
+                        .filter(sms_sent::sent_at.ge(*sent.start()))
+                        .filter(sms_sent::sent_at.le(*sent.end()))
+                        .select($end(sms_sent::sent_at)),
+                )
+                .await?
             };
         }
         let first: Option<Timestamp> = end!(min);
@@ -139,16 +145,18 @@ impl ReceiptStore<'_> {
         limit: i64,
     ) -> Result<Vec<AwaitingSms>, StoreError> {
         let (after_at, after_id) = after;
-        reading!(self, |conn| sms_sent::table
-            .filter(is_awaiting())
-            .filter(sms_sent::provider.eq(provider))
-            .filter(sms_sent::sent_at.ge(after_at.max(*sent.start())))
-            .filter(sms_sent::sent_at.le(*sent.end()))
-            .filter(sms_sent::sent_at.gt(after_at).or(sms_sent::id.gt(after_id)))
-            .order((sms_sent::sent_at, sms_sent::id))
-            .limit(limit)
-            .select(AwaitingSms::as_select())
-            .load(conn))
+        self.read(
+            sms_sent::table
+                .filter(is_awaiting())
+                .filter(sms_sent::provider.eq(provider))
+                .filter(sms_sent::sent_at.ge(after_at.max(*sent.start())))
+                .filter(sms_sent::sent_at.le(*sent.end()))
+                .filter(sms_sent::sent_at.gt(after_at).or(sms_sent::id.gt(after_id)))
+                .order((sms_sent::sent_at, sms_sent::id))
+                .limit(limit)
+                .select(AwaitingSms::as_select()),
+        )
+        .await
     }
 
     /// Ends the wait for receipts of messages that were sent before this instant; returns how many.
@@ -158,25 +166,24 @@ impl ReceiptStore<'_> {
         sent_before: Timestamp,
     ) -> Result<u64, StoreError> {
         in_chunks!(self, |connection| async {
-            let ids: Vec<i64> = load_locked!(
-                connection,
-                sms_sent::table
-                    .filter(is_awaiting())
-                    .filter(sms_sent::provider.eq(provider))
-                    .filter(sms_sent::sent_at.lt(sent_before))
-                    .order((sms_sent::sent_at, sms_sent::id))
-                    .limit(CHUNK)
-                    .select(sms_sent::id)
-            )?;
-            with_conn!(connection, |conn| update(
-                sms_sent::table.filter(sms_sent::id.eq_any(&ids))
-            )
-            .set((
-                sms_sent::delivery_state.eq(DeliveryState::NoReport.as_str()),
-                sms_sent::content.eq(None::<String>),
-                sms_sent::params.eq(None::<String>),
-            ))
-            .execute(conn))?;
+            let ids: Vec<i64> = sms_sent::table
+                .filter(is_awaiting())
+                .filter(sms_sent::provider.eq(provider))
+                .filter(sms_sent::sent_at.lt(sent_before))
+                .order((sms_sent::sent_at, sms_sent::id))
+                .limit(CHUNK)
+                .select(sms_sent::id)
+                .locked()
+                .load(connection)
+                .await?;
+            update(sms_sent::table.filter(sms_sent::id.eq_any(&ids)))
+                .set((
+                    sms_sent::delivery_state.eq(DeliveryState::NoReport.as_str()),
+                    sms_sent::content.eq(None::<String>),
+                    sms_sent::params.eq(None::<String>),
+                ))
+                .execute(connection)
+                .await?;
             QueryResult::Ok(Chunk::all(ids.len()))
         })
     }
@@ -197,28 +204,31 @@ impl ReceiptStore<'_> {
                 receipt_pull::holder.eq(holder),
                 receipt_pull::leased_until.eq(0),
             )];
-            insert_new!(connection, receipt_pull::table, &row)?;
-            let found: Vec<LeaseRow> = load_locked!(
-                connection,
-                receipt_pull::table.find(provider).select((
+            NewRows::of(receipt_pull::table, &row[..]).insert_new(connection).await?;
+            let found: Vec<LeaseRow> = receipt_pull::table
+                .find(provider)
+                .select((
                     receipt_pull::holder,
                     receipt_pull::leased_until,
                     receipt_pull::pulled_at,
                     receipt_pull::position,
                 ))
-            )?;
+                .locked()
+                .load(connection)
+                .await?;
             let free = found.into_iter().find(|(by, until, ..)| *by == holder || *until < now);
             let Some((.., pulled_at, known)) = free else {
                 return QueryResult::Ok(None);
             };
             let position = position.map(str::to_owned).or(known);
-            with_conn!(connection, |conn| update(receipt_pull::table.find(provider))
+            update(receipt_pull::table.find(provider))
                 .set((
                     receipt_pull::holder.eq(holder),
                     receipt_pull::leased_until.eq(until),
                     receipt_pull::position.eq(&position),
                 ))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
             Ok(Some(PullLease { pulled_at, position }))
         })
     }
@@ -233,11 +243,16 @@ impl ReceiptStore<'_> {
         position: Option<&str>,
     ) -> Result<(), StoreError> {
         let pulled = pulled_at.map(|at| receipt_pull::pulled_at.eq(at.as_millis()));
-        let _: usize = writing!(self, |conn| update(
-            receipt_pull::table.find(provider).filter(receipt_pull::holder.eq(holder))
-        )
-        .set((receipt_pull::leased_until.eq(0), receipt_pull::position.eq(position), pulled,))
-        .execute(conn))?;
+        let _: usize = self
+            .write(
+                update(receipt_pull::table.find(provider).filter(receipt_pull::holder.eq(holder)))
+                    .set((
+                        receipt_pull::leased_until.eq(0),
+                        receipt_pull::position.eq(position),
+                        pulled,
+                    )),
+            )
+            .await?;
         Ok(())
     }
 }
@@ -255,12 +270,12 @@ async fn unknown_ends(
     campaign: Option<i64>,
     claimed: &RangeInclusive<Timestamp>,
 ) -> QueryResult<Option<(Timestamp, Timestamp)>> {
-    let (_, column) = connection.unknown_columns();
-    let claimed_at = || sql::<Nullable<BigInt>>(column);
+    let claimed_at =
+        || in_dialect::<Nullable<BigInt>, _>(|dialect| dialect.unknown_columns().1.to_owned());
     /// Two queries, because each reads only one end of the index.
     macro_rules! end {
         ($order:ident) => {{
-            let found: Vec<Option<Timestamp>> = with_conn!(connection, |conn| {
+            let found: Vec<Option<Timestamp>> = {
                 let here = sms::claimed_provider.eq_any([provider, SEVERAL]);
                 let is_named = campaign::provider.eq(provider).assume_not_null();
                 let is_default = is_default.into_sql::<Bool>();
@@ -280,10 +295,11 @@ async fn unknown_ends(
                     .select(claimed_at())
                     .into_boxed();
                 match campaign {
-                    Some(id) => query.filter(sms::campaign_id.eq(id)).load(conn),
-                    None => query.load(conn),
+                    Some(id) => query.filter(sms::campaign_id.eq(id)).load(connection),
+                    None => query.load(connection),
                 }
-            })?;
+            }
+            .await?;
             found.into_iter().next().flatten()
         }};
     }

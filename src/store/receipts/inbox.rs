@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use diesel::dsl::{min, sql};
+use diesel::dsl::min;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-use diesel::{QueryResult, delete, sql_query, update};
+use diesel::{delete, update};
 use serde_json::{Value, json};
 
 use super::awaiting::is_unknown;
@@ -25,16 +25,17 @@ use crate::message::sms::{Acceptance, Class, Failure, Timestamp};
 use crate::store::ReceiptStore;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Connection, Prepared, in_list, insert_new, load_locked, reading, transaction, with_conn,
+    Connection, Dialect, NewRows, QueryResult, in_dialect, in_list, statement_in_dialect,
+    transaction,
 };
+use crate::store::error::StoreError;
 use crate::store::events::outbox;
-use crate::store::queue::attempts::FailedAttempt;
 use crate::store::queue::claim::id_in_reference;
-use crate::store::queue::settle::{self, ClaimedRows};
+use crate::store::queue::results::attempts::FailedAttempt;
+use crate::store::queue::results::settle::{self, ClaimedRows};
 use crate::store::recipients::dead::{self, DeadNumber, DeadNumbers};
 use crate::store::recipients::suppression;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{attempt, receipt, sms, sms_failed, sms_sent};
 
 /// The most receipts of one transaction. Other writers of a SQLite file wait for it.
@@ -356,14 +357,14 @@ impl ReceiptStore<'_> {
     ) -> Result<ReceiptsApplied, StoreError> {
         let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
-            let due: Vec<(i64, ReceiptRow)> = load_locked!(
-                connection,
-                receipt::table
-                    .filter(receipt::due_at.le(now))
-                    .order((receipt::due_at, receipt::id))
-                    .limit(BATCH.into())
-                    .select((receipt::id, ReceiptRow::as_select()))
-            )?;
+            let due: Vec<(i64, ReceiptRow)> = receipt::table
+                .filter(receipt::due_at.le(now))
+                .order((receipt::due_at, receipt::id))
+                .limit(BATCH.into())
+                .select((receipt::id, ReceiptRow::as_select()))
+                .locked()
+                .load(connection)
+                .await?;
             let due = due.into_iter().map(Tried::from).collect();
             apply(connection, due, (keep, subscriptions), now).await
         })
@@ -371,18 +372,16 @@ impl ReceiptStore<'_> {
 
     /// When the next receipt without a message is tried again.
     pub async fn next_due(self) -> Result<Option<Timestamp>, StoreError> {
-        reading!(self, |conn| receipt::table
-            .filter(receipt::due_at.is_not_null())
-            .select(min(receipt::due_at))
-            .first(conn))
+        self.read_first(
+            receipt::table.filter(receipt::due_at.is_not_null()).select(min(receipt::due_at)),
+        )
+        .await
     }
 
     /// The number of receipts without a message.
     pub async fn count_unmatched(self) -> Result<u64, StoreError> {
-        let count: i64 = reading!(self, |conn| receipt::table
-            .filter(receipt::due_at.is_not_null())
-            .count()
-            .get_result(conn))?;
+        let count: i64 =
+            self.read_one(receipt::table.filter(receipt::due_at.is_not_null()).count()).await?;
         Ok(count.unsigned_abs())
     }
 }
@@ -399,14 +398,15 @@ async fn with_earlier(
         ($name:ident) => {
             let names = tried.iter().map(|tried| tried.receipt.$name.clone());
             let names = in_list(names.flatten());
-            let found: Vec<(i64, ReceiptRow)> = load_locked!(
-                connection,
-                prepared receipt::table
-                    .filter(receipt::due_at.is_not_null())
-                    .filter(receipt::$name.eq_any(&names).assume_not_null())
-                    .order(receipt::id)
-                    .select((receipt::id, ReceiptRow::as_select()))
-            )?;
+            let found: Vec<(i64, ReceiptRow)> = receipt::table
+                .filter(receipt::due_at.is_not_null())
+                .filter(receipt::$name.eq_any(&names).assume_not_null())
+                .order(receipt::id)
+                .select((receipt::id, ReceiptRow::as_select()))
+                .kept()
+                .locked()
+                .load(connection)
+                .await?;
             earlier.extend(found);
         };
     }
@@ -457,26 +457,19 @@ fn unmatched<'a>(
 /// Finds the sent messages of receipts: by our reference, else by the provider's id and the phone. A reference names the
 /// id of its message, unless another program wrote it.
 async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryResult<()> {
-    let other_reference = connection.other_reference();
     /// Looks for the name of the message, with the values of the names for the condition.
     macro_rules! match_by {
         ($name:ident, |$names:ident| $values:expr, |$wanted:ident| $condition:expr) => {{
             let $names = unmatched(tried, |receipt| receipt.$name.as_ref()).map(|(_, name)| name);
             let $wanted = in_list($values);
             if !$wanted.is_empty() {
-                let found: Vec<(i64, Option<String>, LossyText, String)> =
-                    with_conn!(connection, |conn| Prepared(
-                        sms_sent::table
-                            .filter($condition)
-                            .filter(sms_sent::delivery_state.is_not_null())
-                            .select((
-                                sms_sent::id,
-                                sms_sent::$name,
-                                sms_sent::phone,
-                                sms_sent::provider,
-                            ))
-                    )
-                    .load(conn))?;
+                let found: Vec<(i64, Option<String>, LossyText, String)> = sms_sent::table
+                    .filter($condition)
+                    .filter(sms_sent::delivery_state.is_not_null())
+                    .select((sms_sent::id, sms_sent::$name, sms_sent::phone, sms_sent::provider))
+                    .kept()
+                    .load(connection)
+                    .await?;
                 let mut messages: HashMap<String, Vec<_>> = HashMap::new();
                 for (id, name, phone, provider) in found {
                     let messages = messages.entry(name.unwrap_or_default()).or_default();
@@ -501,7 +494,7 @@ async fn match_sent(connection: &mut Connection, tried: &mut [Tried]) -> QueryRe
     });
     match_by!(reference, |names| names, |names| sms_sent::reference
         .eq_any(&names)
-        .and(sql::<Bool>(other_reference)));
+        .and(in_dialect::<Bool, _>(|dialect| dialect.other_reference().to_owned())));
     match_by!(message_id, |names| names, |names| sms_sent::message_id.eq_any(&names));
     Ok(())
 }
@@ -635,10 +628,11 @@ async fn open_attempts(
     references: &[String],
 ) -> QueryResult<Vec<Proof>> {
     type Row = (i64, i64, Option<i64>, LossyText, Option<LossyText>, Option<String>);
-    let (reference, _) = connection.unknown_columns();
-    let unknown: Vec<Row> = with_conn!(connection, |conn| sms::table
+    let reference =
+        in_dialect::<Nullable<Text>, _>(|dialect| dialect.unknown_columns().0.to_owned());
+    let unknown: Vec<Row> = sms::table
         .filter(is_unknown())
-        .filter(sql::<Nullable<Text>>(reference).eq_any(references))
+        .filter(reference.eq_any(references))
         .filter(sms::last_code.is_null().or(sms::last_code.ne(NOT_STORED)).assume_not_null())
         .select((
             sms::id,
@@ -646,20 +640,23 @@ async fn open_attempts(
             sms::doubt_claim,
             sms::phone,
             sms::reference,
-            sms::claimed_provider
+            sms::claimed_provider,
         ))
-        .load(conn))?;
-    let failed: Vec<Row> = with_conn!(connection, |conn| Prepared(
-        sms_failed::table.filter(sms_failed::reference.eq_any(references)).select((
+        .load(connection)
+        .await?;
+    let failed: Vec<Row> = sms_failed::table
+        .filter(sms_failed::reference.eq_any(references))
+        .select((
             sms_failed::id,
             sms_failed::claim,
             None::<i64>.into_sql::<Nullable<BigInt>>(),
             sms_failed::phone,
             sms_failed::reference,
-            sms_failed::claimed_provider
+            sms_failed::claimed_provider,
         ))
-    )
-    .load(conn))?;
+        .kept()
+        .load(connection)
+        .await?;
     let proof = |(sms_id, claim, doubt_claim, phone, reference, provider): Row| Proof {
         provider,
         reference: reference.map(String::from).unwrap_or_default(),
@@ -685,10 +682,12 @@ async fn refused_attempts(
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let mut found: Vec<FailedAttempt> = with_conn!(connection, |conn| Prepared(
-        attempt::table.filter(attempt::sms_id.eq_any(&ids)).select(FailedAttempt::as_select())
-    )
-    .load(conn))?;
+    let mut found: Vec<FailedAttempt> = attempt::table
+        .filter(attempt::sms_id.eq_any(&ids))
+        .select(FailedAttempt::as_select())
+        .kept()
+        .load(connection)
+        .await?;
     found.retain(|attempt| {
         let reference = attempt.reference.as_ref();
         reference.is_some_and(|reference| references.contains(reference))
@@ -701,10 +700,12 @@ async fn refused_attempts(
     /// A query for each table, because MySQL reads all rows of a view.
     macro_rules! phones_in {
         ($table:ident) => {
-            let rows: Vec<(i64, LossyText)> = with_conn!(connection, |conn| Prepared(
-                $table::table.filter($table::id.eq_any(&ids)).select(($table::id, $table::phone))
-            )
-            .load(conn))?;
+            let rows: Vec<(i64, LossyText)> = $table::table
+                .filter($table::id.eq_any(&ids))
+                .select(($table::id, $table::phone))
+                .kept()
+                .load(connection)
+                .await?;
             phones.extend(rows.into_iter().map(|(id, phone)| (id, phone.text)));
         };
     }
@@ -748,11 +749,12 @@ async fn keep_unmatched(
     }
     // In one order in all processes, so that two do not wait for each other.
     new.sort_by(|row, other| row.message_key.cmp(&other.message_key));
-    let added = insert_new!(connection, receipt::table, &new)?;
+    let added = NewRows::of(receipt::table, &new[..]).insert_new(connection).await?;
     for (due, ids) in due_again {
-        with_conn!(connection, |conn| update(receipt::table.filter(receipt::id.eq_any(&ids)))
+        update(receipt::table.filter(receipt::id.eq_any(&ids)))
             .set(receipt::due_at.eq(due))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     delete_receipts(connection, &expired).await?;
     Ok(added as u64)
@@ -763,8 +765,7 @@ pub(in crate::store) async fn delete_receipts(
     ids: &[i64],
 ) -> QueryResult<()> {
     if !ids.is_empty() {
-        with_conn!(connection, |conn| delete(receipt::table.filter(receipt::id.eq_any(ids)))
-            .execute(conn))?;
+        delete(receipt::table.filter(receipt::id.eq_any(ids))).execute(connection).await?;
     }
     Ok(())
 }
@@ -822,20 +823,21 @@ async fn update_deliveries(
         return Ok((0, Vec::new()));
     }
     let ids = in_list(ids);
-    let rows: Vec<DeliveryRow> = load_locked!(
-        connection,
-        prepared sms_sent::table
-            .filter(sms_sent::id.eq_any(&ids))
-            .order(sms_sent::id)
-            .select(DeliveryRow::as_select())
-    )?;
-    let known: Vec<(i64, ReceiptRow)> = with_conn!(connection, |conn| Prepared(
-        receipt::table
-            .filter(receipt::sms_id.eq_any(&ids))
-            .order(receipt::id)
-            .select((receipt::id, ReceiptRow::as_select()))
-    )
-    .load(conn))?;
+    let rows: Vec<DeliveryRow> = sms_sent::table
+        .filter(sms_sent::id.eq_any(&ids))
+        .order(sms_sent::id)
+        .select(DeliveryRow::as_select())
+        .kept()
+        .locked()
+        .load(connection)
+        .await?;
+    let known: Vec<(i64, ReceiptRow)> = receipt::table
+        .filter(receipt::sms_id.eq_any(&ids))
+        .order(receipt::id)
+        .select((receipt::id, ReceiptRow::as_select()))
+        .kept()
+        .load(connection)
+        .await?;
     let mut stored: Vec<i64> = matched.iter().filter_map(|tried| tried.id).collect();
     let mut known = by_message(known.into_iter().map(Tried::from));
     let mut matched = by_message(matched);
@@ -894,7 +896,7 @@ async fn update_deliveries(
     let applied = |tried| Tried { due_at: None, ..tried };
     let kept: Vec<ReceiptRow> = kept.into_iter().map(applied).map(ReceiptRow::from).collect();
     delete_receipts(connection, &stored).await?;
-    insert_new!(connection, receipt::table, &kept)?;
+    NewRows::of(receipt::table, &kept[..]).insert_new(connection).await?;
     store_deliveries(connection, changes).await?;
     recipients.store(connection, now).await?;
     outbox::record_deliveries(connection, subscriptions, &reported, now).await?;
@@ -922,11 +924,8 @@ async fn store_deliveries(
         })
     };
     let deliveries: Value = deliveries.into_iter().map(members).collect();
-    let sql = connection.update_from_json("sms_sent", SET_DELIVERY, &DELIVERY);
-    with_conn!(connection, |conn| Prepared(
-        sql_query(&sql).bind::<Text, _>(deliveries.to_string())
-    )
-    .execute(conn))?;
+    let update = |dialect: Dialect| dialect.update_from_json("sms_sent", SET_DELIVERY, &DELIVERY);
+    statement_in_dialect(update, vec![deliveries.to_string()]).execute(connection).await?;
     Ok(())
 }
 

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use diesel::delete;
 use diesel::upsert::excluded;
-use diesel::{QueryResult, delete};
 
 use crate::lifecycle::transition::dead_reason;
 use crate::message::age::Age;
 use crate::message::sms::{Failure, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, Prepared, ROWS, in_list, replace_all, with_conn};
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
 use crate::store::tables::schema::{dead, sms};
 use crate::store::{CHUNK, Store};
 
@@ -59,14 +59,15 @@ pub(in crate::store) async fn record(
             )
         })
         .collect();
-    replace_all!(connection, dead::table, &rows, |insert| insert
-        .on_conflict(dead::phone)
-        .do_update()
-        .set((
-            dead::code.eq(excluded(dead::code)),
-            dead::provider.eq(excluded(dead::provider)),
-            dead::at.eq(excluded(dead::at)),
-        )))?;
+    NewRows::of(dead::table, &rows[..])
+        .replace(connection, |insert| {
+            insert.on_conflict(dead::phone).do_update().set((
+                dead::code.eq(excluded(dead::code)),
+                dead::provider.eq(excluded(dead::provider)),
+                dead::at.eq(excluded(dead::at)),
+            ))
+        })
+        .await?;
     Ok(())
 }
 
@@ -78,16 +79,13 @@ pub(in crate::store) async fn among<'a>(
     since: Timestamp,
 ) -> QueryResult<HashMap<String, String>> {
     let phones = in_list(phones);
-    let found: Vec<(String, Option<String>, String, Timestamp)> =
-        with_conn!(connection, |conn| Prepared(
-            dead::table.filter(dead::phone.eq_any(&phones)).filter(dead::at.ge(since)).select((
-                dead::phone,
-                dead::code,
-                dead::provider,
-                dead::at
-            ))
-        )
-        .load(conn))?;
+    let found: Vec<(String, Option<String>, String, Timestamp)> = dead::table
+        .filter(dead::phone.eq_any(&phones))
+        .filter(dead::at.ge(since))
+        .select((dead::phone, dead::code, dead::provider, dead::at))
+        .kept()
+        .load(connection)
+        .await?;
     let reason = |(phone, code, provider, at): (String, Option<String>, String, Timestamp)| {
         (phone, dead_reason(&provider, code.as_deref(), at))
     };
@@ -108,8 +106,7 @@ pub(in crate::store) async fn since(
 
 /// Whether any number is known not to exist. Without `EXISTS`, which is false on MariaDB if the query is killed.
 async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
-    let first: Vec<String> =
-        with_conn!(connection, |conn| dead::table.limit(1).select(dead::phone).load(conn))?;
+    let first: Vec<String> = dead::table.limit(1).select(dead::phone).load(connection).await?;
     Ok(!first.is_empty())
 }
 
@@ -122,8 +119,7 @@ pub(in crate::store) async fn forget(
         return Ok(());
     }
     for phones in phones.chunks(ROWS) {
-        with_conn!(connection, |conn| delete(dead::table.filter(dead::phone.eq_any(phones)))
-            .execute(conn))?;
+        delete(dead::table.filter(dead::phone.eq_any(phones))).execute(connection).await?;
     }
     Ok(())
 }
@@ -137,8 +133,7 @@ pub(in crate::store) async fn forget_of(
         return Ok(());
     }
     let phones = sms::table.filter(sms::id.eq_any(messages)).select(sms::phone);
-    with_conn!(connection, |conn| delete(dead::table.filter(dead::phone.eq_any(phones)))
-        .execute(conn))?;
+    delete(dead::table.filter(dead::phone.eq_any(phones))).execute(connection).await?;
     Ok(())
 }
 
@@ -147,12 +142,13 @@ pub(in crate::store) async fn purge(
     connection: &mut Connection,
     before: Timestamp,
 ) -> QueryResult<bool> {
-    let old: Vec<String> = with_conn!(connection, |conn| dead::table
+    let old: Vec<String> = dead::table
         .filter(dead::at.lt(before))
         .order(dead::phone)
         .limit(CHUNK)
         .select(dead::phone)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     forget(connection, &old).await?;
     Ok(!old.is_empty())
 }

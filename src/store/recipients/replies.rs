@@ -1,15 +1,15 @@
 //! Replies: messages that recipients sent, as providers posted them.
 
-use diesel::{QueryResult, delete};
+use diesel::delete;
 use serde::Serialize;
 
 use crate::message::event::{EventKind, ReplyFacts, body};
 use crate::message::sms::Timestamp;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, insert_new, reading, transaction, with_conn};
+use crate::store::connection::{Connection, NewRows, QueryResult, transaction};
+use crate::store::error::StoreError;
 use crate::store::events::outbox;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{campaign, reply, sms_key};
 use crate::store::{CHUNK, ReplyStore, positive};
 use outbox::NewEvent;
@@ -61,14 +61,15 @@ impl ReplyStore<'_> {
                     reply::campaign_id.eq(campaign.as_ref().map(|(id, _)| *id)),
                     reply::received_at.eq(now),
                 )];
-                if insert_new!(connection, reply::table, &row)? == 0 {
+                if NewRows::of(reply::table, &row[..]).insert_new(connection).await? == 0 {
                     return QueryResult::Ok(0);
                 }
-                let id: i64 = with_conn!(connection, |conn| reply::table
+                let id: i64 = reply::table
                     .filter(reply::provider.eq(provider))
                     .filter(reply::reply_key.eq(&new.key))
                     .select(reply::id)
-                    .first(conn))?;
+                    .first(connection)
+                    .await?;
                 let kind = EventKind::ReplyReceived;
                 let events: Vec<NewEvent> = self
                     .subscriptions()
@@ -101,23 +102,26 @@ impl ReplyStore<'_> {
 
     /// The replies before the one with this id, the newest first.
     pub async fn page(self, before: Option<i64>, limit: i64) -> Result<Vec<KeptReply>, StoreError> {
-        reading!(self, |conn| reply::table
-            .filter(reply::id.lt(before.unwrap_or(i64::MAX)))
-            .order(reply::id.desc())
-            .limit(limit)
-            .select(KeptReply::as_select())
-            .load(conn))
+        self.read(
+            reply::table
+                .filter(reply::id.lt(before.unwrap_or(i64::MAX)))
+                .order(reply::id.desc())
+                .limit(limit)
+                .select(KeptReply::as_select()),
+        )
+        .await
     }
 
     /// How many replies are stored, of this campaign or of all.
     pub async fn count(self, campaign: Option<i64>) -> Result<u64, StoreError> {
-        let count: i64 = reading!(self, |conn| {
+        let count: i64 = {
             let query = reply::table.count().into_boxed();
             match campaign {
-                Some(id) => query.filter(reply::campaign_id.eq(id)).get_result(conn),
-                None => query.get_result(conn),
+                Some(id) => self.read_one(query.filter(reply::campaign_id.eq(id))),
+                None => self.read_one(query),
             }
-        })?;
+        }
+        .await?;
         Ok(positive(count))
     }
 }
@@ -128,15 +132,16 @@ async fn campaign_of(
     phone: &str,
 ) -> QueryResult<Option<(i64, LossyText)>> {
     // Campaign by campaign in the primary key.
-    let found: Vec<(i64, LossyText)> = with_conn!(connection, |conn| campaign::table
+    let found: Vec<(i64, LossyText)> = campaign::table
         .inner_join(
             sms_key::table
-                .on(sms_key::campaign_id.eq(campaign::id).and(sms_key::dedupe_key.eq(phone)))
+                .on(sms_key::campaign_id.eq(campaign::id).and(sms_key::dedupe_key.eq(phone))),
         )
         .order(campaign::id.desc())
         .limit(1)
         .select((campaign::id, campaign::name))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(found.into_iter().next())
 }
 
@@ -145,12 +150,13 @@ pub(in crate::store) async fn purge_before(
     connection: &mut Connection,
     before: Timestamp,
 ) -> QueryResult<bool> {
-    let old: Vec<i64> = with_conn!(connection, |conn| reply::table
+    let old: Vec<i64> = reply::table
         .filter(reply::received_at.lt(before))
         .order(reply::received_at)
         .limit(CHUNK)
         .select(reply::id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     delete_replies(connection, &old).await?;
     Ok(!old.is_empty())
 }
@@ -160,8 +166,7 @@ pub(in crate::store) async fn delete_replies(
     ids: &[i64],
 ) -> QueryResult<()> {
     if !ids.is_empty() {
-        with_conn!(connection, |conn| delete(reply::table.filter(reply::id.eq_any(ids)))
-            .execute(conn))?;
+        delete(reply::table.filter(reply::id.eq_any(ids))).execute(connection).await?;
     }
     Ok(())
 }

@@ -2,16 +2,13 @@
 
 use std::collections::HashSet;
 
-use diesel::QueryResult;
 use serde::Serialize;
 
 use crate::message::sms::Timestamp;
 use crate::store::audit::{Audited, audited};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, Prepared, ROWS, in_list, insert_new, querying, reading, with_conn,
-};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list, querying};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::suppression;
 use crate::store::{SuppressionStore, positive};
 
@@ -56,10 +53,10 @@ impl SuppressionStore<'_> {
     ) -> Result<u64, StoreError> {
         for phones in phones.chunks(ROWS) {
             audited!(self, audited, now, |connection| async {
-                let removed = with_conn!(connection, |conn| diesel::delete(
-                    suppression::table.filter(suppression::phone.eq_any(phones))
-                )
-                .execute(conn))?;
+                let removed =
+                    diesel::delete(suppression::table.filter(suppression::phone.eq_any(phones)))
+                        .execute(connection)
+                        .await?;
                 QueryResult::Ok(removed as u64)
             })?;
         }
@@ -72,17 +69,19 @@ impl SuppressionStore<'_> {
         after: Option<&str>,
         limit: i64,
     ) -> Result<Vec<Suppressed>, StoreError> {
-        reading!(self, |conn| suppression::table
-            .filter(suppression::phone.gt(after.unwrap_or("")))
-            .order(suppression::phone)
-            .limit(limit)
-            .select(Suppressed::as_select())
-            .load(conn))
+        self.read(
+            suppression::table
+                .filter(suppression::phone.gt(after.unwrap_or("")))
+                .order(suppression::phone)
+                .limit(limit)
+                .select(Suppressed::as_select()),
+        )
+        .await
     }
 
     /// How many phones are on the list.
     pub async fn count(self) -> Result<u64, StoreError> {
-        let count: i64 = reading!(self, |conn| suppression::table.count().get_result(conn))?;
+        let count: i64 = self.read_one(suppression::table.count()).await?;
         Ok(positive(count))
     }
 
@@ -114,7 +113,7 @@ pub(in crate::store) async fn insert(
             )
         })
         .collect();
-    insert_new!(connection, suppression::table, &rows)
+    NewRows::of(suppression::table, &rows[..]).insert_new(connection).await
 }
 
 /// Those of the phones, at most one statement of them, that are on the list.
@@ -123,17 +122,17 @@ pub(in crate::store) async fn among<'a>(
     phones: impl IntoIterator<Item = &'a str>,
 ) -> QueryResult<Vec<String>> {
     let phones = in_list(phones);
-    with_conn!(connection, |conn| Prepared(
-        suppression::table.filter(suppression::phone.eq_any(&phones)).select(suppression::phone)
-    )
-    .load(conn))
+    suppression::table
+        .filter(suppression::phone.eq_any(&phones))
+        .select(suppression::phone)
+        .kept()
+        .load(connection)
+        .await
 }
 
 /// Whether the list has any phone. Without `EXISTS`, which is false on MariaDB if the query is killed.
 pub(in crate::store) async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
-    let first: Vec<String> = with_conn!(connection, |conn| suppression::table
-        .limit(1)
-        .select(suppression::phone)
-        .load(conn))?;
+    let first: Vec<String> =
+        suppression::table.limit(1).select(suppression::phone).load(connection).await?;
     Ok(!first.is_empty())
 }

@@ -10,10 +10,9 @@ use crate::lifecycle::delivery::DeliveryState;
 use crate::message::sms::{Class, State, Timestamp, millis};
 use crate::route::DeliveredCount;
 use crate::store::connection::prelude::*;
-use crate::store::connection::reading;
+use crate::store::error::StoreError;
 use crate::store::tables::campaign_filter::CampaignFilter;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::expressions::phone_prefix;
 use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::{ReportStore, positive};
@@ -118,9 +117,14 @@ pub struct ImportedRows {
 impl ReportStore<'_> {
     /// The sums over all imports.
     pub async fn imported_rows(self) -> Result<ImportedRows, StoreError> {
-        let rows: Vec<(i64, i64, i64, i64)> = reading!(self, |conn| import::table
-            .select((import::accepted, import::duplicates, import::suppressed, import::rejected,))
-            .load(conn))?;
+        let rows: Vec<(i64, i64, i64, i64)> = self
+            .read(import::table.select((
+                import::accepted,
+                import::duplicates,
+                import::suppressed,
+                import::rejected,
+            )))
+            .await?;
         let mut sum = ImportedRows::default();
         for (accepted, duplicates, suppressed, rejected) in rows {
             sum.accepted += positive(accepted);
@@ -139,24 +143,30 @@ impl ReportStore<'_> {
         type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum, Ends);
         let mut facts = SentFacts::default();
         let group = format!("provider, {}", phone_prefix(digits));
-        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
-            .filter(campaigns.on(sms_sent::campaign_id))
-            .group_by(sql::<Text>(&group))
-            .select((
-                sql::<Text>("provider"),
-                sql::<Text>("MIN(phone)"),
-                count_star(),
-                sum(sql::<Integer>("segments")),
-                sum(sql::<Integer>("COALESCE(segments, 1) * accepted")),
-                sum(sql::<Integer>("attempts")),
-                sum(sql::<Integer>("CASE WHEN accepted > 1 THEN 1 ELSE 0 END")),
-                (min(sms_sent::sent_at), max(sms_sent::sent_at)),
-            ))
-            .load(conn))?;
-        let purged: Vec<(i64, i64, i64)> = reading!(self, |conn| purged::table
-            .filter(campaigns.with_removed(purged::campaign_id))
-            .select((purged::segments, purged::attempts, purged::repeated))
-            .load(conn))?;
+        let rows: Vec<Row> = self
+            .read(
+                sms_sent::table
+                    .filter(campaigns.on(sms_sent::campaign_id))
+                    .group_by(sql::<Text>(&group))
+                    .select((
+                        sql::<Text>("provider"),
+                        sql::<Text>("MIN(phone)"),
+                        count_star(),
+                        sum(sql::<Integer>("segments")),
+                        sum(sql::<Integer>("COALESCE(segments, 1) * accepted")),
+                        sum(sql::<Integer>("attempts")),
+                        sum(sql::<Integer>("CASE WHEN accepted > 1 THEN 1 ELSE 0 END")),
+                        (min(sms_sent::sent_at), max(sms_sent::sent_at)),
+                    )),
+            )
+            .await?;
+        let purged: Vec<(i64, i64, i64)> = self
+            .read(purged::table.filter(campaigns.with_removed(purged::campaign_id)).select((
+                purged::segments,
+                purged::attempts,
+                purged::repeated,
+            )))
+            .await?;
         let mut counts = Vec::with_capacity(rows.len());
         for (provider, phone, messages, segments, billed, attempts, repeated, ends) in rows {
             facts.first_at = facts.first_at.into_iter().chain(ends.0).min();
@@ -201,17 +211,20 @@ impl ReportStore<'_> {
         };
         let reported =
             [DeliveryState::Delivered, DeliveryState::Undelivered, DeliveryState::Expired];
-        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
-            .filter(CampaignFilter::All.on(sms_sent::campaign_id))
-            .filter(sms_sent::sent_at.ge(since))
-            .group_by(sql::<Text>(&group))
-            .select((
-                sql::<Text>("provider"),
-                sql::<Text>("MIN(phone)"),
-                count(&reported[..1]),
-                count(&reported),
-            ))
-            .load(conn))?;
+        let rows: Vec<Row> = self
+            .read(
+                sms_sent::table
+                    .filter(CampaignFilter::All.on(sms_sent::campaign_id))
+                    .filter(sms_sent::sent_at.ge(since))
+                    .group_by(sql::<Text>(&group))
+                    .select((
+                        sql::<Text>("provider"),
+                        sql::<Text>("MIN(phone)"),
+                        count(&reported[..1]),
+                        count(&reported),
+                    )),
+            )
+            .await?;
         let count = |(provider, phone, delivered, reported): Row| {
             let [delivered, reported] = [delivered, reported].map(|sum| positive(sum.unwrap_or(0)));
             (provider, phone.text, DeliveredCount { delivered, reported })
@@ -225,17 +238,20 @@ impl ReportStore<'_> {
         campaigns: CampaignFilter,
     ) -> Result<Vec<ClassCount>, StoreError> {
         type Row = (String, i64, Option<Timestamp>, Option<Timestamp>);
-        let rows: Vec<Row> = reading!(self, |conn| sms_failed::table
-            .filter(campaigns.on(sms_failed::campaign_id))
-            .group_by(sms_failed::class)
-            .select((
-                sms_failed::class,
-                count_star(),
-                min(sms_failed::failed_at),
-                max(sms_failed::failed_at),
-            ))
-            .order(sms_failed::class)
-            .load(conn))?;
+        let rows: Vec<Row> = self
+            .read(
+                sms_failed::table
+                    .filter(campaigns.on(sms_failed::campaign_id))
+                    .group_by(sms_failed::class)
+                    .select((
+                        sms_failed::class,
+                        count_star(),
+                        min(sms_failed::failed_at),
+                        max(sms_failed::failed_at),
+                    ))
+                    .order(sms_failed::class),
+            )
+            .await?;
         let count = |(class, messages, first_at, last_at): Row| ClassCount {
             class,
             messages: positive(messages),
@@ -263,13 +279,16 @@ impl ReportStore<'_> {
                 // The engines divide whole numbers differently, but agree on `%`.
                 let since = format!("{} - {start}", stringify!($at));
                 let since = format!("{since} - (({since}) % {width})");
-                let counts: Vec<(i64, i64)> = reading!(self, |conn| $rows
-                    .filter(campaigns.on($table::campaign_id))
-                    .filter($table::$at.ge(start))
-                    .filter($table::$at.lt(end))
-                    .group_by(sql::<Text>(&since))
-                    .select((sql::<BigInt>(&since), count_star()))
-                    .load(conn))?;
+                let counts: Vec<(i64, i64)> = self
+                    .read(
+                        $rows
+                            .filter(campaigns.on($table::campaign_id))
+                            .filter($table::$at.ge(start))
+                            .filter($table::$at.lt(end))
+                            .group_by(sql::<Text>(&since))
+                            .select((sql::<BigInt>(&since), count_star())),
+                    )
+                    .await?;
                 for (since, count) in counts {
                     let span = usize::try_from(since / width).unwrap_or(usize::MAX);
                     if let Some(outcomes) = outcomes.get_mut(span) {
@@ -289,20 +308,22 @@ impl ReportStore<'_> {
 
     /// The imports of these campaigns, oldest first.
     pub async fn lists(self, campaigns: CampaignFilter) -> Result<Vec<ListCount>, StoreError> {
-        reading!(self, |conn| import::table
-            .filter(campaigns.with_removed(import::campaign_id))
-            .order(import::id)
-            .select((
-                import::file,
-                import::row_count,
-                import::accepted,
-                import::duplicates,
-                import::suppressed,
-                import::rejected,
-                import::gsm7,
-                import::ucs2,
-                sql::<Nullable<Text>>("COALESCE(template, sample)"),
-            ))
-            .load(conn))
+        self.read(
+            import::table
+                .filter(campaigns.with_removed(import::campaign_id))
+                .order(import::id)
+                .select((
+                    import::file,
+                    import::row_count,
+                    import::accepted,
+                    import::duplicates,
+                    import::suppressed,
+                    import::rejected,
+                    import::gsm7,
+                    import::ucs2,
+                    sql::<Nullable<Text>>("COALESCE(template, sample)"),
+                )),
+        )
+        .await
     }
 }

@@ -8,10 +8,9 @@ use diesel::sql_types::Integer;
 use super::all_purged;
 use crate::message::sms::State;
 use crate::store::connection::prelude::*;
-use crate::store::connection::reading;
+use crate::store::error::StoreError;
 use crate::store::queue::workers::Worker;
 use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
 use crate::store::tables::values::PLAIN;
 use crate::store::{ReportStore, positive};
@@ -72,29 +71,30 @@ impl ReportStore<'_> {
     /// Compares the tables with the imports. Reads all rows, so it is slow for millions of messages.
     pub async fn check_counts(self) -> Result<IntegrityCheck, StoreError> {
         // In one statement, because workers may be moving messages.
-        let counts: Vec<(Option<i64>, i32, i64)> = reading!(self, |conn| import::table
-            .select((
-                import::id.nullable(),
-                EXPECTED.into_sql::<Integer>(),
-                import::accepted - import::replaced,
-            ))
-            .union_all(counted!(sms, sms::import_id, FOUND))
-            .union_all(counted!(sms_sent, sms_sent::import_id, FOUND))
-            .union_all(counted!(sms_failed, sms_failed::import_id, FOUND))
-            .union_all(purged::table.select((
-                purged::import_id.nullable(),
-                FOUND.into_sql::<Integer>(),
-                all_purged!(),
-            )))
-            .union_all(counted!(sms, sms::campaign_id, BY_CAMPAIGN))
-            .union_all(counted!(sms_sent, sms_sent::campaign_id, BY_CAMPAIGN))
-            .union_all(counted!(sms_failed, sms_failed::campaign_id, BY_CAMPAIGN))
-            .load(conn))?;
+        let counts: Vec<(Option<i64>, i32, i64)> = self
+            .read(
+                import::table
+                    .select((
+                        import::id.nullable(),
+                        EXPECTED.into_sql::<Integer>(),
+                        import::accepted - import::replaced,
+                    ))
+                    .union_all(counted!(sms, sms::import_id, FOUND))
+                    .union_all(counted!(sms_sent, sms_sent::import_id, FOUND))
+                    .union_all(counted!(sms_failed, sms_failed::import_id, FOUND))
+                    .union_all(purged::table.select((
+                        purged::import_id.nullable(),
+                        FOUND.into_sql::<Integer>(),
+                        all_purged!(),
+                    )))
+                    .union_all(counted!(sms, sms::campaign_id, BY_CAMPAIGN))
+                    .union_all(counted!(sms_sent, sms_sent::campaign_id, BY_CAMPAIGN))
+                    .union_all(counted!(sms_failed, sms_failed::campaign_id, BY_CAMPAIGN)),
+            )
+            .await?;
         // Rows of these tables are never deleted.
-        let imports: Vec<ImportRow> = reading!(self, |conn| import::table
-            .order(import::id)
-            .select(ImportRow::as_select())
-            .load(conn))?;
+        let imports: Vec<ImportRow> =
+            self.read(import::table.order(import::id).select(ImportRow::as_select())).await?;
         let campaigns = self.campaign_ids().await?;
         Ok(compare(counts, imports, &campaigns.into_iter().collect()))
     }
@@ -106,19 +106,20 @@ impl ReportStore<'_> {
         let mut found = Vec::new();
         let mut last = i64::MIN;
         loop {
-            let next: Option<i64> = reading!(self, |conn| sms::table
-                .filter(sms::campaign_id.gt(last))
-                .select(diesel::dsl::min(sms::campaign_id))
-                .first(conn))?;
+            let next: Option<i64> = self
+                .read_first(
+                    sms::table
+                        .filter(sms::campaign_id.gt(last))
+                        .select(diesel::dsl::min(sms::campaign_id)),
+                )
+                .await?;
             let Some(id) = next else {
                 return Ok(found);
             };
             last = id;
             if !campaigns.contains(&id) {
-                let count: i64 = reading!(self, |conn| sms::table
-                    .filter(sms::campaign_id.eq(id))
-                    .count()
-                    .get_result(conn))?;
+                let count: i64 =
+                    self.read_one(sms::table.filter(sms::campaign_id.eq(id)).count()).await?;
                 found.push((id, positive(count)));
             }
         }
@@ -127,12 +128,15 @@ impl ReportStore<'_> {
     /// All workers, oldest first, and how many messages each has claimed and not settled.
     pub async fn worker_loads(self) -> Result<Vec<(Worker, u64)>, StoreError> {
         let workers = self.workers().all().await?;
-        let sending: Vec<(Option<i64>, i64)> = reading!(self, |conn| sms::table
-            .filter(CampaignFilter::All.on(sms::campaign_id))
-            .filter(sms::state.eq(State::Sending.code()))
-            .group_by(sms::worker_id)
-            .select((sms::worker_id, count_star()))
-            .load(conn))?;
+        let sending: Vec<(Option<i64>, i64)> = self
+            .read(
+                sms::table
+                    .filter(CampaignFilter::All.on(sms::campaign_id))
+                    .filter(sms::state.eq(State::Sending.code()))
+                    .group_by(sms::worker_id)
+                    .select((sms::worker_id, count_star())),
+            )
+            .await?;
         let sending: BTreeMap<Option<i64>, i64> = sending.into_iter().collect();
         let with_count = workers.into_iter().map(|worker| {
             let count = sending.get(&Some(worker.id)).copied().unwrap_or(0);

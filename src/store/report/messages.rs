@@ -7,9 +7,8 @@ use serde::Serialize;
 use crate::lifecycle::transition::claim_numbers;
 use crate::message::sms::{State, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::reading;
+use crate::store::error::StoreError;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{import, message, sms};
 use crate::store::tables::values::POSTED;
 use crate::store::{ReportStore, positive};
@@ -81,17 +80,15 @@ impl ReportStore<'_> {
                     .filter(sms::lane.eq(id.lane))
                     .filter(sms::due_at.le(now))
             };
-            let last: Vec<i64> = reading!(self, |conn| due()
-                .order(sms::due_at)
-                .offset((left - 1).max(0))
-                .limit(1)
-                .select(sms::due_at)
-                .load(conn))?;
+            let last: Vec<i64> = self
+                .read(
+                    due().order(sms::due_at).offset((left - 1).max(0)).limit(1).select(sms::due_at),
+                )
+                .await?;
             if !last.is_empty() {
                 return Ok(most);
             }
-            let of_lane: i64 =
-                reading!(self, |conn| due().select(diesel::dsl::count_star()).first(conn))?;
+            let of_lane: i64 = self.read_first(due().select(diesel::dsl::count_star())).await?;
             count += positive(of_lane);
         }
         Ok(count)
@@ -105,7 +102,7 @@ impl ReportStore<'_> {
         posted_by: Option<&str>,
         most: i64,
     ) -> Result<Vec<FoundSms>, StoreError> {
-        let mut found: Vec<FoundSms> = reading!(self, |conn| {
+        let mut found: Vec<FoundSms> = {
             let mut query = message::table
                 .order(message::id.desc())
                 .limit(most)
@@ -123,8 +120,9 @@ impl ReportStore<'_> {
                 SmsFilter::Reference(reference) => query.filter(message::reference.eq(reference)),
                 SmsFilter::Phone(phone) => query.filter(message::phone.eq(phone)),
             };
-            query.load(conn)
-        })?;
+            self.read(query)
+        }
+        .await?;
         found.reverse();
         Ok(found)
     }

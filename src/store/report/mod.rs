@@ -15,9 +15,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::campaigns::campaign::Campaign;
-use super::connection::reading;
+use super::error::StoreError;
 use super::tables::campaign_filter::CampaignFilter;
-use super::tables::error::StoreError;
 use super::tables::schema::{import, purged, sms, sms_failed, sms_sent};
 use super::tables::values::{PLAIN, REMOVED_CAMPAIGNS};
 use super::{ReportStore, positive};
@@ -104,15 +103,17 @@ impl ReportStore<'_> {
         };
         let mut latest: Option<(i64, String)> = None;
         for id in self.0.lanes_of(campaign.id).await? {
-            let of_lane: Vec<(i64, Option<String>, Option<String>)> =
-                reading!(self, |conn| sms::table
-                    .filter(sms::campaign_id.eq(id.campaign_id))
-                    .filter(sms::state.eq(State::Ready.code()))
-                    .filter(sms::lane.eq(id.lane))
-                    .order((sms::due_at.desc(), sms::id.desc()))
-                    .limit(LATEST)
-                    .select((sms::due_at, sms::last_class, sms::last_reason))
-                    .load(conn))?;
+            let of_lane: Vec<(i64, Option<String>, Option<String>)> = self
+                .read(
+                    sms::table
+                        .filter(sms::campaign_id.eq(id.campaign_id))
+                        .filter(sms::state.eq(State::Ready.code()))
+                        .filter(sms::lane.eq(id.lane))
+                        .order((sms::due_at.desc(), sms::id.desc()))
+                        .limit(LATEST)
+                        .select((sms::due_at, sms::last_class, sms::last_reason)),
+                )
+                .await?;
             let attempted = of_lane.into_iter().find_map(|(due_at, class, reason)| {
                 Some((due_at, reason.filter(|_| was_attempted(class))?))
             });
@@ -286,31 +287,37 @@ impl ReportStore<'_> {
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
         let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
-        let failed: Vec<Row> = reading!(self, |conn| sms_failed::table
-            .filter(campaigns.on(sms_failed::campaign_id))
-            .group_by((sms_failed::class, sms_failed::code, sms_failed::reason))
-            .select((
-                sms_failed::class.nullable(),
-                sms_failed::code,
-                sms_failed::reason.nullable(),
-                count_star(),
-            ))
-            .order(count_star().desc())
-            .limit(most)
-            .load(conn))?;
-        let unknown: Vec<Row> = reading!(self, |conn| sms::table
-            .filter(campaigns.on(sms::campaign_id))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .group_by((sms::last_code, sms::last_reason))
-            .select((
-                None::<String>.into_sql::<Nullable<Text>>(),
-                sms::last_code,
-                sms::last_reason,
-                count_star(),
-            ))
-            .order(count_star().desc())
-            .limit(most)
-            .load(conn))?;
+        let failed: Vec<Row> = self
+            .read(
+                sms_failed::table
+                    .filter(campaigns.on(sms_failed::campaign_id))
+                    .group_by((sms_failed::class, sms_failed::code, sms_failed::reason))
+                    .select((
+                        sms_failed::class.nullable(),
+                        sms_failed::code,
+                        sms_failed::reason.nullable(),
+                        count_star(),
+                    ))
+                    .order(count_star().desc())
+                    .limit(most),
+            )
+            .await?;
+        let unknown: Vec<Row> = self
+            .read(
+                sms::table
+                    .filter(campaigns.on(sms::campaign_id))
+                    .filter(sms::state.eq(State::Unknown.code()))
+                    .group_by((sms::last_code, sms::last_reason))
+                    .select((
+                        None::<String>.into_sql::<Nullable<Text>>(),
+                        sms::last_code,
+                        sms::last_reason,
+                        count_star(),
+                    ))
+                    .order(count_star().desc())
+                    .limit(most),
+            )
+            .await?;
         let count = |(class, code, reason, count): Row| ReasonCount {
             class: class.unwrap_or_else(|| Class::Unknown.as_str().to_owned()),
             code,
@@ -334,24 +341,27 @@ impl ReportStore<'_> {
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
         let most = i64::try_from(REASONS).unwrap_or(i64::MAX);
-        let rows: Vec<Row> = reading!(self, |conn| sms_sent::table
-            .filter(campaigns.on(sms_sent::campaign_id))
-            .filter(sql::<Bool>(pages::NOT_DELIVERED))
-            .filter(sms_sent::resent_at.is_null())
-            .group_by((
-                sms_sent::delivery_class,
-                sms_sent::delivery_code,
-                sms_sent::delivery_reason,
-            ))
-            .select((
-                sms_sent::delivery_class,
-                sms_sent::delivery_code,
-                sms_sent::delivery_reason,
-                count_star(),
-            ))
-            .order(count_star().desc())
-            .limit(most)
-            .load(conn))?;
+        let rows: Vec<Row> = self
+            .read(
+                sms_sent::table
+                    .filter(campaigns.on(sms_sent::campaign_id))
+                    .filter(sql::<Bool>(pages::NOT_DELIVERED))
+                    .filter(sms_sent::resent_at.is_null())
+                    .group_by((
+                        sms_sent::delivery_class,
+                        sms_sent::delivery_code,
+                        sms_sent::delivery_reason,
+                    ))
+                    .select((
+                        sms_sent::delivery_class,
+                        sms_sent::delivery_code,
+                        sms_sent::delivery_reason,
+                        count_star(),
+                    ))
+                    .order(count_star().desc())
+                    .limit(most),
+            )
+            .await?;
         let count = |(class, code, reason, count): Row| ReasonCount {
             class: class.unwrap_or_else(|| Class::Recipient.as_str().to_owned()),
             code,
@@ -371,13 +381,16 @@ impl ReportStore<'_> {
              WHEN delivery_at - sent_at < 60000 \
              THEN delivery_at - sent_at - (delivery_at - sent_at) % 100 \
              ELSE delivery_at - sent_at - (delivery_at - sent_at) % 1000 END";
-        let rows: Vec<(i64, i64)> = reading!(self, |conn| sms_sent::table
-            .filter(campaigns.on(sms_sent::campaign_id))
-            .filter(sms_sent::delivery_state.eq("delivered"))
-            .filter(sms_sent::delivery_at.is_not_null())
-            .group_by(sql::<Text>(TOOK))
-            .select((sql::<BigInt>(TOOK), count_star()))
-            .load(conn))?;
+        let rows: Vec<(i64, i64)> = self
+            .read(
+                sms_sent::table
+                    .filter(campaigns.on(sms_sent::campaign_id))
+                    .filter(sms_sent::delivery_state.eq("delivered"))
+                    .filter(sms_sent::delivery_at.is_not_null())
+                    .group_by(sql::<Text>(TOOK))
+                    .select((sql::<BigInt>(TOOK), count_star())),
+            )
+            .await?;
         let mut times: Vec<(u64, u64)> =
             rows.into_iter().map(|(took, count)| (positive(took), positive(count))).collect();
         times.sort_unstable();
@@ -389,51 +402,63 @@ impl ReportStore<'_> {
         self,
         campaigns: CampaignFilter,
     ) -> Result<BTreeMap<i64, Totals>, StoreError> {
-        let rows: Vec<(i64, i32, i64)> = reading!(self, |conn| sms::table
-            .filter(campaigns.on(sms::campaign_id))
-            .group_by((sms::campaign_id, sms::state))
-            .select((sms::campaign_id, sms::state, count_star()))
-            .union_all(counted!(sms_sent, campaigns, SENT))
-            .union_all(
-                sms_sent::table
-                    .filter(campaigns.on(sms_sent::campaign_id))
-                    .filter(sms_sent::delivery_state.is_not_null())
-                    .group_by((sms_sent::campaign_id, sms_sent::delivery_state))
-                    .select((sms_sent::campaign_id, sql::<Integer>(BY_DELIVERY), count_star(),))
+        let rows: Vec<(i64, i32, i64)> = self
+            .read(
+                sms::table
+                    .filter(campaigns.on(sms::campaign_id))
+                    .group_by((sms::campaign_id, sms::state))
+                    .select((sms::campaign_id, sms::state, count_star()))
+                    .union_all(counted!(sms_sent, campaigns, SENT))
+                    .union_all(
+                        sms_sent::table
+                            .filter(campaigns.on(sms_sent::campaign_id))
+                            .filter(sms_sent::delivery_state.is_not_null())
+                            .group_by((sms_sent::campaign_id, sms_sent::delivery_state))
+                            .select((
+                                sms_sent::campaign_id,
+                                sql::<Integer>(BY_DELIVERY),
+                                count_star(),
+                            )),
+                    )
+                    .union_all(purged!(campaigns, DELIVERED, purged::delivered))
+                    .union_all(purged!(campaigns, UNDELIVERED, purged::undelivered))
+                    .union_all(purged!(campaigns, EXPIRED, purged::expired))
+                    .union_all(purged!(campaigns, NO_REPORT, purged::no_report))
+                    .union_all(
+                        counted!(sms_failed, campaigns, FAILED)
+                            .filter(sms_failed::class.ne(Class::Cancelled.as_str())),
+                    )
+                    .union_all(
+                        counted!(sms_failed, campaigns, CANCELLED)
+                            .filter(sms_failed::class.eq(Class::Cancelled.as_str())),
+                    )
+                    .union_all(
+                        import::table.filter(campaigns.with_removed(import::campaign_id)).select((
+                            import::campaign_id,
+                            IMPORTED.into_sql::<Integer>(),
+                            import::accepted - import::replaced,
+                        )),
+                    )
+                    .union_all(counted!(sms, campaigns, IMPORTED).filter(sms::import_id.is_null()))
+                    .union_all(
+                        counted!(sms_sent, campaigns, IMPORTED)
+                            .filter(sms_sent::import_id.is_null()),
+                    )
+                    .union_all(
+                        counted!(sms_failed, campaigns, IMPORTED)
+                            .filter(sms_failed::import_id.is_null()),
+                    )
+                    .union_all(purged!(campaigns, SENT, purged::sent))
+                    .union_all(purged!(campaigns, FAILED, purged::failed))
+                    .union_all(purged!(campaigns, UNKNOWN, purged::unknown))
+                    .union_all(purged!(campaigns, CANCELLED, purged::cancelled))
+                    .union_all(purged!(campaigns, PURGED, all_purged!()))
+                    .union_all(
+                        purged!(campaigns, IMPORTED, all_purged!())
+                            .filter(purged::import_id.eq(PLAIN)),
+                    ),
             )
-            .union_all(purged!(campaigns, DELIVERED, purged::delivered))
-            .union_all(purged!(campaigns, UNDELIVERED, purged::undelivered))
-            .union_all(purged!(campaigns, EXPIRED, purged::expired))
-            .union_all(purged!(campaigns, NO_REPORT, purged::no_report))
-            .union_all(
-                counted!(sms_failed, campaigns, FAILED)
-                    .filter(sms_failed::class.ne(Class::Cancelled.as_str()))
-            )
-            .union_all(
-                counted!(sms_failed, campaigns, CANCELLED)
-                    .filter(sms_failed::class.eq(Class::Cancelled.as_str()))
-            )
-            .union_all(import::table.filter(campaigns.with_removed(import::campaign_id)).select((
-                import::campaign_id,
-                IMPORTED.into_sql::<Integer>(),
-                import::accepted - import::replaced,
-            )))
-            .union_all(counted!(sms, campaigns, IMPORTED).filter(sms::import_id.is_null()))
-            .union_all(
-                counted!(sms_sent, campaigns, IMPORTED).filter(sms_sent::import_id.is_null())
-            )
-            .union_all(
-                counted!(sms_failed, campaigns, IMPORTED).filter(sms_failed::import_id.is_null())
-            )
-            .union_all(purged!(campaigns, SENT, purged::sent))
-            .union_all(purged!(campaigns, FAILED, purged::failed))
-            .union_all(purged!(campaigns, UNKNOWN, purged::unknown))
-            .union_all(purged!(campaigns, CANCELLED, purged::cancelled))
-            .union_all(purged!(campaigns, PURGED, all_purged!()))
-            .union_all(
-                purged!(campaigns, IMPORTED, all_purged!()).filter(purged::import_id.eq(PLAIN))
-            )
-            .load(conn))?;
+            .await?;
         let mut all: BTreeMap<i64, Totals> = BTreeMap::new();
         for (campaign, counted, count) in rows {
             all.entry(campaign).or_default().add(counted, positive(count));

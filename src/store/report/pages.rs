@@ -9,10 +9,9 @@ use serde::Serialize;
 use crate::message::sms::{Class, LaneId, State, Timestamp};
 use crate::store::ReportStore;
 use crate::store::connection::prelude::*;
-use crate::store::connection::reading;
+use crate::store::error::StoreError;
 use crate::store::tables::campaign_filter::CampaignFilter;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{sms, sms_failed, sms_sent};
 
 /// The reason of an unknown message that has none.
@@ -69,18 +68,19 @@ impl<R> Pages<R> {
 macro_rules! rows_after {
     ($store:expr, $rows:expr, $index:expr, $after:expr, $limit:expr) => {{
         let ((at_column, id_column), (at, id)): (_, Position) = ($index, $after);
-        let mut rows = reading!($store, |conn| $rows
-            .filter(at_column.eq(at))
-            .filter(id_column.gt(id))
-            .order(id_column)
-            .limit($limit)
-            .load(conn))?;
+        let mut rows = $store
+            .read(
+                $rows
+                    .filter(at_column.eq(at))
+                    .filter(id_column.gt(id))
+                    .order(id_column)
+                    .limit($limit),
+            )
+            .await?;
         if rows.is_empty() {
-            rows = reading!($store, |conn| $rows
-                .filter(at_column.gt(at))
-                .order((at_column, id_column))
-                .limit($limit)
-                .load(conn))?;
+            rows = $store
+                .read($rows.filter(at_column.gt(at)).order((at_column, id_column)).limit($limit))
+                .await?;
         }
         rows
     }};
@@ -199,17 +199,23 @@ pub type Failures = Pages<(LaneId, Option<String>)>;
 
 impl ReportStore<'_> {
     pub async fn failures(self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
-        let failed: Vec<(i64, String)> = reading!(self, |conn| sms_failed::table
-            .filter(campaigns.on(sms_failed::campaign_id))
-            .select((sms_failed::campaign_id, sms_failed::class))
-            .distinct()
-            .load(conn))?;
-        let unknown: Vec<(i64, i32)> = reading!(self, |conn| sms::table
-            .filter(campaigns.on(sms::campaign_id))
-            .filter(sms::state.eq(State::Unknown.code()))
-            .select((sms::campaign_id, sms::lane))
-            .distinct()
-            .load(conn))?;
+        let failed: Vec<(i64, String)> = self
+            .read(
+                sms_failed::table
+                    .filter(campaigns.on(sms_failed::campaign_id))
+                    .select((sms_failed::campaign_id, sms_failed::class))
+                    .distinct(),
+            )
+            .await?;
+        let unknown: Vec<(i64, i32)> = self
+            .read(
+                sms::table
+                    .filter(campaigns.on(sms::campaign_id))
+                    .filter(sms::state.eq(State::Unknown.code()))
+                    .select((sms::campaign_id, sms::lane))
+                    .distinct(),
+            )
+            .await?;
         let lane = |(campaign_id, lane)| LaneId { campaign_id, lane };
         let mut ranges: Vec<(LaneId, Option<String>)> = failed
             .into_iter()
@@ -235,21 +241,23 @@ impl ReportStore<'_> {
         let limit = row_limit(limit);
         while let Some(((id, class), after)) = failures.ranges.front() {
             let rows: Vec<FailureRow> = if let Some(class) = class {
-                reading!(self, |conn| sms_failed::table
-                    .filter(sms_failed::campaign_id.eq(id.campaign_id))
-                    .filter(sms_failed::class.eq(class))
-                    .filter(sms_failed::id.gt(after.1))
-                    .order(sms_failed::id)
-                    .limit(limit)
-                    .select(failure_row!(
-                        sms_failed,
-                        sms_failed::class.nullable(),
-                        sms_failed::code,
-                        sms_failed::reason.nullable(),
-                        sms_failed::failed_at.nullable(),
-                        sms_failed::failed_at
-                    ))
-                    .load(conn))?
+                self.read(
+                    sms_failed::table
+                        .filter(sms_failed::campaign_id.eq(id.campaign_id))
+                        .filter(sms_failed::class.eq(class))
+                        .filter(sms_failed::id.gt(after.1))
+                        .order(sms_failed::id)
+                        .limit(limit)
+                        .select(failure_row!(
+                            sms_failed,
+                            sms_failed::class.nullable(),
+                            sms_failed::code,
+                            sms_failed::reason.nullable(),
+                            sms_failed::failed_at.nullable(),
+                            sms_failed::failed_at
+                        )),
+                )
+                .await?
             } else {
                 rows_after!(
                     self,
@@ -286,12 +294,15 @@ impl ReportStore<'_> {
     pub async fn undelivered(self, campaigns: CampaignFilter) -> Result<Undelivered, StoreError> {
         let mut ranges = Vec::new();
         for state in NOT_DELIVERED_STATES {
-            let found: Vec<i64> = reading!(self, |conn| sms_sent::table
-                .filter(campaigns.on(sms_sent::campaign_id))
-                .filter(sql::<Bool>(state))
-                .select(sms_sent::campaign_id)
-                .distinct()
-                .load(conn))?;
+            let found: Vec<i64> = self
+                .read(
+                    sms_sent::table
+                        .filter(campaigns.on(sms_sent::campaign_id))
+                        .filter(sql::<Bool>(state))
+                        .select(sms_sent::campaign_id)
+                        .distinct(),
+                )
+                .await?;
             ranges.extend(found.into_iter().map(|id| (id, state)));
         }
         // Of one campaign, in the order of the states.
@@ -308,22 +319,25 @@ impl ReportStore<'_> {
     ) -> Result<Vec<FailureRecord>, StoreError> {
         let limit = row_limit(limit);
         while let Some(((campaign_id, state), after)) = undelivered.ranges.front() {
-            let rows: Vec<FailureRow> = reading!(self, |conn| sms_sent::table
-                .filter(sms_sent::campaign_id.eq(campaign_id))
-                .filter(sql::<Bool>(state))
-                .filter(sms_sent::id.gt(after.1))
-                .filter(sms_sent::resent_at.is_null())
-                .order(sms_sent::id)
-                .limit(limit)
-                .select(failure_row!(
-                    sms_sent,
-                    sms_sent::delivery_class,
-                    sms_sent::delivery_code,
-                    sms_sent::delivery_reason,
-                    sms_sent::delivery_at,
-                    sms_sent::sent_at
-                ))
-                .load(conn))?;
+            let rows: Vec<FailureRow> = self
+                .read(
+                    sms_sent::table
+                        .filter(sms_sent::campaign_id.eq(campaign_id))
+                        .filter(sql::<Bool>(state))
+                        .filter(sms_sent::id.gt(after.1))
+                        .filter(sms_sent::resent_at.is_null())
+                        .order(sms_sent::id)
+                        .limit(limit)
+                        .select(failure_row!(
+                            sms_sent,
+                            sms_sent::delivery_class,
+                            sms_sent::delivery_code,
+                            sms_sent::delivery_reason,
+                            sms_sent::delivery_at,
+                            sms_sent::sent_at
+                        )),
+                )
+                .await?;
             if undelivered.advance(rows.last().map(|last| (last.index_at, last.id))) {
                 return Ok(rows.into_iter().map(|row| row.record(true)).collect());
             }
@@ -357,11 +371,14 @@ pub struct SentMessage {
 
 impl ReportStore<'_> {
     pub async fn sent_messages(self, campaigns: CampaignFilter) -> Result<Pages<i64>, StoreError> {
-        let mut found: Vec<i64> = reading!(self, |conn| sms_sent::table
-            .filter(campaigns.on(sms_sent::campaign_id))
-            .select(sms_sent::campaign_id)
-            .distinct()
-            .load(conn))?;
+        let mut found: Vec<i64> = self
+            .read(
+                sms_sent::table
+                    .filter(campaigns.on(sms_sent::campaign_id))
+                    .select(sms_sent::campaign_id)
+                    .distinct(),
+            )
+            .await?;
         found.sort_unstable();
         Ok(Pages::new(found))
     }
@@ -423,13 +440,17 @@ impl ReportStore<'_> {
     pub async fn first_due(self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
         let mut first: Option<FirstDue> = None;
         for id in self.0.lanes_of(campaign_id).await? {
-            let of_lane: Option<FirstDue> = reading!(self, |conn| optional sms::table
-                .filter(sms::campaign_id.eq(id.campaign_id))
-                .filter(sms::state.eq(State::Ready.code()))
-                .filter(sms::lane.eq(id.lane))
-                .order(sms::due_at)
-                .select(FirstDue::as_select())
-                .first(conn))?;
+            let of_lane: Option<FirstDue> = self
+                .read_first(
+                    sms::table
+                        .filter(sms::campaign_id.eq(id.campaign_id))
+                        .filter(sms::state.eq(State::Ready.code()))
+                        .filter(sms::lane.eq(id.lane))
+                        .order(sms::due_at)
+                        .select(FirstDue::as_select()),
+                )
+                .optional()
+                .await?;
             let all = first.into_iter().chain(of_lane);
             first = all.min_by_key(|first| first.due_at);
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::message::sms::{NewSms, Timestamp};
 use crate::store::campaigns::campaign::NewCampaign;
-use crate::store::connection::{reading, writing};
+
 use crate::store::intake::imports::{ImportApproval, ImportBatch};
 use crate::store::tables::campaign_filter::CampaignFilter;
 use crate::store::{Access, Store};
@@ -60,8 +60,7 @@ async fn imported(store: &Store, campaign_id: i64, count: u64) -> i64 {
 /// Runs statements as another program would.
 async fn run(store: &Store, statements: &[&str]) {
     for statement in statements {
-        let _: usize = writing!(store, |conn| diesel::sql_query(*statement).execute(conn))
-            .expect("a statement");
+        let _: usize = store.write(diesel::sql_query(*statement)).await.expect("a statement");
     }
 }
 
@@ -215,9 +214,9 @@ async fn pages_are_read_by_index() {
             "INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at>?)",
         ),
     ] {
-        let plan: Vec<QueryPlanRow> =
-            reading!(&store, |conn| diesel::sql_query(format!("EXPLAIN QUERY PLAN {query}"))
-                .load(conn))
+        let plan: Vec<QueryPlanRow> = store
+            .read(diesel::sql_query(format!("EXPLAIN QUERY PLAN {query}")))
+            .await
             .expect("a plan");
         let plan: Vec<String> = plan.into_iter().map(|step| step.detail).collect();
         assert_eq!(plan.len(), 1, "no sorting: {plan:?}");

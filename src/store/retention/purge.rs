@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use diesel::dsl::{count_star, exists, not};
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 use serde::Deserialize;
 
 use super::removal::{self, Removal};
@@ -14,17 +14,16 @@ use crate::store::audit::{Audited, audited};
 use crate::store::campaigns::schedules;
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Connection, ROWS, delete_all, execute_each, insert_new, load_locked, reading, transaction,
-    with_conn,
+    Connection, NewRows, QueryResult, ROWS, delete_all, execute_each, transaction,
 };
+use crate::store::error::StoreError;
 use crate::store::events::hooks;
-use crate::store::queue::transitions::RemovedKeys;
-use crate::store::queue::{attempts, transitions};
+use crate::store::queue::results::transitions::RemovedKeys;
+use crate::store::queue::results::{attempts, transitions};
 use crate::store::receipts::inbox::delete_receipts;
 use crate::store::recipients::{dead, replies};
 use crate::store::tables::campaign_filter::CampaignFilter;
 use crate::store::tables::column_types::LossyText;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{
     campaign, hook_event, import, purged, receipt, recipient_start, reply, sms, sms_failed,
     sms_key, sms_sent,
@@ -239,20 +238,24 @@ macro_rules! rows_of_phones {
         let mut found: Vec<$Row> = Vec::new();
         let mut after = i64::MIN;
         loop {
-            let first: Option<i64> = reading!($store, |conn| $table::table
-                .filter($table::id.gt(after))
-                .select(diesel::dsl::min($table::id))
-                .first(conn))?;
+            let first: Option<i64> = $store
+                .read_first(
+                    $table::table.filter($table::id.gt(after)).select(diesel::dsl::min($table::id)),
+                )
+                .await?;
             let Some(first) = first else {
                 break found;
             };
             after = first.saturating_add(SEARCHED);
-            let rows: Vec<$Row> = reading!($store, |conn| $table::table
-                .filter($table::id.between(first, after))
-                .filter($table::phone.eq_any($phones))
-                .order($table::id)
-                .select($columns)
-                .load(conn))?;
+            let rows: Vec<$Row> = $store
+                .read(
+                    $table::table
+                        .filter($table::id.between(first, after))
+                        .filter($table::phone.eq_any($phones))
+                        .order($table::id)
+                        .select($columns),
+                )
+                .await?;
             found.extend(rows);
         }
     }};
@@ -344,17 +347,18 @@ impl Store {
                     let sent = sms_sent::table.filter(sms_sent::campaign_id.eq(campaign::id));
                     exists(sent.filter(sms_sent::sent_at.lt(before)))
                 };
-                let sent: Vec<i64> = reading!(self, |conn| campaign::table
-                    .filter(old())
-                    .select(campaign::id)
-                    .load(conn))?;
-                let unknown: Vec<i64> = reading!(self, |conn| sms::table
-                    .filter(CampaignFilter::All.on(sms::campaign_id))
-                    .filter(sms::state.eq(State::Unknown.code()))
-                    .filter(sms::claimed_at.lt(before))
-                    .select(sms::campaign_id)
-                    .distinct()
-                    .load(conn))?;
+                let sent: Vec<i64> =
+                    self.read(campaign::table.filter(old()).select(campaign::id)).await?;
+                let unknown: Vec<i64> = self
+                    .read(
+                        sms::table
+                            .filter(CampaignFilter::All.on(sms::campaign_id))
+                            .filter(sms::state.eq(State::Unknown.code()))
+                            .filter(sms::claimed_at.lt(before))
+                            .select(sms::campaign_id)
+                            .distinct(),
+                    )
+                    .await?;
                 let sent = sent.into_iter().map(|id| PurgeScope::Sent(id, before));
                 let unknown = unknown.into_iter().map(|id| PurgeScope::Unknown(id, before));
                 purge.scopes.extend(sent.chain(unknown));
@@ -366,14 +370,17 @@ impl Store {
                         exists($table::table.filter($table::campaign_id.eq(purged::campaign_id)))
                     };
                 }
-                let found: Vec<i64> = reading!(self, |conn| purged::table
-                    .filter(has!(sms_key))
-                    .filter(not(has!(sms)))
-                    .filter(not(has!(sms_failed)))
-                    .filter(not(has!(sms_sent)))
-                    .select(purged::campaign_id)
-                    .distinct()
-                    .load(conn))?;
+                let found: Vec<i64> = self
+                    .read(
+                        purged::table
+                            .filter(has!(sms_key))
+                            .filter(not(has!(sms)))
+                            .filter(not(has!(sms_failed)))
+                            .filter(not(has!(sms_sent)))
+                            .select(purged::campaign_id)
+                            .distinct(),
+                    )
+                    .await?;
                 purge.scopes.extend(found.into_iter().map(PurgeScope::Keys));
                 purge.next = Stage::Campaigns;
             }
@@ -448,11 +455,14 @@ impl Store {
             sent: rows_of_phones!(self, sms_sent, phones, sms_sent::id, i64),
             ..Person::default()
         };
-        person.starts = reading!(self, |conn| recipient_start::table
-            .filter(recipient_start::phone.eq_any(phones))
-            .filter(recipient_start::ended_at.is_not_null())
-            .select((recipient_start::sms_id, recipient_start::claim))
-            .load(conn))?;
+        person.starts = self
+            .read(
+                recipient_start::table
+                    .filter(recipient_start::phone.eq_any(phones))
+                    .filter(recipient_start::ended_at.is_not_null())
+                    .select((recipient_start::sms_id, recipient_start::claim)),
+            )
+            .await?;
         // Providers may write it without `+`.
         let digits = phones.iter().map(|phone| phone.trim_start_matches('+').to_owned());
         let spellings: Vec<String> = digits.chain(phones.iter().cloned()).collect();
@@ -461,13 +471,17 @@ impl Store {
         person.replies = rows_of_phones!(self, reply, &spellings, reply::id, i64);
         for phone in phones {
             // Campaign by campaign in the primary key.
-            let campaigns: Vec<i64> =
-                reading!(self, |conn| campaign::table
-                    .inner_join(sms_key::table.on(
-                        sms_key::campaign_id.eq(campaign::id).and(sms_key::dedupe_key.eq(phone))
-                    ))
-                    .select(campaign::id)
-                    .load(conn))?;
+            let campaigns: Vec<i64> = self
+                .read(
+                    campaign::table
+                        .inner_join(
+                            sms_key::table.on(sms_key::campaign_id
+                                .eq(campaign::id)
+                                .and(sms_key::dedupe_key.eq(phone))),
+                        )
+                        .select(campaign::id),
+                )
+                .await?;
             let keys = campaigns.into_iter().map(|id| (id, phone.clone()));
             person.keys.extend(keys);
         }
@@ -487,9 +501,11 @@ impl Store {
         }
         for starts in found.starts.chunks(ROWS) {
             transaction!(self, |connection| async {
-                execute_each!(connection, starts, |start| delete(
-                    recipient_start::table.find(*start)
-                ))
+                execute_each(
+                    connection,
+                    starts.iter().map(|start| delete(recipient_start::table.find(*start))),
+                )
+                .await
             })?;
         }
         for keys in found.keys.chunks(ROWS) {
@@ -506,20 +522,24 @@ impl Store {
 
     /// Counts the messages that a purge up to this instant would delete.
     pub async fn count_older(&self, before: Timestamp) -> Result<Purged, StoreError> {
-        let unknown: i64 = reading!(self, |conn| sms::table
-            .filter(sms::state.eq(State::Unknown.code()))
-            .filter(sms::claimed_at.lt(before))
-            .count()
-            .get_result(conn))?;
-        let sent: i64 = reading!(self, |conn| sms_sent::table
-            .filter(sms_sent::sent_at.lt(before))
-            .count()
-            .get_result(conn))?;
-        let failed: Vec<(String, i64)> = reading!(self, |conn| sms_failed::table
-            .filter(sms_failed::failed_at.lt(before))
-            .group_by(sms_failed::class)
-            .select((sms_failed::class, count_star()))
-            .load(conn))?;
+        let unknown: i64 = self
+            .read_one(
+                sms::table
+                    .filter(sms::state.eq(State::Unknown.code()))
+                    .filter(sms::claimed_at.lt(before))
+                    .count(),
+            )
+            .await?;
+        let sent: i64 =
+            self.read_one(sms_sent::table.filter(sms_sent::sent_at.lt(before)).count()).await?;
+        let failed: Vec<(String, i64)> = self
+            .read(
+                sms_failed::table
+                    .filter(sms_failed::failed_at.lt(before))
+                    .group_by(sms_failed::class)
+                    .select((sms_failed::class, count_star())),
+            )
+            .await?;
         let mut counts =
             Purged { sent: positive(sent), unknown: positive(unknown), ..Purged::default() };
         for (class, count) in failed {
@@ -538,10 +558,12 @@ impl Store {
         &self,
         campaigns: CampaignFilter,
     ) -> Result<Option<Timestamp>, StoreError> {
-        reading!(self, |conn| purged::table
-            .filter(campaigns.with_removed(purged::campaign_id))
-            .select(diesel::dsl::max(purged::purged_at))
-            .first(conn))
+        self.read_first(
+            purged::table
+                .filter(campaigns.with_removed(purged::campaign_id))
+                .select(diesel::dsl::max(purged::purged_at)),
+        )
+        .await
     }
 }
 
@@ -554,36 +576,39 @@ async fn purge_scope(
     let mut counts = PurgeCounts::default();
     let last = match scope {
         PurgeScope::Sent(campaign_id, before) => {
-            let ids: Vec<i64> = with_conn!(connection, |conn| sms_sent::table
+            let ids: Vec<i64> = sms_sent::table
                 .filter(sms_sent::campaign_id.eq(*campaign_id))
                 .filter(sms_sent::sent_at.lt(*before))
                 .order((sms_sent::sent_at, sms_sent::id))
                 .limit(CHUNK)
                 .select(sms_sent::id)
-                .load(conn))?;
+                .load(connection)
+                .await?;
             delete_sent(connection, &ids, &mut counts).await?;
             ids.last().copied()
         }
         PurgeScope::Failed(after, before) => {
-            let seen: Vec<(i64, Timestamp)> = with_conn!(connection, |conn| sms_failed::table
+            let seen: Vec<(i64, Timestamp)> = sms_failed::table
                 .filter(sms_failed::id.gt(*after))
                 .order(sms_failed::id)
                 .limit(CHUNK)
                 .select((sms_failed::id, sms_failed::failed_at))
-                .load(conn))?;
+                .load(connection)
+                .await?;
             let old = seen.iter().filter(|(_, at)| at < before);
             let ids: Vec<i64> = old.map(|(id, _)| *id).collect();
             delete_failed(connection, &ids, &mut counts).await?;
             seen.last().map(|(id, _)| *id)
         }
         PurgeScope::Unknown(campaign_id, before) => {
-            let ids: Vec<i64> = with_conn!(connection, |conn| sms::table
+            let ids: Vec<i64> = sms::table
                 .filter(sms::campaign_id.eq(*campaign_id))
                 .filter(sms::state.eq(State::Unknown.code()))
                 .filter(sms::claimed_at.lt(*before))
                 .limit(CHUNK)
                 .select(sms::id)
-                .load(conn))?;
+                .load(connection)
+                .await?;
             delete_queued(connection, &ids, &[State::Unknown], &mut counts).await?;
             ids.last().copied()
         }
@@ -638,13 +663,16 @@ async fn store_purged(
 macro_rules! delete_counted {
     ($connection:expr, $table:ident, $found:expr, |$row:ident: $Row:ty| $count:expr) => {{
         let rows: Vec<$Row> =
-            load_locked!($connection, $found.order($table::id).select(<$Row>::as_select()))?;
+            $found.order($table::id).select(<$Row>::as_select()).locked().load($connection).await?;
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         for $row in rows {
             $count
         }
         attempts::delete_of($connection, &ids).await?;
-        delete_all!($connection, $table, &ids)
+        delete_all($connection, &ids, |ids| {
+            diesel::delete($table::table.filter($table::id.eq_any(ids)))
+        })
+        .await
     }};
 }
 
@@ -673,8 +701,7 @@ async fn delete_sent(
             Some(_) => count.no_report += 1,
         }
     })?;
-    with_conn!(connection, |conn| delete(receipt::table.filter(receipt::sms_id.eq_any(ids)))
-        .execute(conn))?;
+    delete(receipt::table.filter(receipt::sms_id.eq_any(ids))).execute(connection).await?;
     Ok(())
 }
 
@@ -719,19 +746,20 @@ async fn purge_keys(
     campaign_id: i64,
     now: Timestamp,
 ) -> QueryResult<Option<i64>> {
-    let keys: Vec<LossyText> = load_locked!(
-        connection,
-        sms_key::table
-            .filter(sms_key::campaign_id.eq(campaign_id))
-            .order(sms_key::dedupe_key)
-            .select(sms_key::dedupe_key)
-            .limit(CHUNK)
-    )?;
-    let was_purged: Vec<i64> = with_conn!(connection, |conn| purged::table
+    let keys: Vec<LossyText> = sms_key::table
+        .filter(sms_key::campaign_id.eq(campaign_id))
+        .order(sms_key::dedupe_key)
+        .select(sms_key::dedupe_key)
+        .limit(CHUNK)
+        .locked()
+        .load(connection)
+        .await?;
+    let was_purged: Vec<i64> = purged::table
         .filter(purged::campaign_id.eq(campaign_id))
         .limit(1)
         .select(purged::import_id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     if keys.is_empty()
         || was_purged.is_empty()
         || removal::has_messages(connection, campaign_id).await?
@@ -753,8 +781,8 @@ async fn store_counts(
 ) -> QueryResult<()> {
     for (&(campaign_id, import_id), count) in &counts.counts {
         let rows = [(purged::campaign_id.eq(campaign_id), purged::import_id.eq(import_id))];
-        insert_new!(connection, purged::table, &rows)?;
-        with_conn!(connection, |conn| update(purged::table.find((campaign_id, import_id)))
+        NewRows::of(purged::table, &rows[..]).insert_new(connection).await?;
+        update(purged::table.find((campaign_id, import_id)))
             .set((
                 purged::sent.eq(purged::sent + signed(count.messages.sent)),
                 purged::failed.eq(purged::failed + signed(count.messages.failed)),
@@ -769,12 +797,14 @@ async fn store_counts(
                 purged::no_report.eq(purged::no_report + count.no_report),
                 purged::purged_at.eq(now),
             ))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
         // The sample may be the text of a deleted message.
-        with_conn!(connection, |conn| update(import::table.find(import_id))
+        update(import::table.find(import_id))
             .filter(import::sample.is_not_null())
             .set(import::sample.eq(None::<String>))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! imports stay, so that no message seems lost.
 
 use diesel::dsl::{exists, not};
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use crate::limit::campaign_scope;
 use crate::message::budget::campaign_budgets;
@@ -10,10 +10,10 @@ use crate::message::sms::Timestamp;
 use crate::store::Store;
 use crate::store::campaigns::campaign::SettingsColumns;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, load_locked, reading, with_conn};
+use crate::store::connection::{Connection, QueryResult};
+use crate::store::error::StoreError;
 use crate::store::queue::lanes;
 use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
@@ -47,17 +47,20 @@ impl Store {
                 not(exists($table::table.filter($table::campaign_id.eq(campaign::id))))
             };
         }
-        let found: Vec<(i64, SettingsColumns)> = reading!(self, |conn| campaign::table
-            .filter(campaign::id.gt(DEFAULT_CAMPAIGN))
-            .filter(campaign::state.ne(CampaignStatus::Paused.code()))
-            .filter(campaign::created_at.lt(before.as_millis()))
-            .filter(has_none!(sms))
-            .filter(has_none!(sms_failed))
-            .filter(has_none!(sms_sent))
-            .filter(has_none!(sms_key))
-            .order(campaign::id)
-            .select((campaign::id, SettingsColumns::as_select()))
-            .load(conn))?;
+        let found: Vec<(i64, SettingsColumns)> = self
+            .read(
+                campaign::table
+                    .filter(campaign::id.gt(DEFAULT_CAMPAIGN))
+                    .filter(campaign::state.ne(CampaignStatus::Paused.code()))
+                    .filter(campaign::created_at.lt(before.as_millis()))
+                    .filter(has_none!(sms))
+                    .filter(has_none!(sms_failed))
+                    .filter(has_none!(sms_sent))
+                    .filter(has_none!(sms_key))
+                    .order(campaign::id)
+                    .select((campaign::id, SettingsColumns::as_select())),
+            )
+            .await?;
         let is_selected = |(_, settings): &(i64, SettingsColumns)| {
             removal == Removal::Asked || settings.are_default()
         };
@@ -102,19 +105,20 @@ async fn is_removable(
     now: Timestamp,
 ) -> QueryResult<bool> {
     type Row = (CampaignStatus, SettingsColumns);
-    let found: Vec<Row> = load_locked!(
-        connection,
-        campaign::table
-            .find(id)
-            .filter(campaign::created_at.lt(before.as_millis()))
-            .select((campaign::state, SettingsColumns::as_select()))
-    )?;
+    let found: Vec<Row> = campaign::table
+        .find(id)
+        .filter(campaign::created_at.lt(before.as_millis()))
+        .select((campaign::state, SettingsColumns::as_select()))
+        .locked()
+        .load(connection)
+        .await?;
     let Some((state, settings)) = found.into_iter().next() else {
         return Ok(false);
     };
-    let imports: Vec<OwnImport> = load_locked!(
-        connection,
-        import::table.filter(import::campaign_id.eq(id)).order(import::id).select((
+    let imports: Vec<OwnImport> = import::table
+        .filter(import::campaign_id.eq(id))
+        .order(import::id)
+        .select((
             import::id,
             import::file,
             import::accepted,
@@ -122,7 +126,9 @@ async fn is_removable(
             import::created_at,
             import::finished_at,
         ))
-    )?;
+        .locked()
+        .load(connection)
+        .await?;
     if state == CampaignStatus::Paused {
         return Ok(false);
     }
@@ -138,21 +144,23 @@ async fn is_removable(
     if !imports.iter().all(is_over) {
         return Ok(false);
     }
-    let keys: Vec<i64> = with_conn!(connection, |conn| sms_key::table
+    let keys: Vec<i64> = sms_key::table
         .filter(sms_key::campaign_id.eq(id))
         .limit(1)
         .select(sms_key::campaign_id)
-        .load(conn))?;
-    let posted: Vec<i64> = with_conn!(connection, |conn| intake_key::table
+        .load(connection)
+        .await?;
+    let posted: Vec<i64> = intake_key::table
         .filter(intake_key::scope.eq(campaign_scope(id)))
         .filter(intake_key::expires_at.ge(now.as_millis()))
         .limit(1)
         .select(intake_key::sms_id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     if !keys.is_empty() || !posted.is_empty() || has_messages(connection, id).await? {
         return Ok(false);
     }
-    let purged: Vec<(i64, i64, i64, i64, i64)> = with_conn!(connection, |conn| purged::table
+    let purged: Vec<(i64, i64, i64, i64, i64)> = purged::table
         .filter(purged::campaign_id.eq(id))
         .select((
             purged::import_id,
@@ -161,7 +169,8 @@ async fn is_removable(
             purged::unknown,
             purged::cancelled,
         ))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     let of = |import_id: i64| -> i64 {
         let rows = purged.iter().filter(|row| row.0 == import_id);
         rows.map(|(_, sent, failed, unknown, cancelled)| sent + failed + unknown + cancelled).sum()
@@ -174,34 +183,34 @@ async fn is_removable(
 /// Deletes a campaign that is locked and empty. Its imports and counts become those of removed campaigns.
 async fn delete_campaign(connection: &mut Connection, id: i64, now: Timestamp) -> QueryResult<()> {
     // An import that has ended takes nothing more.
-    with_conn!(connection, |conn| update(import::table)
+    update(import::table)
         .filter(import::campaign_id.eq(id))
         .filter(import::finished_at.is_null())
         .set(import::finished_at.eq(now.as_millis()))
-        .execute(conn))?;
-    with_conn!(connection, |conn| update(import::table)
+        .execute(connection)
+        .await?;
+    update(import::table)
         .filter(import::campaign_id.eq(id))
         .set(import::campaign_id.eq(REMOVED_CAMPAIGNS))
-        .execute(conn))?;
-    with_conn!(connection, |conn| update(purged::table)
+        .execute(connection)
+        .await?;
+    update(purged::table)
         .filter(purged::campaign_id.eq(id))
         .filter(purged::import_id.ne(PLAIN))
         .set(purged::campaign_id.eq(REMOVED_CAMPAIGNS))
-        .execute(conn))?;
-    with_conn!(connection, |conn| delete(purged::table)
-        .filter(purged::campaign_id.eq(id))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
+    delete(purged::table).filter(purged::campaign_id.eq(id)).execute(connection).await?;
     let scope = campaign_scope(id);
-    with_conn!(connection, |conn| delete(rate_limit::table.find(&scope)).execute(conn))?;
-    with_conn!(connection, |conn| delete(intake_key::table)
-        .filter(intake_key::scope.eq(&scope))
-        .execute(conn))?;
+    delete(rate_limit::table.find(&scope)).execute(connection).await?;
+    delete(intake_key::table).filter(intake_key::scope.eq(&scope)).execute(connection).await?;
     let budgets = format!("{}%", campaign_budgets(id));
-    with_conn!(connection, |conn| delete(rate_limit::table)
+    delete(rate_limit::table)
         .filter(diesel::TextExpressionMethods::like(rate_limit::scope, &budgets))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     lanes::delete_of(connection, id).await?;
-    with_conn!(connection, |conn| delete(campaign::table.find(id)).execute(conn))?;
+    delete(campaign::table.find(id)).execute(connection).await?;
     Ok(())
 }
 
@@ -213,11 +222,12 @@ pub(super) async fn has_messages(
 ) -> QueryResult<bool> {
     macro_rules! first_id {
         ($table:ident) => {
-            with_conn!(connection, |conn| $table::table
+            $table::table
                 .filter($table::campaign_id.eq(campaign_id))
                 .limit(1)
                 .select($table::id)
-                .load::<i64>(conn))?
+                .load::<i64>(connection)
+                .await?
         };
     }
     let is_empty = first_id!(sms).is_empty()

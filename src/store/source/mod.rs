@@ -16,7 +16,7 @@ use super::connection::{
     CONNECT_TIMEOUT, ConnectError, ServerKind, ServerUrl, SqliteFile, cancel_postgres,
     mysql_client, postgres_client,
 };
-use super::tables::error::{StoreError, StoreErrorKind};
+use super::error::{StoreError, StoreErrorKind};
 use super::{Access, Config};
 use crate::message::secret::Secret;
 use crate::message::text::{mask_numbers, mask_values};

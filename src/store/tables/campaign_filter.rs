@@ -1,7 +1,6 @@
 //! Selects rows by campaign: the only filter for more than one campaign, because a database may have more campaigns
 //! than a statement can have values.
 
-use diesel::QueryResult;
 use diesel::backend::Backend;
 use diesel::expression::{
     AppearsOnTable, Expression, SelectableExpression, ValidGrouping, is_aggregate,
@@ -82,7 +81,7 @@ where
     DB: Backend + HasSqlType<BigInt>,
     i64: ToSql<BigInt, DB>,
 {
-    fn walk_ast<'b>(&'b self, mut pass: AstPass<'_, 'b, DB>) -> QueryResult<()> {
+    fn walk_ast<'b>(&'b self, mut pass: AstPass<'_, 'b, DB>) -> diesel::QueryResult<()> {
         if let Selected::Any = self.campaigns {
             pass.push_sql("1 = 1");
             return Ok(());

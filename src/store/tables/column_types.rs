@@ -5,13 +5,11 @@ use std::ops::Deref;
 use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow, Queryable};
 use diesel::expression::{AsExpression, TypedExpressionType};
-use diesel::mysql::{Mysql, MysqlValue};
-use diesel::pg::{Pg, PgValue};
-use diesel::sql_types::{BigInt, Binary, Integer, SqlType, Text};
-use diesel::sqlite::{Sqlite, SqliteValue};
+use diesel::sql_types::{BigInt, Integer, SqlType, Text};
 
 use super::campaign_status::CampaignStatus;
 use crate::message::sms::Timestamp;
+use crate::store::connection::{AnyEngine, Cell};
 
 /// Text that another program wrote and that may not be UTF-8: SQLite stores any bytes in any column, and MySQL in the
 /// binary columns of keys. Invalid bytes are replaced.
@@ -22,22 +20,9 @@ pub struct LossyText {
     pub(in crate::store) is_garbled: bool,
 }
 
-impl FromSql<Text, Sqlite> for LossyText {
-    fn from_sql(value: SqliteValue<'_, '_, '_>) -> deserialize::Result<Self> {
-        let bytes = <Vec<u8> as FromSql<Binary, Sqlite>>::from_sql(value)?;
-        Ok(bytes.into())
-    }
-}
-
-impl FromSql<Text, Pg> for LossyText {
-    fn from_sql(value: PgValue<'_>) -> deserialize::Result<Self> {
-        Ok(value.as_bytes().to_vec().into())
-    }
-}
-
-impl FromSql<Text, Mysql> for LossyText {
-    fn from_sql(value: MysqlValue<'_>) -> deserialize::Result<Self> {
-        Ok(value.as_bytes().to_vec().into())
+impl FromSql<Text, AnyEngine> for LossyText {
+    fn from_sql(mut cell: Cell<'_>) -> deserialize::Result<Self> {
+        Ok(cell.bytes()?.to_vec().into())
     }
 }
 

@@ -2,15 +2,16 @@
 //! the database has. Nor do others search a table that workers wait for.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use diesel::connection::{Instrumentation, InstrumentationEvent};
-use serde_json::Value;
 use smsq::lifecycle::{Settled, Settlement};
 use smsq::message::receipt::{Receipt, ReceiptState};
 use smsq::message::sms::Timestamp;
 use smsq::store::{
-    Access, Audited, CampaignFilter, CampaignStatus, CommitBatch, SmsFilter, Store, TriedAt,
+    Access, Audited, CampaignFilter, CampaignStatus, CommitBatch, ObservedStatement, Observer,
+    SmsFilter, Store, TriedAt, observe_connections,
 };
 
 use super::server::on_every_server;
@@ -144,12 +145,19 @@ async fn claim_reads_only_its_messages_without_sorting() {
     .await;
 }
 
-/// A statement that ran in this process, with its values, and whether it ran in a transaction.
+/// A statement that ran in this process, and whether it ran in a transaction.
 #[derive(Clone, Debug)]
 struct Run {
-    sql: String,
-    values: Vec<Value>,
+    statement: ObservedStatement,
     in_transaction: bool,
+}
+
+impl Deref for Run {
+    type Target = ObservedStatement;
+
+    fn deref(&self) -> &ObservedStatement {
+        &self.statement
+    }
 }
 
 /// The statements of all sessions that were opened while they are recorded.
@@ -159,38 +167,28 @@ const OWN: u64 = 5_000_000;
 /// Only one test records at a time.
 static RECORDING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-#[expect(clippy::unnecessary_wraps, reason = "diesel takes it so")]
-fn record() -> Option<Box<dyn Instrumentation>> {
-    let mut in_transaction = false;
-    let noted = move |event: InstrumentationEvent<'_>| match event {
-        InstrumentationEvent::BeginTransaction { .. } => in_transaction = true,
-        InstrumentationEvent::CommitTransaction { .. }
-        | InstrumentationEvent::RollbackTransaction { .. } => in_transaction = false,
-        InstrumentationEvent::StartQuery { query, .. } => {
-            let query = query.to_string();
-            let (sql, values) = query.split_once(" -- binds: ").unwrap_or((&query, "[]"));
-            match sql.split_whitespace().next().unwrap_or_default() {
-                "BEGIN" | "START" => in_transaction = true,
-                "COMMIT" | "ROLLBACK" => in_transaction = false,
-                _ => RUN.lock().expect("no failures").push(Run {
-                    sql: sql.to_owned(),
-                    values: serde_json::from_str(values).unwrap_or_default(),
-                    in_transaction,
-                }),
+/// Records the statements of one session.
+fn record() -> Observer {
+    let in_transaction = AtomicBool::new(false);
+    Arc::new(move |statement: ObservedStatement| {
+        match statement.sql.split_whitespace().next().unwrap_or_default() {
+            "BEGIN" | "START" => in_transaction.store(true, Ordering::Relaxed),
+            "COMMIT" | "ROLLBACK" => in_transaction.store(false, Ordering::Relaxed),
+            _ => {
+                let in_transaction = in_transaction.load(Ordering::Relaxed);
+                RUN.lock().expect("no failures").push(Run { statement, in_transaction });
             }
         }
-        _ => {}
-    };
-    Some(Box::new(noted))
+    })
 }
 
 /// Records the statements of a store that the test opens.
 async fn recording(test: impl AsyncFnOnce()) {
     let _alone = RECORDING.lock().await;
-    diesel::connection::set_default_instrumentation(record).expect("no lock");
+    observe_connections(Some(record));
     test().await;
     // Stops recording sessions of other tests.
-    diesel::connection::set_default_instrumentation(|| None).expect("no lock");
+    observe_connections(None);
 }
 
 /// The statements since the last call.
@@ -207,31 +205,16 @@ async fn recorded_store(queue: &TestQueue) -> Store {
 impl Run {
     /// Whether one of its values is this text.
     fn has(&self, text: &str) -> bool {
-        fn is_in(value: &Value, text: &str) -> bool {
-            match value {
-                Value::Array(values) => values.iter().any(|value| is_in(value, text)),
-                value => *value == text,
-            }
-        }
-        self.values.iter().any(|value| is_in(value, text))
+        let literal = format!("'{text}'");
+        self.values.iter().any(|value| value.contains(&literal))
     }
 
     /// The statement with its values, for the database's own client.
     fn with_values(&self) -> String {
-        fn literal(value: &Value) -> String {
-            match value {
-                Value::String(text) => format!("'{text}'"),
-                Value::Array(values) => {
-                    let values: Vec<String> = values.iter().map(literal).collect();
-                    format!("ARRAY[{}]", values.join(", "))
-                }
-                value => value.to_string(),
-            }
-        }
         let place = regex::Regex::new(r"\$\d+|\?").expect("a pattern");
         let mut values = self.values.iter();
         let filled = place.replace_all(&self.sql, |_: &regex::Captures<'_>| {
-            literal(values.next().expect("a value for each place"))
+            values.next().expect("a value for each place").clone()
         });
         filled.into_owned()
     }

@@ -91,25 +91,22 @@ async fn tables_of_another_program_are_not_changed() {
     assert_eq!(tables, [Some("sms".to_owned())]);
 }
 
-/// The root user can write read-only files, so a trigger raises the messages of SQLite.
 #[tokio::test]
 async fn failed_write_reports_its_reason() {
-    for (words, fault) in [
-        ("attempt to write a readonly database", StoreErrorKind::ReadOnly),
-        ("database or disk is full", StoreErrorKind::Full),
-        ("database is locked", StoreErrorKind::Busy),
-        ("database disk image is malformed", StoreErrorKind::Unrecognized),
-        ("something else", StoreErrorKind::Other),
+    for (reason, kind) in [
+        ("INSERT INTO refused VALUES (NULL)", StoreErrorKind::Constraint),
+        ("SELECT RAISE(ABORT, 'database or disk is full')", StoreErrorKind::Other),
     ] {
         let queue = TestQueue::new(Database::in_a_file()).await;
         let campaign_id = queue.queued(1).await;
         let import_id = queue.begin(campaign_id).await;
         queue.db.run(&format!(
-            "CREATE TRIGGER fault BEFORE UPDATE ON import BEGIN SELECT RAISE(ABORT, '{words}'); END"
+            "CREATE TABLE refused (reason TEXT NOT NULL);
+             CREATE TRIGGER fault BEFORE UPDATE ON import BEGIN {reason}; END"
         ));
         let batch = TestQueue::batch(import_id, campaign_id, rows(10..15));
-        let error = queue.store.imports().enqueue(&batch).await.expect_err(words);
-        assert_eq!(error.kind(), fault);
+        let error = queue.store.imports().enqueue(&batch).await.expect_err(reason);
+        assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains("smsq.db`: "), "{error}");
         assert_eq!(queue.count("ready"), 1, "the batch is whole or not at all");
         queue.db.run("DROP TRIGGER fault");
@@ -117,6 +114,29 @@ async fn failed_write_reports_its_reason() {
         assert_eq!(queue.store.imports().enqueue(&batch).await.expect("fixed").accepted, 1);
         queue.assert_nothing_is_lost().await;
     }
+}
+
+#[tokio::test]
+async fn damaged_file_is_reported_with_a_hint() {
+    let queue = TestQueue::new(Database::in_a_file()).await;
+    let campaign_id = queue.queued(1_000).await;
+    // Into the file, and out of the memory of the connections.
+    queue.db.run("PRAGMA wal_checkpoint(TRUNCATE)");
+    let file = queue.db.folder().join("smsq.db");
+    let mut bytes = fs::read(&file).expect("the file");
+    let size = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+    // The pages of the tables that migrations read stay as they are.
+    let tables = queue.db.numbers(
+        "SELECT rootpage AS value FROM sqlite_master WHERE tbl_name IN ('sms', 'sms_key')",
+    );
+    for page in tables.into_iter().map(|page| usize::try_from(page).expect("a page")) {
+        bytes[(page - 1) * size..page * size].fill(0x5a);
+    }
+    fs::write(&file, bytes).expect("the file");
+    let store = queue.db.open().await.expect("a database");
+    let error = store.report().totals(Some(campaign_id)).await.expect_err("it is damaged");
+    assert_eq!(error.kind(), StoreErrorKind::Unrecognized, "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains(".recover")), "{error}");
 }
 
 /// Without root permissions, the real error of a read-only file is tested as well.

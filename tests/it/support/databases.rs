@@ -6,9 +6,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once};
 
-use diesel::connection::SimpleConnection;
-use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Nullable, Text};
+use rusqlite::types::{FromSql, Value};
 use smsq::store::{Access, Store, StoreError};
 
 use super::client::Client;
@@ -34,16 +32,22 @@ pub(crate) struct Database {
     has_own_server: bool,
 }
 
-#[derive(QueryableByName)]
-struct Number {
-    #[diesel(sql_type = BigInt)]
-    value: i64,
+/// The values in column `value`.
+pub(crate) fn values<T: FromSql>(sqlite: &rusqlite::Connection, sql: &str) -> Vec<T> {
+    let mut statement = sqlite.prepare(sql).expect("a query");
+    let values = statement.query_map([], |row| row.get("value")).expect("rows");
+    values.map(|value| value.expect("a value")).collect()
 }
 
-#[derive(QueryableByName)]
-struct Word {
-    #[diesel(sql_type = Nullable<Text>)]
-    value: Option<String>,
+/// A value as a client prints it; `None` for NULL.
+fn word(value: Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Real(number) => Some(number.to_string()),
+        Value::Text(text) => Some(text),
+        Value::Blob(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+    }
 }
 
 /// Runs a test on a new database of every kind, one after the other.
@@ -186,7 +190,7 @@ impl Database {
     /// Runs statements as another program would.
     pub(crate) fn run(&self, sql: &str) {
         match self.kind {
-            Kind::Sqlite => self.sqlite().batch_execute(sql).expect("statements"),
+            Kind::Sqlite => self.sqlite().execute_batch(sql).expect("statements"),
             Kind::Mysql | Kind::Postgres => drop(self.lines(sql)),
         }
     }
@@ -194,11 +198,7 @@ impl Database {
     /// The numbers in column `value`.
     pub(crate) fn numbers(&self, sql: &str) -> Vec<i64> {
         match self.kind {
-            Kind::Sqlite => {
-                let rows: Vec<Number> =
-                    diesel::sql_query(sql).load(&mut self.sqlite()).expect("numbers");
-                rows.into_iter().map(|row| row.value).collect()
-            }
+            Kind::Sqlite => values(&self.sqlite(), sql),
             Kind::Mysql | Kind::Postgres => {
                 let lines = self.lines(sql).into_iter();
                 lines.map(|line| line.parse().expect("a whole number")).collect()
@@ -214,11 +214,7 @@ impl Database {
     /// The texts in column `value`; each is one line.
     pub(crate) fn words(&self, sql: &str) -> Vec<Option<String>> {
         match self.kind {
-            Kind::Sqlite => {
-                let rows: Vec<Word> =
-                    diesel::sql_query(sql).load(&mut self.sqlite()).expect("words");
-                rows.into_iter().map(|row| row.value).collect()
-            }
+            Kind::Sqlite => values(&self.sqlite(), sql).into_iter().map(word).collect(),
             Kind::Mysql | Kind::Postgres => {
                 let lines = self.lines(sql).into_iter();
                 lines.map(|line| (line != "NULL").then_some(line)).collect()
@@ -268,10 +264,10 @@ impl Database {
         client.get_or_insert_with(|| self.client()).run(sql)
     }
 
-    fn sqlite(&self) -> SqliteConnection {
+    fn sqlite(&self) -> rusqlite::Connection {
         let file = self.url.trim_start_matches("sqlite://");
-        let mut conn = SqliteConnection::establish(file).expect("the file");
-        conn.batch_execute("PRAGMA busy_timeout = 30000").expect("a timeout");
+        let conn = rusqlite::Connection::open(file).expect("the file");
+        conn.execute_batch("PRAGMA busy_timeout = 30000").expect("a timeout");
         conn
     }
 }

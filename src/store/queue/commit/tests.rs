@@ -1,10 +1,11 @@
 //! How SQLite runs the statements of a commit: prepared once, by indexes, without sorting.
 
+use crate::store::connection::QueryResult;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::QueryableByName;
-use diesel::connection::{Connection as _, InstrumentationEvent};
 use diesel::sql_types::Text;
 
 use super::*;
@@ -14,7 +15,7 @@ use crate::message::instant::DbMicros;
 use crate::message::rate::Rates;
 use crate::message::sms::{Acceptance, NewSms, Timestamp};
 use crate::store::Access;
-use crate::store::connection::Purpose;
+use crate::store::connection::{ObservedStatement, Purpose};
 use crate::store::intake::imports::{ImportApproval, ImportBatch};
 use crate::store::queue::workers::NewWorker;
 
@@ -51,36 +52,24 @@ fn batch(worker_id: i64, want: u32) -> CommitBatch {
 }
 
 /// The statements of a connection.
-#[derive(Default)]
-struct Statements {
-    run: Vec<String>,
-    /// Statements that were prepared and kept for the next time.
-    kept: Vec<String>,
-}
-
-type Observed = Arc<Mutex<Statements>>;
+type Observed = Arc<Mutex<Vec<ObservedStatement>>>;
 
 /// Observes the connection that writes.
 async fn observe(store: &Store) -> Observed {
     let observed = Observed::default();
     let seen = Arc::clone(&observed);
     let mut pooled = store.pool.take(Purpose::Write).await.expect("a connection");
-    if let Connection::Sqlite(conn) = pooled.connection() {
-        conn.set_instrumentation(move |event: InstrumentationEvent<'_>| {
-            let mut seen = seen.lock().expect("one thread");
-            match event {
-                InstrumentationEvent::StartQuery { query, .. } => {
-                    let sql = query.to_string();
-                    let sql = sql.split(" -- binds").next().unwrap_or_default();
-                    seen.run.push(sql.to_owned());
-                }
-                InstrumentationEvent::CacheQuery { sql, .. } => seen.kept.push(sql.to_owned()),
-                _ => {}
-            }
-        });
-    }
+    pooled.connection().observe_with(Arc::new(move |statement| {
+        seen.lock().expect("one thread").push(statement);
+    }));
     pooled.give_back();
     observed
+}
+
+/// The statements that stay prepared, each once.
+fn kept(statements: &[ObservedStatement]) -> BTreeSet<String> {
+    let kept = statements.iter().filter(|statement| statement.is_kept);
+    kept.map(|statement| statement.sql.clone()).collect()
 }
 
 /// A database with `count` messages, the id of a worker, and the statements so far.
@@ -151,7 +140,7 @@ async fn plan(store: &Store, sql: &str) -> Vec<String> {
     let mut pooled = store.pool.take(Purpose::Read).await.expect("a connection");
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
     let plan: QueryResult<Vec<QueryPlanRow>> =
-        with_conn!(pooled.connection(), |conn| diesel::sql_query(sql).load(conn));
+        diesel::sql_query(sql).load(pooled.connection()).await;
     pooled.give_back();
     plan.expect("a plan").into_iter().map(|step| step.detail).collect()
 }
@@ -160,15 +149,19 @@ async fn plan(store: &Store, sql: &str) -> Vec<String> {
 async fn sqlite_finds_next_messages_by_index_without_sorting() {
     let (store, worker_id, observed, _folder) = queued(10).await;
     claim_and_settle(&store, worker_id, &[2, 2, 2, 2, 4]).await;
-    let run = observed.lock().expect("one thread").run.clone();
-    let next = run.iter().find(|sql| sql.contains("ORDER BY `sms`.`due_at`"));
-    let text = plan(&store, next.expect("a claim")).await.join("\n");
+    let run = observed.lock().expect("one thread").clone();
+    let find = |is_it: fn(&str) -> bool| {
+        let found = run.iter().find(|statement| is_it(&statement.sql));
+        &found.expect("a claim").sql
+    };
+    let next = find(|sql| sql.contains("ORDER BY `sms`.`due_at`"));
+    let text = plan(&store, next).await.join("\n");
     let index = "USING INDEX sms_due (campaign_id=? AND state=? AND lane=? AND due_at<?)";
     assert!(text.contains(index), "{text}");
     assert!(!text.contains("TEMP B-TREE"), "{text}");
     assert!(!text.contains("SCAN"), "{text}");
-    let marking = run.iter().find(|sql| sql.starts_with("UPDATE `sms`"));
-    let text = plan(&store, marking.expect("a claim")).await.join("\n");
+    let marking = find(|sql| sql.starts_with("UPDATE `sms`"));
+    let text = plan(&store, marking).await.join("\n");
     assert!(text.contains("USING INTEGER PRIMARY KEY (rowid=?)"), "{text}");
 }
 
@@ -177,15 +170,16 @@ async fn sqlite_prepares_the_statements_of_commits_once() {
     let (store, worker_id, observed, _folder) = queued(400).await;
     // Lists of ids are padded to a power of two, so there are few different statements.
     claim_and_settle(&store, worker_id, &[1, 2, 4, 8, 16, 32, 64, 1]).await;
-    let before = std::mem::take(&mut observed.lock().expect("one thread").run);
+    let before = kept(&observed.lock().expect("one thread"));
     assert!(!before.is_empty());
-    let kept = observed.lock().expect("one thread").kept.clone();
+    observed.lock().expect("one thread").clear();
     claim_and_settle(&store, worker_id, &[1, 1, 3, 7, 13, 29, 64, 50, 2, 1]).await;
     let after = observed.lock().expect("one thread");
-    assert_eq!(after.kept, kept, "prepared again");
+    let new: Vec<_> = kept(&after).difference(&before).cloned().collect();
+    assert!(new.is_empty(), "prepared again: {new:?}");
     let transaction = ["BEGIN IMMEDIATE", "COMMIT"];
-    for sql in &after.run {
-        let is_kept = kept.contains(sql) || transaction.contains(&sql.as_str());
-        assert!(is_kept, "prepared each time: {sql}");
+    for statement in after.iter().filter(|statement| !statement.is_kept) {
+        let is_of_transaction = transaction.contains(&statement.sql.as_str());
+        assert!(is_of_transaction, "prepared each time: {}", statement.sql);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use diesel::dsl::sql;
 use diesel::sql_types::BigInt;
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use crate::lifecycle::batch::BatchItem;
 use crate::lifecycle::{Admission, ProviderClaim};
@@ -16,7 +16,7 @@ use crate::message::phone::Phone;
 use crate::message::sms::{Class, Failure, Reserve, Sms, State, Timestamp};
 use crate::message::text::{messages, shell_word};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, Prepared, in_list, with_conn};
+use crate::store::connection::{Connection, QueryResult, in_list};
 use crate::store::limits::spending::{self, Reserves, RowReserve, Spending, scopes};
 use crate::store::positive;
 use crate::store::queue::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch};
@@ -88,14 +88,12 @@ impl Budgets {
         };
         if budgets.are_any() {
             let scopes = in_list(budgets.scopes(batch));
-            let rows: Vec<(String, i64, Option<i64>)> = with_conn!(connection, |conn| Prepared(
-                rate_limit::table.filter(rate_limit::scope.eq_any(&scopes)).select((
-                    rate_limit::scope,
-                    rate_limit::spent,
-                    rate_limit::counted_from,
-                ))
-            )
-            .load(conn))?;
+            let rows: Vec<(String, i64, Option<i64>)> = rate_limit::table
+                .filter(rate_limit::scope.eq_any(&scopes))
+                .select((rate_limit::scope, rate_limit::spent, rate_limit::counted_from))
+                .kept()
+                .load(connection)
+                .await?;
             for (scope, spent, counted_from) in rows {
                 if counted_from.is_some() {
                     budgets.counted.insert(scope.clone());
@@ -263,11 +261,10 @@ impl Budgets {
         self.changes.extend(others);
         let changes = std::mem::take(&mut self.changes);
         for scope in self.begun_months(&changes) {
-            with_conn!(connection, |conn| update(
-                rate_limit::table.find(scope).filter(rate_limit::counted_from.is_null())
-            )
-            .set(rate_limit::counted_from.eq(self.now.as_millis()))
-            .execute(conn))?;
+            update(rate_limit::table.find(scope).filter(rate_limit::counted_from.is_null()))
+                .set(rate_limit::counted_from.eq(self.now.as_millis()))
+                .execute(connection)
+                .await?;
         }
         changes.store(connection).await
     }
@@ -301,20 +298,21 @@ impl Budgets {
                     if spent - sending + cost <= budget.amount {
                         continue;
                     }
-                    let left: i64 = with_conn!(connection, |conn| sms::table
+                    let left: i64 = sms::table
                         .filter(sms::campaign_id.eq(campaign_id))
                         .filter(in_state(State::Ready.code()))
                         .count()
-                        .get_result(conn))?;
+                        .get_result(connection)
+                        .await?;
                     let used = UsedUp { budget: &budget, spent, left: positive(left), cost };
                     if is_monthly {
                         (CampaignStatus::Stopped, used.in_month(self.now))
                     } else {
-                        let (name, stored): (String, String) =
-                            with_conn!(connection, |conn| campaign::table
-                                .find(campaign_id)
-                                .select((campaign::name, campaign::budget))
-                                .first(conn))?;
+                        let (name, stored): (String, String) = campaign::table
+                            .find(campaign_id)
+                            .select((campaign::name, campaign::budget))
+                            .first(connection)
+                            .await?;
                         // It may have been changed meanwhile.
                         if stored.parse().as_ref() != Ok(&budget) {
                             continue;
@@ -331,11 +329,12 @@ impl Budgets {
 
 /// What the claims take for messages that are being sent.
 async fn sending(connection: &mut Connection, campaigns: CampaignFilter) -> QueryResult<i64> {
-    let taken: Vec<i64> = with_conn!(connection, |conn| sms::table
+    let taken: Vec<i64> = sms::table
         .filter(campaigns.on(sms::campaign_id))
         .filter(sms::state.eq(State::Sending.code()))
         .select(sql::<BigInt>("sms.reserved"))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(taken.iter().sum())
 }
 

@@ -4,17 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use crate::lifecycle::Admission;
 use crate::lifecycle::recipient_cap::{RecipientCap, may_have_reached};
 use crate::message::phone::Phone;
 use crate::message::sms::{Sms, State, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, ROWS, insert_all, reading, with_conn, writing};
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS};
+use crate::store::error::StoreError;
 use crate::store::limits::rows;
 use crate::store::queue::commit_batch::{CommitBatch, ProviderClaimed};
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{rate_limit, recipient_start, sms};
 use crate::store::{CHUNK, Store};
 
@@ -46,9 +46,10 @@ impl Recipients {
         if is_capped && !connection.is_sqlite() {
             rows::lock(connection, &BTreeSet::from([SCOPE.to_owned()])).await?;
             // Nodes of a cluster only detect conflicts of rows that both have written.
-            with_conn!(connection, |conn| update(rate_limit::table.find(SCOPE))
+            update(rate_limit::table.find(SCOPE))
                 .set(rate_limit::next_us.eq(rate_limit::next_us + 1))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
         }
         Ok(Self { is_capped, starts: HashMap::new() })
     }
@@ -68,7 +69,7 @@ impl Recipients {
             .eq(recipient_start::sms_id)
             .and(sms::claim.eq(recipient_start::claim))
             .and(sms::state.eq(State::Sending.code()));
-        let found: Vec<(String, Start)> = with_conn!(connection, |conn| recipient_start::table
+        let found: Vec<(String, Start)> = recipient_start::table
             .left_join(sms::table.on(sending))
             .filter(recipient_start::phone.eq_any(&phones))
             .select((
@@ -80,7 +81,8 @@ impl Recipients {
                     sms::id.nullable(),
                 ),
             ))
-            .load(conn))?;
+            .load(connection)
+            .await?;
         for phone in phones {
             self.starts.entry(phone).or_default();
         }
@@ -135,7 +137,7 @@ pub(in crate::store) async fn store_claimed(
         })
         .collect();
     for rows in rows.chunks(ROWS) {
-        insert_all!(connection, recipient_start::table, rows)?;
+        NewRows::of(recipient_start::table, rows).insert(connection).await?;
     }
     Ok(())
 }
@@ -158,19 +160,21 @@ pub(in crate::store) async fn store_settled(
     };
     store_ended(connection, batch, &claims(true)).await?;
     for (claim, ids) in by_claim(&claims(false)) {
-        with_conn!(connection, |conn| delete(
+        delete(
             recipient_start::table
                 .filter(recipient_start::claim.eq(claim))
-                .filter(recipient_start::sms_id.eq_any(&ids))
+                .filter(recipient_start::sms_id.eq_any(&ids)),
         )
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     }
     if batch.fill_limits {
         // The clock has jumped, so all of them count as ended now.
-        with_conn!(connection, |conn| update(recipient_start::table)
+        update(recipient_start::table)
             .filter(recipient_start::ended_at.is_not_null())
             .set(recipient_start::ended_at.eq(ended_at(batch)))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     Ok(())
 }
@@ -181,14 +185,15 @@ async fn store_ended(
     claims: &[(i64, i64)],
 ) -> QueryResult<()> {
     for (claim, ids) in by_claim(claims) {
-        with_conn!(connection, |conn| update(
+        update(
             recipient_start::table
                 .filter(recipient_start::claim.eq(claim))
                 .filter(recipient_start::sms_id.eq_any(&ids))
-                .filter(recipient_start::ended_at.is_null())
+                .filter(recipient_start::ended_at.is_null()),
         )
         .set(recipient_start::ended_at.eq(ended_at(batch)))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     }
     Ok(())
 }
@@ -205,19 +210,21 @@ fn by_claim(claims: &[(i64, i64)]) -> BTreeMap<i64, BTreeSet<i64>> {
 impl Store {
     /// Deletes some of the starts that ended before an instant; returns how many.
     pub async fn prune_recipient_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let ends: Vec<Option<i64>> = reading!(self, |conn| recipient_start::table
-            .filter(recipient_start::ended_at.lt(before))
-            .order(recipient_start::ended_at)
-            .limit(CHUNK)
-            .select(recipient_start::ended_at)
-            .load(conn))?;
+        let ends: Vec<Option<i64>> = self
+            .read(
+                recipient_start::table
+                    .filter(recipient_start::ended_at.lt(before))
+                    .order(recipient_start::ended_at)
+                    .limit(CHUNK)
+                    .select(recipient_start::ended_at),
+            )
+            .await?;
         let Some(Some(last)) = ends.last() else {
             return Ok(0);
         };
-        let deleted: usize = writing!(self, |conn| delete(
-            recipient_start::table.filter(recipient_start::ended_at.le(*last))
-        )
-        .execute(conn))?;
+        let deleted: usize = self
+            .write(delete(recipient_start::table.filter(recipient_start::ended_at.le(*last))))
+            .await?;
         Ok(deleted as u64)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use crate::lifecycle::{LaneClaim, ProviderClaim};
 use crate::limit::{
@@ -18,10 +18,10 @@ use crate::route::sender_pool::PoolSender;
 use crate::store::Store;
 use crate::store::audit::{Audited, audited};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, reading, transaction, with_conn};
+use crate::store::connection::{Connection, QueryResult, transaction};
+use crate::store::error::StoreError;
 use crate::store::limits::rows::{Limits, lock, read, store};
 use crate::store::queue::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
-use crate::store::tables::error::StoreError;
 use crate::store::tables::schema::{rate_limit, worker};
 
 /// In place of a worker: a request that none sends.
@@ -34,11 +34,18 @@ impl Store {
     /// The current pauses of providers and of their senders.
     pub async fn provider_pauses(&self, now: Timestamp) -> Result<Vec<ProviderPause>, StoreError> {
         type Row = (String, Timestamp, Option<String>);
-        let rows: Vec<Row> = reading!(self, |conn| rate_limit::table
-            .filter(rate_limit::stopped_until.gt(now))
-            .order(rate_limit::scope)
-            .select((rate_limit::scope, rate_limit::stopped_until, rate_limit::stop_reason,))
-            .load(conn))?;
+        let rows: Vec<Row> = self
+            .read(
+                rate_limit::table
+                    .filter(rate_limit::stopped_until.gt(now))
+                    .order(rate_limit::scope)
+                    .select((
+                        rate_limit::scope,
+                        rate_limit::stopped_until,
+                        rate_limit::stop_reason,
+                    )),
+            )
+            .await?;
         let pause = |(scope, until, reason): Row| {
             let (account, sender) = Account::of_scope(&scope);
             ProviderPause {
@@ -62,13 +69,14 @@ impl Store {
         let own = pauses.iter().filter(|pause| pause.account.name() == account);
         let scopes: Vec<String> = own.map(scope_of).collect();
         let ended: u64 = audited!(self, audited, now, |connection| async {
-            let ended = with_conn!(connection, |conn| update(
+            let ended = update(
                 rate_limit::table
                     .filter(rate_limit::scope.eq_any(&scopes))
-                    .filter(rate_limit::stopped_until.gt(now))
+                    .filter(rate_limit::stopped_until.gt(now)),
             )
             .set((rate_limit::stopped_until.eq(0), rate_limit::stop_reason.eq(None::<String>)))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
             QueryResult::Ok(ended as u64)
         })?;
         Ok(ended > 0)
@@ -114,9 +122,8 @@ async fn take_permit(
     patience: Duration,
     now: Timestamp,
 ) -> QueryResult<Result<SinglePermit, UnreadableLimits>> {
-    let mut workers: Vec<(i64, String)> = with_conn!(connection, |conn| worker::table
-        .select((worker::id, worker::limits))
-        .load(conn))?;
+    let mut workers: Vec<(i64, String)> =
+        worker::table.select((worker::id, worker::limits)).load(connection).await?;
     // It is like a worker that declares nothing.
     workers.push((NO_WORKER, "{}".to_owned()));
     let account = Account::new(request.account);

@@ -1,10 +1,9 @@
 //! What the transitions of messages leave for the end of their transaction.
 
-use diesel::QueryResult;
-
 use crate::message::event::Subscriptions;
 use crate::message::sms::Timestamp;
 use crate::store::connection::Connection;
+use crate::store::connection::QueryResult;
 use crate::store::events::outbox;
 use crate::store::limits::spending::Spending;
 
@@ -13,9 +12,9 @@ use crate::store::limits::spending::Spending;
 #[must_use = "it is stored with its messages"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::store) struct Effects {
-    pub(super) spending: Spending,
+    pub(in crate::store::queue) spending: Spending,
     /// Messages that failed or became unknown.
-    pub(super) ended: Vec<i64>,
+    pub(in crate::store::queue) ended: Vec<i64>,
 }
 
 impl From<Spending> for Effects {
@@ -25,7 +24,7 @@ impl From<Spending> for Effects {
 }
 
 impl Effects {
-    pub(super) fn extend(&mut self, other: impl Into<Self>) {
+    pub(in crate::store::queue) fn extend(&mut self, other: impl Into<Self>) {
         let other = other.into();
         self.spending.extend(other.spending);
         self.ended.extend(other.ended);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use diesel::dsl::{case_when, sql};
 use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use super::effects::Effects;
 use crate::lifecycle::delivery::DeliveryState;
@@ -19,8 +19,7 @@ use crate::message::budget;
 use crate::message::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
 use crate::store::connection::prelude::*;
 use crate::store::connection::{
-    Connection, Prepared, ROWS, all_removed, delete_all, in_list, independent, insert_all,
-    insert_new, load_locked, with_conn,
+    Connection, NewRows, QueryResult, ROWS, all_removed, delete_all, in_list, independent,
 };
 use crate::store::limits::spending::{self, Kept, Reserves, RowReserve, Spending};
 use crate::store::tables::column_types::LossyText;
@@ -34,12 +33,12 @@ const MAX_ATTEMPTS: i32 = 2_000_000_000;
 /// The columns of a message that a settlement needs.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms)]
-pub(super) struct QueuedSms {
-    pub(super) id: i64,
-    pub(super) campaign_id: i64,
+pub(in crate::store::queue) struct QueuedSms {
+    pub(in crate::store::queue) id: i64,
+    pub(in crate::store::queue) campaign_id: i64,
     import_id: Option<i64>,
     #[diesel(deserialize_as = LossyText)]
-    pub(super) phone: String,
+    pub(in crate::store::queue) phone: String,
     content: LossyText,
     params: LossyText,
     segments: Option<i32>,
@@ -71,11 +70,11 @@ pub(super) struct QueuedSms {
 }
 
 /// What each change of a message in the queue changes: its claim, its state, and the number of its late acceptances.
-pub(super) type Version = (i64, i32, i32);
+pub(in crate::store::queue) type Version = (i64, i32, i32);
 
 /// Whether no other transaction has changed the message since.
 #[diesel::dsl::auto_type]
-pub(super) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
+pub(in crate::store::queue) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
     let is_in_state: in_state = in_state(state);
     sms::claim.eq(claim).and(is_in_state).and(sms::late_accepted.eq(late_accepted))
 }
@@ -83,7 +82,7 @@ pub(super) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
 /// A row of `sms_sent`.
 #[derive(Clone, Debug, Insertable)]
 #[diesel(table_name = sms_sent, treat_none_as_default_value = false)]
-pub(super) struct SentRow {
+pub(in crate::store::queue) struct SentRow {
     id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
@@ -109,7 +108,7 @@ pub(super) struct SentRow {
 impl QueuedSms {
     /// The row of a message as this worker claimed it, with its text and columns where they are needed. It is the row
     /// still unless its version has changed.
-    pub(super) fn claimed(sms: &Sms, with_text: bool) -> Self {
+    pub(in crate::store::queue) fn claimed(sms: &Sms, with_text: bool) -> Self {
         let text = |text: &str| LossyText::from(if with_text { text } else { "" }.to_owned());
         Self {
             id: sms.id,
@@ -141,7 +140,7 @@ impl QueuedSms {
     }
 
     /// What it has taken from budgets.
-    pub(super) fn reserve(&self) -> Option<RowReserve> {
+    pub(in crate::store::queue) fn reserve(&self) -> Option<RowReserve> {
         let month = self.reserved_month.clone()?;
         Some(RowReserve {
             campaign_id: self.campaign_id,
@@ -151,15 +150,15 @@ impl QueuedSms {
         })
     }
 
-    pub(super) fn reference(&self) -> Option<String> {
+    pub(in crate::store::queue) fn reference(&self) -> Option<String> {
         self.reference.clone().map(String::from)
     }
 
-    pub(super) fn version(&self) -> Version {
+    pub(in crate::store::queue) fn version(&self) -> Version {
         (self.claim, self.state, self.late_accepted)
     }
 
-    pub(super) fn state(&self) -> RowState {
+    pub(in crate::store::queue) fn state(&self) -> RowState {
         RowState {
             claim: self.claim,
             state: self.state,
@@ -179,7 +178,7 @@ impl QueuedSms {
 
     /// The row of `sms_sent` for this message. Text and columns of one that awaits a receipt are needed if it is not
     /// delivered.
-    pub(super) fn sent(
+    pub(in crate::store::queue) fn sent(
         &self,
         provider: &str,
         acceptance: Acceptance,
@@ -223,7 +222,7 @@ impl QueuedSms {
 
 /// What a claim is known to have cost, when its message moves to `sms_sent`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum TakenNow<'a> {
+pub(in crate::store::queue) enum TakenNow<'a> {
     /// What it took.
     Unchanged,
     /// The provider's price, if it wrote one.
@@ -267,16 +266,22 @@ macro_rules! more_attempts {
 }
 
 /// The rows of these messages.
-pub(super) async fn rows(connection: &mut Connection, ids: &[i64]) -> QueryResult<Vec<QueuedSms>> {
+pub(in crate::store::queue) async fn rows(
+    connection: &mut Connection,
+    ids: &[i64],
+) -> QueryResult<Vec<QueuedSms>> {
     let ids = in_list(ids.iter().copied());
-    with_conn!(connection, |conn| Prepared(
-        sms::table.filter(sms::id.eq_any(&ids)).order(sms::id).select(QueuedSms::as_select())
-    )
-    .load(conn))
+    sms::table
+        .filter(sms::id.eq_any(&ids))
+        .order(sms::id)
+        .select(QueuedSms::as_select())
+        .kept()
+        .load(connection)
+        .await
 }
 
 /// A message that moves to `sms_sent`.
-pub(super) struct SentMove {
+pub(in crate::store::queue) struct SentMove {
     version: Version,
     row: SentRow,
     /// How much more it cost than it took from budgets.
@@ -284,7 +289,7 @@ pub(super) struct SentMove {
 }
 
 /// Moves messages to `sms_sent`. If another transaction has changed one since it was read, this one is repeated.
-pub(super) async fn to_sent(
+pub(in crate::store::queue) async fn to_sent(
     connection: &mut Connection,
     mut sent: Vec<SentMove>,
 ) -> QueryResult<Spending> {
@@ -304,7 +309,7 @@ pub(super) async fn to_sent(
         independent!(
             connection,
             |connection| delete_unchanged(connection, &ids),
-            |connection| async { insert_all!(connection, sms_sent::table, rows) },
+            |connection| async { NewRows::of(sms_sent::table, rows).insert(connection).await },
         )?;
     }
     Ok(spending)
@@ -316,14 +321,14 @@ async fn delete_unchanged(
 ) -> QueryResult<()> {
     for (&(claim, state, late_accepted), ids) in messages {
         let list = in_list(ids.iter().copied());
-        let deleted = with_conn!(connection, |conn| Prepared(delete(
-            sms::table.filter(sms::id.eq_any(&list)).filter(is_version(
-                claim,
-                state,
-                late_accepted
-            ))
-        ))
-        .execute(conn))?;
+        let deleted = delete(sms::table.filter(sms::id.eq_any(&list)).filter(is_version(
+            claim,
+            state,
+            late_accepted,
+        )))
+        .kept()
+        .execute(connection)
+        .await?;
         all_removed(deleted, ids.len())?;
     }
     Ok(())
@@ -414,7 +419,7 @@ macro_rules! burnt {
 }
 
 /// Moves messages to `sms_failed`.
-pub(super) async fn to_failed(
+pub(in crate::store::queue) async fn to_failed(
     connection: &mut Connection,
     (ids, reserves): (&[i64], &Reserves),
     failure: &CertainFailure,
@@ -426,23 +431,25 @@ pub(super) async fn to_failed(
         return Ok(effects);
     }
     let failure = failure.failure();
-    let taken: Vec<i64> = with_conn!(connection, |conn| sms_failed::table
+    let taken: Vec<i64> = sms_failed::table
         .filter(sms_failed::id.eq_any(ids))
         .select(sms_failed::id)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     if !taken.is_empty() {
         let change = (&number_taken(), Doubt::New, counted);
         effects = mark_unknown(connection, (&taken, reserves), change, now).await?;
-        with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(&taken)))
+        update(sms::table.filter(sms::id.eq_any(&taken)))
             .set(doubt_without_end!())
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
     }
     let ids: Vec<i64> = ids.iter().copied().filter(|id| !taken.contains(id)).collect();
     if ids.is_empty() {
         return Ok(effects);
     }
     effects.extend(spending::keep(connection, &ids, reserves, Kept::Nothing).await?);
-    with_conn!(connection, |conn| sms::table
+    sms::table
         .filter(sms::id.eq_any(&ids))
         .select((
             shared_columns!(sms),
@@ -461,15 +468,17 @@ pub(super) async fn to_failed(
             sms_failed::attempts,
             sms_failed::failed_at,
         ))
-        .execute(conn))?;
-    delete_all!(connection, sms, &ids)?;
+        .execute(connection)
+        .await?;
+    delete_all(connection, &ids, |ids| diesel::delete(sms::table.filter(sms::id.eq_any(ids))))
+        .await?;
     effects.ended.extend(ids);
     Ok(effects)
 }
 
 /// Makes messages unknown that are in doubt, counting this many attempts. They can be looked up from now on, whenever
 /// they were due to be sent.
-pub(super) async fn mark_unknown(
+pub(in crate::store::queue) async fn mark_unknown(
     connection: &mut Connection,
     (ids, reserves): (&[i64], &Reserves),
     (failure, doubt, counted): (&Failure, Doubt, i32),
@@ -479,8 +488,8 @@ pub(super) async fn mark_unknown(
         return Ok(Effects::default());
     }
     let list = in_list(ids.iter().copied());
-    with_conn!(connection, |conn| Prepared(update(sms::table.filter(sms::id.eq_any(&list))).set(
-        (
+    update(sms::table.filter(sms::id.eq_any(&list)))
+        .set((
             sms::state.eq(State::Unknown.code()),
             doubt_columns!(doubt, now),
             sms::due_at.eq(now),
@@ -489,9 +498,10 @@ pub(super) async fn mark_unknown(
             sms::last_class.eq(failure.class.as_str()),
             sms::last_code.eq(&failure.code),
             sms::last_reason.eq(&failure.reason),
-        )
-    ))
-    .execute(conn))?;
+        ))
+        .kept()
+        .execute(connection)
+        .await?;
     Ok(Effects {
         spending: spending::keep(connection, ids, reserves, Some(doubt).into()).await?,
         ended: ids.to_vec(),
@@ -499,7 +509,7 @@ pub(super) async fn mark_unknown(
 }
 
 /// Puts messages back into the queue.
-pub(super) async fn to_ready(
+pub(in crate::store::queue) async fn to_ready(
     connection: &mut Connection,
     (ids, reserves): (&[i64], &Reserves),
     requeue: &Requeue,
@@ -524,16 +534,17 @@ pub(super) async fn to_ready(
     let in_doubt = requeue.doubt.map(|doubt| doubt_columns!(doubt, now));
     let is_certain = requeue.doubt.is_none().then(|| certain!(None::<i64>));
     let burnt = requeue.burns_reference().then(|| burnt!());
-    with_conn!(connection, |conn| Prepared(
-        update(sms::table.filter(sms::id.eq_any(&list))).set((ready, in_doubt, is_certain, burnt))
-    )
-    .execute(conn))?;
+    update(sms::table.filter(sms::id.eq_any(&list)))
+        .set((ready, in_doubt, is_certain, burnt))
+        .kept()
+        .execute(connection)
+        .await?;
     spending::keep(connection, ids, reserves, requeue.doubt.into()).await
 }
 
 /// How unknown messages are put back into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resend {
+pub(in crate::store::queue) enum Resend {
     /// In doubt, with the same reference.
     InDoubt,
     /// The provider has none of their attempts.
@@ -550,7 +561,7 @@ pub(super) enum Resend {
 }
 
 /// Puts unknown messages, which this transaction has locked, back into the queue.
-pub(super) async fn unknown_to_ready(
+pub(in crate::store::queue) async fn unknown_to_ready(
     connection: &mut Connection,
     ids: &[i64],
     resend: Resend,
@@ -568,7 +579,7 @@ pub(super) async fn unknown_to_ready(
     let is_certain = matches!(resend, Resend::Absent | Resend::NotAccepted);
     // The provider may list or report the attempt later, as not accepted.
     let reused = (resend == Resend::Absent).then_some(REUSED_REFERENCE);
-    with_conn!(connection, |conn| update(sms::table.filter(sms::id.eq_any(ids)))
+    update(sms::table.filter(sms::id.eq_any(ids)))
         .set((
             sms::state.eq(State::Ready.code()),
             sms::due_at.eq(now),
@@ -576,7 +587,8 @@ pub(super) async fn unknown_to_ready(
             (resend == Resend::NotAccepted).then(|| burnt!()),
             approved,
         ))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     let reserves = spending::read(connection, ids).await?;
     let kept = if is_certain { Kept::Nothing } else { Kept::All };
     spending::keep(connection, ids, &reserves, kept).await
@@ -584,7 +596,7 @@ pub(super) async fn unknown_to_ready(
 
 /// Makes a message unknown whose result the database rejects. An accepted one also if it has another claim, unless that
 /// is being sent: it must not be sent again. Returns whether it did.
-pub(super) async fn set_aside(
+pub(in crate::store::queue) async fn set_aside(
     connection: &mut Connection,
     settlement: &Settlement,
     counted: i32,
@@ -594,32 +606,32 @@ pub(super) async fn set_aside(
     let is_accepted = matches!(settlement.transition, Transition::Sent(_)).into_sql::<Bool>();
     let is_own = is_sending.and(sms::claim.eq(settlement.claim));
     let is_late = sms::state.ne(State::Sending.code()).and(is_accepted);
-    let changed = with_conn!(connection, |conn| update(
-        sms::table.find(settlement.id).filter(is_own.or(is_late))
-    )
-    .set((
-        // Before `state`, because MySQL evaluates assignments from left to right.
-        sms::attempts.eq(case_when(is_sending, sms::attempts + counted).otherwise(sms::attempts)),
-        sms::state.eq(State::Unknown.code()),
-        doubted!(),
-        doubt_without_end!(),
-        sms::worker_id.eq(None::<i64>),
-        sms::last_class.eq(Class::Unknown.as_str()),
-        sms::last_code.eq(NOT_STORED),
-        sms::last_reason.eq(reason),
-    ))
-    .execute(conn))?;
+    let changed = update(sms::table.find(settlement.id).filter(is_own.or(is_late)))
+        .set((
+            // Before `state`, because MySQL evaluates assignments from left to right.
+            sms::attempts
+                .eq(case_when(is_sending, sms::attempts + counted).otherwise(sms::attempts)),
+            sms::state.eq(State::Unknown.code()),
+            doubted!(),
+            doubt_without_end!(),
+            sms::worker_id.eq(None::<i64>),
+            sms::last_class.eq(Class::Unknown.as_str()),
+            sms::last_code.eq(NOT_STORED),
+            sms::last_reason.eq(reason),
+        ))
+        .execute(connection)
+        .await?;
     Ok(changed == 1)
 }
 
 /// Moves rows of `sms_failed`, all of which this transaction has locked, back to the queue with their attempts, claim
 /// and reference. Those that an operator settled are in doubt again: only that decision made them failed.
-pub(super) async fn back_to_queue(
+pub(in crate::store::queue) async fn back_to_queue(
     connection: &mut Connection,
     ids: &[i64],
     now: Timestamp,
 ) -> QueryResult<()> {
-    with_conn!(connection, |conn| sms_failed::table
+    sms_failed::table
         .filter(sms_failed::id.eq_any(ids))
         .select((
             shared_columns!(sms_failed),
@@ -645,17 +657,25 @@ pub(super) async fn back_to_queue(
             sms::unknown_at,
             sms::claimed_at,
         ))
-        .execute(conn))?;
-    delete_all!(connection, sms_failed, ids)
+        .execute(connection)
+        .await?;
+    delete_all(connection, ids, |ids| {
+        diesel::delete(sms_failed::table.filter(sms_failed::id.eq_any(ids)))
+    })
+    .await
 }
 
 /// Removes the dedupe keys of these messages from their campaigns.
-pub(super) async fn remove_keys_of(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
-    let keys: Vec<(i64, Option<LossyText>)> = with_conn!(connection, |conn| sms::table
+pub(in crate::store::queue) async fn remove_keys_of(
+    connection: &mut Connection,
+    ids: &[i64],
+) -> QueryResult<()> {
+    let keys: Vec<(i64, Option<LossyText>)> = sms::table
         .filter(sms::id.eq_any(ids))
         .order(sms::campaign_id)
         .select((sms::campaign_id, sms::dedupe_key))
-        .load(conn))?;
+        .load(connection)
+        .await?;
     for of_campaign in keys.chunk_by(|(one, _), (other, _)| one == other) {
         let (campaign_id, _) = of_campaign[0];
         let keys: Vec<&str> = of_campaign
@@ -686,14 +706,14 @@ pub(in crate::store) async fn remove_keys(
     keys: &[&str],
     which: RemovedKeys,
 ) -> QueryResult<usize> {
-    let mut locked: Vec<(String, bool)> = load_locked!(
-        connection,
-        sms_key::table
-            .filter(sms_key::campaign_id.eq(campaign_id))
-            .filter(sms_key::dedupe_key.eq_any(keys))
-            .order(sms_key::dedupe_key)
-            .select((sms_key::dedupe_key, sms_key::is_sent))
-    )?;
+    let mut locked: Vec<(String, bool)> = sms_key::table
+        .filter(sms_key::campaign_id.eq(campaign_id))
+        .filter(sms_key::dedupe_key.eq_any(keys))
+        .order(sms_key::dedupe_key)
+        .select((sms_key::dedupe_key, sms_key::is_sent))
+        .locked()
+        .load(connection)
+        .await?;
     match which {
         RemovedKeys::All => {}
         RemovedKeys::NotSent => locked.retain(|(_, is_sent)| !is_sent),
@@ -709,12 +729,13 @@ pub(in crate::store) async fn remove_keys(
     }
     if !locked.is_empty() {
         let keys = locked.iter().map(|(key, _)| key);
-        let removed = with_conn!(connection, |conn| delete(
+        let removed = delete(
             sms_key::table
                 .filter(sms_key::campaign_id.eq(campaign_id))
-                .filter(sms_key::dedupe_key.eq_any(keys))
+                .filter(sms_key::dedupe_key.eq_any(keys)),
         )
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
         all_removed(removed, locked.len())?;
     }
     Ok(locked.len())
@@ -729,12 +750,13 @@ async fn used_keys(
     if keys.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let used: Vec<Option<LossyText>> = with_conn!(connection, |conn| message::table
+    let used: Vec<Option<LossyText>> = message::table
         .filter(message::campaign_id.eq(campaign_id))
         .filter(message::dedupe_key.eq_any(keys))
         .filter(message::state.ne("cancelled"))
         .select(message::dedupe_key)
-        .load(conn))?;
+        .load(connection)
+        .await?;
     Ok(used.into_iter().flatten().map(String::from).collect())
 }
 
@@ -748,11 +770,11 @@ pub(in crate::store) async fn add_keys(
         .iter()
         .map(|key| (sms_key::campaign_id.eq(campaign_id), sms_key::dedupe_key.eq(key)))
         .collect();
-    insert_new!(connection, sms_key::table, &rows)
+    NewRows::of(sms_key::table, &rows[..]).insert_new(connection).await
 }
 
 /// Gives a cancelled message that was or may have been sent the dedupe key that it lost. Others kept theirs.
-pub(super) async fn take_key_of_cancelled(
+pub(in crate::store::queue) async fn take_key_of_cancelled(
     connection: &mut Connection,
     campaign_id: i64,
     class: &str,
@@ -768,14 +790,15 @@ pub(super) async fn take_key_of_cancelled(
 
 /// Adds the dedupe key of a sent message to its campaign, with `is_sent`. If a message was imported with the same key, its
 /// cancellation does not free it: that would allow a third one.
-pub(super) async fn take_key(
+pub(in crate::store::queue) async fn take_key(
     connection: &mut Connection,
     campaign_id: i64,
     key: String,
 ) -> QueryResult<()> {
     add_keys(connection, campaign_id, std::slice::from_ref(&key)).await?;
-    with_conn!(connection, |conn| update(sms_key::table.find((campaign_id, &key)))
+    update(sms_key::table.find((campaign_id, &key)))
         .set(sms_key::is_sent.eq(true))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     Ok(())
 }

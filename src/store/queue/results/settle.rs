@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use diesel::{QueryResult, update};
+use diesel::update;
 
 use super::attempts::{self, NewAttempt};
 use super::effects::Effects;
@@ -13,9 +13,7 @@ use crate::lifecycle::transition::{
 use crate::lifecycle::{Settled, Settlement, Transition};
 use crate::message::sms::{Acceptance, Class, Sms, State, Timestamp};
 use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, all_removed, in_list, load_locked, load_shared, with_conn,
-};
+use crate::store::connection::{Connection, QueryResult, all_removed, in_list};
 use crate::store::limits::spending::Reserves;
 use crate::store::recipients::dead::{self, DeadNumber, DeadNumbers};
 use crate::store::recipients::suppression;
@@ -29,9 +27,9 @@ const GROUP: usize = 1_000;
 /// Messages as a worker claimed them.
 #[derive(Clone, Copy, Default)]
 pub(in crate::store) struct ClaimedRows<'a> {
-    pub(super) by_id: Option<&'a HashMap<i64, Sms>>,
+    pub(in crate::store::queue) by_id: Option<&'a HashMap<i64, Sms>>,
     /// A row may have changed since its claim, so it is read.
-    pub(super) may_be_changed: bool,
+    pub(in crate::store::queue) may_be_changed: bool,
 }
 
 impl<'a> ClaimedRows<'a> {
@@ -158,13 +156,14 @@ async fn read_rows(
         transitions::rows(connection, &ids).await?
     } else {
         let ids = in_list(ids);
-        load_locked!(
-            connection,
-            prepared sms::table
-                .filter(sms::id.eq_any(&ids))
-                .order(sms::id)
-                .select(QueuedSms::as_select())
-        )?
+        sms::table
+            .filter(sms::id.eq_any(&ids))
+            .order(sms::id)
+            .select(QueuedSms::as_select())
+            .kept()
+            .locked()
+            .load(connection)
+            .await?
     };
     known.extend(rows.into_iter().map(|row| (row.id, row)));
     Ok(known)
@@ -181,13 +180,13 @@ pub(in crate::store) async fn lock_campaigns(
         return Ok(Vec::new());
     }
     let campaigns: BTreeSet<i64> = messages.iter().map(|(_, campaign)| *campaign).collect();
-    let statuses: Vec<(i64, CampaignStatus)> = load_shared!(
-        connection,
-        campaign::table
-            .filter(campaign::id.eq_any(&campaigns))
-            .order(campaign::id)
-            .select((campaign::id, campaign::state))
-    )?;
+    let statuses: Vec<(i64, CampaignStatus)> = campaign::table
+        .filter(campaign::id.eq_any(&campaigns))
+        .order(campaign::id)
+        .select((campaign::id, campaign::state))
+        .locked_shared()
+        .load(connection)
+        .await?;
     let wanted: BTreeSet<i64> =
         statuses.into_iter().filter(|(_, status)| is_wanted(*status)).map(|(id, _)| id).collect();
     Ok(messages
@@ -292,20 +291,20 @@ impl Changes {
         attempts::store(connection, self.attempts, now).await?;
         let mut effects = Effects::from(transitions::to_sent(connection, self.sent).await?);
         for (id, (claim, state, late), provider, acceptance, claims) in self.noted {
-            let noted = with_conn!(connection, |conn| update(
-                sms::table.find(id).filter(is_version(claim, state, late))
-            )
-            .set((
-                sms::late_accepted.eq(sms::late_accepted + 1),
-                sms::late_provider.eq(&provider),
-                sms::late_message_id.eq(&acceptance.message_id),
-                sms::late_claims.eq(&claims),
-            ))
-            .execute(conn))?;
+            let noted = update(sms::table.find(id).filter(is_version(claim, state, late)))
+                .set((
+                    sms::late_accepted.eq(sms::late_accepted + 1),
+                    sms::late_provider.eq(&provider),
+                    sms::late_message_id.eq(&acceptance.message_id),
+                    sms::late_claims.eq(&claims),
+                ))
+                .execute(connection)
+                .await?;
             all_removed(noted, 1)?;
-            with_conn!(connection, |conn| update(sms_rest::table.find(id))
+            update(sms_rest::table.find(id))
                 .set(sms_rest::late_awaits_receipt.eq(acceptance.awaits_receipt))
-                .execute(conn))?;
+                .execute(connection)
+                .await?;
         }
         for (RowChange { to, counted }, ids) in self.others {
             let messages = (&ids[..], &self.reserves);
@@ -353,7 +352,7 @@ fn taken_now<'a>(
 }
 
 /// Fails messages of a cancelled campaign and removes their keys.
-pub(super) async fn cancel(
+pub(in crate::store::queue) async fn cancel(
     connection: &mut Connection,
     messages: (&[i64], &Reserves),
     failure: &CertainFailure,
@@ -373,36 +372,33 @@ async fn accept_elsewhere(
     now: Timestamp,
 ) -> QueryResult<(Settled, Effects)> {
     let id = settlement.id;
-    let sent: Vec<(i64, i32, Option<String>)> = load_locked!(
-        connection,
-        sms_sent::table.find(id).select((
-            sms_sent::claim,
-            sms_sent::accepted,
-            sms_sent::accepted_claims
-        ))
-    )?;
+    let sent: Vec<(i64, i32, Option<String>)> = sms_sent::table
+        .find(id)
+        .select((sms_sent::claim, sms_sent::accepted, sms_sent::accepted_claims))
+        .locked()
+        .load(connection)
+        .await?;
     if let [(claim, accepted, claims)] = sent.as_slice() {
         let counted =
             transition::with_accepted_claim(settlement, *claim, *accepted, claims.as_deref());
         let Some(counted) = counted else {
             return Ok((Settled::Done, Effects::default()));
         };
-        with_conn!(connection, |conn| update(sms_sent::table.find(id))
+        update(sms_sent::table.find(id))
             .set((
                 sms_sent::accepted.eq(sms_sent::accepted + 1),
                 sms_sent::accepted_claims.eq(&counted),
             ))
-            .execute(conn))?;
+            .execute(connection)
+            .await?;
         return Ok((Settled::Late, Effects::default()));
     }
-    let failed: Vec<(i64, Option<LossyText>, String)> = load_locked!(
-        connection,
-        sms_failed::table.find(id).select((
-            sms_failed::campaign_id,
-            sms_failed::dedupe_key,
-            sms_failed::class
-        ))
-    )?;
+    let failed: Vec<(i64, Option<LossyText>, String)> = sms_failed::table
+        .find(id)
+        .select((sms_failed::campaign_id, sms_failed::dedupe_key, sms_failed::class))
+        .locked()
+        .load(connection)
+        .await?;
     let Some((campaign_id, key, class)) = failed.into_iter().next() else {
         return Ok((Settled::Stale, Effects::default()));
     };
@@ -432,45 +428,42 @@ async fn refund(
     now: Timestamp,
 ) -> QueryResult<(Settled, Effects)> {
     let (id, claim) = (settlement.id, settlement.claim);
-    let queued = with_conn!(connection, |conn| Prepared(
-        update(
-            sms::table
-                .find(id)
-                .filter(sms::claim.eq(claim))
-                .filter(sms::state.eq(State::Ready.code()))
-                .filter(sms::attempts.gt(0))
-                .filter(is_not_refunded(claim))
-        )
-        .set((
-            sms::attempts.eq(sms::attempts - 1),
-            sms::refunded_claim.eq(claim),
-            sms::due_at.eq(now),
-        ))
+    let queued = update(
+        sms::table
+            .find(id)
+            .filter(sms::claim.eq(claim))
+            .filter(sms::state.eq(State::Ready.code()))
+            .filter(sms::attempts.gt(0))
+            .filter(is_not_refunded(claim)),
     )
-    .execute(conn))?;
+    .set((sms::attempts.eq(sms::attempts - 1), sms::refunded_claim.eq(claim), sms::due_at.eq(now)))
+    .kept()
+    .execute(connection)
+    .await?;
     if queued == 1 {
         return Ok((Settled::Done, Effects::default()));
     }
-    let failed: Vec<i64> = load_locked!(
-        connection,
-        sms_failed::table
-            .find(id)
-            .filter(sms_failed::claim.eq(claim))
-            .filter(sms_failed::class.eq(Class::Unavailable.as_str()))
-            .select(sms_failed::campaign_id)
-    )?;
+    let failed: Vec<i64> = sms_failed::table
+        .find(id)
+        .filter(sms_failed::claim.eq(claim))
+        .filter(sms_failed::class.eq(Class::Unavailable.as_str()))
+        .select(sms_failed::campaign_id)
+        .locked()
+        .load(connection)
+        .await?;
     let Some(campaign_id) = failed.into_iter().next() else {
         return Ok((Settled::Stale, Effects::default()));
     };
     transitions::back_to_queue(connection, &[id], now).await?;
-    with_conn!(connection, |conn| update(sms::table.find(id))
+    update(sms::table.find(id))
         .set((
             sms::attempts.eq(sms::attempts - 1),
             sms::refunded_claim.eq(claim),
             // It was answered as not accepted.
             sms::reference.eq(None::<String>),
         ))
-        .execute(conn))?;
+        .execute(connection)
+        .await?;
     attempts::retried(connection, id, claim).await?;
     let is_cancelled = |status| status == CampaignStatus::Cancelled;
     let cancelled = lock_campaigns(connection, &[(id, campaign_id)], is_cancelled).await?;

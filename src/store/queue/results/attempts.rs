@@ -7,14 +7,14 @@
 //! lets one message in 30 s through, and while it throttles, the rate limit slows down.
 
 use diesel::upsert::excluded;
-use diesel::{QueryResult, delete, update};
+use diesel::{delete, update};
 
 use crate::lifecycle::AttemptOutcome;
 use crate::message::sms::{Failure, Timestamp};
 use crate::store::Store;
 use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, ROWS, reading, replace_all, with_conn};
-use crate::store::tables::error::StoreError;
+use crate::store::connection::{Connection, NewRows, QueryResult, ROWS};
+use crate::store::error::StoreError;
 use crate::store::tables::schema::attempt;
 
 /// The most attempts that are kept of a message.
@@ -40,14 +40,14 @@ pub struct FailedAttempt {
 }
 
 /// An attempt that is stored.
-pub(super) struct NewAttempt {
-    pub(super) sms_id: i64,
-    pub(super) claim: i64,
-    pub(super) provider: String,
-    pub(super) outcome: AttemptOutcome,
-    pub(super) failure: Failure,
+pub(in crate::store::queue) struct NewAttempt {
+    pub(in crate::store::queue) sms_id: i64,
+    pub(in crate::store::queue) claim: i64,
+    pub(in crate::store::queue) provider: String,
+    pub(in crate::store::queue) outcome: AttemptOutcome,
+    pub(in crate::store::queue) failure: Failure,
     /// `None`: another program put the message into this state.
-    pub(super) reference: Option<String>,
+    pub(in crate::store::queue) reference: Option<String>,
 }
 
 /// The place of an attempt among those of its message.
@@ -56,7 +56,7 @@ fn slot(claim: i64) -> i32 {
 }
 
 /// Stores attempts, each instead of an older one with its slot. An attempt that is stored again gets its last result.
-pub(super) async fn store(
+pub(in crate::store::queue) async fn store(
     connection: &mut Connection,
     mut attempts: Vec<NewAttempt>,
     now: Timestamp,
@@ -80,34 +80,34 @@ pub(super) async fn store(
                 )
             })
             .collect();
-        replace_all!(connection, attempt::table, &rows, |insert| insert
-            .on_conflict((attempt::sms_id, attempt::slot))
-            .do_update()
-            .set((
-                attempt::claim.eq(excluded(attempt::claim)),
-                attempt::at.eq(excluded(attempt::at)),
-                attempt::provider.eq(excluded(attempt::provider)),
-                attempt::outcome.eq(excluded(attempt::outcome)),
-                attempt::class.eq(excluded(attempt::class)),
-                attempt::code.eq(excluded(attempt::code)),
-                attempt::reason.eq(excluded(attempt::reason)),
-                attempt::reference.eq(excluded(attempt::reference)),
-            )))?;
+        NewRows::of(attempt::table, &rows[..])
+            .replace(connection, |insert| {
+                insert.on_conflict((attempt::sms_id, attempt::slot)).do_update().set((
+                    attempt::claim.eq(excluded(attempt::claim)),
+                    attempt::at.eq(excluded(attempt::at)),
+                    attempt::provider.eq(excluded(attempt::provider)),
+                    attempt::outcome.eq(excluded(attempt::outcome)),
+                    attempt::class.eq(excluded(attempt::class)),
+                    attempt::code.eq(excluded(attempt::code)),
+                    attempt::reason.eq(excluded(attempt::reason)),
+                    attempt::reference.eq(excluded(attempt::reference)),
+                ))
+            })
+            .await?;
     }
     Ok(())
 }
 
 /// Notes that a message is tried again after an attempt that had failed it.
-pub(super) async fn retried(
+pub(in crate::store::queue) async fn retried(
     connection: &mut Connection,
     sms_id: i64,
     claim: i64,
 ) -> QueryResult<()> {
-    with_conn!(connection, |conn| update(
-        attempt::table.find((sms_id, slot(claim))).filter(attempt::claim.eq(claim))
-    )
-    .set(attempt::outcome.eq(AttemptOutcome::Retry.as_str()))
-    .execute(conn))?;
+    update(attempt::table.find((sms_id, slot(claim))).filter(attempt::claim.eq(claim)))
+        .set(attempt::outcome.eq(AttemptOutcome::Retry.as_str()))
+        .execute(connection)
+        .await?;
     Ok(())
 }
 
@@ -119,18 +119,19 @@ pub(in crate::store) async fn delete_of(
     if ids.is_empty() {
         return Ok(());
     }
-    with_conn!(connection, |conn| delete(attempt::table.filter(attempt::sms_id.eq_any(ids)))
-        .execute(conn))?;
+    delete(attempt::table.filter(attempt::sms_id.eq_any(ids))).execute(connection).await?;
     Ok(())
 }
 
 impl Store {
     /// The attempts of these messages that were not accepted, at most [`KEPT`] of each, the oldest first.
     pub async fn failed_attempts(&self, ids: &[i64]) -> Result<Vec<FailedAttempt>, StoreError> {
-        reading!(self, |conn| attempt::table
-            .filter(attempt::sms_id.eq_any(ids))
-            .order((attempt::sms_id, attempt::claim))
-            .select(FailedAttempt::as_select())
-            .load(conn))
+        self.read(
+            attempt::table
+                .filter(attempt::sms_id.eq_any(ids))
+                .order((attempt::sms_id, attempt::claim))
+                .select(FailedAttempt::as_select()),
+        )
+        .await
     }
 }
