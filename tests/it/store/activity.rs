@@ -10,7 +10,7 @@ fn counts(sent: u64) -> ActivityCounts {
     ActivityCounts { sent, failed: 2, unknown: 3, throttled: 4, unavailable: 5 }
 }
 
-fn row(seconds: u64, campaign_id: i64, provider: &str, sent: u64) -> ActivityRow {
+pub(super) fn row(seconds: u64, campaign_id: i64, provider: &str, sent: u64) -> ActivityRow {
     ActivityRow {
         at: after(seconds),
         campaign_id,
@@ -19,7 +19,7 @@ fn row(seconds: u64, campaign_id: i64, provider: &str, sent: u64) -> ActivityRow
     }
 }
 
-fn doing(in_flight: u32) -> WorkerActivity {
+pub(super) fn doing(in_flight: u32) -> WorkerActivity {
     WorkerActivity {
         version: "1.0.0".to_owned(),
         in_flight,

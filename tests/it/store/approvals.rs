@@ -12,9 +12,9 @@ use super::test_queue::{
 };
 use crate::support::databases::on_every_database;
 
-const DAY: u64 = 24 * 3_600;
+pub(super) const DAY: u64 = 24 * 3_600;
 
-fn entry(who: &str, at: Timestamp) -> AuditEntry {
+pub(super) fn entry(who: &str, at: Timestamp) -> AuditEntry {
     AuditEntry {
         at,
         who: who.to_owned(),
@@ -25,7 +25,7 @@ fn entry(who: &str, at: Timestamp) -> AuditEntry {
 }
 
 /// Adds messages of a list, which is not whole.
-async fn add(queue: &TestQueue, campaign_id: i64, count: u64, list: ListApproval) {
+pub(super) async fn add(queue: &TestQueue, campaign_id: i64, count: u64, list: ListApproval) {
     let import_id = queue.begin(campaign_id).await;
     let batch = ImportBatch {
         approval: ImportApproval::OfList(list),
@@ -35,7 +35,7 @@ async fn add(queue: &TestQueue, campaign_id: i64, count: u64, list: ListApproval
 }
 
 /// A list of `count` messages that waits; returns its campaign.
-async fn waiting(queue: &TestQueue, count: u64) -> i64 {
+pub(super) async fn waiting(queue: &TestQueue, count: u64) -> i64 {
     let campaign_id = queue.campaign("spring").await;
     let list = ListApproval { hash: "hash".to_owned(), who: "ann".to_owned() };
     add(queue, campaign_id, count, list.clone()).await;
@@ -46,7 +46,7 @@ async fn waiting(queue: &TestQueue, count: u64) -> i64 {
     campaign_id
 }
 
-async fn approve(queue: &TestQueue, campaign_id: i64, at: Timestamp) {
+pub(super) async fn approve(queue: &TestQueue, campaign_id: i64, at: Timestamp) {
     let subject = queue.store.approval_subject(campaign_id, "ben").await;
     let fingerprint = subject.expect("a subject").fingerprint;
     let entry = entry("ben", at);
@@ -55,7 +55,7 @@ async fn approve(queue: &TestQueue, campaign_id: i64, at: Timestamp) {
 }
 
 /// A claim of all lanes that a worker sees.
-async fn claim(queue: &TestQueue, campaign_id: i64, now: Timestamp) -> usize {
+pub(super) async fn claim(queue: &TestQueue, campaign_id: i64, now: Timestamp) -> usize {
     let Some(queued) = queue.queued_campaign(campaign_id).await else {
         return 0;
     };

@@ -30,11 +30,11 @@ fn prices() -> Arc<Prices> {
     Arc::new(Prices::from_toml(&table).expect("prices"))
 }
 
-fn priced(campaign_id: i64, want: u32) -> ProviderClaim {
+pub(super) fn priced(campaign_id: i64, want: u32) -> ProviderClaim {
     ProviderClaim { prices: prices(), ..claim_of(&[(campaign_id, want)]) }
 }
 
-fn monthly(budgets: &[&str]) -> BudgetRules {
+pub(super) fn monthly(budgets: &[&str]) -> BudgetRules {
     BudgetRules {
         monthly: MonthlyBudgets(
             budgets.iter().map(|text| text.parse().expect("a budget")).collect(),
@@ -43,7 +43,7 @@ fn monthly(budgets: &[&str]) -> BudgetRules {
     }
 }
 
-async fn claim_at(
+pub(super) async fn claim_at(
     queue: &TestQueue,
     worker_id: i64,
     now: Timestamp,
@@ -60,13 +60,18 @@ async fn claim_at(
 }
 
 /// Claims messages of a campaign with a budget of its own.
-async fn claim(queue: &TestQueue, worker_id: i64, campaign_id: i64, want: u32) -> Vec<Sms> {
+pub(super) async fn claim(
+    queue: &TestQueue,
+    worker_id: i64,
+    campaign_id: i64,
+    want: u32,
+) -> Vec<Sms> {
     let claim = priced(campaign_id, want);
     let claimed = claim_at(queue, worker_id, NOW, claim, BudgetRules::default()).await;
     claimed.rows.into_iter().map(|row| row.sms).collect()
 }
 
-async fn set_budget(queue: &TestQueue, campaign_id: i64, budget: &str) {
+pub(super) async fn set_budget(queue: &TestQueue, campaign_id: i64, budget: &str) {
     let change = CampaignChange {
         budget: BudgetChange::Set(budget.parse().expect("a budget")),
         ..CampaignChange::default()

@@ -9,10 +9,10 @@ use smsq::limit::{Permit, PermitCost, Reservation};
 use smsq::message::instant::DbMicros;
 use smsq::message::sms::{Class, LaneId, Timestamp};
 use smsq::store::{
-    Access, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ImportBatch, ProviderPause,
-    Store,
+    Access, CampaignChange, CampaignStatus, CampaignStop, CommitBatch, ImportBatch, Store,
 };
 
+use super::limits::pause;
 use super::test_queue::{
     NOW, TestQueue, after, again, claim_of, commit_batch, on_every_engine, released, row, rows,
     sent, unknown,
@@ -279,15 +279,7 @@ async fn campaign_limit_holds_in_addition_to_provider_limit() {
 async fn paused_provider_gives_no_permits() {
     on_every_engine(async |queue| {
         let spring = queue.queued(3).await;
-        let stop = CommitBatch {
-            pauses: vec![ProviderPause {
-                account: smsq::limit::Account::new(super::test_queue::PROVIDER),
-                sender: None,
-                until: after(30),
-                reason: "429".to_owned(),
-            }],
-            ..commit_batch(1, NOW)
-        };
+        let stop = CommitBatch { pauses: vec![pause()], ..commit_batch(1, NOW) };
         queue.store.commit(&stop).await.expect("a commit");
         let worker = queue.worker().await;
         let claimed = queue.claim_with(worker.id, NOW, claim_of(&[(spring, 3)])).await;

@@ -17,7 +17,7 @@ fn age(age: &str) -> Age {
     age.parse().expect("an age")
 }
 
-fn dead_failure() -> Failure {
+pub(super) fn dead_failure() -> Failure {
     Failure { is_dead_number: true, ..failure(Class::Recipient).with_code("21211") }
 }
 

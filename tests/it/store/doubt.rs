@@ -16,7 +16,7 @@ use super::test_queue::{
 const SPAN: Duration = Duration::from_secs(60);
 
 /// Queued again in doubt, as after an attempt at a provider that honours references.
-fn resend() -> Transition {
+pub(super) fn resend() -> Transition {
     Transition::Ready {
         due_at: NOW,
         failure: Some(failure(Class::Unknown)),

@@ -11,7 +11,7 @@ use smsq::store::{
 use super::test_queue::{NOW, TestQueue, after, on_every_engine, row};
 
 /// Messages with keys of their own, as a server posts them.
-async fn posted(
+pub(super) async fn posted(
     queue: &TestQueue,
     campaign_id: i64,
     keys: std::ops::Range<u64>,
@@ -38,7 +38,7 @@ async fn posted(
     }
 }
 
-async fn post(store: &Store, batch: PostedBatch) -> Vec<PostResult> {
+pub(super) async fn post(store: &Store, batch: PostedBatch) -> Vec<PostResult> {
     let done = store.post(&[batch], after(86_400)).await;
     done.expect("an answer").swap_remove(0)
 }

@@ -57,7 +57,7 @@ fn divided(pool: &Arc<SenderPool>, numbers: &BTreeMap<String, i32>, off: &[&str]
 }
 
 /// Claims from these lanes; those that are divided by `division`.
-async fn claim(
+pub(super) async fn claim(
     queue: &TestQueue,
     worker_id: i64,
     lanes: Vec<LaneClaim>,
@@ -81,7 +81,7 @@ async fn claim(
 }
 
 /// Imports the first `count` rows into the lanes of this division.
-async fn import(queue: &TestQueue, campaign_id: i64, division: Division, count: u64) {
+pub(super) async fn import(queue: &TestQueue, campaign_id: i64, division: Division, count: u64) {
     let import_id = queue.begin(campaign_id).await;
     let batch = ImportBatch {
         division: Some(division),
@@ -101,7 +101,7 @@ fn lane(pool: &SenderPool, campaign_id: i64, number: i32, from: &str) -> LaneCla
     }
 }
 
-fn undivided(campaign_id: i64) -> LaneClaim {
+pub(super) fn undivided(campaign_id: i64) -> LaneClaim {
     LaneClaim { is_divided: true, ..LaneClaim::undivided(campaign_id, 1_000) }
 }
 
@@ -233,7 +233,7 @@ async fn lanes_that_are_opened_at_once_are_the_same() {
 }
 
 /// A route from provider `cellar` to `attic`, each with its own sender.
-fn route() -> Arc<Route> {
+pub(super) fn route() -> Arc<Route> {
     let section = format!("else = \"{PROVIDER}\"\nfallback = [\"attic\"]");
     let config = RouteConfig::from_toml(&section.parse().expect("TOML")).expect("a route");
     let member = |name: &str| {
@@ -247,6 +247,13 @@ fn route() -> Arc<Route> {
         })
     };
     Arc::new(Route::new("main", &config, member).expect("both are known"))
+}
+
+/// The division while provider `cellar` is unavailable.
+pub(super) fn unavailable(division: Division) -> Division {
+    division.with_outages(|name| {
+        (name == PROVIDER).then(|| ProviderOutage { since: NOW, reason: "refused".to_owned() })
+    })
 }
 
 #[tokio::test]
@@ -275,9 +282,7 @@ async fn fallback_takes_what_is_certain_and_leaves_what_is_in_doubt() {
         };
         queue.settle(&in_doubt, resend).await;
 
-        let away = division.with_outages(|name| {
-            (name == PROVIDER).then(|| ProviderOutage { since: NOW, reason: "refused".to_owned() })
-        });
+        let away = unavailable(division);
         let moves = |count| LaneClaim {
             id: of(PROVIDER),
             is_divided: true,

@@ -13,7 +13,7 @@ use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, claim_of, commit_batch, on_every_engine, rows, sent,
 };
 
-fn rates(text: &str) -> Rates {
+pub(super) fn rates(text: &str) -> Rates {
     text.parse().expect("rates")
 }
 
@@ -25,6 +25,16 @@ fn claim_at(now: Timestamp, campaign_id: i64, want: u32, limits: &str) -> Provid
         from,
         until: from.plus(Duration::from_millis(50)),
         ..claim_of(&[(campaign_id, want)])
+    }
+}
+
+/// A pause of the provider for 30 seconds.
+pub(super) fn pause() -> ProviderPause {
+    ProviderPause {
+        account: Account::new(PROVIDER),
+        sender: None,
+        until: after(30),
+        reason: "429".to_owned(),
     }
 }
 
@@ -122,12 +132,7 @@ async fn reclaimed_worker_settles_but_claims_nothing() {
                 provider: PROVIDER.to_owned(),
                 transition: sent(),
             }],
-            pauses: vec![ProviderPause {
-                account: Account::new(PROVIDER),
-                sender: None,
-                until: after(30),
-                reason: "429".to_owned(),
-            }],
+            pauses: vec![pause()],
             claims: vec![claim_of(&[(spring, 3)])],
             ..commit_batch(dead.id, NOW)
         };

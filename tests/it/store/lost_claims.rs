@@ -9,7 +9,7 @@ use super::test_queue::{
 };
 
 /// The claim after this one, which the database does not have.
-fn later(sms: &Sms) -> StartedClaim {
+pub(super) fn later(sms: &Sms) -> StartedClaim {
     StartedClaim {
         id: sms.id,
         claim: sms.claim + 1,

@@ -34,4 +34,5 @@ mod schedules;
 mod server;
 mod settle;
 mod sqlite_file;
+mod statements;
 mod workers;

@@ -12,17 +12,17 @@ use super::test_queue::{
     NOW, PROVIDER, TestQueue, after, failed, on_every_engine, phone, sent, unknown,
 };
 
-const HOOK: &str = "crm";
+pub(super) const HOOK: &str = "crm";
 
 /// The store of a program with a hook that wants these kinds.
-fn hooked(queue: &TestQueue, kinds: &[EventKind], has_phones: bool) -> Store {
+pub(super) fn hooked(queue: &TestQueue, kinds: &[EventKind], has_phones: bool) -> Store {
     let kinds = kinds.iter().copied().collect();
     let subscription = Subscription::new(HOOK.to_owned(), kinds, (has_phones, has_phones));
     let subscriptions = Arc::new(Subscriptions::new(vec![subscription]));
     queue.store.clone().with_subscriptions(subscriptions)
 }
 
-async fn settle(store: &Store, worker: i64, sms: &Sms, transition: Transition) {
+pub(super) async fn settle(store: &Store, worker: i64, sms: &Sms, transition: Transition) {
     use smsq::lifecycle::Settlement;
     use smsq::store::CommitBatch;
     let batch = CommitBatch {
@@ -42,7 +42,7 @@ fn kinds(queue: &TestQueue) -> Vec<String> {
     rows.into_iter().map(|kind| kind.expect("a kind")).collect()
 }
 
-fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
+pub(super) fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
     Receipt {
         reference: Some(sms.reference.clone()),
         message_id: None,
@@ -51,6 +51,16 @@ fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
         failure: None,
         at: None,
         part: None,
+    }
+}
+
+pub(super) fn reply(phone: &str, key: &str) -> NewReply {
+    NewReply {
+        phone: phone.to_owned(),
+        sender: Some("12345".to_owned()),
+        content: "yes".to_owned(),
+        key: key.to_owned(),
+        is_stop: false,
     }
 }
 
@@ -256,13 +266,6 @@ async fn reply_is_stored_once_with_its_campaign() {
         let spring = queue.queued(2).await;
         let known = queue.db.words("SELECT phone AS value FROM sms LIMIT 1");
         let known = known[0].clone().expect("a phone");
-        let reply = |phone: &str, key: &str| NewReply {
-            phone: phone.to_owned(),
-            sender: Some("12345".to_owned()),
-            content: "yes".to_owned(),
-            key: key.to_owned(),
-            is_stop: false,
-        };
         let other = phone(77_777);
         let replies = [reply(&known, "a"), reply(&other, "b"), reply(&known, "a")];
         let add = hooked.replies().add(PROVIDER, &replies, NOW);

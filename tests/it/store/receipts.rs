@@ -17,7 +17,7 @@ use crate::support::databases::{Database, on_every_database};
 const KEEP: Duration = Duration::from_secs(72 * 3_600);
 
 /// A receipt of the message, with our reference and the provider's id.
-fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
+pub(super) fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
     Receipt {
         reference: Some(sms.reference.clone()),
         message_id: Some(format!("SM{}", sms.id)),
@@ -29,14 +29,14 @@ fn receipt(sms: &Sms, state: ReceiptState) -> Receipt {
     }
 }
 
-fn undelivered(sms: &Sms, class: Class) -> Receipt {
+pub(super) fn undelivered(sms: &Sms, class: Class) -> Receipt {
     Receipt {
         failure: Some(failure(class).with_code("30003")),
         ..receipt(sms, ReceiptState::Undelivered)
     }
 }
 
-fn accepted(sms: &Sms) -> Transition {
+pub(super) fn accepted(sms: &Sms) -> Transition {
     Transition::Sent(Acceptance {
         message_id: Some(format!("SM{}", sms.id)),
         awaits_receipt: true,
@@ -52,7 +52,7 @@ async fn claimed(queue: &TestQueue, count: u32) -> Vec<Sms> {
 }
 
 /// Messages that are sent and await a receipt.
-async fn awaiting(queue: &TestQueue, count: u32) -> Vec<Sms> {
+pub(super) async fn awaiting(queue: &TestQueue, count: u32) -> Vec<Sms> {
     let all = claimed(queue, count).await;
     for sms in &all {
         queue.settle(sms, accepted(sms)).await;
@@ -65,11 +65,11 @@ async fn add(queue: &TestQueue, receipts: &[Receipt], now: Timestamp) -> Receipt
     added.expect("stored")
 }
 
-async fn apply(queue: &TestQueue, now: Timestamp) -> ReceiptsApplied {
+pub(super) async fn apply(queue: &TestQueue, now: Timestamp) -> ReceiptsApplied {
     queue.store.receipts().apply(KEEP, now).await.expect("applied")
 }
 
-async fn receive(queue: &TestQueue, receipts: &[Receipt]) -> ReceiptsApplied {
+pub(super) async fn receive(queue: &TestQueue, receipts: &[Receipt]) -> ReceiptsApplied {
     add(queue, receipts, after(6)).await
 }
 

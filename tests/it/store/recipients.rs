@@ -23,7 +23,7 @@ fn to_the_same(line: u64) -> NewSms {
 }
 
 /// A campaign with `count` messages to one phone.
-async fn to_one_phone(queue: &TestQueue, name: &str, count: u64) -> i64 {
+pub(super) async fn to_one_phone(queue: &TestQueue, name: &str, count: u64) -> i64 {
     let campaign_id = queue.campaign(name).await;
     queue.import(campaign_id, (1..=count).map(to_the_same).collect()).await;
     campaign_id
@@ -37,11 +37,16 @@ fn window(campaign_id: i64, window: &str) -> Arc<AdmissionRules> {
     })
 }
 
-fn capped(caps: &str, now: Timestamp) -> CommitBatch {
+pub(super) fn capped(caps: &str, now: Timestamp) -> CommitBatch {
     CommitBatch { caps: caps.parse().expect("rates"), ..commit_batch(1, now) }
 }
 
-async fn claim(queue: &TestQueue, caps: &str, now: Timestamp, campaign_id: i64) -> Vec<Sms> {
+pub(super) async fn claim(
+    queue: &TestQueue,
+    caps: &str,
+    now: Timestamp,
+    campaign_id: i64,
+) -> Vec<Sms> {
     let commit = CommitBatch {
         worker_id: queue.worker().await.id,
         claims: vec![claim_of(&[(campaign_id, 10)])],
@@ -52,7 +57,13 @@ async fn claim(queue: &TestQueue, caps: &str, now: Timestamp, campaign_id: i64) 
     claimed.rows.into_iter().map(|row| row.sms).collect()
 }
 
-async fn settle(queue: &TestQueue, caps: &str, now: Timestamp, sms: &Sms, transition: Transition) {
+pub(super) async fn settle(
+    queue: &TestQueue,
+    caps: &str,
+    now: Timestamp,
+    sms: &Sms,
+    transition: Transition,
+) {
     let commit = CommitBatch {
         settlements: vec![Settlement {
             id: sms.id,

@@ -8,7 +8,7 @@ use smsq::store::{
 
 use super::test_queue::{NOW, after, on_every_engine, rows};
 
-fn fire(day: u64, seconds: u64) -> FireRow {
+pub(super) fn fire(day: u64, seconds: u64) -> FireRow {
     FireRow {
         fire: format!("2026-11-{day:02}T09:00"),
         period: format!("2026-11-{day:02}"),
@@ -16,7 +16,7 @@ fn fire(day: u64, seconds: u64) -> FireRow {
     }
 }
 
-fn run(schedule_id: i64, day: u64) -> RunProgress {
+pub(super) fn run(schedule_id: i64, day: u64) -> RunProgress {
     RunProgress {
         schedule_id,
         fire: format!("2026-11-{day:02}T09:00"),
@@ -27,7 +27,12 @@ fn run(schedule_id: i64, day: u64) -> RunProgress {
     }
 }
 
-fn entry() -> AuditEntry {
+pub(super) fn missed(day: u64) -> MissedRow {
+    let RunProgress { fire, period, campaign, .. } = run(0, day);
+    MissedRow { fire, period, campaign, reason: "no process ran it".to_owned() }
+}
+
+pub(super) fn entry() -> AuditEntry {
     AuditEntry {
         at: NOW,
         who: "ann".to_owned(),
@@ -38,7 +43,7 @@ fn entry() -> AuditEntry {
 }
 
 /// A schedule that is due on day 1, after 10 seconds.
-async fn daily(store: &Store) -> ScheduleRow {
+pub(super) async fn daily(store: &Store) -> ScheduleRow {
     let new = NewSchedule {
         name: "daily".to_owned(),
         cron: "0 9 * * *".to_owned(),
@@ -187,13 +192,7 @@ async fn missed_fires_are_recorded_and_end_earlier_runs() {
         postponed.await.expect("postponed");
         let schedule = found(store).await;
         assert_eq!((schedule.attempts, schedule.next_at), (1, after(50)));
-        let missed = MissedRow {
-            fire: "2026-11-03T09:00".to_owned(),
-            period: "2026-11-03".to_owned(),
-            campaign: "daily/2026-11-03".to_owned(),
-            reason: "no process ran it".to_owned(),
-        };
-        assert!(begin(4, "2026-11-01T09:00", Some(missed), after(60)).await);
+        assert!(begin(4, "2026-11-01T09:00", Some(missed(3)), after(60)).await);
         let all: Vec<_> = runs(store, id)
             .await
             .into_iter()
