@@ -56,7 +56,7 @@ impl AuditEntry {
             audit::campaign.eq(&self.campaign),
             audit::detail.eq(&self.detail),
         )];
-        Ok(NewRows::of(audit::table, &rows[..]).insert_with_ids(connection).await?[0])
+        Ok(NewRows::of(audit::table, &rows).insert_with_ids(connection).await?[0])
     }
 }
 

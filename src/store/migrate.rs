@@ -224,11 +224,11 @@ async fn apply(connection: &mut Connection, version: &str, sql: &str) -> QueryRe
     let is_repeatable = connection.dialect() == Dialect::Mysql;
     connection.begin_transaction().await?;
     if !is_repeatable {
-        NewRows::of(history::table, &rows[..]).insert(connection).await?;
+        NewRows::of(history::table, &rows).insert(connection).await?;
     }
     connection.run(sql).await?;
     if is_repeatable {
-        NewRows::of(history::table, &rows[..]).insert(connection).await?;
+        NewRows::of(history::table, &rows).insert(connection).await?;
     }
     connection.commit().await
 }

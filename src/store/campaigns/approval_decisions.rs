@@ -487,6 +487,6 @@ async fn write_rules(connection: &mut Connection, rules: &ApprovalRules) -> Quer
         .map(|(name, value)| (approval_rule::name.eq(name), approval_rule::value.eq(value)))
         .collect();
     delete(approval_rule::table).execute(connection).await?;
-    NewRows::of(approval_rule::table, &rows[..]).insert(connection).await?;
+    NewRows::of(approval_rule::table, &rows).insert(connection).await?;
     Ok(())
 }

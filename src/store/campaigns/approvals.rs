@@ -286,7 +286,7 @@ async fn add_authors(
     let of_author =
         |who: &String| (approval_author::approval_id.eq(id), approval_author::who.eq(who.clone()));
     let authors: Vec<_> = authors.iter().map(of_author).collect();
-    NewRows::of(approval_author::table, &authors[..]).insert_new(connection).await?;
+    NewRows::of(approval_author::table, &authors).insert_new(connection).await?;
     Ok(())
 }
 
@@ -412,7 +412,7 @@ impl NewApproval<'_> {
                 approval::hash.eq(self.hash.to_owned()),
                 approval::reason.eq(self.reason.to_owned()),
             )];
-            NewRows::of(approval::table, &rows[..]).insert(connection).await?;
+            NewRows::of(approval::table, &rows).insert(connection).await?;
             connection.last_id().await?
         };
         add_authors(connection, id, authors).await?;

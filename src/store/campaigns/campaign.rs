@@ -395,7 +395,7 @@ impl Store {
             campaign::created_at.eq(now),
         )];
         let created: Result<(), StoreError> = transaction!(self, |connection| async {
-            NewRows::of(campaign::table, &rows[..]).insert(connection).await?;
+            NewRows::of(campaign::table, &rows).insert(connection).await?;
             if let Some(budget) = &new.settings.budget {
                 let id = connection.last_id().await?;
                 budget_count::open_counted(connection, id, budget).await?;

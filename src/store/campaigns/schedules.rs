@@ -244,7 +244,7 @@ impl ScheduleStore<'_> {
             schedule::created_by.eq(&entry.who),
         )];
         transaction!(self, |connection| async {
-            let added = NewRows::of(schedule::table, &rows[..]).insert_new(connection).await?;
+            let added = NewRows::of(schedule::table, &rows).insert_new(connection).await?;
             if added > 0 {
                 entry.insert(connection).await?;
             }
@@ -506,7 +506,7 @@ impl ScheduleStore<'_> {
                     .execute(connection)
                     .await?;
             }
-            NewRows::of(schedule_run::table, &rows[..]).insert_new(connection).await?;
+            NewRows::of(schedule_run::table, &rows).insert_new(connection).await?;
             Ok(true)
         })
     }
@@ -656,7 +656,7 @@ async fn record_missed(
         schedule_run::finished_at.eq(now),
         schedule_run::error.eq(&missed.reason),
     )];
-    NewRows::of(schedule_run::table, &rows[..]).insert_new(connection).await?;
+    NewRows::of(schedule_run::table, &rows).insert_new(connection).await?;
     Ok(())
 }
 

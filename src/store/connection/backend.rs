@@ -1,7 +1,5 @@
 //! One backend of diesel for all engines. The dialect is a value, so each query is compiled once.
 
-use std::fmt::Write as _;
-
 use diesel::QueryResult;
 use diesel::backend::{
     Backend, DieselReserveSpecialization, SqlDialect, TrustedBackend, sql_dialect,
@@ -102,7 +100,10 @@ impl QueryBuilder<AnyEngine> for SqlBuilder {
     fn push_bind_param(&mut self) {
         self.push_bind_param_value_only();
         match self.dialect {
-            Dialect::Postgres => _ = write!(self.sql, "${}", self.parameters),
+            Dialect::Postgres => {
+                self.sql.push('$');
+                self.sql.push_str(itoa::Buffer::new().format(self.parameters));
+            }
             Dialect::Sqlite | Dialect::Mysql => self.sql.push('?'),
         }
     }

@@ -340,8 +340,12 @@ where
         let mut all: Vec<i64> = Vec::with_capacity(self.rows.len());
         for rows in pieces(self.rows) {
             if connection.dialect() == Dialect::Postgres {
-                let statement = kept_statement(Dialect::Postgres, &insert(rows))?;
-                let mut ids = connection.rows(statement, take_row::<i64, BigInt>).await?;
+                let ids = {
+                    let insert = insert(rows);
+                    let statement = Statement::kept(Dialect::Postgres, &insert)?;
+                    connection.rows(statement, take_row::<i64, BigInt>)
+                };
+                let mut ids = ids.await?;
                 ids.sort_unstable();
                 all.extend(ids);
             } else {
@@ -369,24 +373,16 @@ where
     ) -> Pending<'_, usize> {
         let dialect = connection.dialect();
         if dialect == Dialect::Sqlite && self.rows.len() > 1 {
-            let one = kept_statement(dialect, &insert(&self.rows[..1]));
-            let all = insert(self.rows);
-            let values = binds_of(dialect, &all);
-            return match one.and_then(|one| Ok((one.sql, values?))) {
+            let (one, all) = (insert(&self.rows[..1]), insert(self.rows));
+            let statements = Statement::kept(dialect, &one)
+                .and_then(|one| Ok((one.sql, binds_of(dialect, &all)?)));
+            return match statements {
                 Ok((sql, values)) => connection.changes_each(&sql, &values, self.rows.len()),
                 Err(error) => failed(error),
             };
         }
         execute_each(connection, pieces(self.rows).map(insert))
     }
-}
-
-/// A statement that stays prepared, without what it borrows.
-fn kept_statement(
-    dialect: Dialect,
-    query: &dyn QueryFragment<AnyEngine>,
-) -> QueryResult<Statement<'static>> {
-    Ok(Statement { is_kept: true, ..Statement::of(dialect, query)?.into_owned() })
 }
 
 /// Executes a statement for each query, all of which stay prepared; returns how many rows they changed. PostgreSQL gets
@@ -397,7 +393,7 @@ pub(in crate::store) fn execute_each<Q: QueryFragment<AnyEngine>>(
 ) -> Pending<'_, usize> {
     let dialect = connection.dialect();
     let statements: QueryResult<Vec<_>> =
-        queries.map(|query| kept_statement(dialect, &query)).collect();
+        queries.map(|query| Ok(Statement::kept(dialect, &query)?.into_owned())).collect();
     match statements {
         Ok(statements) => connection.changes_all(statements),
         Err(error) => failed(error),

@@ -25,11 +25,19 @@ impl<'q> Statement<'q> {
         dialect: Dialect,
         query: &'q (dyn QueryFragment<AnyEngine> + 'q),
     ) -> QueryResult<Self> {
-        let binds = binds_of(dialect, query)?;
         let is_kept = query.is_safe_to_cache_prepared(AnyEngine::of(dialect))?;
+        Ok(Self { is_kept, ..Self::kept(dialect, query)? })
+    }
+
+    /// A statement that stays prepared in any case.
+    pub(super) fn kept(
+        dialect: Dialect,
+        query: &'q (dyn QueryFragment<AnyEngine> + 'q),
+    ) -> QueryResult<Self> {
+        let binds = binds_of(dialect, query)?;
         let sql = sql(dialect, query)?;
         snapshot::made(query);
-        Ok(Self { sql, binds, is_kept, is_single: false })
+        Ok(Self { sql, binds, is_kept: true, is_single: false })
     }
 
     /// The statement without what it borrows from its query.

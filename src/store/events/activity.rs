@@ -107,7 +107,7 @@ async fn add(connection: &mut Connection, row: &ActivityRow) -> QueryResult<()> 
         activity::throttled.eq(signed(counts.throttled)),
         activity::unavailable.eq(signed(counts.unavailable)),
     )];
-    if NewRows::of(activity::table, &new[..]).insert_new(connection).await? == 0 {
+    if NewRows::of(activity::table, &new).insert_new(connection).await? == 0 {
         // Another worker was faster.
         update(activity::table.find(key)).set(change).kept().execute(connection).await?;
     }

@@ -146,7 +146,7 @@ impl HookStore<'_> {
     ) -> Result<Option<HookRow>, StoreError> {
         transaction!(self, |connection| async {
             let row = [hook::name.eq(name)];
-            NewRows::of(hook::table, &row[..]).insert_new(connection).await?;
+            NewRows::of(hook::table, &row).insert_new(connection).await?;
             let found: Vec<(i64, Timestamp, HookRow)> = hook::table
                 .find(name)
                 .select((hook::holder, hook::leased_until, HookRow::as_select()))

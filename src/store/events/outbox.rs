@@ -44,7 +44,7 @@ pub(in crate::store) async fn insert(
                 )
             })
             .collect();
-        NewRows::of(hook_event::table, &rows[..]).insert(connection).await?;
+        NewRows::of(hook_event::table, &rows).insert(connection).await?;
     }
     Ok(())
 }

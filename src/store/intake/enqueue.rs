@@ -266,11 +266,13 @@ async fn insert(
         .collect();
     match ids {
         None => {
-            NewRows::of(sms::table, &rows[..]).insert(connection).await?;
+            NewRows::of(sms::table, &rows).insert(connection).await?;
         }
-        Some(ids) => ids.extend(
-            lines.zip(NewRows::of(sms::table, &rows[..]).insert_with_ids(connection).await?),
-        ),
+        Some(ids) => {
+            ids.extend(
+                lines.zip(NewRows::of(sms::table, &rows).insert_with_ids(connection).await?),
+            );
+        }
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ impl ImportStore<'_> {
             if settle::lock_campaigns(connection, &campaign, |_| true).await?.is_empty() {
                 return QueryResult::Ok(None);
             }
-            NewRows::of(import::table, &rows[..]).insert(connection).await?;
+            NewRows::of(import::table, &rows).insert(connection).await?;
             connection.last_id().await.map(Some)
         })?;
         begun.ok_or_else(|| {

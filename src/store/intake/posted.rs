@@ -370,7 +370,7 @@ async fn add_keys(
                 )
             })
             .collect();
-        let inserted = NewRows::of(intake_key::table, &rows[..]).insert_new(connection).await?;
+        let inserted = NewRows::of(intake_key::table, &rows).insert_new(connection).await?;
         if inserted < rows.len() {
             return Err(DatabaseError::conflict("another process added one of the keys"));
         }

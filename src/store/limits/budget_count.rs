@@ -106,7 +106,7 @@ pub(in crate::store) async fn open(
 ) -> QueryResult<()> {
     let scope = campaign_scope(campaign_id, &budget.currency);
     let rows = [rate_limit::scope.eq(scope.clone())];
-    NewRows::of(rate_limit::table, &rows[..]).insert_new(connection).await?;
+    NewRows::of(rate_limit::table, &rows).insert_new(connection).await?;
     update(rate_limit::table.find(&scope))
         .set((
             rate_limit::counted_from.eq(None::<i64>),
@@ -127,7 +127,7 @@ pub(in crate::store) async fn open_counted(
         rate_limit::scope.eq(campaign_scope(campaign_id, &budget.currency)),
         rate_limit::counted_from.eq(0),
     )];
-    NewRows::of(rate_limit::table, &rows[..]).insert_new(connection).await.map(drop)
+    NewRows::of(rate_limit::table, &rows).insert_new(connection).await.map(drop)
 }
 
 impl Store {
@@ -180,7 +180,7 @@ impl Store {
         let rows = [rate_limit::scope.eq(scope.to_owned())];
         // If another process was first, its count has another number, and nothing is done in the name of this one.
         transaction!(self, |connection| async {
-            NewRows::of(rate_limit::table, &rows[..]).insert_new(connection).await?;
+            NewRows::of(rate_limit::table, &rows).insert_new(connection).await?;
             update(
                 rate_limit::table
                     .find(scope)

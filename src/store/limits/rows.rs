@@ -66,7 +66,7 @@ pub(in crate::store) async fn lock(
     if missing.is_empty() {
         return Ok(locked);
     }
-    NewRows::of(rate_limit::table, &missing[..]).insert_new(connection).await?;
+    NewRows::of(rate_limit::table, &missing).insert_new(connection).await?;
     read(connection, scopes, true).await
 }
 

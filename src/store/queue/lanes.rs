@@ -75,7 +75,7 @@ impl Failover {
             failover::last_at.eq(self.last_at.as_millis()),
             failover::reason.eq(self.reason.clone()),
         )];
-        NewRows::of(failover::table, &row[..]).insert_new(connection).await?;
+        NewRows::of(failover::table, &row).insert_new(connection).await?;
         update(failover::table.find(key))
             .set((
                 failover::last_at.eq(self.last_at.as_millis()),
@@ -180,7 +180,7 @@ impl Store {
                 return Ok(known);
             }
             // Another process may add lanes with the same numbers at the same time: then its own are missing below.
-            NewRows::of(lane::table, &rows[..]).insert_new(connection).await?;
+            NewRows::of(lane::table, &rows).insert_new(connection).await?;
             let all = numbers(connection, campaign_id).await?;
             if senders.iter().all(|owner| all.contains_key(owner)) {
                 Ok(all)
@@ -225,7 +225,7 @@ impl Store {
                     sender_off::sender.eq(sender.to_owned()),
                     sender_off::since.eq(now.as_millis()),
                 )];
-                NewRows::of(sender_off::table, &row[..]).insert_new(connection).await?
+                NewRows::of(sender_off::table, &row).insert_new(connection).await?
             };
             QueryResult::Ok(changed as u64)
         })?;

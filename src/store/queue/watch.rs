@@ -65,7 +65,7 @@ impl HookStore<'_> {
             return Ok(());
         }
         transaction!(self, |connection| async {
-            NewRows::of(campaign_watch::table, &new[..]).insert_new(connection).await.map(drop)
+            NewRows::of(campaign_watch::table, &new).insert_new(connection).await.map(drop)
         })
     }
 

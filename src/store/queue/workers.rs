@@ -70,7 +70,7 @@ impl WorkerStore<'_> {
     pub async fn register(self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
         let rows = [(new.clone(), worker::started_at.eq(now), worker::heartbeat_at.eq(now))];
         transaction!(self, |connection| async {
-            NewRows::of(worker::table, &rows[..]).insert(connection).await?;
+            NewRows::of(worker::table, &rows).insert(connection).await?;
             connection.last_id().await
         })
     }
@@ -195,7 +195,7 @@ async fn record_reclaimed(
     .execute(connection)
     .await?;
     let rows = [(reclaimed_worker::token.eq(token), reclaimed_worker::reclaimed_at.eq(now))];
-    NewRows::of(reclaimed_worker::table, &rows[..]).insert_new(connection).await?;
+    NewRows::of(reclaimed_worker::table, &rows).insert_new(connection).await?;
     Ok(())
 }
 

@@ -204,7 +204,7 @@ impl ReceiptStore<'_> {
                 receipt_pull::holder.eq(holder),
                 receipt_pull::leased_until.eq(0),
             )];
-            NewRows::of(receipt_pull::table, &row[..]).insert_new(connection).await?;
+            NewRows::of(receipt_pull::table, &row).insert_new(connection).await?;
             let found: Vec<LeaseRow> = receipt_pull::table
                 .find(provider)
                 .select((

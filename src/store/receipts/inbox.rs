@@ -749,7 +749,7 @@ async fn keep_unmatched(
     }
     // In one order in all processes, so that two do not wait for each other.
     new.sort_by(|row, other| row.message_key.cmp(&other.message_key));
-    let added = NewRows::of(receipt::table, &new[..]).insert_new(connection).await?;
+    let added = NewRows::of(receipt::table, &new).insert_new(connection).await?;
     for (due, ids) in due_again {
         update(receipt::table.filter(receipt::id.eq_any(&ids)))
             .set(receipt::due_at.eq(due))
@@ -896,7 +896,7 @@ async fn update_deliveries(
     let applied = |tried| Tried { due_at: None, ..tried };
     let kept: Vec<ReceiptRow> = kept.into_iter().map(applied).map(ReceiptRow::from).collect();
     delete_receipts(connection, &stored).await?;
-    NewRows::of(receipt::table, &kept[..]).insert_new(connection).await?;
+    NewRows::of(receipt::table, &kept).insert_new(connection).await?;
     store_deliveries(connection, changes).await?;
     recipients.store(connection, now).await?;
     outbox::record_deliveries(connection, subscriptions, &reported, now).await?;

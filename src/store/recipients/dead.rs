@@ -59,7 +59,7 @@ pub(in crate::store) async fn record(
             )
         })
         .collect();
-    NewRows::of(dead::table, &rows[..])
+    NewRows::of(dead::table, &rows)
         .replace(connection, |insert| {
             insert.on_conflict(dead::phone).do_update().set((
                 dead::code.eq(excluded(dead::code)),

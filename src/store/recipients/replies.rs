@@ -61,7 +61,7 @@ impl ReplyStore<'_> {
                     reply::campaign_id.eq(campaign.as_ref().map(|(id, _)| *id)),
                     reply::received_at.eq(now),
                 )];
-                if NewRows::of(reply::table, &row[..]).insert_new(connection).await? == 0 {
+                if NewRows::of(reply::table, &row).insert_new(connection).await? == 0 {
                     return QueryResult::Ok(0);
                 }
                 let id: i64 = reply::table

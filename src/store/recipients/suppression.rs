@@ -113,7 +113,7 @@ pub(in crate::store) async fn insert(
             )
         })
         .collect();
-    NewRows::of(suppression::table, &rows[..]).insert_new(connection).await
+    NewRows::of(suppression::table, &rows).insert_new(connection).await
 }
 
 /// Those of the phones, at most one statement of them, that are on the list.

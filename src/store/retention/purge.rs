@@ -781,7 +781,7 @@ async fn store_counts(
 ) -> QueryResult<()> {
     for (&(campaign_id, import_id), count) in &counts.counts {
         let rows = [(purged::campaign_id.eq(campaign_id), purged::import_id.eq(import_id))];
-        NewRows::of(purged::table, &rows[..]).insert_new(connection).await?;
+        NewRows::of(purged::table, &rows).insert_new(connection).await?;
         update(purged::table.find((campaign_id, import_id)))
             .set((
                 purged::sent.eq(purged::sent + signed(count.messages.sent)),

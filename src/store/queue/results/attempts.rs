@@ -80,7 +80,7 @@ pub(in crate::store::queue) async fn store(
                 )
             })
             .collect();
-        NewRows::of(attempt::table, &rows[..])
+        NewRows::of(attempt::table, &rows)
             .replace(connection, |insert| {
                 insert.on_conflict((attempt::sms_id, attempt::slot)).do_update().set((
                     attempt::claim.eq(excluded(attempt::claim)),

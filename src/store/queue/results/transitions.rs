@@ -770,7 +770,7 @@ pub(in crate::store) async fn add_keys(
         .iter()
         .map(|key| (sms_key::campaign_id.eq(campaign_id), sms_key::dedupe_key.eq(key)))
         .collect();
-    NewRows::of(sms_key::table, &rows[..]).insert_new(connection).await
+    NewRows::of(sms_key::table, &rows).insert_new(connection).await
 }
 
 /// Gives a cancelled message that was or may have been sent the dedupe key that it lost. Others kept theirs.
