@@ -2,7 +2,7 @@
 
 use std::io;
 
-use mysql_async::DriverError;
+use mysql_async::{DriverError, IoError};
 use rusqlite::ffi;
 use rustix::io::Errno;
 use tokio_postgres::error::Severity;
@@ -58,7 +58,7 @@ impl From<diesel::result::Error> for DatabaseError {
 impl From<rusqlite::Error> for DatabaseError {
     fn from(error: rusqlite::Error) -> Self {
         let (kind, reason) = sqlite_kind(&error);
-        Self::new(kind, reason.map_or_else(|| sqlite_message(error), str::to_owned))
+        Self::new(kind, reason.map_or_else(|| sqlite_message(&error), str::to_owned))
     }
 }
 
@@ -86,10 +86,11 @@ fn sqlite_kind(error: &rusqlite::Error) -> (StoreErrorKind, Option<&'static str>
     }
 }
 
-fn sqlite_message(error: rusqlite::Error) -> String {
+/// SQLite's own words; the driver adds the whole statement to some.
+pub(in crate::store) fn sqlite_message(error: &rusqlite::Error) -> String {
     match error {
-        rusqlite::Error::SqliteFailure(_, Some(message)) => message,
-        rusqlite::Error::SqlInputError { msg, .. } => msg,
+        rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
+        rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),
         other => other.to_string(),
     }
 }
@@ -138,6 +139,13 @@ impl From<mysql_async::Error> for DatabaseError {
         let kind = match &error {
             mysql_async::Error::Server(answer) => mysql_kind(answer.code, &answer.message),
             mysql_async::Error::Driver(DriverError::PacketTooLarge) => StoreErrorKind::TooLarge,
+            // Before it is sent, without a type of the driver.
+            mysql_async::Error::Io(IoError::Io(error))
+                if error.kind() == io::ErrorKind::Other
+                    && error.to_string() == "packet too large" =>
+            {
+                StoreErrorKind::TooLarge
+            }
             mysql_async::Error::Driver(
                 DriverError::ConnectionClosed | DriverError::PacketOutOfOrder,
             )
@@ -217,6 +225,25 @@ mod tests {
         ] {
             assert_eq!(mysql_kind(code, message), kind, "{message}");
         }
+    }
+
+    #[test]
+    fn statement_that_the_driver_does_not_send_is_too_large() {
+        let kind = |reason: &str| {
+            let error = IoError::Io(io::Error::other(reason.to_owned()));
+            DatabaseError::from(mysql_async::Error::Io(error)).kind()
+        };
+        assert_eq!(kind("packet too large"), StoreErrorKind::TooLarge);
+        assert_eq!(kind("packet out of order"), StoreErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn error_of_sqlite_does_not_repeat_the_statement() {
+        let sqlite = rusqlite::Connection::open_in_memory().expect("a database");
+        let error = sqlite.prepare("SELECT 'secret', nosuch FROM t").expect_err("no table");
+        assert_eq!(sqlite_message(&error), "no such table: t");
+        let error = sqlite.prepare("SELEC 'secret'").expect_err("a wrong word");
+        assert_eq!(sqlite_message(&error), "near \"SELEC\": syntax error");
     }
 
     #[test]

@@ -38,7 +38,7 @@ use futures_util::future::try_join_all;
 
 use super::error::StoreErrorKind;
 pub(super) use dialect::{AnyEngine, Dialect};
-pub(super) use error::{DatabaseError, QueryResult};
+pub(super) use error::{DatabaseError, QueryResult, sqlite_message};
 pub(super) use in_dialect::{in_dialect, statement_in_dialect};
 pub(super) use mysql::foreign_client as mysql_client;
 pub use observer::{ObservedStatement, Observer, observe_connections};

@@ -190,11 +190,11 @@ impl Cell<'_> {
                 *value
             }
             Self::Mysql(_, MysqlValue::UInt(value)) => i64::try_from(*value)?,
-            // A sum.
+            // A sum; or a column that the operator changed, whose fraction is left out.
             Self::Mysql(
                 ColumnType::MYSQL_TYPE_DECIMAL | ColumnType::MYSQL_TYPE_NEWDECIMAL,
                 MysqlValue::Bytes(bytes),
-            ) => std::str::from_utf8(bytes)?.parse()?,
+            ) => std::str::from_utf8(bytes)?.split('.').next().unwrap_or_default().parse()?,
             #[expect(clippy::cast_possible_truncation, reason = "as SQLite does")]
             Self::Sqlite(ValueRef::Real(value)) => *value as i64,
             Self::Sqlite(ValueRef::Text(text) | ValueRef::Blob(text)) => leading_integer(text),
@@ -380,7 +380,10 @@ impl<'a> Field<'a, AnyEngine> for AnyField<'a> {
     fn field_name(&self) -> Option<&str> {
         match self.row {
             AnyRow::Postgres(row) => row.columns().get(self.index).map(Column::name),
-            AnyRow::Mysql(_) => None,
+            AnyRow::Mysql(row) => {
+                let column = row.columns_ref().get(self.index)?;
+                std::str::from_utf8(column.name_ref()).ok()
+            }
             AnyRow::Sqlite(row) => row.as_ref().column_name(self.index).ok(),
         }
     }
@@ -443,6 +446,9 @@ mod tests {
         assert!(Cell::Mysql(ColumnType::MYSQL_TYPE_VAR_STRING, &text).integer().is_err());
         let sum = Cell::Mysql(ColumnType::MYSQL_TYPE_NEWDECIMAL, &text).integer();
         assert_eq!(sum.expect("a sum"), 12);
+        let decimal = MysqlValue::Bytes(b"-7.90".to_vec());
+        let changed = Cell::Mysql(ColumnType::MYSQL_TYPE_NEWDECIMAL, &decimal).integer();
+        assert_eq!(changed.expect("a number"), -7);
         assert!(Cell::Postgres(&Type::INT4, b"abcd").bytes().is_err());
     }
 

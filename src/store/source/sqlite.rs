@@ -5,7 +5,7 @@ use rusqlite::{Connection, Error, ErrorCode, Statement};
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
 use crate::process::jobs::Until;
-use crate::store::connection::{SqliteFile, in_place};
+use crate::store::connection::{SqliteFile, in_place, sqlite_message};
 
 /// How many steps of its machine SQLite makes, at most a millisecond, before it asks whether the query is over.
 const STEPS: i32 = 10_000;
@@ -116,7 +116,7 @@ fn prepare<'a>(connection: &'a Connection, query: &str) -> Result<Statement<'a>,
 }
 
 fn failure(error: &Error) -> QueryError {
-    let words = error.to_string();
+    let words = sqlite_message(error);
     let of_query = ["syntax error", "no such ", "unrecognized token"];
     let is_of_query = of_query.iter().any(|part| words.contains(part));
     QueryError::of_database(&words, is_of_query.then_some("42000"))
