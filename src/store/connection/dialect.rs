@@ -57,8 +57,9 @@ impl Dialect {
         members: &[(&str, &str)],
     ) -> String {
         let list = |member: fn(&str, &str) -> String| {
-            let members = members.iter().map(|(name, kind)| member(name, kind));
-            members.collect::<Vec<_>>().join(", ")
+            let written: Vec<String> =
+                members.iter().map(|(name, kind)| member(name, kind)).collect();
+            written.join(", ")
         };
         match self {
             Self::Sqlite => {

@@ -102,8 +102,8 @@ impl From<tokio_postgres::Error> for DatabaseError {
             let is_lost =
                 error.is_closed() || cause.is_some_and(<dyn std::error::Error>::is::<io::Error>);
             let kind = if is_lost { StoreErrorKind::Unavailable } else { StoreErrorKind::Other };
-            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
-            return Self::new(kind, format!("{error}{cause}"));
+            let detail = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            return Self::new(kind, format!("{error}{detail}"));
         };
         // The session is over.
         let is_lost = matches!(answer.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
@@ -189,9 +189,9 @@ fn mysql_kind(code: u16, message: &str) -> StoreErrorKind {
 
 /// The number of the system's error, which the server puts into its message: `error 28`, `Errcode: 28`, `errno: 28`.
 fn system_error(message: &str) -> Option<Errno> {
-    let message = message.to_ascii_lowercase();
+    let lower = message.to_ascii_lowercase();
     let mut numbers = ["errcode: ", "errno: ", "error "].into_iter().filter_map(|name| {
-        let (_, rest) = message.split_once(name)?;
+        let (_, rest) = lower.split_once(name)?;
         let end = rest.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(rest.len());
         rest[..end].parse().ok()
     });

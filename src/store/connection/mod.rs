@@ -101,9 +101,9 @@ macro_rules! independent {
         let connection = &mut *$connection;
         if let Some(shared) = connection.shared() {
             tokio::try_join!(biased; $({
-                let mut shared = shared.shared().expect("it is shared");
+                let mut handle = shared.shared().expect("it is shared");
                 async move {
-                    let $conn = &mut shared;
+                    let $conn = &mut handle;
                     $future.await
                 }
             }),+)
@@ -211,16 +211,16 @@ impl Connection {
                 ready(done.map(|()| taken))
             }
             Driver::Postgres(session) => {
-                let statement = statement.into_owned();
+                let owned = statement.into_owned();
                 Box::pin(async move {
-                    session.rows(statement, &mut |row| take(&mut taken, row)).await?;
+                    session.rows(owned, &mut |row| take(&mut taken, row)).await?;
                     Ok(taken)
                 })
             }
             Driver::Mysql(conn) => {
-                let statement = statement.into_owned();
+                let owned = statement.into_owned();
                 Box::pin(async move {
-                    mysql::rows(conn, statement, &mut |row| take(&mut taken, row)).await?;
+                    mysql::rows(conn, owned, &mut |row| take(&mut taken, row)).await?;
                     Ok(taken)
                 })
             }
@@ -233,8 +233,8 @@ impl Connection {
         match &mut self.driver {
             Driver::Sqlite(conn) => ready(sqlite::changes(conn, &statement)),
             Driver::Postgres(session) => {
-                let statement = statement.into_owned();
-                Box::pin(async move { session.rows(statement, &mut |_| Ok(())).await })
+                let owned = statement.into_owned();
+                Box::pin(async move { session.rows(owned, &mut |_| Ok(())).await })
             }
             Driver::Mysql(conn) => Box::pin(mysql::changes(conn, statement.into_owned())),
         }
