@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use smsq_process::console::{Console, Verbosity};
+use smsq_process::exit::Exit;
+use smsq_process::jobs::Jobs;
+use smsq_process::logging;
 
 use crate::commands::signals::SignalWatch;
 use crate::commands::{
@@ -13,10 +17,6 @@ use crate::commands::{
     status, suppress,
 };
 use crate::config::{Environment, Flags};
-use crate::process::console::{Console, Verbosity};
-use crate::process::exit::Exit;
-use crate::process::jobs::Jobs;
-use crate::process::logging;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use smsq::lifecycle::approval::{ApprovalRules, ListFacts};
-use smsq::store::{
+use smsq_lifecycle::approval::{ApprovalRules, ListFacts};
+use smsq_store::{
     ApprovalResult, AuditEntry, CampaignChange, CampaignStatus, ImportApproval, ListApproval,
 };
 

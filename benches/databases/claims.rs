@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use smsq::lifecycle::ClaimedSms;
+use smsq_lifecycle::ClaimedSms;
 
 use crate::database::Database;
 use crate::engine::Engine;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use smsq::lifecycle::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
-use smsq::limit::Account;
-use smsq::message::instant::DbMicros;
-use smsq::message::sms::{Acceptance, NewSms, Timestamp};
-use smsq::store::{
+use smsq_lifecycle::{ClaimedSms, LaneClaim, ProviderClaim, Settlement, Transition};
+use smsq_limit::Account;
+use smsq_message::instant::DbMicros;
+use smsq_message::sms::{Acceptance, NewSms, Timestamp};
+use smsq_store::{
     Access, CommitBatch, CommitCount, CommitResult, ImportApproval, ImportBatch, NewCampaign,
     NewWorker, Store,
 };

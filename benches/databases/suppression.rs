@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use smsq::store::Audited;
+use smsq_store::Audited;
 
 use crate::database::Database;
 use crate::engine::Engine;

@@ -1,14 +1,13 @@
 //! `smsq approve`: shows what a campaign would send, and lets a second person decide.
 
 use serde_json::json;
+use smsq_message::text::messages;
+use smsq_process::exit::Exit;
+use smsq_report::shell_word;
 
 use super::send::describe;
 use super::values::campaign_name;
 use super::{Context, user_of, with_hint};
-use crate::message::text::messages;
-use crate::operations;
-use crate::process::exit::Exit;
-use crate::report::shell_word;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,12 +50,12 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let (store, campaign) = context.store_and_campaign(name).await?;
     let name = &campaign.name;
     if let Some(reason) = &args.reject {
-        operations::reject(&store, &campaign, reason, &user_of("reject")).await?;
+        smsq_operations::reject(&store, &campaign, reason, &user_of("reject")).await?;
         let message = format!("campaign `{name}` is not approved; its messages continue to wait");
         return context.report(&message, &json!({ "campaign": name, "approved": false }));
     }
     let actor = user_of("approve");
-    let subject = operations::approval_subject(&store, &campaign, &actor).await?;
+    let subject = smsq_operations::approval_subject(&store, &campaign, &actor).await?;
     let (lanes, count) = (subject.lanes.as_deref(), subject.messages);
     let text = describe(context, &store, &campaign, lanes, count, None).await?;
     let console = &context.console;
@@ -72,7 +71,7 @@ pub(crate) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
         console.status("it was not approved");
         return Ok(Exit::CouldNotRun);
     }
-    operations::approve(&store, &campaign, &subject.fingerprint, &actor).await?;
+    smsq_operations::approve(&store, &campaign, &subject.fingerprint, &actor).await?;
     let next = format!("next: `smsq send --campaign {}`", shell_word(name));
     let message =
         format!("approved campaign `{name}`; running workers send it within seconds; {next}");
@@ -98,7 +97,7 @@ async fn replace_rules(args: &Args, context: &Context) -> anyhow::Result<Exit> {
         context.console.status("nothing was changed");
         return Ok(Exit::CouldNotRun);
     }
-    operations::replace_approval_rules(&store, rules, &user_of("approve")).await?;
+    smsq_operations::replace_approval_rules(&store, rules, &user_of("approve")).await?;
     let message = format!("lists need approval {rules}");
     context.report(&message, &json!({ "rules": rules.to_string() }))
 }

@@ -1,14 +1,13 @@
 //! `smsq pause`, `resume` and `cancel`: change the state of a campaign. Running workers see it within seconds.
 
 use serde_json::json;
+use smsq_message::text::messages;
+use smsq_operations::{CampaignAction, change_state};
+use smsq_process::exit::Exit;
+use smsq_store::{Campaign, CampaignStatus, Store};
 
 use super::values::CampaignName;
 use super::{Context, practice, user_of};
-use crate::message::text::messages;
-use crate::operations::{self, CampaignAction, change_state};
-use crate::process::exit::Exit;
-use crate::sender;
-use crate::store::{Campaign, CampaignStatus, Store};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -62,8 +61,8 @@ pub(crate) async fn resume(args: &Args, context: &Context) -> anyhow::Result<Exi
 pub(crate) async fn cancel(args: &Args, context: &Context) -> anyhow::Result<Exit> {
     let (store, campaign) = context.store_and_campaign(args.campaign.as_str()).await?;
     // A message that was accepted is not cancelled, also if the database has lost that.
-    sender::settle_ended(&store, context.state_folder().as_deref()).await?;
-    let cancelled = operations::cancel(&store, &campaign, &user_of("cancel")).await?;
+    smsq_sender::settle_ended(&store, context.state_folder().as_deref()).await?;
+    let cancelled = smsq_operations::cancel(&store, &campaign, &user_of("cancel")).await?;
     let (name, state) = (&campaign.name, CampaignStatus::Cancelled.as_str());
     let message = format!(
         "cancelled campaign `{name}`: {} will not be sent; requests in flight are still settled",

@@ -2,9 +2,8 @@
 
 use clap::Command;
 use clap_complete::Shell;
-
-use crate::process::console::Console;
-use crate::process::exit::Exit;
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,12 +1,12 @@
 //! What is wrong with settings that are used: `check` lists it, and the commands that use them warn of it.
 
+use smsq_provider::Provider;
+use smsq_store::{Store, StoreError};
+
 use super::{Context, with_hint};
-use crate::provider::Provider;
-use crate::serve;
-use crate::store::{Store, StoreError};
 
 /// The error if others can reach the server without a token.
-pub(super) fn open_without_token(config: &serve::Config) -> Option<anyhow::Error> {
+pub(super) fn open_without_token(config: &smsq_serve::Config) -> Option<anyhow::Error> {
     (config.is_open() && config.tokens.expose().is_empty()).then(|| {
         with_hint(
             format!("others can reach `{}`, and no token is set", config.listen),
@@ -16,7 +16,7 @@ pub(super) fn open_without_token(config: &serve::Config) -> Option<anyhow::Error
 }
 
 /// The warning if others reach the server without HTTPS.
-pub(super) fn unencrypted(config: &serve::Config) -> Option<&'static str> {
+pub(super) fn unencrypted(config: &smsq_serve::Config) -> Option<&'static str> {
     let url = config.public_url.as_ref();
     let is_unencrypted =
         !config.listen.ip().is_loopback() && url.is_none_or(|url| url.scheme() != "https");

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use smsq_hooks::{DeliveryAttempt, Hook, HookRunner, ReceiverAnswer};
+use smsq_import::When;
+use smsq_message::event::{EventKind, NOTIFY, body};
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{counted, did_you_mean, duration};
+use smsq_process::exit::Exit;
+use smsq_store::{HookRow, OutboxCounts, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::values::span;
 use super::{Context, with_hint};
-use crate::hooks::{DeliveryAttempt, Hook, HookRunner, ReceiverAnswer};
-use crate::import::When;
-use crate::message::event::{EventKind, NOTIFY, body};
-use crate::message::sms::Timestamp;
-use crate::message::text::{counted, did_you_mean, duration};
-use crate::process::exit::Exit;
-use crate::store::{HookRow, OutboxCounts, Store, StoreError};
 
 /// How long a command that ends delivers what is due.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
@@ -206,7 +206,7 @@ async fn test(name: &str, context: &Context) -> anyhow::Result<Exit> {
         turn_on(name, context).await?;
     }
     let verb = if is_delivered { "delivered" } else { "failed" };
-    let millis = crate::message::sms::millis(took);
+    let millis = smsq_message::sms::millis(took);
     let object = json!({
         "hook": name,
         "id": id,
@@ -220,10 +220,10 @@ async fn test(name: &str, context: &Context) -> anyhow::Result<Exit> {
 
 /// Without a database there is nothing that is off.
 async fn turn_on(name: &str, context: &Context) -> Result<(), StoreError> {
-    match context.configured_store(crate::store::Access::Existing).await {
+    match context.configured_store(smsq_store::Access::Existing).await {
         Ok(store) => store.hooks().turn_on(name).await,
-        Err(error) if error.kind() == crate::store::StoreErrorKind::Missing => Ok(()),
-        Err(error) if error.kind() == crate::store::StoreErrorKind::NoTables => Ok(()),
+        Err(error) if error.kind() == smsq_store::StoreErrorKind::Missing => Ok(()),
+        Err(error) if error.kind() == smsq_store::StoreErrorKind::NoTables => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -4,12 +4,11 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow};
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
 
 use super::with_hint;
 use crate::config::{self, DEFAULT};
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::provider;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +57,7 @@ pub struct Args {
 
 pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> {
     if args.reference {
-        let generic = provider::builtin().iter().find(|(name, _)| *name == "generic");
+        let generic = smsq_provider::builtin().iter().find(|(name, _)| *name == "generic");
         let (_, keys) = generic.expect("a built-in provider");
         console.print(&format!("{DEFAULT}\n{keys}"))?;
         return Ok(Exit::Done);
@@ -79,8 +78,9 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<Exit> {
 
 #[cfg(test)]
 mod tests {
+    use smsq_provider::Provider;
+
     use super::*;
-    use crate::provider::Provider;
 
     #[test]
     fn text_sets_nothing() {
@@ -99,8 +99,8 @@ mod tests {
         let sections = table["providers"].as_table().expect("sections");
         for (name, written) in sections {
             let written = written.as_table().expect("a section");
-            let section = match provider::builtin_section(name) {
-                Some(known) => provider::with_overrides(known, written),
+            let section = match smsq_provider::builtin_section(name) {
+                Some(known) => smsq_provider::with_overrides(known, written),
                 None => written.clone(),
             };
             let secret = |_: &str| Some("secret".to_owned());

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Command;
 use clap_mangen::Man;
-
-use crate::process::console::Console;
-use crate::process::exit::Exit;
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
 
 const EXAMPLES: &str = "\
 Examples:

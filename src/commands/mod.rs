@@ -38,26 +38,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::anyhow;
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
+use smsq_hooks::subscriptions;
+use smsq_import::ImportError;
+use smsq_message::phone::{Phone, Region};
+use smsq_message::text::{Hinted, did_you_mean, printable, printable_json};
+use smsq_operations::{Actor, ListSettings, OperationError, unknown_provider};
+use smsq_process::console::{Console, Verbosity};
+use smsq_process::exit::Exit;
+use smsq_process::identity;
+use smsq_process::jobs::Jobs;
+use smsq_provider::Provider;
+use smsq_report::ReportError;
+use smsq_sender::SendError;
+use smsq_serve::{receipt_token, receipt_url};
+use smsq_store::{Access, Campaign, Mode, Store, StoreError, StoreErrorKind};
 use url::Url;
 
 use crate::config::{self, Config, Environment, Flags, user_folder};
-use crate::hooks::subscriptions;
-use crate::import::ImportError;
-use crate::message::phone::{Phone, Region};
-use crate::message::text::{Hinted, did_you_mean, printable, printable_json};
-use crate::operations::{Actor, ListSettings, OperationError, unknown_provider};
-use crate::process::console::{Console, Verbosity};
-use crate::process::exit::Exit;
-use crate::process::identity;
-use crate::process::jobs::Jobs;
-use crate::provider::Provider;
-use crate::report::ReportError;
-use crate::sender::SendError;
-use crate::serve::{receipt_token, receipt_url};
-use crate::store::{self, Access, Campaign, Mode, Store, StoreError, StoreErrorKind};
 use signals::SignalWatch;
 
-pub use crate::report::Format;
+pub use smsq_report::Format;
 
 /// The database of practice runs: practice messages are never mixed with real ones.
 pub(crate) const PRACTICE: &str = "smsq-practice.db";
@@ -67,7 +67,7 @@ pub(crate) const PRACTICE: &str = "smsq-practice.db";
 pub(crate) async fn all_ended(jobs: &Jobs) -> bool {
     let stop = jobs.stop();
     stop.begin();
-    let closed = stop.within(store::all_closed());
+    let closed = stop.within(smsq_store::all_closed());
     let (ended, closed) = tokio::join!(jobs.ended(), closed);
     ended && closed.is_some()
 }

@@ -4,12 +4,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use smsq_message::secret::Secret;
+use smsq_report::shell_word;
+use smsq_sandbox::{Sandbox, SandboxConfig};
+use smsq_store::{Mode, Store};
+
 use super::{Context, PRACTICE, providers, with_hint};
 use crate::config::{Config, Origin};
-use crate::message::secret::Secret;
-use crate::report::shell_word;
-use crate::sandbox::{Sandbox, SandboxConfig};
-use crate::store::{Mode, Store};
 
 const SANDBOX: &str = "sandbox";
 

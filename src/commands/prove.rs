@@ -7,16 +7,16 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use comfy_table::{Table, presets};
 use serde_json::json;
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_process::logging;
+use smsq_prove::{ProveConfig, ProveError, RoundReport};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use url::Url;
 
 use super::signals::SignalWatch;
 use super::{json_text, with_hint};
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::process::logging;
-use crate::prove::{ProveConfig, ProveError, RoundReport};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::HumanCount;
 use serde_json::json;
+use smsq_message::age::Age;
+use smsq_message::phone::Region;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{counted, messages};
+use smsq_process::exit::Exit;
+use smsq_store::{Purge, Purged, Removal, Store};
 
 use super::{Context, user_of, with_hint};
-use crate::message::age::Age;
-use crate::message::phone::Region;
-use crate::message::sms::Timestamp;
-use crate::message::text::{counted, messages};
-use crate::operations;
-use crate::process::exit::Exit;
-use crate::store::{Purge, Purged, Removal, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,7 +106,7 @@ async fn purge_older(args: &Args, context: &Context, store: &Store) -> anyhow::R
     let is_stopped = AtomicBool::new(false);
     let (actor, mut signal) = (user_of("purge"), None);
     let done = {
-        let purging = operations::purge(store, purge, &actor, |done| {
+        let purging = smsq_operations::purge(store, purge, &actor, |done| {
             progress.set(done.total());
             is_stopped.load(Ordering::Relaxed)
         });
@@ -172,7 +171,7 @@ async fn purge_phone(
     if found.total() > 0 && !confirmed(args, context, &question)? {
         return Ok(Exit::CouldNotRun);
     }
-    let done = operations::purge_person(store, &phones, &user_of("purge")).await?;
+    let done = smsq_operations::purge_person(store, &phones, &user_of("purge")).await?;
     let message = format!("purged {}", messages(done.total()));
     report(args, context, &message, &done)?;
     context.console.status(
@@ -256,7 +255,7 @@ fn report(args: &Args, context: &Context, message: &str, purged: &Purged) -> any
 
 /// Applies setting `retention.older_than`, and says what was purged.
 pub(super) async fn apply_retention(context: &Context, store: &Store) -> anyhow::Result<()> {
-    let done = operations::apply_retention(store, &context.config.retention).await?;
+    let done = smsq_operations::apply_retention(store, &context.config.retention).await?;
     if done.total() > 0 {
         let count = counted(done.total(), "old message");
         context

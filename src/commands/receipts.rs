@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use smsq_message::text::{counted, duration, listed};
+use smsq_process::exit::Exit;
+use smsq_provider::Provider;
+use smsq_receipts::{PullMode, PullSummary, ReceiptPuller};
+use smsq_report::{Summaries, summaries_text};
+use smsq_sender::Sender;
+use smsq_store::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::signals::Signals;
 use super::values::{campaign_name, span};
 use super::{Context, status, with_hint};
-use crate::message::text::{counted, duration, listed};
-use crate::process::exit::Exit;
-use crate::provider::Provider;
-use crate::receipts::{PullMode, PullSummary, ReceiptPuller};
-use crate::report::{Summaries, summaries_text};
-use crate::sender::Sender;
-use crate::store::Store;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -205,7 +205,7 @@ impl Waiting {
 
     async fn fetch(
         &mut self,
-        bar: &crate::process::console::ProgressDisplay,
+        bar: &smsq_process::console::ProgressDisplay,
     ) -> anyhow::Result<PullSummary> {
         let mut all = PullSummary::default();
         let mut mode = self.mode;

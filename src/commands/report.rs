@@ -4,12 +4,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use smsq_process::console::closed;
+use smsq_process::exit::Exit;
+use smsq_report::{Format, Listing, LocalTime, Report, ReportError, ReportOptions};
+use smsq_store::Store;
+
 use super::values::campaign_name;
 use super::{Context, with_hint};
-use crate::process::console::closed;
-use crate::process::exit::Exit;
-use crate::report::{Format, Listing, LocalTime, Report, ReportError, ReportOptions};
-use crate::store::Store;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,16 +3,16 @@
 use anyhow::bail;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
+use smsq_import::When;
+use smsq_message::sms::Class;
+use smsq_message::text::messages;
+use smsq_message::window::local_and_utc;
+use smsq_operations::{retry_failed, retry_unknown};
+use smsq_process::exit::Exit;
+use smsq_store::{CampaignStatus, RetryFilter};
 
 use super::values::campaign_name;
 use super::{Context, practice, user_of};
-use crate::import::When;
-use crate::message::sms::Class;
-use crate::message::text::messages;
-use crate::message::window::local_and_utc;
-use crate::operations::{retry_failed, retry_unknown};
-use crate::process::exit::Exit;
-use crate::store::{CampaignStatus, RetryFilter};
 
 const EXAMPLES: &str = "\
 Examples:

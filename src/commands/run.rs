@@ -1,14 +1,15 @@
 //! `smsq run`: imports a list, sends it and reports. With `--practice`, or without any configuration, it practises.
 
-use super::import::{self, List, PreparedLists};
+use smsq_operations::Imported;
+use smsq_process::console::Verbosity;
+use smsq_process::exit::Exit;
+use smsq_report::{Listing, Report, shell_word};
+use smsq_store::{Access, Store};
+
+use super::import::{self, List, PreparedLists, rejected_summary};
 use super::practice::{Practice, PracticeRequest};
 use super::send::{MetricsFile, PreparedRun, SendFlags, SendOptions, SendRun};
 use super::{Context, findings, report};
-use crate::operations::Imported;
-use crate::process::console::Verbosity;
-use crate::process::exit::Exit;
-use crate::report::{Listing, Report, shell_word};
-use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -134,7 +135,7 @@ async fn print(
         // The report of one campaign has the rate.
         context.console.print(&run.sentence(campaigns.len() != 1))?;
         for list in imported {
-            context.console.print(&list.rejected_summary())?;
+            context.console.print(&rejected_summary(list))?;
         }
     }
     run.explain(&context.console);

@@ -11,15 +11,15 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use jiff::fmt::friendly::SpanParser;
 use serde_json::json;
+use smsq_message::text::messages;
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_process::logging;
+use smsq_sandbox::{Faults, Sandbox, SandboxConfig};
 use url::Url;
 
 use super::signals::SignalWatch;
 use super::with_hint;
-use crate::message::text::messages;
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::process::logging;
-use crate::sandbox::{Faults, Sandbox, SandboxConfig};
 
 const EXAMPLES: &str = "\
 Examples:

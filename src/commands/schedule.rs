@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use smsq_import::{Options, RejectLimit, Unique, read_query, read_template, sender};
+use smsq_message::text::{counted, printable_line};
+use smsq_message::window::{Days, Hours, SendWindow, Zone, ZoneSource};
+use smsq_operations::{
+    Cancelled, ListOptions, Per, RunCountsReport, RunReport, ScheduleOptions, ScheduleReport,
+    ScheduleRequest, Scheduler, WindowRequest, add_schedule, pause_schedule, remove_schedule,
+    resume_schedule, schedule_name, schedule_named, schedule_reports,
+};
+use smsq_process::exit::Exit;
+use smsq_store::{Access, ScheduleRow, Store};
 use tokio::task::JoinHandle;
 
 use super::import::NumberFlags;
 use super::values::{assignment, span};
 use super::{Context, data_folder, user_of, with_hint};
-use crate::import::{Options, RejectLimit, Unique, read_query, read_template, sender};
-use crate::message::text::{counted, printable_line};
-use crate::message::window::{Days, Hours, SendWindow, Zone, ZoneSource};
-use crate::operations::{
-    Cancelled, ListOptions, Per, RunCountsReport, RunReport, ScheduleOptions, ScheduleReport,
-    ScheduleRequest, Scheduler, WindowRequest, add_schedule, pause_schedule, remove_schedule,
-    resume_schedule, schedule_name, schedule_named, schedule_reports,
-};
-use crate::process::exit::Exit;
-use crate::store::{Access, ScheduleRow, Store};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,6 +8,13 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
+use smsq_metrics::Metrics;
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_process::service_manager::ServiceManager;
+use smsq_provider::Provider;
+use smsq_serve::{AccessToken, Listener, Role, Server, ServerParts, receipt_url};
+use smsq_store::{Access, Store};
 use url::Url;
 
 use super::findings::{
@@ -19,13 +26,6 @@ use super::schedule::{self, RunningScheduler};
 use super::send::{Aborted, PreparedRun, SendFlags, SendOptions, WorkerFlags};
 use super::signals::Signals;
 use super::{Context, data_folder, purge, temporary, with_hint};
-use crate::metrics::Metrics;
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::process::service_manager::ServiceManager;
-use crate::provider::Provider;
-use crate::serve::{self, AccessToken, Listener, Role, Server, ServerParts, receipt_url};
-use crate::store::{Access, Store};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -209,7 +209,7 @@ async fn open_and_listen(args: &Args, context: &Context) -> anyhow::Result<(Stor
 }
 
 /// Fails if the address is in use.
-async fn listen(config: &serve::Config) -> anyhow::Result<Listener> {
+async fn listen(config: &smsq_serve::Config) -> anyhow::Result<Listener> {
     let listen = config.listen;
     let listener = Listener::bind(config).await;
     listener.map_err(|error| match error.kind() {

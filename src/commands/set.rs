@@ -1,16 +1,16 @@
 //! `smsq set`: changes a campaign while it runs, or switches a sender off.
 
 use serde_json::json;
+use smsq_message::rate::Rates;
+use smsq_operations::{
+    COUNTED_LATER, budget, change_settings, check_priced, count_budget, limit, switch_sender,
+};
+use smsq_process::exit::Exit;
+use smsq_report::WindowStatus;
+use smsq_store::{BudgetChange, Campaign, CampaignChange};
 
 use super::values::{WindowFlags, campaign_name};
 use super::{Context, user_of, with_hint};
-use crate::message::rate::Rates;
-use crate::operations::{
-    COUNTED_LATER, budget, change_settings, check_priced, count_budget, limit, switch_sender,
-};
-use crate::process::exit::Exit;
-use crate::report::WindowStatus;
-use crate::store::{BudgetChange, Campaign, CampaignChange};
 
 const EXAMPLES: &str = "\
 Examples:

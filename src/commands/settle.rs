@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde_json::json;
+use smsq_message::text::messages;
+use smsq_operations::SettledAs;
+use smsq_process::exit::Exit;
 
 use super::values::campaign_name;
 use super::{Context, user_of};
-use crate::message::text::messages;
-use crate::operations::{self, SettledAs};
-use crate::process::exit::Exit;
-use crate::sender;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +65,7 @@ async fn settle_journal(journal: &Path, context: &Context) -> anyhow::Result<Exi
     let store = context.store().await?;
     let name = journal.file_name().unwrap_or_default();
     let audited = user_of("settle").of_journal(&name.to_string_lossy());
-    let settled = sender::settle_file(&store, journal, audited).await?;
+    let settled = smsq_sender::settle_file(&store, journal, audited).await?;
     let message = format!("settled {} by `{}`", messages(settled), journal.display());
     let object = json!({ "journal": journal.display().to_string(), "settled": settled });
     context.report(&message, &object)
@@ -85,7 +84,8 @@ async fn settle_unknown(
         SettleAs::Failed => SettledAs::Failed,
     };
     let actor = user_of("settle");
-    let settled = operations::settle(&store, &campaign, outcome, phone.as_deref(), &actor).await?;
+    let settled =
+        smsq_operations::settle(&store, &campaign, outcome, phone.as_deref(), &actor).await?;
     let message = match settled {
         0 => "no unknown message matches: nothing was changed".to_owned(),
         _ => format!("settled {} as {}", messages(settled), outcome.as_str()),

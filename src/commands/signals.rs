@@ -5,14 +5,13 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_process::identity;
+use smsq_process::jobs::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::process::identity;
-use crate::process::jobs::Stop;
 
 /// `timeout`, a shell or a supervisor may send a signal to the process and to its group: the same signal within
 /// this time counts once, whether a command listens or has just ended.

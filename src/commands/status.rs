@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use serde_json::{Value, json};
+use smsq_message::rate::Rates;
+use smsq_message::route::sender_pool::SendersOff;
+use smsq_message::sms::{Timestamp, millis};
+use smsq_message::text::{duration, messages, printable_line};
+use smsq_message::window::local_and_utc;
+use smsq_process::exit::Exit;
+use smsq_report::{
+    BudgetStatus, CampaignSummary, LocalTime, MovedMessages, Summaries, plain_reason, shell_word,
+    worker_json, workers_text,
+};
+use smsq_store::report::Totals;
+use smsq_store::{CampaignFilter, ProviderPause, SenderQueue, Store, Worker};
 
 use super::Context;
 use super::values::campaign_name;
-use crate::message::rate::Rates;
-use crate::message::sms::{Timestamp, millis};
-use crate::message::text::{duration, messages, printable_line};
-use crate::message::window::local_and_utc;
-use crate::process::exit::Exit;
-use crate::report::{
-    self, BudgetStatus, CampaignSummary, LocalTime, MovedMessages, Summaries, plain_reason,
-    shell_word, worker_json, workers_text,
-};
-use crate::route::sender_pool::SendersOff;
-use crate::store::report::Totals;
-use crate::store::{CampaignFilter, ProviderPause, SenderQueue, Store, Worker};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -233,7 +233,7 @@ impl Status {
         let mut text = if campaigns.is_empty() && removed.imported == 0 {
             mode.notice().to_owned()
         } else {
-            report::summaries_text(&self.summaries)
+            smsq_report::summaries_text(&self.summaries)
         };
         for (campaign, count) in &self.without_campaign {
             let _ = writeln!(text, "{}", missing_campaign(*campaign, *count));

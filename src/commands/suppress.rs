@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use indicatif::HumanCount;
 use serde_json::json;
+use smsq_import::{Options, ParsedBatch, PhoneList, formats};
+use smsq_message::phone::{Countries, Dialling, Phone, Region};
+use smsq_message::text::{counted, printable_line};
+use smsq_operations::{Suppressing, unsuppress};
+use smsq_process::exit::Exit;
+use smsq_store::Access;
 use tokio::sync::OnceCell;
 
 use super::import::{FileFormat, NumberFlags, print_interpretation};
 use super::values::assignment;
 use super::{Context, user_of, with_hint};
-use crate::import::{Options, ParsedBatch, PhoneList, formats};
-use crate::message::phone::{Countries, Dialling, Phone, Region};
-use crate::message::text::{counted, printable_line};
-use crate::operations::{Suppressing, unsuppress};
-use crate::process::exit::Exit;
-use crate::store::Access;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use jiff::fmt::friendly::SpanParser;
+use smsq_message::window::{Days, Zone};
+use smsq_operations::{HoursChoice, WindowRequest, ZoneChoice};
 
-use crate::message::window::{Days, Zone};
-use crate::operations::{HoursChoice, WindowRequest, ZoneChoice};
-
-pub(crate) use crate::import::{assignment, campaign_name};
+pub(crate) use smsq_import::{assignment, campaign_name};
 
 /// A duration such as `30min`.
 pub(crate) fn span(text: &str) -> Result<Duration, &'static str> {

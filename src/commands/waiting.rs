@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use smsq_process::service_manager::ServiceManager;
+
 use super::{Context, message_and_hint, temporary};
-use crate::process::service_manager::ServiceManager;
 
 /// How long a database that is unavailable is left alone before it is tried again.
 const PAUSE: Duration = Duration::from_secs(1);

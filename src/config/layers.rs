@@ -6,17 +6,16 @@ use std::path::Path;
 
 use ::config::{Config, File, FileFormat};
 use serde::de::DeserializeOwned;
+use smsq_hooks::HookConfig;
+use smsq_message::prices::Prices;
+use smsq_message::route::RouteConfig;
+use smsq_message::secret::secret_keys;
+use smsq_message::text::did_you_mean;
+use smsq_store::SourceConfig;
 use toml::{Table, Value};
 
 use super::error::{ConfigError, Origin};
 use super::{Config as Settings, DEFAULT, Flags, expected};
-use crate::hooks::HookConfig;
-use crate::message::prices::Prices;
-use crate::message::secret::secret_keys;
-use crate::message::text::did_you_mean;
-use crate::provider;
-use crate::route::RouteConfig;
-use crate::store::SourceConfig;
 
 /// The prefix of environment variables that are settings.
 const PREFIX: &str = "SMSQ__";
@@ -190,9 +189,11 @@ impl Layers {
 
     /// The provider sections: the built-in ones, changed by the file and the environment.
     pub(super) fn providers(&self) -> Result<BTreeMap<String, Table>, ConfigError> {
-        let builtin = provider::builtin().iter();
+        let builtin = smsq_provider::builtin().iter();
         let mut sections: BTreeMap<String, Table> = builtin
-            .filter_map(|(kind, _)| Some(((*kind).to_owned(), provider::builtin_section(kind)?)))
+            .filter_map(|(kind, _)| {
+                Some(((*kind).to_owned(), smsq_provider::builtin_section(kind)?))
+            })
             .collect();
         for (name, section) in self.file_sections(PROVIDERS) {
             let lower = if section.contains_key("kind") {
@@ -200,7 +201,7 @@ impl Layers {
             } else {
                 sections.remove(name).unwrap_or_default()
             };
-            sections.insert(name.clone(), provider::with_overrides(lower, section));
+            sections.insert(name.clone(), smsq_provider::with_overrides(lower, section));
         }
         for (name, path, value) in &self.provider_variables {
             set_in_provider(&mut sections, path, value).map_err(|expected| ConfigError::Value {

@@ -13,17 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
+use smsq_lifecycle::approval::ApprovalRules;
+use smsq_message::age::Age;
+use smsq_message::budget::{BudgetRules, MonthlyBudgets, Unpriced};
+use smsq_message::phone::{Countries, Dialling, Region};
+use smsq_message::route::RouteConfig;
+use smsq_process::logging;
 
 pub use self::error::{ConfigError, Origin};
 use self::layers::Layers;
-use crate::lifecycle::approval::ApprovalRules;
-use crate::message::age::Age;
-use crate::message::budget::{BudgetRules, MonthlyBudgets, Unpriced};
-use crate::message::phone::{Countries, Dialling, Region};
-pub use crate::message::prices::Prices;
-use crate::process::logging;
-use crate::route::RouteConfig;
-use crate::{hooks, import, lifecycle, metrics, provider, receipts, sender, serve, store};
+pub use smsq_message::prices::Prices;
 
 /// The reference manual: every setting, its default and its meaning.
 pub const DEFAULT: &str = include_str!("../../config/default.toml");
@@ -57,24 +56,24 @@ pub struct Config {
     pub default_provider: Option<String>,
     #[serde(deserialize_with = "region")]
     pub default_region: Option<Region>,
-    pub database: store::Config,
+    pub database: smsq_store::Config,
     pub limits: LimitsConfig,
     pub approval: ApprovalRules,
-    pub sender: sender::Config,
-    pub retry: lifecycle::retry::Config,
-    pub circuit_breaker: sender::provider_state::breaker::Config,
-    pub auto_pause: sender::AutoPauseConfig,
-    pub import: import::Config,
-    pub retention: store::RetentionConfig,
-    pub redis: import::consumer::RedisConfig,
-    pub receipts: receipts::Config,
-    pub serve: serve::Config,
+    pub sender: smsq_sender::Config,
+    pub retry: smsq_lifecycle::retry::Config,
+    pub circuit_breaker: smsq_sender::provider_state::breaker::Config,
+    pub auto_pause: smsq_sender::AutoPauseConfig,
+    pub import: smsq_import::Config,
+    pub retention: smsq_store::RetentionConfig,
+    pub redis: smsq_import::consumer::RedisConfig,
+    pub receipts: smsq_receipts::Config,
+    pub serve: smsq_serve::Config,
     pub log: logging::Config,
-    pub metrics: metrics::Config,
-    pub notify: hooks::NotifyConfig,
+    pub metrics: smsq_metrics::Config,
+    pub notify: smsq_hooks::NotifyConfig,
     /// The hooks in the file.
     #[serde(skip)]
-    pub hooks: Vec<hooks::HookConfig>,
+    pub hooks: Vec<smsq_hooks::HookConfig>,
     /// The file that was read.
     #[serde(skip)]
     pub file: Option<PathBuf>,
@@ -92,7 +91,7 @@ pub struct Config {
     pub own_providers: Vec<String>,
     /// The accounts whose sections have different limits.
     #[serde(skip)]
-    pub shared_accounts: Vec<provider::SharedAccount>,
+    pub shared_accounts: Vec<smsq_provider::SharedAccount>,
     /// Price tables by provider.
     #[serde(skip)]
     pub prices: BTreeMap<String, Prices>,
@@ -101,7 +100,7 @@ pub struct Config {
     pub routes: BTreeMap<String, RouteConfig>,
     /// The databases of other programs that lists are read from, by name.
     #[serde(skip)]
-    pub sources: BTreeMap<String, store::SourceConfig>,
+    pub sources: BTreeMap<String, smsq_store::SourceConfig>,
 }
 
 /// Section `[limits]`: what no message may exceed, whatever is imported.
@@ -166,7 +165,7 @@ impl Config {
         }
         config.providers = layers.providers()?;
         config.shared_accounts =
-            provider::share_limits(&mut config.providers, &config.own_providers);
+            smsq_provider::share_limits(&mut config.providers, &config.own_providers);
         config.prices = layers.prices(&config.providers)?;
         config.routes = layers.routes(&config.providers, &config.prices)?;
         config.hooks = layers.hooks()?;

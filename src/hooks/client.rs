@@ -10,14 +10,14 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, StatusCode};
 use jiff::fmt::rfc2822;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use smsq_message::sms::Timestamp;
+use smsq_provider::client::{cause_text, tls_config};
 use url::Url;
 
 use super::address::is_public;
 use super::config::{HookConfig, HookSecret};
 use super::delivery::{DeliveryAttempt, ReceiverAnswer};
 use super::signature::SigningKey;
-use crate::message::sms::Timestamp;
-use crate::provider::client::{cause_text, tls_config};
 
 const AGENT: &str = concat!("smsq/", env!("CARGO_PKG_VERSION"));
 /// More of a response is not read.

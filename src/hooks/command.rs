@@ -5,10 +5,10 @@ use std::io::{self, Read as _, Seek as _, Write as _};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use smsq_message::text::printable_line;
 use tokio::sync::oneshot;
 
 use super::delivery::ReceiverAnswer;
-use crate::message::text::printable_line;
 
 /// How long the program may take.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
+use smsq_message::event::{EventKind, NOTIFY};
+use smsq_message::secret::Secret;
 use url::{Host, Url};
 
 use super::address::is_public;
-use crate::message::event::{EventKind, NOTIFY};
-use crate::message::secret::Secret;
 
 /// The default of `first_wait`.
 pub(super) const FIRST_WAIT: Duration = Duration::from_secs(60);

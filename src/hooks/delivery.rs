@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::message::sms::Timestamp;
-use crate::store::Delivered;
+use smsq_message::sms::Timestamp;
+use smsq_store::Delivered;
 
 /// The waits after each failure of an event, as multiples of the first one. With the first one of a minute they are
 /// almost 24 hours together.

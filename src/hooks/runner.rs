@@ -6,18 +6,18 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use smsq_message::event::{CampaignFacts, EventKind, body};
+use smsq_message::sms::Timestamp;
+use smsq_store::{
+    Campaign, CampaignStatus, Delivered, HookRow, NewEvent, Outgoing, QueuedCampaign, Store,
+    StoreError, WatchedCampaign,
+};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::delivery::{Before, DeliveryAttempt, ReceiverAnswer, decide, pause};
 use super::stuck::Seen;
 use super::{Hook, stuck};
-use crate::message::event::{CampaignFacts, EventKind, body};
-use crate::message::sms::Timestamp;
-use crate::store::{
-    Campaign, CampaignStatus, Delivered, HookRow, NewEvent, Outgoing, QueuedCampaign, Store,
-    StoreError, WatchedCampaign,
-};
 
 /// How often due events are looked for, and campaigns.
 const POLL: Duration = Duration::from_secs(1);

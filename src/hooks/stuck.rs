@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::message::sms::Timestamp;
-use crate::store::{CampaignStatus, QueuedCampaign, WatchedCampaign};
+use smsq_message::sms::Timestamp;
+use smsq_store::{CampaignStatus, QueuedCampaign, WatchedCampaign};
 
 /// When the first message of a campaign is due that no worker is sending.
 fn ready_at(queued: &QueuedCampaign) -> Option<Timestamp> {
@@ -68,8 +68,9 @@ pub(super) fn look(
 
 #[cfg(test)]
 mod tests {
+    use smsq_store::{ApprovalGate, Campaign, CampaignSettings};
+
     use super::*;
-    use crate::store::{ApprovalGate, Campaign, CampaignSettings};
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
     const MINUTE: Duration = Duration::from_secs(60);

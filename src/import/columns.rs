@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use smsq_message::phone::{Dialling, Phone, PhoneError};
+use smsq_message::text::template::Template;
+use smsq_message::text::{closest, did_you_mean, listed, printable_line};
+
 use super::error::ImportError;
-use crate::message::phone::{Dialling, Phone, PhoneError};
-use crate::message::text::template::Template;
-use crate::message::text::{closest, did_you_mean, listed, printable_line};
 
 /// The prefix of columns that smsq writes.
 const OWN_PREFIX: &str = "smsq_";

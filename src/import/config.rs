@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
-
-use crate::message::phone::Numbers;
+use smsq_message::phone::Numbers;
 
 /// Section `[import]`.
 #[derive(Clone, Debug, Deserialize)]

@@ -5,12 +5,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
+use smsq_message::phone::Phone;
+use smsq_message::text::listed;
+use smsq_store::Campaign;
 
 use super::columns::ListColumns;
 use super::error::{ImportError, Rejection};
-use crate::message::phone::Phone;
-use crate::message::text::listed;
-use crate::store::Campaign;
 
 /// What makes messages of a campaign different, as in `--unique` and `campaign.unique_by`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

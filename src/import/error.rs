@@ -3,13 +3,12 @@
 use std::io;
 use std::path::Path;
 
+use smsq_message::phone::PhoneError;
+use smsq_message::text::content::ContentError;
+use smsq_message::text::printable_line;
+use smsq_process::jobs::Over;
+use smsq_store::{SourceError, StoreError};
 use zip::result::ZipError;
-
-use crate::message::phone::PhoneError;
-use crate::message::text::content::ContentError;
-use crate::message::text::printable_line;
-use crate::process::jobs::Over;
-use crate::store::{SourceError, StoreError};
 
 /// Why a list cannot be imported.
 #[derive(Debug, thiserror::Error)]

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-
-use crate::message::budget::Budget;
-use crate::message::phone;
-use crate::message::rate::Rate;
-use crate::message::sms::Timestamp;
-use crate::message::text::segments::{self, Alphabet, Segments};
-use crate::message::text::smart;
-use crate::message::window::SendWindow;
-use crate::route::Route;
+use smsq_message::budget::Budget;
+use smsq_message::phone;
+use smsq_message::rate::Rate;
+use smsq_message::route::Route;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::segments::{self, Alphabet, Segments};
+use smsq_message::text::smart;
+use smsq_message::window::SendWindow;
 
 /// What sending messages would be like.
 pub struct Estimate {

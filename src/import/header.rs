@@ -1,14 +1,15 @@
 //! Finds the header. It may follow a title. A list without a header has columns `1`, `2`, …, and its phone
 //! column is found by the values.
 
+use smsq_message::phone::{Dialling, NumberSurvey, Numbers, Phone, PhoneError};
+use smsq_message::text::spreadsheet;
+
 use super::columns::{
     ListColumns, is_own, is_phone, looks_like_a_value, missing_header, several_phones,
 };
 use super::error::ImportError;
 use super::file::ListFile;
 use super::record::{Next, Record, RecordReader};
-use crate::message::phone::{Dialling, NumberSurvey, Numbers, Phone, PhoneError};
-use crate::message::text::spreadsheet;
 
 /// How much of the list is examined: rows, and bytes of these.
 const SAMPLE_ROWS: usize = 200;

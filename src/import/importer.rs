@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use smsq_message::route::Division;
+use smsq_message::sms::Timestamp;
+use smsq_store::{Campaign, ImportApproval, ImportBatch, ImportTexts, Store};
+
 use super::error::{ImportError, Rejection};
 use super::estimate::{PriceOf, SegmentTotals};
 use super::pipeline::{self, ParsedBatch};
 use super::plan::Plan;
 use super::row_mapper::MappedRow;
 use super::summary::{SeenKeys, Summary};
-use crate::message::sms::Timestamp;
-use crate::route::Division;
-use crate::store::{Campaign, ImportApproval, ImportBatch, ImportTexts, Store};
 
 /// Duplicates are reported with the row that they repeat if that is one of the first rows.
 const MAX_SEEN: usize = 200_000;
@@ -114,11 +115,11 @@ impl<'a> Importer<'a> {
         hash: &str,
     ) -> Result<Self, ImportError> {
         let now = target.store.now().await?;
-        let begun =
-            target.store.imports().begin(target.campaign.id, name, hash, target.posted_by, now);
+        let imports = target.store.imports();
+        let begun = imports.begin(target.campaign.id, name, hash, target.posted_by, now).await?;
         Ok(Self {
             target,
-            id: begun.await?,
+            id: begun,
             summary: Summary::default(),
             price: &|_| None,
             seen: SeenKeys::new(0),

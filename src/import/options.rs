@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use smsq_message::phone::Dialling;
+use smsq_message::text::template::{self, MAX_SOURCE, Template};
+use smsq_message::text::{content, is_printable, smart};
+use smsq_process::jobs::Until;
 
 use super::dedupe::Unique;
 use super::encoding::Encoding;
 use super::error::ImportError;
 use super::query::QueryRows;
-use crate::message::phone::Dialling;
-use crate::message::text::template::{self, MAX_SOURCE, Template};
-use crate::message::text::{content, is_printable, smart};
-use crate::process::jobs::Until;
 
 /// The longest name of a campaign, in characters.
 const MAX_NAME: usize = 100;

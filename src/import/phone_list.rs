@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use smsq_message::phone::{Dialling, Phone};
+use smsq_process::jobs::Until;
+
 use super::columns::ListColumns;
 use super::error::{ImportError, Rejection};
 use super::file::ListFile;
@@ -10,8 +13,6 @@ use super::options::Options;
 use super::pipeline::{self, ParsedBatch, Task};
 use super::record::Record;
 use super::rejects_file::{self, RejectsFile};
-use crate::message::phone::{Dialling, Phone};
-use crate::process::jobs::Until;
 
 /// An opened list of phones.
 #[derive(Debug)]
@@ -140,8 +141,8 @@ mod tests {
     #[tokio::test]
     async fn phone_lists_have_any_encoding() {
         let list = "姓名;手机号\n\"王;小明\";+8613800138000\n";
-        let gb18030: crate::import::encoding::Encoding = "gb18030".parse().expect("an encoding");
-        let utf16: crate::import::encoding::Encoding = "utf-16".parse().expect("an encoding");
+        let gb18030: crate::encoding::Encoding = "gb18030".parse().expect("an encoding");
+        let utf16: crate::encoding::Encoding = "utf-16".parse().expect("an encoding");
         let wide = [utf16.mark(), &utf16.encode(list.as_bytes())].concat();
         for bytes in [gb18030.encode(list.as_bytes()), wide, list.as_bytes().to_vec()] {
             let (phones, _, _) = read(&bytes, &[]).await.expect("a list");

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use smsq_process::jobs::Until;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::error::{ImportError, Rejection};
 use super::record::{Next, Record, RecordReader};
 use super::rejects_file::RejectsFile;
-use crate::process::jobs::Until;
 
 /// The most rows of a batch, including the rejected ones.
 pub(super) const MAX_ROWS: u64 = 20_000;

@@ -4,6 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use smsq_message::route::{CONTENT, Route, needed_column};
+use smsq_message::text::{closest, did_you_mean, listed};
+use smsq_message::window::TIMEZONE;
+use smsq_store::{Campaign, Store};
+
 use super::columns::identifier;
 use super::dedupe::{DedupeKeys, Unique};
 use super::error::ImportError;
@@ -13,10 +18,6 @@ use super::options::{Options, campaign_name};
 use super::pipeline::{self, Task};
 use super::rejects_file::{self, RejectsFile};
 use super::row_mapper::{MappedRow, ProviderRequirements, RowMapper, Text};
-use crate::message::text::{closest, did_you_mean, listed};
-use crate::message::window::TIMEZONE;
-use crate::route::{CONTENT, Route, needed_column};
-use crate::store::{Campaign, Store};
 
 /// How many campaigns an error lists.
 const MAX_LISTED: usize = 5;
@@ -37,7 +38,7 @@ pub struct Plan {
 /// Messages, rejected rows with their numbers, and the path of the rejects file.
 #[cfg(feature = "fuzz")]
 type FuzzedRows =
-    (Vec<crate::message::sms::NewSms>, Vec<(u64, super::error::Rejection)>, Option<PathBuf>);
+    (Vec<smsq_message::sms::NewSms>, Vec<(u64, super::error::Rejection)>, Option<PathBuf>);
 
 impl Plan {
     /// Reads the whole file, understands its header and parses the text.

@@ -1,13 +1,14 @@
 //! Reads a list as an import would, without writing: counts, statistics of the messages, and the first
 //! rejected rows.
 
+use smsq_lifecycle::dedupe::Decision;
+use smsq_store::{Campaign, Store};
+
 use super::error::{ImportError, Rejection};
 use super::estimate::{EstimatedCost, MessageStats, PriceOf, Sample};
 use super::pipeline;
 use super::plan::Plan;
 use super::summary::{SeenKeys, Summary};
-use crate::lifecycle::dedupe::Decision;
-use crate::store::{Campaign, Store};
 
 /// Duplicates are looked for among this many messages, so that memory is bounded.
 const MAX_SEEN: usize = 1_000_000;

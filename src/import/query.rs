@@ -6,9 +6,9 @@ use std::io::{self, BufWriter, Write as _};
 
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
+use smsq_store::{SourceDatabase, SourceQuery};
 
 use super::error::ImportError;
-use crate::store::{SourceDatabase, SourceQuery};
 
 /// The rows that a query has returned: JSON lines in a file without a name, which only this process can read.
 #[derive(Debug)]

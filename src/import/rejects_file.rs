@@ -6,14 +6,15 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use smsq_message::text::spreadsheet::{guarded, is_guarded};
+use smsq_process::atomic_file::{AtomicFile, create_numbered, is_device, open_device};
+
 use super::columns::TEXT_COLUMN;
 use super::encoding::Encoding;
 use super::error::ImportError;
 use super::file::ListFile;
 use super::header::Header;
 use super::record::{Next, Record};
-use crate::message::text::spreadsheet::{guarded, is_guarded};
-use crate::process::atomic_file::{AtomicFile, create_numbered, is_device, open_device};
 
 /// The added columns. The last one always has a value, because spreadsheets leave out empty fields at the
 /// end of a row.
@@ -253,10 +254,11 @@ fn cut(text: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::phone::Dialling;
+
     use super::super::options::Options;
     use super::super::record::Malformed;
     use super::*;
-    use crate::message::phone::Dialling;
 
     /// Returns the rejects file of a list with this header, in UTF-8 unless `encoding` is given.
     fn rejects(path: &Path, header: &[u8], encoding: Option<Encoding>) -> RejectsFile {

@@ -4,21 +4,22 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use smsq_message::phone::{Phone, PhoneError, non_mobile_kind};
+use smsq_message::rate::Rates;
+use smsq_message::route::Route;
+use smsq_message::sms::NewSms;
+use smsq_message::text::content::{self, LONGEST};
+use smsq_message::text::segments::{self, Segments};
+use smsq_message::text::template::{RenderError, Template};
+use smsq_message::text::{listed, spreadsheet};
+use smsq_message::window::{TIMEZONE, Zone};
+
 use super::columns::{ListColumns, TEXT_COLUMN};
 use super::dedupe::DedupeKeys;
 use super::encoding::Encoding;
 use super::error::Rejection;
 use super::options::Options;
 use super::record::Record;
-use crate::message::phone::{Phone, PhoneError, non_mobile_kind};
-use crate::message::rate::Rates;
-use crate::message::sms::NewSms;
-use crate::message::text::content::{self, LONGEST};
-use crate::message::text::segments::{self, Segments};
-use crate::message::text::template::{RenderError, Template};
-use crate::message::text::{listed, spreadsheet};
-use crate::message::window::{TIMEZONE, Zone};
-use crate::route::Route;
 
 /// Where the text of a message comes from.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use smsq_message::phone::Dialling;
 
 use super::super::dedupe::Unique;
 use super::*;
-use crate::message::phone::Dialling;
 
 const HEADER: [&str; 4] = ["phone", "name", "city", "smsq_id"];
 
@@ -84,7 +84,7 @@ fn reason_shows_names_and_values_short_and_printable() {
     for name in ["na\u{1b}\u{202e}me", &long] {
         let mapper = mapper(&["phone", name], Some("Hi"), &Unique::Phone);
         let reason = mapped(&mapper, "13800138000,A\0nn").err().expect("NUL");
-        assert!(reason.chars().all(crate::message::text::is_printable), "{reason:?}");
+        assert!(reason.chars().all(smsq_message::text::is_printable), "{reason:?}");
         assert!(reason.len() < 120, "{reason}");
     }
     let reason = message(&format!("13800138000,Ann,Rome,{}", "x".repeat(500)));

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use smsq_message::phone::Dialling;
+use smsq_store::{Access, Campaign, ImportApproval, NewCampaign, Store};
+
 use super::*;
-use crate::message::phone::Dialling;
-use crate::store::{Access, Campaign, ImportApproval, NewCampaign, Store};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -21,9 +22,9 @@ impl Fixture {
         let now = store.now().await.expect("the clock");
         let new = NewCampaign {
             name: "test".to_owned(),
-            settings: crate::store::CampaignSettings {
+            settings: smsq_store::CampaignSettings {
                 unique_by: Some("phone".to_owned()),
-                ..crate::store::CampaignSettings::default()
+                ..smsq_store::CampaignSettings::default()
             },
         };
         let campaign = store.open_campaign(&new, now).await.expect("a campaign");
@@ -180,7 +181,7 @@ async fn long_texts_make_smaller_batches() {
     let fixture = Fixture::new().await;
     let rows: Vec<String> = (0..3_000).map(|number| format!("139000{number:05},Ann\n")).collect();
     let options = Options {
-        text: TextSource::Text("x".repeat(crate::message::text::content::LONGEST)),
+        text: TextSource::Text("x".repeat(smsq_message::text::content::LONGEST)),
         ..fixture.options("long.csv", &format!("phone,name\n{}", rows.concat()))
     };
     let plan = Plan::prepare(options).expect("a plan");
@@ -198,9 +199,9 @@ async fn long_texts_make_smaller_batches() {
 async fn sample_list_has_bad_rows_and_duplicates() {
     let fixture = Fixture::new().await;
     let options = Options {
-        text: TextSource::Template("templates/welcome.txt".into()),
+        text: TextSource::Template("../../templates/welcome.txt".into()),
         dialling: Dialling::default(),
-        ..fixture.options_for(Path::new("tests/fixtures/recipients.csv"))
+        ..fixture.options_for(Path::new("../../tests/fixtures/recipients.csv"))
     };
     let summary = fixture.import(options).await;
     assert_eq!((summary.rows, summary.rejected, summary.duplicates), (500, 6, 4));
@@ -224,7 +225,7 @@ async fn unusual_files_are_read_or_refused() {
             Err("unknown column `name` in `--text`: `no-header.csv` does not have it"),
         ),
     ] {
-        let folder = "tests/fixtures/import/";
+        let folder = "../../tests/fixtures/import/";
         let plan = Plan::prepare(fixture.options_for(&Path::new(folder).join(name)));
         let found = match plan {
             Ok(plan) => {

@@ -1,6 +1,6 @@
 //! Parses single options of an import, for flags and for fields of an upload.
 
-use crate::message::text::is_printable;
+use smsq_message::text::is_printable;
 
 /// The name of a campaign: printable, at most 100 characters.
 pub fn campaign_name(text: &str) -> Result<String, String> {

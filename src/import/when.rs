@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::fmt::friendly::SpanParser;
 use jiff::tz::TimeZone;
-
-use crate::message::sms::Timestamp;
+use smsq_message::sms::Timestamp;
 
 /// A time: an instant, or a duration from now. `2026-12-24T09:00:00+01:00`, `2026-12-24 09:00` in this machine's time zone, or `+2h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

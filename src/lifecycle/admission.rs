@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_message::phone::{Dialling, Phone};
+use smsq_message::route::Division;
+use smsq_message::sms::{Class, Failure, Sms, Timestamp};
+use smsq_message::text::{content, segments};
+use smsq_message::window::{Recipient, SendWindow, Span};
+
 use super::Admission;
 use super::resend::ResendRule;
 use super::transition::BEFORE_WINDOW;
-use crate::message::phone::{Dialling, Phone};
-use crate::message::sms::{Class, Failure, Sms, Timestamp};
-use crate::message::text::{content, segments};
-use crate::message::window::{Recipient, SendWindow, Span};
-use crate::route::Division;
 
 /// A message that is claimed later than this before its window closes could not start any more.
 pub const CLOSING: Duration = Duration::from_millis(250);
@@ -99,7 +100,7 @@ pub fn opens_at(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::testing::sms;
+    use crate::testing::sms;
 
     const TOLERANCE: Duration = Duration::from_millis(10);
     const HOUR: i64 = 3_600_000;

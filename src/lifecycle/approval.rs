@@ -4,10 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
-
-use crate::message::budget::{Budget, amount};
-use crate::message::sms::Timestamp;
-use crate::message::text::messages;
+use smsq_message::budget::{Budget, amount};
+use smsq_message::sms::Timestamp;
+use smsq_message::text::messages;
 
 /// An approval ends if nothing starts for this long after it was given, or after the messages are due.
 const LAPSES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);

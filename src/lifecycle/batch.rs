@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use smsq_limit::{ClaimLimit, PermitAllocator, PermitCost};
+use smsq_message::instant::DbMicros;
+use smsq_message::phone::Phone;
+use smsq_message::sms::Sms;
+
 use super::{ClaimedSms, LaneClaim, ProviderClaim};
-use crate::limit::{ClaimLimit, PermitAllocator, PermitCost};
-use crate::message::instant::DbMicros;
-use crate::message::phone::Phone;
-use crate::message::sms::Sms;
 
 /// How many requests with room left are kept open. More than one, because neighbours in a list often cannot share a
 /// request, such as two messages to one phone.
@@ -149,10 +150,11 @@ pub fn count(claimed: &[ClaimedSms]) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use smsq_limit::{Account, ClaimTerms, Tolerance};
+    use smsq_message::rate::Rates;
+
     use super::*;
-    use crate::lifecycle::testing;
-    use crate::limit::{Account, ClaimTerms, Tolerance};
-    use crate::message::rate::Rates;
+    use crate::testing;
 
     /// Requests of messages whose texts are their keys.
     struct Placed(Batches<()>);

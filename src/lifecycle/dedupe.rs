@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::message::sms::NewSms;
+use smsq_message::sms::NewSms;
 
 /// What to do with one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,16 +26,16 @@ pub enum Decision {
 /// A message that a row of a failures file names.
 pub struct FailedOrigin {
     pub campaign_id: i64,
-    pub(crate) import_id: Option<i64>,
-    pub(crate) phone: String,
+    pub import_id: Option<i64>,
+    pub phone: String,
     /// `None` if it was sent, unless it was not delivered.
-    pub(crate) content: Option<String>,
+    pub content: Option<String>,
     /// `None` if it has no key; the phone if it was sent.
-    pub(crate) dedupe_key: Option<String>,
+    pub dedupe_key: Option<String>,
     /// Otherwise it is queued again or sent.
-    pub(crate) has_failed: bool,
+    pub has_failed: bool,
     /// It was sent, and did not arrive: a row that replaces it is a message of its own.
-    pub(crate) is_undelivered: bool,
+    pub is_undelivered: bool,
 }
 
 impl FailedOrigin {
@@ -50,17 +50,17 @@ impl FailedOrigin {
 
 /// The rows of the database that a batch concerns.
 #[derive(Default)]
-pub(crate) struct ExistingRows {
-    pub(crate) keys: HashSet<String>,
-    pub(crate) suppressed: HashSet<String>,
+pub struct ExistingRows {
+    pub keys: HashSet<String>,
+    pub suppressed: HashSet<String>,
     /// Phones whose number does not exist, and the reason.
-    pub(crate) dead: HashMap<String, String>,
+    pub dead: HashMap<String, String>,
     /// The messages that rows of the batch name.
-    pub(crate) origins: HashMap<i64, FailedOrigin>,
+    pub origins: HashMap<i64, FailedOrigin>,
 }
 
 /// Decides for each row; of rows with equal keys only the first is new.
-pub(crate) fn decide(campaign_id: i64, rows: &[&NewSms], existing: &ExistingRows) -> Vec<Decision> {
+pub fn decide(campaign_id: i64, rows: &[&NewSms], existing: &ExistingRows) -> Vec<Decision> {
     let mut taken: HashSet<&str> = HashSet::new();
     let mut replaced: HashSet<i64> = HashSet::new();
     let mut decisions = Vec::with_capacity(rows.len());

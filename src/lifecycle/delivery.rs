@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::message::receipt::{Receipt, ReceiptState};
-use crate::message::sms::{Failure, Timestamp};
+use smsq_message::receipt::{Receipt, ReceiptState};
+use smsq_message::sms::{Failure, Timestamp};
 
 /// What became of a sent message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +33,16 @@ impl DeliveryState {
             Self::NoReport => "no_report",
         }
     }
+
+    /// What a receipt means for its message or for its part; `None` where it decides nothing.
+    fn decided_by(receipt: &Receipt) -> Option<Self> {
+        match receipt.state {
+            ReceiptState::Delivered => Some(Self::Delivered),
+            ReceiptState::Undelivered | ReceiptState::Rejected => Some(Self::Undelivered),
+            ReceiptState::Expired => Some(Self::Expired),
+            ReceiptState::Accepted | ReceiptState::NoReport | ReceiptState::Unlisted => None,
+        }
+    }
 }
 
 /// What all receipts of a message say together.
@@ -46,27 +56,17 @@ pub struct Delivery {
     pub note: Option<String>,
 }
 
-impl Receipt {
-    /// What it means for the message or for its part; `None` where it decides nothing.
-    fn decides(&self) -> Option<DeliveryState> {
-        match self.state {
-            ReceiptState::Delivered => Some(DeliveryState::Delivered),
-            ReceiptState::Undelivered | ReceiptState::Rejected => Some(DeliveryState::Undelivered),
-            ReceiptState::Expired => Some(DeliveryState::Expired),
-            ReceiptState::Accepted | ReceiptState::NoReport | ReceiptState::Unlisted => None,
-        }
-    }
-
-    fn delivery(&self, state: DeliveryState) -> Delivery {
-        Delivery {
+impl Delivery {
+    fn of(receipt: &Receipt, state: DeliveryState) -> Self {
+        Self {
             state,
             // A row of `sms_sent` does not say whether the number is dead.
-            failure: self
+            failure: receipt
                 .failure
                 .clone()
                 .filter(|_| state != DeliveryState::Delivered)
                 .map(|failure| Failure { is_dead_number: false, ..failure }),
-            at: self.at,
+            at: receipt.at,
             note: None,
         }
     }
@@ -86,11 +86,11 @@ pub fn delivery<'a>(
     let mut total = 0;
     let mut note = None;
     for receipt in receipts.clone() {
-        let Some(state) = receipt.decides() else {
+        let Some(state) = DeliveryState::decided_by(receipt) else {
             continue;
         };
         let decided = match receipt.part {
-            None => whole.get_or_insert_with(|| receipt.delivery(state)),
+            None => whole.get_or_insert_with(|| Delivery::of(receipt, state)),
             Some(part) => {
                 let has_number = part.number > 0;
                 let id = receipt.message_id.as_deref().filter(|_| !has_number);
@@ -100,7 +100,7 @@ pub fn delivery<'a>(
                 };
                 total = total.max(all);
                 let first = parts.entry((part.number, id));
-                first.or_insert_with(|| receipt.delivery(state))
+                first.or_insert_with(|| Delivery::of(receipt, state))
             }
         };
         if decided.state != state {
@@ -127,14 +127,15 @@ pub fn delivery<'a>(
     }
     let mut receipts = receipts;
     let unknown = receipts.find(|receipt| receipt.state == ReceiptState::NoReport);
-    unknown.map_or_else(Delivery::default, |receipt| receipt.delivery(DeliveryState::NoReport))
+    unknown.map_or_else(Delivery::default, |receipt| Delivery::of(receipt, DeliveryState::NoReport))
 }
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::receipt::ReceiptPart;
+    use smsq_message::sms::Class;
+
     use super::*;
-    use crate::message::receipt::ReceiptPart;
-    use crate::message::sms::Class;
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(seconds * 1_000)

@@ -1,10 +1,11 @@
 //! Caps on how many messages of all campaigns and workers one recipient gets.
 
 use super::{Admission, Settlement, Transition};
-use crate::message::phone::Phone;
-use crate::message::rate::Rates;
-use crate::message::sms::{Class, Failure, Sms, Timestamp, millis};
 use std::time::Duration;
+
+use smsq_message::phone::Phone;
+use smsq_message::rate::Rates;
+use smsq_message::sms::{Class, Failure, Sms, Timestamp, millis};
 
 /// The caps, and the instant at which they are checked.
 #[derive(Clone, Copy)]
@@ -65,11 +66,11 @@ pub fn may_have_reached(settlement: &Settlement) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use smsq_limit::MIN_TOLERANCE;
+    use smsq_message::sms::Acceptance;
 
     use super::*;
-    use crate::lifecycle::testing::sms;
-    use crate::limit::MIN_TOLERANCE;
-    use crate::message::sms::Acceptance;
+    use crate::testing::sms;
 
     fn earliest(caps: &str, starts: &[i64]) -> Option<i64> {
         let caps = caps.parse().expect("rates");

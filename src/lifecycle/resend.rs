@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::message::defect::Defect;
-use crate::message::sms::{Class, Failure, Sms, Timestamp};
+use smsq_message::defect::Defect;
+use smsq_message::sms::{Class, Failure, Sms, Timestamp};
 
 /// When a worker sends messages in doubt again, unless an operator has approved it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl ResendRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::testing;
+    use crate::testing;
 
     const SPAN: Duration = Duration::from_secs(60);
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use smsq_message::sms::{Class, Failure, Outcome, Sms, Timestamp};
 
 use super::Transition;
 use super::transition::DUPLICATE;
-use crate::message::sms::{Class, Failure, Outcome, Sms, Timestamp};
 
 /// Section `[retry]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -134,9 +134,9 @@ pub fn backoff(attempts_before: i32, config: &Config, jitter: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lifecycle::testing;
-    use crate::message::sms::{Acceptance, Class};
+    use crate::testing;
     use proptest::prelude::*;
+    use smsq_message::sms::{Acceptance, Class};
 
     fn config(max_attempts: i32) -> Config {
         Config {

@@ -1,6 +1,6 @@
 //! A message for tests of decisions.
 
-use crate::message::sms::{Sms, StoredColumns, Timestamp};
+use smsq_message::sms::{Sms, StoredColumns, Timestamp};
 
 /// A message that was never attempted.
 pub(super) fn sms() -> Sms {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use smsq_message::defect::Defect;
+use smsq_message::sms::{Acceptance, Class, Failure, State, Timestamp};
+
 use super::{Settled, Settlement, Transition};
-use crate::message::defect::Defect;
-use crate::message::sms::{Acceptance, Class, Failure, State, Timestamp};
 
 /// The row in `sms` of the message that is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]

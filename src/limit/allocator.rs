@@ -1,8 +1,9 @@
 //! Allocates permits to the requests of one provider's claim.
 
+use smsq_message::instant::DbMicros;
+
 use super::shared::SharedLimit;
 use super::{Permit, PermitCost};
-use crate::message::instant::DbMicros;
 
 /// When the permits of a claim start, and what they cost.
 #[derive(Clone, Copy, Debug)]
@@ -160,10 +161,11 @@ impl PermitAllocator {
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::rate::Rates;
+    use smsq_message::sms::Timestamp;
+
     use super::*;
-    use crate::limit::Tolerance;
-    use crate::message::rate::Rates;
-    use crate::message::sms::Timestamp;
+    use crate::Tolerance;
 
     fn at(us: i64) -> DbMicros {
         DbMicros::new(us)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::message::rate::{Rate, RateError, Rates};
+use smsq_message::rate::{Rate, RateError, Rates};
 
 /// The limits of one worker by provider, in the format of the configuration.
 type ByProvider = BTreeMap<String, String>;
@@ -67,7 +67,7 @@ impl DeclaredLimits {
         row.and_then(Result::ok)
     }
 
-    /// Declares the routes of this worker by their names, as [`Route::fingerprint`](crate::route::Route::fingerprint) has
+    /// Declares the routes of this worker by their names, as [`Route::fingerprint`](smsq_message::route::Route::fingerprint) has
     /// them; returns the new value of its column.
     pub fn declare_routes(&mut self, routes: &BTreeMap<String, String>) -> Option<String> {
         let of_routes = routes.iter().map(|(name, table)| (route_key(name), table.clone()));

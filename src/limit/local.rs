@@ -9,10 +9,10 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
 use jiff::SignedDuration;
+use smsq_message::instant::DbMicros;
+use smsq_message::rate::Rate;
 
 use super::{HORIZON, PermitCost};
-use crate::message::instant::DbMicros;
-use crate::message::rate::Rate;
 
 type Bucket = RateLimiter<
     NotKeyed,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn limiter(rate: &str) -> LocalLimiter {
-        let limits = rate.parse::<crate::message::rate::Rates>().expect("rates").0;
+        let limits = rate.parse::<smsq_message::rate::Rates>().expect("rates").0;
         LocalLimiter::new(&limits, at(0))
     }
 

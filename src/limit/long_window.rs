@@ -2,9 +2,8 @@
 //! exceeded.
 
 use serde::{Deserialize, Serialize};
-
-use crate::message::instant::micros;
-use crate::message::rate::Rate;
+use smsq_message::instant::micros;
+use smsq_message::rate::Rate;
 
 /// A bucket is this part of its window.
 const PARTS: i64 = 60;

@@ -7,15 +7,16 @@
 //! one worker have the same error, so if a worker has been the only user for a whole window, its instants are spaced
 //! only for the spread of its starts by its own clock.
 
+use smsq_message::defect::Defect;
+use smsq_message::instant::{DbMicros, micros};
+use smsq_message::rate::Rate;
+use smsq_message::sms::Timestamp;
+
 use super::long_window::bucket_us;
 use super::state::{LastPermit, LimitState, Usage};
 use super::{
     LONG_WINDOW, MAX_LOOK_AHEAD, MIN_TOLERANCE, SLEW_DIVISOR, Tolerance, max_request_cost,
 };
-use crate::message::defect::Defect;
-use crate::message::instant::{DbMicros, micros};
-use crate::message::rate::Rate;
-use crate::message::sms::Timestamp;
 
 /// The limit of a provider's account or of a campaign. Instants are in microseconds.
 ///

@@ -3,7 +3,7 @@
 
 /// A promise that this program breaks on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Defect {
+pub enum Defect {
     /// A result settles its message whatever claim the message has now.
     Fence,
     /// A claim is not recorded before the request.
@@ -25,7 +25,7 @@ pub(crate) enum Defect {
 #[cfg(feature = "broken")]
 impl Defect {
     /// Whether this program has it.
-    pub(crate) fn is_on(self) -> bool {
+    pub fn is_on(self) -> bool {
         use std::sync::LazyLock;
         static NAME: LazyLock<String> =
             LazyLock::new(|| std::env::var("SMSQ_BROKEN").unwrap_or_default());
@@ -45,7 +45,7 @@ impl Defect {
 
 #[cfg(not(feature = "broken"))]
 impl Defect {
-    pub(crate) const fn is_on(self) -> bool {
+    pub const fn is_on(self) -> bool {
         let _ = self;
         false
     }

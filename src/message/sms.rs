@@ -144,7 +144,7 @@ impl fmt::Debug for Sms {
         f.debug_struct("Sms")
             .field("id", &self.id)
             .field("campaign_id", &self.campaign_id)
-            .field("phone", &crate::message::phone::mask(&self.phone))
+            .field("phone", &crate::phone::mask(&self.phone))
             .field("attempts", &self.attempts)
             .field("claim", &self.claim)
             .field("in_doubt", &self.in_doubt)

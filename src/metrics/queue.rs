@@ -5,11 +5,11 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use smsq_message::sms::Timestamp;
+use smsq_store::report::{CampaignTotals, DeliveryCounts, ImportedRows, Totals};
+use smsq_store::{Campaign, CampaignStatus, Mode, Store, StoreError};
 
 use super::{Config, CounterFamily, GaugeFamily, Seconds};
-use crate::message::sms::Timestamp;
-use crate::store::report::{CampaignTotals, DeliveryCounts, ImportedRows, Totals};
-use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError};
 
 /// The label of all campaigns that have no metrics of their own, and of their providers.
 const OTHER: &str = "other";

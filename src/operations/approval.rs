@@ -1,16 +1,18 @@
 //! Approvals: large lists wait until a second person has looked at them, and so does what is added to their campaigns
 //! or changed of them later.
 
-use super::campaign_action::{CampaignAction, Refused};
-use super::list_settings::{ListPrices, ListSettings};
-use super::{Actor, OperationError};
-use crate::import::Summary;
-use crate::lifecycle::approval::{ApprovalRules, ListFacts};
-use crate::message::text::{Hinted, messages, segments};
-use crate::store::{
+use smsq_import::Summary;
+use smsq_lifecycle::approval::{ApprovalRules, ListFacts};
+use smsq_message::text::{Hinted, messages, segments};
+use smsq_process::boxed;
+use smsq_store::{
     ApprovalGate, ApprovalResult, ApprovalSubject, Campaign, CampaignChange, ImportApproval,
     ListApproval, SettingChange, Store, StoreError,
 };
+
+use super::campaign_action::{CampaignAction, Refused};
+use super::list_settings::{ListPrices, ListSettings};
+use super::{Actor, OperationError};
 
 /// How many of the waiting messages of a campaign are priced, in pages, when it gets another provider.
 const PRICED: u64 = 10_000;
@@ -25,6 +27,7 @@ pub struct ListGate {
 
 impl ListGate {
     /// Of a list with this identity that `who` adds. Without any rule its messages wait only in a guarded campaign.
+    #[boxed]
     pub async fn of(
         store: &Store,
         rules: &ApprovalRules,
@@ -36,6 +39,7 @@ impl ListGate {
     }
 
     /// The same of a batch.
+    #[boxed]
     pub async fn of_batch(
         store: &Store,
         rules: &ApprovalRules,
@@ -66,6 +70,7 @@ impl ListGate {
     }
 
     /// Decides whether the list, which is whole, has to be approved. Returns why, if it has.
+    #[boxed]
     pub async fn decide(
         &self,
         store: &Store,
@@ -181,6 +186,7 @@ pub(super) async fn dearer(
 }
 
 /// What `actor` can approve of a campaign; an error if that is nothing.
+#[boxed]
 pub async fn approval_subject(
     store: &Store,
     campaign: &Campaign,
@@ -193,6 +199,7 @@ pub async fn approval_subject(
 }
 
 /// Approves what `actor` can approve of a campaign. `fingerprint`: of what the person has looked at.
+#[boxed]
 pub async fn approve(
     store: &Store,
     campaign: &Campaign,
@@ -208,6 +215,7 @@ pub async fn approve(
 }
 
 /// Says why what waits in a campaign is not approved: it continues to wait.
+#[boxed]
 pub async fn reject(
     store: &Store,
     campaign: &Campaign,
@@ -228,6 +236,7 @@ pub async fn reject(
 }
 
 /// Replaces the rules in the database by those of this process, which may be less strict.
+#[boxed]
 pub async fn replace_approval_rules(
     store: &Store,
     rules: &ApprovalRules,

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use smsq_message::budget::{Budget, Pricing};
+use smsq_message::prices::Prices;
+use smsq_message::text::Hinted;
+use smsq_process::boxed;
+use smsq_store::{BudgetChange, Campaign, CampaignChange, CountStep, Store, UncountedBudget};
 use tokio::time::Instant;
 
 use super::campaign::{change_settings, check_spent};
 use super::list_settings::ListSettings;
 use super::{Actor, OperationError};
-use crate::message::budget::{Budget, Pricing};
-use crate::message::prices::Prices;
-use crate::message::text::Hinted;
-use crate::store::{BudgetChange, Campaign, CampaignChange, CountStep, Store, UncountedBudget};
 
 /// What people are told if nothing was counted in time.
 pub const COUNTED_LATER: &str = "its messages wait until a worker has counted what they have cost";
@@ -52,6 +53,7 @@ pub fn check_priced(
 /// Waits until it is counted what a campaign has spent that got a budget, and counts it: false if workers may still
 /// claim without the budget. Then the next worker counts, and nothing is sent before. If it has spent more, it gets back
 /// the budget that it had `before`.
+#[boxed]
 pub async fn count_budget(
     store: &Store,
     settings: &ListSettings,

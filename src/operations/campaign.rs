@@ -1,21 +1,24 @@
 //! Changes of a campaign: what is possible in which state, and the only way in which people change its state and
 //! settings.
 
+use smsq_message::budget::{Budget, amount};
+use smsq_message::rate::{RateError, Rates};
+use smsq_message::window::SendWindow;
+use smsq_process::boxed;
+use smsq_store::{
+    BudgetChange, Campaign, CampaignChange, CampaignStatus, SettingChange, Store, WindowChange,
+};
+
 use super::campaign_action::{CampaignAction, Permitted, Refused, permit};
 use super::list_settings::ListSettings;
 use super::{Actor, OperationError, approval};
-use crate::message::budget::{Budget, amount};
-use crate::message::rate::{RateError, Rates};
-use crate::message::window::SendWindow;
-use crate::store::{
-    BudgetChange, Campaign, CampaignChange, CampaignStatus, SettingChange, Store, WindowChange,
-};
 
 /// How often a change is tried again after another change of the same campaign came in between.
 const TRIES: u32 = 3;
 
 /// Pauses, resumes or cancels `campaign`, with its entry in the audit log; returns whether its state changed. If it
 /// was changed since it was read, its present state decides. [`cancel`] also cancels the messages.
+#[boxed]
 pub async fn change_state(
     store: &Store,
     campaign: &Campaign,
@@ -52,6 +55,7 @@ pub async fn change_state(
 }
 
 /// Cancels `campaign` and its queued messages; returns how many will not be sent.
+#[boxed]
 pub async fn cancel(
     store: &Store,
     campaign: &Campaign,
@@ -72,6 +76,7 @@ pub fn limit(text: &str) -> Result<Rates, String> {
 }
 
 /// Changes settings of `campaign`, with its entry in the audit log.
+#[boxed]
 pub async fn change_settings(
     store: &Store,
     settings: &ListSettings,

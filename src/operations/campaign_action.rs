@@ -1,7 +1,8 @@
 //! The actions on campaigns, and in which states each is possible.
 
+use smsq_store::{Campaign, CampaignStatus};
+
 use super::OperationError;
-use crate::store::{Campaign, CampaignStatus};
 
 /// What people do with a campaign and its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,26 +6,26 @@ use std::fmt::Display;
 
 use indicatif::HumanCount;
 use serde_json::{Map, Value, json};
+use smsq_import::{
+    Estimate, EstimatedCost, Interpretation, MessageStats, Plan, ProviderRequirements, Rejection,
+    Sample, Schedule, SeenKeys, SegmentTotals, Summary,
+};
+use smsq_message::budget::Budget;
+use smsq_message::phone::{Phone, Region};
+use smsq_message::prices::Prices;
+use smsq_message::rate::{Rate, Rates};
+use smsq_message::route::{Route, RouteMember};
+use smsq_message::sms::{LaneId, NewSms};
+use smsq_message::text::segments::{self, Alphabet};
+use smsq_message::text::{Hinted, counted, duration, is_printable, messages, smart};
+use smsq_message::window::local_and_utc;
+use smsq_store::report::Queued;
+use smsq_store::{Campaign, Store};
 
 use super::OperationError;
 use super::approval;
 use super::list_settings::{ListPrices, ListSettings};
 use super::lists::{Imported, ListOptions, local_now};
-use crate::import::{
-    Estimate, EstimatedCost, Interpretation, MessageStats, Plan, ProviderRequirements, Rejection,
-    Sample, Schedule, SeenKeys, SegmentTotals, Summary,
-};
-use crate::message::budget::Budget;
-use crate::message::phone::{Phone, Region};
-use crate::message::prices::Prices;
-use crate::message::rate::{Rate, Rates};
-use crate::message::sms::{LaneId, NewSms};
-use crate::message::text::segments::{self, Alphabet};
-use crate::message::text::{Hinted, counted, duration, is_printable, messages, smart};
-use crate::message::window::local_and_utc;
-use crate::route::{Route, RouteMember};
-use crate::store::report::Queued;
-use crate::store::{Campaign, Store};
 
 /// How many messages and rejected rows are shown.
 pub const SAMPLES: usize = 5;
@@ -151,7 +151,7 @@ impl ListEstimate {
         let added = json!({
             "dry_run": true,
             "file": self.list.file,
-            "takes_ms": estimate.duration().map(crate::message::sms::millis),
+            "takes_ms": estimate.duration().map(smsq_message::sms::millis),
             "ends_at": estimate.ends_at().map(|at| at.to_string()),
             "too_late": estimate.too_late().unwrap_or_default(),
             "countries": countries.collect::<Map<String, Value>>(),

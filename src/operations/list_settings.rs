@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::import::{ImportError, ProviderRequirements};
-use crate::lifecycle::approval::ApprovalRules;
-use crate::message::budget::BudgetRules;
-use crate::message::prices::Prices;
-use crate::message::secret::Secret;
-use crate::message::text::{Hinted, did_you_mean};
-use crate::process::jobs::Until;
-use crate::route::Route;
-use crate::store::{Campaign, Mode, SourceConfig, SourceDatabase, SourceQuery};
+use smsq_import::{ImportError, ProviderRequirements};
+use smsq_lifecycle::approval::ApprovalRules;
+use smsq_message::budget::BudgetRules;
+use smsq_message::prices::Prices;
+use smsq_message::route::Route;
+use smsq_message::secret::Secret;
+use smsq_message::text::{Hinted, did_you_mean};
+use smsq_process::jobs::Until;
+use smsq_store::{Campaign, Mode, SourceConfig, SourceDatabase, SourceQuery};
 
 /// What a configured provider requires of the messages of a sender.
 pub type Requirements =

@@ -6,6 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use smsq_import::{
+    ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys, Summary,
+    Target, When,
+};
+use smsq_message::budget::Budget;
+use smsq_message::prices::Prices;
+use smsq_message::rate::Rates;
+use smsq_message::route::{Division, Route};
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{Hinted, counted, did_you_mean, duration};
+use smsq_message::window::{SendWindow, local_and_utc};
+use smsq_process::boxed;
+use smsq_store::{
+    Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign, SettingChange,
+    Store, StoreError, StoreErrorKind,
+};
 
 use super::approval::{self, ListGate};
 use super::budget::{COUNTED_LATER, check_priced, count_budget};
@@ -14,21 +30,6 @@ use super::campaign_action::{CampaignAction, Refused};
 use super::list_settings::{ListPrices, ListSettings};
 use super::window::WindowRequest;
 use super::{Actor, OperationError};
-use crate::import::{
-    self, ImportError, Options, Plan, ProviderRequirements, RejectLimit, Schedule, SeenKeys,
-    Summary, Target, When,
-};
-use crate::message::budget::Budget;
-use crate::message::prices::Prices;
-use crate::message::rate::Rates;
-use crate::message::sms::Timestamp;
-use crate::message::text::{Hinted, counted, did_you_mean, duration};
-use crate::message::window::{SendWindow, local_and_utc};
-use crate::route::{Division, Route};
-use crate::store::{
-    Campaign, CampaignChange, CampaignSettings, CampaignStatus, Mode, NewCampaign, SettingChange,
-    Store, StoreError, StoreErrorKind,
-};
 
 /// `at` may be this far in the past: it then means now.
 const MAX_LATE: Duration = Duration::from_secs(60);
@@ -302,6 +303,7 @@ impl ListOptions {
 
     /// The lanes of the senders that messages of any columns are divided among; `None`: they are not divided, or their
     /// columns decide who sends them.
+    #[boxed]
     pub async fn division(
         &self,
         store: &Store,
@@ -524,7 +526,7 @@ impl ListOptions {
             approval: &gate.approval,
         };
         let price = |phone: &str| prices.of(phone);
-        let imported = import::run(plan, target, &price, progress).await;
+        let imported = smsq_import::run(plan, target, &price, progress).await;
         let summary = imported.map_err(|error| match error {
             ImportError::Store(error) if error.kind() == StoreErrorKind::Cancelled => {
                 Refused::takes_no_messages(name).into()
@@ -550,6 +552,7 @@ impl ListOptions {
 }
 
 /// Fails if the name of a campaign belongs to a schedule, which alone adds messages to it.
+#[boxed]
 pub async fn check_name(store: &Store, name: &str) -> Result<(), OperationError> {
     match store.schedules().owner_of(name).await? {
         Some(schedule) => Err(Refused::OfSchedule { campaign: name.to_owned(), schedule }.into()),
@@ -570,6 +573,7 @@ async fn opened(
 }
 
 /// The route, with what became of the messages of its providers if that decides which of them sends.
+#[boxed]
 pub async fn informed(route: Arc<Route>, store: &Store) -> Result<Arc<Route>, StoreError> {
     if !route.is_cheapest() {
         return Ok(route);

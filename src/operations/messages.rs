@@ -1,10 +1,12 @@
 //! Changes of stored messages: failed and unknown ones are queued again, unknown ones are settled.
 
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{Hinted, messages};
+use smsq_process::boxed;
+use smsq_store::{Campaign, RetryFilter, Store};
+
 use super::campaign_action::CampaignAction;
 use super::{Actor, OperationError};
-use crate::message::sms::Timestamp;
-use crate::message::text::{Hinted, messages};
-use crate::store::{Campaign, RetryFilter, Store};
 
 /// What became of unknown messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,7 @@ impl SettledAs {
 
 /// Puts failed messages back into the queue, of `campaign` or of all that are not cancelled; returns how many. They
 /// get a new reference and all attempts.
+#[boxed]
 pub async fn retry_failed(
     store: &Store,
     campaign: Option<&Campaign>,
@@ -39,6 +42,7 @@ pub async fn retry_failed(
 }
 
 /// Puts unknown messages back into the queue like [`retry_failed`], with the same reference. They may arrive twice.
+#[boxed]
 pub async fn retry_unknown(
     store: &Store,
     campaign: Option<&Campaign>,
@@ -75,6 +79,7 @@ async fn checked(
 }
 
 /// Settles the unknown messages of a campaign, or those to one phone (E.164 with `+`); returns how many.
+#[boxed]
 pub async fn settle(
     store: &Store,
     campaign: &Campaign,

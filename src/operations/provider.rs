@@ -1,10 +1,13 @@
 //! Changes of the state that all workers share about a provider.
 
+use smsq_process::boxed;
+use smsq_store::Store;
+
 use super::{Actor, OperationError};
-use crate::store::Store;
 
 /// Ends the wait that a provider asked for, for all workers and all sections of its account; returns whether it had
 /// asked for one.
+#[boxed]
 pub async fn resume_provider(
     store: &Store,
     account: &str,
@@ -17,6 +20,7 @@ pub async fn resume_provider(
 }
 
 /// Switches a sender of a provider's pool on or off, for all workers and imports; false if it was already.
+#[boxed]
 pub async fn switch_sender(
     store: &Store,
     (provider, sender): (&str, &str),

@@ -1,8 +1,10 @@
 //! Deletes messages that were settled long ago, empty campaigns, or all data of one person. The counts stay.
 
+use smsq_message::text::{counted, messages};
+use smsq_process::boxed;
+use smsq_store::{Audited, Purge, Purged, Removal, RetentionConfig, Store};
+
 use super::{Actor, OperationError};
-use crate::message::text::{counted, messages};
-use crate::store::{Audited, Purge, Purged, Removal, RetentionConfig, Store};
 
 /// Steps of at most 1,000 messages that a command purges before its own work.
 const RETENTION_STEPS: u32 = 100;
@@ -23,6 +25,7 @@ pub async fn purge(
 }
 
 /// Purges all messages to one phone, in all forms in which another program may have written it.
+#[boxed]
 pub async fn purge_person(
     store: &Store,
     phones: &[String],
@@ -44,6 +47,7 @@ fn audited(actor: &Actor) -> Audited<Purged> {
 }
 
 /// Purges a limited number of messages that are older than the settings allow, and campaigns that it emptied.
+#[boxed]
 pub async fn apply_retention(
     store: &Store,
     retention: &RetentionConfig,

@@ -1,9 +1,11 @@
 //! Changes of the suppression list, the phones that no campaign sends to.
 
+use smsq_message::phone::{Phone, mask};
+use smsq_message::text::counted;
+use smsq_process::boxed;
+use smsq_store::{Audited, Store};
+
 use super::{Actor, OperationError};
-use crate::message::phone::{Phone, mask};
-use crate::message::text::counted;
-use crate::store::{Audited, Store};
 
 /// Adds phones in batches, with one entry in the audit log.
 pub struct Suppressing<'a> {
@@ -26,6 +28,7 @@ impl<'a> Suppressing<'a> {
         }
     }
 
+    #[boxed]
     pub async fn add(&mut self, phones: Vec<Phone>) -> Result<(), OperationError> {
         self.given += phones.len() as u64;
         let rows = phones
@@ -45,6 +48,7 @@ impl<'a> Suppressing<'a> {
 }
 
 /// Adds one phone; returns whether it is new.
+#[boxed]
 pub async fn suppress(
     store: &Store,
     phone: &Phone,
@@ -59,6 +63,7 @@ pub async fn suppress(
 }
 
 /// Removes phones; returns how many were on the list.
+#[boxed]
 pub async fn unsuppress(
     store: &Store,
     phones: Vec<Phone>,

@@ -2,11 +2,11 @@
 
 use std::str::FromStr;
 
-use crate::message::text::Hinted;
-use crate::message::window::{
+use smsq_message::text::Hinted;
+use smsq_message::window::{
     Days, Hours, SendWindow, Zone, ZoneSource, countries_with_several_zones,
 };
-use crate::store::WindowChange;
+use smsq_store::WindowChange;
 
 #[derive(Clone, Debug, Default)]
 pub struct WindowRequest {

@@ -12,8 +12,7 @@ use indicatif::{
     HumanCount, HumanFloatCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState,
     ProgressStyle, TermLike,
 };
-
-use crate::message::text::{duration, is_printable, printable};
+use smsq_message::text::{duration, is_printable, printable};
 
 /// How often a line of progress is printed if standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);

@@ -26,7 +26,7 @@ pub enum Exit {
 
 impl Exit {
     /// The signal that ends a command with this status.
-    pub(crate) const fn signal(self) -> &'static str {
+    pub const fn signal(self) -> &'static str {
         match self {
             Self::HungUp => "SIGHUP",
             Self::Interrupted => "SIGINT",

@@ -2,35 +2,34 @@
 
 #[cfg(target_os = "linux")]
 use linux as system;
+use smsq_message::text::printable_line;
 #[cfg(not(target_os = "linux"))]
 use unsupported as system;
 
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::message::text::printable_line;
-
-pub(crate) use system::{ignores_hang_up, processor_times};
+pub use system::{ignores_hang_up, processor_times};
 
 /// A process on any host. The start time distinguishes it from a later one with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ProcessIdentity {
-    pub(crate) host: String,
+pub struct ProcessIdentity {
+    pub host: String,
     /// Identifies the installation of the operating system; empty where it has none, or where an earlier version wrote it.
     #[serde(default)]
-    pub(crate) machine_id: String,
+    pub machine_id: String,
     /// Which boot of the host; empty where it cannot be read.
-    pub(crate) boot_id: String,
+    pub boot_id: String,
     /// Empty where it cannot be read.
-    pub(crate) pid_namespace: String,
-    pub(crate) pid: i64,
+    pub pid_namespace: String,
+    pub pid: i64,
     /// In clock ticks since the boot; 0 where it cannot be read.
-    pub(crate) started: i64,
+    pub started: i64,
 }
 
 impl ProcessIdentity {
     /// This process.
-    pub(crate) fn current() -> Self {
+    pub fn current() -> Self {
         let pid = i64::from(std::process::id());
         Self {
             host: host(),
@@ -50,13 +49,13 @@ impl ProcessIdentity {
     }
 
     /// Parses what `Display` wrote; `None` for any other text.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
     /// Whether the process ran on this host and has certainly ended. One that cannot be inspected,
     /// such as another user's under `hidepid`, counts as running.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         !self.boot_id.is_empty()
             && !self.pid_namespace.is_empty()
             && self.is_of_this_host()
@@ -67,7 +66,7 @@ impl ProcessIdentity {
     }
 
     /// Whether the process has ended, at the latest when this host was started again.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         let is_rebooted = !self.machine_id.is_empty()
             && !self.boot_id.is_empty()
             && self.boot_id != system::boot_id();
@@ -75,7 +74,7 @@ impl ProcessIdentity {
     }
 
     /// Whether the process certainly runs on this host.
-    pub(crate) fn is_running(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         let here = (system::boot_id(), system::pid_namespace());
         let is_here = !self.boot_id.is_empty()
             && (&self.boot_id, &self.pid_namespace) == (&here.0, &here.1)
@@ -97,7 +96,7 @@ fn host() -> String {
 }
 
 /// Who runs this program, such as `ann@web1`; `uid 1000@web1` where the user has no name.
-pub(crate) fn user_and_host() -> String {
+pub fn user_and_host() -> String {
     let names = ["USER", "LOGNAME"].map(std::env::var).into_iter().flatten();
     let user = names
         .map(|name| printable_line(&name).chars().take(100).collect())
@@ -115,7 +114,7 @@ impl std::fmt::Display for ProcessIdentity {
 
 /// Allows this process as many open files as the system does: each request in flight has one, and the usual limit is
 /// 1,024.
-pub(crate) fn allow_open_files() {
+pub fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     // With fewer it still works, but opens connections again and again.
@@ -124,7 +123,7 @@ pub(crate) fn allow_open_files() {
 
 /// How long the processors of this host were idle, and how long they exist, in clock ticks since the boot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessorTimes {
+pub struct ProcessorTimes {
     idle: u64,
     all: u64,
 }
@@ -132,7 +131,7 @@ pub(crate) struct ProcessorTimes {
 impl ProcessorTimes {
     /// The part of the time since `earlier` for which they were busy.
     #[expect(clippy::cast_precision_loss, reason = "some billion ticks")]
-    pub(crate) fn busy_since(self, earlier: Self) -> f64 {
+    pub fn busy_since(self, earlier: Self) -> f64 {
         let all = self.all.saturating_sub(earlier.all).max(1);
         let idle = self.idle.saturating_sub(earlier.idle);
         1.0 - idle as f64 / all as f64
@@ -199,7 +198,7 @@ mod linux {
     }
 
     /// The times of all processors since the machine started: the first line of `/proc/stat`.
-    pub(crate) fn processor_times() -> Option<ProcessorTimes> {
+    pub fn processor_times() -> Option<ProcessorTimes> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let fields = stat.lines().next()?.strip_prefix("cpu ")?;
         let times: Vec<u64> =
@@ -211,7 +210,7 @@ mod linux {
     }
 
     /// Whether this process was started to ignore SIGHUP, as `nohup` does.
-    pub(crate) fn ignores_hang_up() -> bool {
+    pub fn ignores_hang_up() -> bool {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         status
             .lines()
@@ -267,11 +266,11 @@ mod unsupported {
         String::new()
     }
 
-    pub(crate) fn processor_times() -> Option<super::ProcessorTimes> {
+    pub fn processor_times() -> Option<super::ProcessorTimes> {
         None
     }
 
-    pub(crate) fn ignores_hang_up() -> bool {
+    pub fn ignores_hang_up() -> bool {
         false
     }
 

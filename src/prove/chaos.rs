@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use rustix::process::Signal;
+use smsq_store::StoreError;
 use tokio::task::JoinHandle;
 
 use super::PROVIDERS;
@@ -13,7 +14,6 @@ use super::child::Process;
 use super::operators::{SWITCHED, import, words};
 use super::proxy::Cut;
 use super::world::{LEASE, World, now_micros};
-use crate::store::StoreError;
 
 /// The exit status of a command that ends in order.
 const DOCUMENTED: [i32; 7] = [0, 1, 2, 3, 129, 130, 143];

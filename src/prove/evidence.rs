@@ -6,9 +6,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use serde::Deserialize;
-
-use crate::message::text::listed;
-use crate::store::{Store, StoreError};
+use smsq_message::text::listed;
+use smsq_store::{Store, StoreError};
 
 /// What a gateway logged, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use smsq_store::{Store, StoreError};
 
 use super::child::{ChildEnvironment, Ending, Process};
 use super::evidence::{LogFile, Tables};
@@ -16,7 +17,6 @@ use super::judge::JudgedCampaign;
 use super::operators::{Operators, import, list_name, words};
 use super::proxy::Proxy;
 use super::{PROVIDERS, ProveConfig, ProveError};
-use crate::store::{Store, StoreError};
 
 /// A worker that is stopped for longer is dead.
 pub(super) const LEASE: Duration = Duration::from_secs(5);

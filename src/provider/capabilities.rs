@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
+use smsq_message::rate::Rates;
+use smsq_message::sms::{Acceptance, Failure, Outcome, Timestamp};
 
 use super::receipts::ReceiptPull;
 use super::redact::Redactor;
@@ -13,8 +15,6 @@ use super::response::ResponseView;
 use super::units;
 use super::webhook::Webhook;
 use super::{Message, unclear};
-use crate::message::rate::Rates;
-use crate::message::sms::{Acceptance, Failure, Outcome, Timestamp};
 
 /// What a vendor can do.
 #[derive(Clone, Debug, Serialize)]

@@ -1,6 +1,6 @@
 //! Phone numbers as vendors in mainland China write them: without country code.
 
-use crate::message::phone::Phone;
+use smsq_message::phone::Phone;
 
 pub(super) fn is_mainland(phone: &Phone) -> bool {
     phone.as_str().starts_with("+86")

@@ -12,11 +12,11 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value as Json;
 use sha1::Sha1;
 use sha2::{Sha256, Sha384, Sha512};
+use smsq_message::sms::Timestamp;
 use subtle::ConstantTimeEq;
 
 use super::signing::sha256;
 use super::webhook::{PostedRequest, WebhookError};
-use crate::message::sms::Timestamp;
 
 /// The schemes: the name in the configuration, and the check.
 pub(super) const SCHEMES: [(&str, Verify); 9] = [

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smsq_message::phone::Phone;
+use smsq_message::rate::Rates;
+use smsq_message::receipt::Receipt;
+use smsq_message::sms::Timestamp;
 
 use super::units;
-use crate::message::phone::Phone;
-use crate::message::rate::Rates;
-use crate::message::receipt::Receipt;
-use crate::message::sms::Timestamp;
 
 /// Which receipts one request returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

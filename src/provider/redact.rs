@@ -11,8 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
-
-use crate::message::text::{is_printable, mask_numbers, printable_line};
+use smsq_message::text::{is_printable, mask_numbers, printable_line};
 
 /// The most bytes of an excerpt.
 pub(super) const MAX_EXCERPT: usize = 200;
@@ -295,8 +294,8 @@ mod tests {
     use hex::encode as hex;
     use proptest::prelude::*;
 
-    use crate::provider::signing::percent_encoded;
-    use crate::provider::vendors::form;
+    use crate::signing::percent_encoded;
+    use crate::vendors::form;
 
     static NO_SECRETS: SecretForms = SecretForms(Vec::new());
 

@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use smsq_message::text::closest;
 use toml::{Table, Value};
 
 use super::config::SharedSettings;
@@ -13,7 +14,6 @@ use super::config::section::{ProviderError, ReadVariable, Section};
 use super::generic::{Receipts, WebhookReader};
 use super::vendors::{aliyun, aws, huawei, signed, tencent, twilio, yunpian};
 use super::{Adapter, NewAdapter, generic, units};
-use crate::message::text::closest;
 
 type New = fn(Section<'_>, SharedSettings) -> NewAdapter;
 
@@ -118,7 +118,7 @@ pub fn complete(section: &Table) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::Provider;
+    use crate::Provider;
 
     fn completed(source: &str) -> Table {
         complete(&source.parse().expect("toml"))

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, Version, header};
 use serde_json::Value;
+use smsq_message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
+use smsq_message::text::is_printable;
 
 use super::client::MaybeStray;
 use super::codes::{Codes, status};
 use super::lossy_json;
 use super::redact::{Redactor, SecretForms, cut, excerpt};
-use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
-use crate::message::text::is_printable;
 
 /// A longer id is cut: the message was accepted all the same.
 const MAX_ID: usize = 255;

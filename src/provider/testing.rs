@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use jiff::fmt::rfc2822::DateTimePrinter;
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 use super::capabilities::{AttemptSpan, LookupResponses, LookupResult};
 use super::config::section::ProviderError;
 use super::receipts::PullShape;
 use super::registry::builtin;
 use super::{Message, Provider, RequestContext};
-use crate::message::phone::Phone;
-use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 /// One row of a table. A `request` of `None` is not checked.
 pub(super) struct Case {
@@ -163,7 +163,7 @@ pub(super) struct FetchedExample {
 /// The examples of all vendors that have a file of examples.
 pub(super) fn examples() -> impl Iterator<Item = (&'static str, Example)> {
     builtin().iter().filter_map(|(kind, _)| {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/config/providers");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/providers");
         let text = std::fs::read_to_string(format!("{folder}/{kind}.example.toml")).ok()?;
         let example = toml::from_str(&text).unwrap_or_else(|error| panic!("{kind}: {error}"));
         Some((*kind, example))

@@ -3,8 +3,7 @@
 use jiff::civil::DateTime;
 use jiff::fmt::rfc2822;
 use jiff::tz::{self, TimeZone};
-
-use crate::message::sms::Timestamp;
+use smsq_message::sms::Timestamp;
 
 /// Numbers above this are milliseconds since 1970, others seconds.
 const MIN_MILLIS: i64 = 100_000_000_000;

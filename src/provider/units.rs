@@ -5,10 +5,9 @@ use std::time::Duration;
 use jiff::fmt::serde::unsigned_duration::friendly::compact::required;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use smsq_message::rate::Rates;
+use smsq_message::text::{Hinted, did_you_mean, listed};
 use toml::Value;
-
-use crate::message::rate::Rates;
-use crate::message::text::{Hinted, did_you_mean, listed};
 
 /// A duration such as `10s`, `500ms` or `2 minutes`, also for an optional field.
 pub(super) fn span<'de, D, T>(deserializer: D) -> Result<T, D::Error>

@@ -5,10 +5,9 @@ use std::fmt;
 
 use http::{HeaderMap, Method};
 use serde::Serialize;
-
-use crate::message::phone::{Phone, Region};
-use crate::message::receipt::Receipt;
-use crate::message::sms::Timestamp;
+use smsq_message::phone::{Phone, Region};
+use smsq_message::receipt::Receipt;
+use smsq_message::sms::Timestamp;
 
 /// The content type of an answer that is not JSON.
 pub(super) const PLAIN_TEXT: &str = "text/plain; charset=utf-8";

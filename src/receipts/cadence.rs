@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::message::sms::Timestamp;
+use smsq_message::sms::Timestamp;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// No message is asked for later.

@@ -8,21 +8,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
+use smsq_message::phone::Phone;
+use smsq_message::receipt::Receipt;
+use smsq_message::sms::{Class, Failure, Outcome, Timestamp};
+use smsq_metrics::Metrics;
+use smsq_provider::client::{Client, ClientError};
+use smsq_provider::{
+    AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
+    ReceiptSource, RequestContext, RequestResult,
+};
+use smsq_store::{AwaitingSms, ReceiptsApplied, Store, StoreError, TriedAt};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::cadence::{ask_ages, due_spans, sweep_ages};
 use super::{PullMode, PullSummary, ReceiptPuller, sleep};
-use crate::message::phone::Phone;
-use crate::message::receipt::Receipt;
-use crate::message::sms::{Class, Failure, Outcome, Timestamp};
-use crate::metrics::Metrics;
-use crate::provider::client::{Client, ClientError};
-use crate::provider::{
-    AwaitedMessage, Provider, PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
-    ReceiptSource, RequestContext, RequestResult,
-};
-use crate::store::{AwaitingSms, ReceiptsApplied, Store, StoreError, TriedAt};
 
 /// Interval of drains.
 const DRAIN_EVERY: Duration = Duration::from_secs(60);
@@ -164,8 +164,9 @@ impl ReceiptPuller {
         }
         let now = self.store.now().await?;
         let until = now.plus(LEASE);
-        let lease = self.store.receipts().lease(name, self.holder, now, until, None);
-        let Some(lease) = lease.await? else {
+        let receipts = self.store.receipts();
+        let lease = receipts.lease(name, self.holder, now, until, None).await?;
+        let Some(lease) = lease else {
             summary.busy.push(name.to_owned());
             return Ok(false);
         };
@@ -512,14 +513,9 @@ impl Pass<'_> {
         }
         let (name, now) = (self.pulled.provider.name(), self.store.now().await?);
         let position = self.position.as_ref().and_then(text_of);
-        let lease = self.store.receipts().lease(
-            name,
-            self.holder,
-            now,
-            now.plus(LEASE),
-            position.as_deref(),
-        );
-        if lease.await?.is_none() {
+        let (receipts, until) = (self.store.receipts(), now.plus(LEASE));
+        let lease = receipts.lease(name, self.holder, now, until, position.as_deref()).await?;
+        if lease.is_none() {
             return Err(PullError::Ended);
         }
         self.renewed = Instant::now();

@@ -1,10 +1,10 @@
 //! Advice: what to do about a failure, and which commands come next.
 
 use serde::Serialize;
+use smsq_message::sms::Class;
+use smsq_message::text::shell_word;
 
 use super::Report;
-use crate::message::sms::Class;
-use crate::message::text::shell_word;
 
 /// What to do about failures of this class and code, for readers with and without a shell.
 pub fn advice(class: &str, code: Option<&str>) -> &'static str {

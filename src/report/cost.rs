@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 use serde_json::json;
-
-use crate::message::phone;
-use crate::message::prices::Prices;
-use crate::message::text::messages;
-use crate::store::report::SentCount;
+use smsq_message::phone;
+use smsq_message::prices::Prices;
+use smsq_message::text::messages;
+use smsq_store::report::SentCount;
 
 /// The price tables by provider.
 pub type PriceTables = BTreeMap<String, Prices>;
@@ -181,7 +180,13 @@ mod tests {
     use super::*;
 
     fn count(provider: &str, phone: &str, messages: u64, segments: u64) -> SentCount {
-        SentCount::of(provider, phone, messages, segments)
+        SentCount {
+            provider: provider.to_owned(),
+            phone: phone.to_owned(),
+            messages,
+            segments,
+            billed: segments,
+        }
     }
 
     fn prices(currency: &str) -> Prices {

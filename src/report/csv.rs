@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use serde_json::Value;
+use smsq_message::text::spreadsheet::guarded;
+use smsq_store::report::{FailureRecord, SentMessage};
 
 use super::status::CampaignSummary;
 use super::text::counts;
 use super::{Report, columns_of};
-use crate::message::text::spreadsheet::guarded;
-use crate::store::report::{FailureRecord, SentMessage};
 
 const FIRST: [&str; 2] = ["phone", "content"];
 /// Import ignores columns with this prefix, except for `smsq_id`.
@@ -153,7 +153,7 @@ fn write_record<W: Write>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::sample;
     use proptest::prelude::*;
 
     fn written(failures: &[FailureRecord]) -> String {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use indicatif::HumanCount;
 use serde::Serialize;
+use smsq_message::text::{counted, duration, messages};
 
 use super::Report;
 use super::cost::Part;
-use crate::message::text::{counted, duration, messages};
 
 /// Delivery times are rounded down to this.
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use smsq_message::sms::Timestamp;
+use smsq_store::report::Outcomes;
+use smsq_store::{CampaignFilter, Store, StoreError};
 
 use super::{as_millis, as_text};
-use crate::message::sms::Timestamp;
-use crate::store::report::Outcomes;
-use crate::store::{CampaignFilter, Store, StoreError};
 
 /// Counts in consecutive spans of `width`, from `from` on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,7 +59,7 @@ impl Histogram {
         let fits = |width: &u64| took / width < Self::MAX_SPANS - 1;
         let width = Self::WIDTHS.into_iter().find(fits).unwrap_or(days * DAY);
         let width = Duration::from_millis(width);
-        let millis = crate::message::sms::millis(width);
+        let millis = smsq_message::sms::millis(width);
         let local = first.plus(offset).as_millis();
         let from = Timestamp::from_millis(local - local.rem_euclid(millis)).minus(offset);
         let spans = last.since(from).as_millis() / width.as_millis() + 1;

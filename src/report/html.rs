@@ -10,15 +10,15 @@ use indicatif::HumanCount;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, HtmlEscape, UndefinedBehavior, context, escape_formatter};
 use serde::Serialize;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{duration, printable};
+use smsq_store::report::{FailureRecord, FailureState, Outcomes, Totals};
 
 use super::figures::{Fact, facts, percentages, rate};
 use super::histogram::Histogram;
 use super::local::LocalTime;
 use super::reason::plain_reason;
 use super::{Reason, Report, ReportError};
-use crate::message::sms::Timestamp;
-use crate::message::text::{duration, printable};
-use crate::store::report::{FailureRecord, FailureState, Outcomes, Totals};
 
 /// The most failed messages on the page; the CSV has all of them.
 pub(super) const MAX_FAILURES: usize = 2_000;
@@ -511,7 +511,7 @@ fn width_text(width: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::sample;
 
     fn written(report: &Report, failures: &[FailureRecord]) -> String {
         let mut bytes = Vec::new();

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use smsq_message::text::printable_json;
+use smsq_store::report::{FailureRecord, SentMessage};
 
 use super::{Report, columns_of};
-use crate::message::text::printable_json;
-use crate::store::report::{FailureRecord, SentMessage};
 
 pub(super) struct Writer<'a, W: Write> {
     report: &'a Report,
@@ -102,7 +102,7 @@ fn object(value: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::sample;
 
     fn written(report: &Report, failures: &[FailureRecord]) -> String {
         let mut bytes = Vec::new();

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-
-use crate::message::sms::Timestamp;
+use smsq_message::sms::Timestamp;
 
 /// Formats times in a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]

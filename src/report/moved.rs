@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::messages;
+use smsq_store::Failover;
 
 use super::as_text;
 use super::local::LocalTime;
 use super::reason::plain_reason;
-use crate::message::sms::Timestamp;
-use crate::message::text::messages;
-use crate::store::Failover;
 
 /// Outages that follow each other sooner than this are shown as one.
 const GAP: Duration = Duration::from_secs(600);

@@ -23,7 +23,7 @@ const MESSAGE_KEYS: [&str; 10] = [
 
 /// Replaces JSON with the message in it: `the gateway answered 400: {"error":{"message":"no such sender"}}` becomes
 /// `the gateway answered 400: no such sender`. The JSON may be cut off. A reason without JSON is unchanged.
-pub(crate) fn plain_reason(text: &str) -> Cow<'_, str> {
+pub fn plain_reason(text: &str) -> Cow<'_, str> {
     let Some(at) = text.find(['{', '[']).filter(|at| text[*at..].contains('"')) else {
         return Cow::Borrowed(text);
     };

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use smsq_message::sms::Timestamp;
+use smsq_store::report::{DeliveryCounts, FailureRecord, FailureState, Outcomes, Totals};
+use smsq_store::{CampaignFilter, Mode};
+
 use super::advice::{advice, undelivered_advice};
 use super::cost::{Bill, Part};
 use super::histogram::Histogram;
 use super::local::LocalTime;
 use super::status::{CampaignSummary, NextDue, Summaries};
 use super::{Alphabets, DeliveryTime, Lists, Reason, Report};
-use crate::message::sms::Timestamp;
-use crate::store::report::{DeliveryCounts, FailureRecord, FailureState, Outcomes, Totals};
-use crate::store::{CampaignFilter, Mode};
 
 const NINE: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 

@@ -4,17 +4,18 @@ use comfy_table::Cell;
 use indicatif::HumanCount;
 use serde::Serialize;
 use serde_json::{Value, json};
+use smsq_message::budget::Budget;
+use smsq_message::prices::Prices;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{duration, printable_line};
+use smsq_message::window::{SendWindow, ZoneSource, local_and_utc};
+use smsq_process::boxed;
+use smsq_store::report::{FirstDue, Totals};
+use smsq_store::{Campaign, CampaignStatus, Mode, Store, StoreError, Worker};
 use utoipa::ToSchema;
 
 use super::as_text;
 use super::table::{plain_table, push_table, right};
-use crate::message::budget::Budget;
-use crate::message::prices::Prices;
-use crate::message::sms::Timestamp;
-use crate::message::text::{duration, printable_line};
-use crate::message::window::{SendWindow, ZoneSource, local_and_utc};
-use crate::store::report::{FirstDue, Totals};
-use crate::store::{Campaign, CampaignStatus, Mode, Store, StoreError, Worker};
 
 /// The campaign of messages without one; it always exists.
 const DEFAULT_CAMPAIGN: i64 = 1;
@@ -60,6 +61,7 @@ enum ShownState {
 const COUNTED_AT_ONCE: u64 = 100_000;
 
 impl CampaignSummary {
+    #[boxed]
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         let totals = store.report().totals(Some(campaign.id)).await?;
         Self::with_totals(store, campaign, totals, store.now().await?).await
@@ -67,6 +69,7 @@ impl CampaignSummary {
 
     /// The same within a second: a large campaign has the counts `known` from before; without them, all that was imported
     /// counts as queued, if any of it is.
+    #[boxed]
     pub async fn quick(
         store: &Store,
         campaign: &Campaign,
@@ -147,6 +150,7 @@ pub struct Summaries {
 }
 
 impl Summaries {
+    #[boxed]
     pub async fn of(store: &Store, campaign: &Campaign) -> Result<Self, StoreError> {
         Ok(Self::new(store.mode(), vec![CampaignSummary::of(store, campaign).await?]))
     }
@@ -157,6 +161,7 @@ impl Summaries {
     }
 
     /// All campaigns, without an unused default campaign.
+    #[boxed]
     pub async fn all(store: &Store) -> Result<Self, StoreError> {
         let counted = store.report().campaign_totals().await?;
         let now = store.now().await?;
@@ -255,6 +260,7 @@ impl BudgetStatus {
     }
 
     /// The budget of all campaigns for the calendar month.
+    #[boxed]
     pub async fn of_month(
         store: &Store,
         budget: &Budget,

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use smsq_message::sms::NewSms;
+use smsq_store::{Access, CampaignStatus, ImportApproval, ImportBatch, NewCampaign};
+
 use super::*;
-use crate::message::sms::NewSms;
-use crate::store::{Access, CampaignStatus, ImportApproval, ImportBatch, NewCampaign};
 
 /// A campaign with `count` cancelled messages.
 async fn cancelled(folder: &tempfile::TempDir, count: u64) -> (Store, Campaign) {

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 
 use comfy_table::{Cell, ContentArrangement};
 use indicatif::HumanCount;
+use smsq_message::text::{counted, duration, messages, printable_line};
+use smsq_store::report::{DeliveryCounts, FailureRecord, SentMessage, Totals};
 
 use super::advice::steps;
 use super::figures::{facts, percentages, rate};
@@ -12,8 +14,6 @@ use super::reason::plain_reason;
 use super::status::{CampaignSummary, Summaries};
 use super::table::{plain_table, push_table, right};
 use super::{Reason, Report};
-use crate::message::text::{counted, duration, messages, printable_line};
-use crate::store::report::{DeliveryCounts, FailureRecord, SentMessage, Totals};
 
 /// The most reasons in the report; the CSV has all of them.
 const MAX_REASONS: usize = 20;
@@ -313,11 +313,12 @@ pub(super) fn counts(totals: &Totals) -> [(&'static str, u64); 7] {
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::sms::Timestamp;
+    use smsq_store::Mode;
+
     use super::*;
-    use crate::message::sms::Timestamp;
-    use crate::report::sample;
-    use crate::report::status::NextDue;
-    use crate::store::Mode;
+    use crate::sample;
+    use crate::status::NextDue;
 
     fn text(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
         let mut bytes = Vec::new();

@@ -461,7 +461,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::sandbox::faults::Outage;
+    use crate::faults::Outage;
     use proptest::prelude::*;
 
     fn counters(config: &SandboxConfig) -> (Counters, Instant) {

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Class, Outcome, Timestamp};
+use smsq_provider::client::Client as HttpClient;
+use smsq_provider::{Message, Provider, RequestContext};
 
 use super::counters::Stats;
 use super::faults::{FaultRate, Faults, Outage};
 use super::{Sandbox, SandboxConfig};
-use crate::message::phone::Phone;
-use crate::message::sms::{Class, Outcome, Timestamp};
-use crate::provider::client::Client as HttpClient;
-use crate::provider::{Message, Provider, RequestContext};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 

@@ -4,15 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_limit::per_second;
+use smsq_message::route::Division;
+use smsq_message::route::sender_pool::PoolSender;
+use smsq_message::sms::{Class, Failure, LaneId, Outcome, Timestamp};
+use smsq_provider::Provider;
+use smsq_store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign, QueuedLane};
+
 use super::auto_pause::{self, AutoPause, Unlisted};
 use super::request::InFlight;
 use super::window::WindowState;
-use crate::limit::per_second;
-use crate::message::sms::{Class, Failure, LaneId, Outcome, Timestamp};
-use crate::provider::Provider;
-use crate::route::Division;
-use crate::route::sender_pool::PoolSender;
-use crate::store::{Campaign, CampaignStatus, CampaignStop, QueuedCampaign, QueuedLane};
 
 /// Requests in flight before the first acceptance. Where everything is rejected, the automatic pause
 /// comes at most this much too late.

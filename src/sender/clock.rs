@@ -7,17 +7,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::SignedDuration;
-
-use crate::message::instant::{DbMicros, SteadyMicros, micros};
-use crate::message::sms::Timestamp;
-use crate::store::{Store, StoreError};
+use smsq_message::instant::{DbMicros, SteadyMicros, micros};
+use smsq_message::sms::Timestamp;
+use smsq_store::{Store, StoreError};
 
 /// An error up to this is corrected gradually; a larger one means that a clock was set.
 const TOLERANCE_US: i64 = 200_000;
 /// How far two clocks may drift apart, in microseconds a second, with room for one that is corrected.
 const DRIFT: i64 = 200;
 /// How fast an error is corrected, in the same unit. Limits have room for it in every window.
-const SLEW: i64 = 1_000_000 / crate::limit::SLEW_DIVISOR;
+const SLEW: i64 = 1_000_000 / smsq_limit::SLEW_DIVISOR;
 /// A database may truncate or round its time to the millisecond.
 const ROUNDED_US: (i64, i64) = (-500, 1_000);
 /// How often the clock is read at the start.

@@ -7,6 +7,9 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_lifecycle::Settlement;
+use smsq_message::sms::Timestamp;
+use smsq_store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -16,9 +19,6 @@ use super::lease::LostMarks;
 use super::local_files::journal::Journal;
 use super::local_files::left;
 use super::maintenance::LeftResults;
-use crate::lifecycle::Settlement;
-use crate::message::sms::Timestamp;
-use crate::store::{CommitBatch, CommitResult, StoreError, StoreErrorKind};
 
 /// How long to wait for an unreachable database.
 pub(super) const DATABASE_PATIENCE: Duration = Duration::from_secs(600);

@@ -4,6 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use smsq_lifecycle::Settlement;
+use smsq_lifecycle::resend::ResendRule;
+use smsq_message::sms::{Sms, Timestamp};
+use smsq_metrics::Metrics;
+use smsq_provider::Provider;
+use smsq_store::{CampaignStop, ProviderPause, StoreError, StoreErrorKind};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -13,12 +19,6 @@ use super::lease::Lease;
 use super::local_files::marks::Marks;
 use super::telemetry::Progress;
 use super::{OnUnknown, Settings};
-use crate::lifecycle::Settlement;
-use crate::lifecycle::resend::ResendRule;
-use crate::message::sms::{Sms, Timestamp};
-use crate::metrics::Metrics;
-use crate::provider::Provider;
-use crate::store::{CampaignStop, ProviderPause, StoreError, StoreErrorKind};
 
 /// How long after the stop signal a worker waits for its database, which leaves some of the time for what comes after.
 pub(super) const STOPPING_PATIENCE: Duration = Duration::from_secs(5);

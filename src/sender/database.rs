@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use smsq_store::{CommitBatch, CommitCount, CommitResult, Store, StoreError};
 use tokio::sync::RwLock;
 
 #[cfg(test)]
 use super::simulation::{ClaimLog, DbFaults};
-use crate::store::{CommitBatch, CommitCount, CommitResult, Store, StoreError};
 
 #[derive(Clone)]
 pub(super) struct Database {

@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use smsq_lifecycle::Settlement;
+use smsq_message::instant::SteadyMicros;
+use smsq_message::sms::{Timestamp, millis};
+use smsq_process::identity::ProcessIdentity;
+use smsq_store::{
+    CommitBatch, CommitCount, CommitResult, NewWorker, Store, StoreError, StoreErrorKind, Worker,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::local_files::marks::{self, EndedMarks, Mark, Marks, MarksFile};
-use crate::lifecycle::Settlement;
-use crate::message::instant::SteadyMicros;
-use crate::message::sms::{Timestamp, millis};
-use crate::process::identity::ProcessIdentity;
-use crate::sender::clock::Clock;
-use crate::sender::database::Database;
-use crate::sender::local_files::{LocalFile, random_token};
-use crate::sender::telemetry::Progress;
-use crate::store::{
-    CommitBatch, CommitCount, CommitResult, NewWorker, Store, StoreError, StoreErrorKind, Worker,
-};
+use crate::clock::Clock;
+use crate::database::Database;
+use crate::local_files::{LocalFile, random_token};
+use crate::telemetry::Progress;
 
 /// A worker stops trusting its lease this part of it before others may take over.
 const MARGIN: f64 = 0.1;

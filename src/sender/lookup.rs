@@ -8,6 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use smsq_lifecycle::{Settlement, Transition};
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Acceptance, Class, Failure, Outcome, Sms, Timestamp};
+use smsq_provider::{
+    AttemptSpan, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
+};
+use smsq_store::{Due, FailedAttempt, QueuedCampaign, ResendReason, StoreError, Unknown};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,13 +22,6 @@ use tokio::time::Instant;
 use super::context::WorkerContext;
 use super::provider_state::ProviderState;
 use super::request::Transport;
-use crate::lifecycle::{Settlement, Transition};
-use crate::message::phone::Phone;
-use crate::message::sms::{Acceptance, Class, Failure, Outcome, Sms, Timestamp};
-use crate::provider::{
-    AttemptSpan, Lookup, LookupResponses, LookupResult, Message, Provider, RequestContext,
-};
-use crate::store::{Due, FailedAttempt, QueuedCampaign, ResendReason, StoreError, Unknown};
 
 /// A series of lookups takes about this long, and has at most this many.
 const SERIES: Duration = Duration::from_secs(5);

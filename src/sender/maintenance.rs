@@ -7,6 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use smsq_lifecycle::Settlement;
+use smsq_lifecycle::resend::ResendRule;
+use smsq_limit::MIN_TOLERANCE;
+use smsq_message::route::sender_pool::{PoolSender, SendersOff};
+use smsq_message::sms::Timestamp;
+use smsq_message::window::SendWindow;
+use smsq_provider::Provider;
+#[cfg(test)]
+use smsq_store::{CommitBatch, Orphans};
+use smsq_store::{
+    CountStep, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
+    UncountedBudget,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -15,19 +28,6 @@ use super::context::WorkerContext;
 use super::lease::{DeadWorker, LostMarks};
 use super::local_files::journal::{Journal, JournalFile};
 use super::window::WindowState;
-use crate::lifecycle::Settlement;
-use crate::lifecycle::resend::ResendRule;
-use crate::limit::MIN_TOLERANCE;
-use crate::message::sms::Timestamp;
-use crate::message::window::SendWindow;
-use crate::provider::Provider;
-use crate::route::sender_pool::{PoolSender, SendersOff};
-#[cfg(test)]
-use crate::store::{CommitBatch, Orphans};
-use crate::store::{
-    CountStep, ProviderPause, QueuePosition, QueuedCampaign, StoreError, StoreErrorKind,
-    UncountedBudget,
-};
 
 /// How often campaigns and workers are read.
 pub(super) const TICK: Duration = Duration::from_secs(1);

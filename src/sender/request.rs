@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use smsq_lifecycle::{Settlement, Transition, retry};
+use smsq_limit::{Permit, PermitCost, Reservation, Tolerance};
+use smsq_message::defect::Defect;
+use smsq_message::instant::{DbMicros, SteadyMicros};
+use smsq_message::phone::Phone;
+use smsq_message::route::sender_pool::PoolSender;
+use smsq_message::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
+use smsq_message::window::{Recipient, SendWindow};
+use smsq_provider::client::{Client, OpenConnection, ReservedConnection, Unanswered};
+use smsq_provider::{Message, Provider, RequestContext};
+use smsq_store::StartedClaim;
 use tokio::sync::mpsc;
 
 use super::clock::Clock;
 use super::context::WorkerContext;
 use super::window;
-use crate::lifecycle::{Settlement, Transition, retry};
-use crate::limit::{Permit, PermitCost, Reservation, Tolerance};
-use crate::message::defect::Defect;
-use crate::message::instant::{DbMicros, SteadyMicros};
-use crate::message::phone::Phone;
-use crate::message::sms::{Class, Failure, LaneId, Outcome, Sms, Timestamp};
-use crate::message::window::{Recipient, SendWindow};
-use crate::provider::client::{Client, OpenConnection, ReservedConnection, Unanswered};
-use crate::provider::{Message, Provider, RequestContext};
-use crate::route::sender_pool::PoolSender;
-use crate::store::StartedClaim;
 
 /// A response from this size in bytes is parsed on a thread that other tasks do not wait for.
 const LARGE_RESPONSE: usize = 16 << 10;

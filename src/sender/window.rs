@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use smsq_lifecycle::admission::{CLOSING, opens_at};
+use smsq_message::sms::Timestamp;
+use smsq_message::window::{Recipient, SendWindow};
+
 use super::clock::Clock;
-use crate::lifecycle::admission::{CLOSING, opens_at};
-use crate::message::sms::Timestamp;
-use crate::message::window::{Recipient, SendWindow};
 
 /// Whether a message may start now.
 pub(super) fn is_open(window: &SendWindow, recipient: Recipient<'_>, clock: &Clock) -> bool {

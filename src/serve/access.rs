@@ -277,9 +277,10 @@ fn is_https(url: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::secret::Secret;
+
     use super::super::tokens::tests::of_each_role;
     use super::*;
-    use crate::message::secret::Secret;
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
+use smsq_message::secret::Secret;
 use url::Url;
 
 use super::tokens::{AccessTokens, Texts};
-use crate::message::secret::Secret;
 
 /// Section `[serve]`.
 #[derive(Clone, Debug, Deserialize)]

@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use smsq_process::jobs::Stop;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -31,7 +32,6 @@ use super::config::Config;
 use super::guard::is_probe;
 use super::health;
 use super::problem::Problem;
-use crate::process::jobs::Stop;
 
 /// Connections at once.
 const MAX_CONNECTIONS: usize = 512;

@@ -9,6 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use smsq_report::{Format, Listing, Report, ReportOptions};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::io::ReaderStream;
@@ -17,7 +18,6 @@ use super::intake::Draft;
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::{Identity, Permission};
-use crate::report::{Format, Listing, Report, ReportOptions};
 
 /// The least bytes that are sent at once.
 const PART: usize = 32 << 10;

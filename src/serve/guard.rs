@@ -17,14 +17,14 @@ use axum_extra::headers::Authorization;
 use axum_extra::headers::authorization::Bearer;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri, header};
+use smsq_message::text::printable_line;
+use smsq_store::Mode;
 use tracing::Span;
 
 use super::access::AccessError;
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::{Identity, Permission};
-use crate::message::text::printable_line;
-use crate::store::Mode;
 
 /// Nothing but this server's own styles, script and pictures is loaded, and nothing frames a page.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; \

@@ -9,13 +9,13 @@ use axum::middleware::{from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header;
+use smsq_metrics::CONTENT_TYPE;
 
 use super::body;
 use super::guard::{self, Program};
 use super::problem::Problem;
 use super::state::ServerState;
 use super::tokens::Permission;
-use crate::metrics::CONTENT_TYPE;
 
 pub(super) fn routes() -> Router<Arc<ServerState>> {
     Router::new()

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
+use smsq_operations::{OperationError, Refused};
+use smsq_store::{StoreError, StoreErrorKind};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 use super::access::AccessError;
 use super::tokens::{Permission, Role};
-use crate::operations::{OperationError, Refused};
-use crate::store::{StoreError, StoreErrorKind};
 
 /// What a client may wait before it tries again, in seconds.
 const RETRY_NOW: u32 = 2;

@@ -12,18 +12,18 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, Uri, header};
 use sha2::{Digest as _, Sha256};
+use smsq_message::phone::{Phone, Region};
+use smsq_message::secret::Secret;
+use smsq_message::sms::Timestamp;
+use smsq_provider::{PostedRequest, Provider, Reply, WebhookError, asks_to_stop};
+use smsq_receipts::ReceiptPuller;
+use smsq_store::{Audited, NewReply, StoreError};
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
 use super::body::WholeBody;
 use super::problem::Problem;
 use super::state::ServerState;
-use crate::message::phone::{Phone, Region};
-use crate::message::secret::Secret;
-use crate::message::sms::Timestamp;
-use crate::provider::{PostedRequest, Provider, Reply, WebhookError, asks_to_stop};
-use crate::receipts::ReceiptPuller;
-use crate::store::{Audited, NewReply, StoreError};
 
 /// What a vendor waits before it posts again, in seconds.
 const RETRY: u32 = 30;

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smsq_metrics::{Metrics, QueueState};
+use smsq_store::{PostResult, Store};
 use tokio::sync::Mutex;
-
-use crate::metrics::{self, Metrics, QueueState};
-use crate::store::{PostResult, Store};
 
 /// How long `/readyz` waits for the database, and how long its answer is used: asking takes turns with writers.
 const READY_WITHIN: Duration = Duration::from_secs(1);
@@ -21,7 +20,7 @@ const SHARE: u32 = 20;
 pub(super) struct ServerMetrics {
     store: Store,
     patient_store: Store,
-    config: metrics::Config,
+    config: smsq_metrics::Config,
     default_provider: Option<String>,
     counted: Arc<Metrics>,
     queue: Mutex<Option<QueueReading>>,
@@ -40,7 +39,7 @@ impl ServerMetrics {
     pub(super) fn new(
         store: Store,
         patient_store: Store,
-        (config, counted): (metrics::Config, Arc<Metrics>),
+        (config, counted): (smsq_metrics::Config, Arc<Metrics>),
         default_provider: Option<String>,
     ) -> Self {
         Self {

@@ -4,6 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_message::phone::Region;
+use smsq_operations::{ListSettings, ScheduleReport, Scheduler, schedule_reports};
+use smsq_process::jobs::Stop;
+use smsq_provider::Provider;
+use smsq_report::PriceTables;
+use smsq_store::{Campaign, FoundSms, SmsFilter, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::access::AccessControl;
@@ -13,12 +19,6 @@ use super::intake::{Drafts, Intake};
 use super::problem::{Problem, unknown_campaign};
 use super::server_metrics::ServerMetrics;
 use super::tokens::{Identity, Permission};
-use crate::message::phone::Region;
-use crate::operations::{ListSettings, ScheduleReport, Scheduler, schedule_reports};
-use crate::process::jobs::Stop;
-use crate::provider::Provider;
-use crate::report::PriceTables;
-use crate::store::{Campaign, FoundSms, SmsFilter, Store};
 
 /// Files that are written to clients at once.
 pub(super) const MAX_DOWNLOADS: usize = 8;

@@ -235,7 +235,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A token of each role, and their texts.
-    pub(in crate::serve) fn of_each_role() -> (Vec<String>, AccessTokens) {
+    pub(crate) fn of_each_role() -> (Vec<String>, AccessTokens) {
         let tokens = Role::ALL.map(|role| AccessToken::generate(role.as_str(), role));
         let tokens = tokens.map(|token| token.expect("a good name"));
         let (texts, tokens) = tokens.into_iter().unzip();

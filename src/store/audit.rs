@@ -4,13 +4,14 @@ use std::ops::AddAssign;
 
 use diesel::update;
 use serde::Serialize;
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
 use super::Store;
 use super::connection::prelude::*;
 use super::connection::{Connection, NewRows, QueryResult, transaction};
 use super::error::StoreError;
 use super::tables::schema::audit;
-use crate::message::sms::Timestamp;
 
 /// The verbs of changes of a campaign's state, by people and by workers.
 pub const STATE_VERBS: [&str; 5] = ["pause", "resume", "cancel", "paused", "stopped"];
@@ -144,6 +145,7 @@ impl<T: Clone + Default + AddAssign> Audited<T> {
 
 impl Store {
     /// Records what somebody changed just now; see [`AuditEntry`].
+    #[boxed]
     pub async fn record(
         &self,
         who: &str,
@@ -162,6 +164,7 @@ impl Store {
     }
 
     /// Whether a worker made the last change of a campaign's state.
+    #[boxed]
     pub async fn is_changed_by_worker(&self, campaign: &str) -> Result<bool, StoreError> {
         let last: Option<AuditEntry> = self
             .read_first(
@@ -177,19 +180,20 @@ impl Store {
     }
 
     /// The last `most` changes, the newest first.
+    #[boxed]
     pub async fn audit_entries(&self, most: i64) -> Result<Vec<AuditEntry>, StoreError> {
         self.read(audit::table.order(audit::id.desc()).limit(most).select(AuditEntry::as_select()))
             .await
     }
 }
 
-/// Runs a transaction that returns what it did, with the entry of an [`Audited`](crate::store::Audited) change.
+/// Runs a transaction that returns what it did, with the entry of an [`Audited`](crate::Audited) change.
 macro_rules! audited {
     ($store:expr, $audited:expr, $now:expr, |$connection:ident| $work:expr) => {{
-        let done = $crate::store::connection::transaction!($store, |$connection| async {
+        let done = $crate::connection::transaction!($store, |$connection| async {
             let step = $work.await?;
             let id = $audited.write($connection, &step, $now).await?;
-            $crate::store::connection::QueryResult::Ok((step, id))
+            $crate::connection::QueryResult::Ok((step, id))
         });
         done.map(|(step, id)| {
             $audited.committed(step.clone(), id);
@@ -201,19 +205,18 @@ macro_rules! audited {
 /// Repeats a transaction that returns a [`Chunk`] until no rows are left; returns how many were moved.
 macro_rules! in_chunks {
     ($store:expr, |$connection:ident| $work:expr) => {{
-        let mut audited = $crate::store::audit::Audited::unrecorded();
-        let now = $crate::message::sms::Timestamp::default();
-        $crate::store::audit::in_chunks!($store, audited, now, |$connection| $work)
+        let mut audited = $crate::audit::Audited::unrecorded();
+        let now = smsq_message::sms::Timestamp::default();
+        $crate::audit::in_chunks!($store, audited, now, |$connection| $work)
     }};
     ($store:expr, $audited:expr, $now:expr, |$connection:ident| $work:expr) => {{
         loop {
             let mut examined = 0;
-            let done =
-                $crate::store::audit::audited!($store, $audited, $now, |$connection| async {
-                    let chunk: $crate::store::connection::Chunk = $work.await?;
-                    examined = chunk.examined;
-                    $crate::store::connection::QueryResult::Ok(chunk.moved)
-                });
+            let done = $crate::audit::audited!($store, $audited, $now, |$connection| async {
+                let chunk: $crate::connection::Chunk = $work.await?;
+                examined = chunk.examined;
+                $crate::connection::QueryResult::Ok(chunk.moved)
+            });
             match done {
                 Ok(_) if examined > 0 => {}
                 done => break done.map(|_| *$audited.done()),
@@ -222,4 +225,4 @@ macro_rules! in_chunks {
     }};
 }
 
-pub(in crate::store) use {audited, in_chunks};
+pub(crate) use {audited, in_chunks};

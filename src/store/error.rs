@@ -49,7 +49,7 @@ pub enum StoreErrorKind {
 }
 
 /// The reason if a file cannot be read as a database.
-pub(in crate::store) const DAMAGED: &str = "is not a database, or a damaged one";
+pub(crate) const DAMAGED: &str = "is not a database, or a damaged one";
 
 /// An error of a database: which database, what kind, and the reason.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    pub(in crate::store) fn new(
+    pub(crate) fn new(
         database: impl Into<String>,
         kind: StoreErrorKind,
         reason: impl Into<String>,
@@ -68,12 +68,12 @@ impl StoreError {
         Self { database: database.into(), kind, reason: reason.into() }
     }
 
-    pub(in crate::store) fn with_kind(mut self, kind: StoreErrorKind) -> Self {
+    pub(crate) fn with_kind(mut self, kind: StoreErrorKind) -> Self {
         self.kind = kind;
         self
     }
 
-    pub(in crate::store) fn with_reason(mut self, reason: String) -> Self {
+    pub(crate) fn with_reason(mut self, reason: String) -> Self {
         self.reason = reason;
         self
     }
@@ -108,7 +108,7 @@ impl StoreError {
     }
 
     /// The reason, without the name of the database.
-    pub(in crate::store) fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         &self.reason
     }
 
@@ -169,11 +169,3 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
-
-#[cfg(test)]
-impl StoreError {
-    /// The error of a database that is unavailable.
-    pub(crate) fn unavailable() -> Self {
-        Self::new("smsq.db", StoreErrorKind::Unavailable, "is unavailable")
-    }
-}

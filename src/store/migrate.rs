@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smsq_process::boxed;
+
 use super::connection::prelude::*;
 use super::connection::{
     Connection, DatabaseError, Dialect, NewRows, Purpose, QueryResult, run_inline,
@@ -103,6 +105,7 @@ impl Store {
     }
 
     /// An error of the kind `Newer` if a newer smsq has brought the tables up to date since they were opened.
+    #[boxed]
     pub async fn check_schema(&self) -> Result<(), StoreError> {
         let applied: Vec<String> =
             self.read(history::table.order(history::version).select(history::version)).await?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::{Nullable, Text};
+use smsq_process::boxed;
 
 use super::Store;
 use super::connection::transaction;
@@ -18,12 +19,14 @@ struct TextRow {
 
 impl Store {
     /// The values of column `value`, a text, that are not NULL.
+    #[boxed]
     pub async fn query(&self, sql: &str) -> Result<Vec<String>, StoreError> {
         let rows: Vec<TextRow> = self.read(diesel::sql_query(sql)).await?;
         Ok(rows.into_iter().filter_map(|row| row.value).collect())
     }
 
     /// Holds the lock of a SQLite file for this long, like another program. Blocks its thread.
+    #[boxed]
     pub async fn hold_lock(&self, span: Duration) -> Result<(), StoreError> {
         transaction!(self, |connection| async {
             connection.run("SELECT 1").await?;

@@ -1,22 +1,50 @@
-//! Empty databases on servers and other statements, for tests inside the crate.
+//! Empty databases on servers, statements and errors, for the tests inside of crates.
 
 use std::env;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
 
 use super::Store;
 use super::connection::{Location, Pool, Purpose, ServerKind, ServerUrl, transaction};
+use super::error::{StoreError, StoreErrorKind};
 
 impl Store {
     /// Executes a statement.
-    pub(crate) async fn execute(&self, sql: &str) {
+    pub async fn execute(&self, sql: &str) {
         let executed = transaction!(self, |connection| connection.run(sql));
         executed.expect("a statement");
     }
 }
 
+impl StoreError {
+    /// The error of a database that is unavailable.
+    pub fn unavailable() -> Self {
+        Self::new("smsq.db", StoreErrorKind::Unavailable, "is unavailable")
+    }
+}
+
+/// Whether the tests of this process run on servers. A program that is built with the tests is not one of them.
+static KEEPS_TIME_STILL: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the paused time of a test still: otherwise it passes while a server is waited for.
+pub(crate) struct StillTime(
+    #[expect(dead_code, reason = "its drop ends the task")] mpsc::Sender<()>,
+);
+
+impl StillTime {
+    pub(crate) fn begin() -> Option<Self> {
+        KEEPS_TIME_STILL.load(Ordering::Relaxed).then(|| {
+            let (sender, dropped) = mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || dropped.recv().unwrap_or_default());
+            Self(sender)
+        })
+    }
+}
+
 /// Creates a database on each server that `tests/run` starts; returns their urls. A missing server is an
 /// error where `CI` is set.
-pub(crate) async fn server_databases() -> Vec<String> {
+pub async fn server_databases() -> Vec<String> {
+    KEEPS_TIME_STILL.store(true, Ordering::Relaxed);
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut urls = Vec::new();
     for (kind, variable, system) in [

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{check_shown, lossy};
-use smsq::message::phone::Phone;
-use smsq::provider::{
+use smsq_message::phone::Phone;
+use smsq_message::receipt::Receipt;
+use smsq_message::sms::{Acceptance, Failure, Outcome, Timestamp};
+use smsq_provider::{
     AttemptSpan, AwaitedMessage, LookupResponses, LookupResult, Message, PostedRequest, Provider,
     ReceiptCursor, ReceiptPath, ReceiptQuery, RequestContext, builtin,
 };
-use smsq::message::receipt::Receipt;
-use smsq::message::sms::{Acceptance, Failure, Outcome, Timestamp};
 
 struct Fuzzed {
     provider: Provider,
@@ -72,9 +72,7 @@ fn samples_of(kind: &str) -> Vec<&'static [u8]> {
     collect(&toml::Value::Table(example), &mut texts);
     let inputs = texts.into_iter().map(|text| {
         let text = text.replace("@phone", "+8613812345670");
-        let text = text
-            .replace("@digits", "8613812345670")
-            .replace("@reference", "ref-0");
+        let text = text.replace("@digits", "8613812345670").replace("@reference", "ref-0");
         let (head, body) = text.split_once("\n\n").unwrap_or(("", &text));
         let query = head.split_once('?').map_or("", |(_, query)| query);
         let query = query.lines().next().unwrap_or_default();
@@ -101,10 +99,8 @@ static SAMPLES: LazyLock<Vec<&[&[u8]]>> =
 
 const CONTENT: &str = "Hello Anna";
 const STATUSES: [u16; 12] = [200, 201, 202, 204, 302, 400, 401, 404, 409, 429, 500, 503];
-const NOW: RequestContext = RequestContext {
-    now: Timestamp::from_millis(1_700_009_000_000),
-    nonce: 7,
-};
+const NOW: RequestContext =
+    RequestContext { now: Timestamp::from_millis(1_700_009_000_000), nonce: 7 };
 
 static MESSAGES: LazyLock<Vec<Message>> = LazyLock::new(|| {
     let one = |at: u32| Message {
@@ -136,9 +132,7 @@ fuzz_target!(|data: &[u8]| {
     let mut response = Response::new(Bytes::copy_from_slice(body));
     *response.status_mut() = StatusCode::from_u16(status).expect("a status");
     if let Ok(value) = HeaderValue::from_bytes(head) {
-        response
-            .headers_mut()
-            .insert(header::RETRY_AFTER, value.clone());
+        response.headers_mut().insert(header::RETRY_AFTER, value.clone());
         response.headers_mut().insert(header::DATE, value);
     }
     match bits >> 1 & 3 {
@@ -171,11 +165,8 @@ impl Fuzzed {
 
     fn look_up(&self, status: u16, response: Response<Bytes>) {
         let sent_at = Timestamp::from_millis(1_700_000_000_000);
-        let attempt = AttemptSpan {
-            started_after: sent_at,
-            started_before: Some(sent_at),
-            is_only: true,
-        };
+        let attempt =
+            AttemptSpan { started_after: sent_at, started_before: Some(sent_at), is_only: true };
         let responses = [response];
         let answers = LookupResponses {
             responses: &responses,
@@ -192,10 +183,7 @@ impl Fuzzed {
             }
             LookupResult::NotAccepted(outcome) => {
                 check_text(outcome.failure());
-                assert!(!matches!(
-                    outcome,
-                    Outcome::Accepted(_) | Outcome::Unknown(_)
-                ));
+                assert!(!matches!(outcome, Outcome::Accepted(_) | Outcome::Unknown(_)));
                 self.check_outcome(outcome);
             }
             LookupResult::Found(acceptance) => check_acceptance(acceptance),
@@ -213,11 +201,7 @@ impl Fuzzed {
         }
         let (since, until) = (NOW.now.minus(std::time::Duration::from_secs(60)), NOW.now);
         let page = ReceiptCursor::default();
-        let first = ReceiptQuery::Page {
-            since,
-            until,
-            page: &page,
-        };
+        let first = ReceiptQuery::Page { since, until, page: &page };
         let awaited = AwaitedMessage {
             phone: &MESSAGES[0].phone,
             reference: "ref-0",
@@ -235,16 +219,10 @@ impl Fuzzed {
                         continue;
                     }
                 };
-                page.receipts
-                    .iter()
-                    .for_each(|receipt| self.check_receipt(receipt));
+                page.receipts.iter().for_each(|receipt| self.check_receipt(receipt));
                 let Some(next) = page.next else { continue };
                 assert!(next.page == 1 && next.offset > 0, "{next:?}");
-                let query = ReceiptQuery::Page {
-                    since,
-                    until,
-                    page: &next,
-                };
+                let query = ReceiptQuery::Page { since, until, page: &next };
                 let requests =
                     [first, query].map(|query| self.provider.receipts(path, &query, &NOW));
                 let [Ok(first), next] = requests else {
@@ -260,11 +238,7 @@ impl Fuzzed {
 
     fn post(&self, head: &[u8], body: &[u8], bits: u8) {
         let mut headers = HeaderMap::new();
-        let kinds = [
-            "application/json",
-            "application/x-www-form-urlencoded",
-            "text/plain",
-        ];
+        let kinds = ["application/json", "application/x-www-form-urlencoded", "text/plain"];
         let kind = kinds[usize::from(bits) % kinds.len()];
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         if let Ok(value) = HeaderValue::from_bytes(head) {
@@ -279,21 +253,13 @@ impl Fuzzed {
             ] {
                 headers.insert(name, value.clone());
             }
-            for name in [
-                "telnyx-timestamp",
-                "x-timestamp",
-                "x-sinch-webhook-signature-timestamp",
-            ] {
+            for name in ["telnyx-timestamp", "x-timestamp", "x-sinch-webhook-signature-timestamp"] {
                 headers.insert(name, HeaderValue::from_static("1700009000"));
             }
         }
         let url = format!("https://e.example/r/x/t?{}", lossy(head));
         let posted = PostedRequest {
-            method: if bits & 4 == 0 {
-                &Method::POST
-            } else {
-                &Method::GET
-            },
+            method: if bits & 4 == 0 { &Method::POST } else { &Method::GET },
             url: &url,
             headers: &headers,
             body,
@@ -304,10 +270,7 @@ impl Fuzzed {
                 // The secrets are not in any input.
                 let webhook = self.provider.webhook().expect("it reads posted receipts");
                 assert!(!webhook.is_checked, "believed without a signature");
-                posted
-                    .receipts
-                    .iter()
-                    .for_each(|receipt| self.check_receipt(receipt));
+                posted.receipts.iter().for_each(|receipt| self.check_receipt(receipt));
                 for reply in &posted.replies {
                     check_shown(&reply.phone, 64);
                     reply.phones("GB".parse().ok());
@@ -319,10 +282,7 @@ impl Fuzzed {
     }
 
     fn check_receipt(&self, receipt: &Receipt) {
-        for id in [&receipt.reference, &receipt.message_id]
-            .into_iter()
-            .flatten()
-        {
+        for id in [&receipt.reference, &receipt.message_id].into_iter().flatten() {
             check_shown(id, 255);
         }
         if let Some(phone) = &receipt.phone {
@@ -357,10 +317,7 @@ impl Fuzzed {
         }
         let texts = [Some(&failure.reason), failure.code.as_ref()];
         for text in texts.into_iter().flatten() {
-            assert!(
-                !self.secrets.iter().any(|secret| text.contains(secret)),
-                "{text}"
-            );
+            assert!(!self.secrets.iter().any(|secret| text.contains(secret)), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{Cursor, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use smsq::import::{Options, Plan, Preview, SeenKeys, TextSource};
+use smsq_import::{Options, Plan, Preview, SeenKeys, TextSource};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -169,7 +169,7 @@ fn check(path: &Path, runtime: &Runtime, random: &mut Random) -> Result<(), Stri
     let options = Options {
         file: path.to_owned(),
         text: TextSource::Text((*random.pick(&["Hi", "Hi {{ name }}", "“{{ _1 }}”"])).to_owned()),
-        dialling: smsq::message::phone::Dialling::from("GB".parse().ok()),
+        dialling: smsq_message::phone::Dialling::from("GB".parse().ok()),
         encoding: random.pick(&["", "", "", "gb18030", "utf-16", "iso-2022-jp"]).parse().ok(),
         smart: random.below(2) == 0,
         rejects: Some(path.with_extension("rejects")),

@@ -11,9 +11,9 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{MemoryFile, check_params, check_shown, lossy};
-use smsq::import::{Options, Plan, TextSource};
-use smsq::message::phone::{Dialling, Phone};
-use smsq::message::text::content;
+use smsq_import::{Options, Plan, TextSource};
+use smsq_message::phone::{Dialling, Phone};
+use smsq_message::text::content;
 
 const SAMPLES: [&[&[u8]]; 1] = [&[
     b"\x00\x00phone,name,city\n+447400123456,Ann,\"Bath, UK\"\n07400 123457,\"Zo\"\"\xc3\xab\",Ulm\n1.38E+10,Cai,\n",
@@ -115,7 +115,7 @@ struct Read {
 
 /// Reads a list, and checks each row.
 fn read(options: Options, keeps_rejects: bool) -> Result<(Read, Option<PathBuf>), String> {
-    let sentence = |error: smsq::import::ImportError| match error.hint() {
+    let sentence = |error: smsq_import::ImportError| match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
     };
@@ -155,9 +155,7 @@ fn check_complete(bytes: &[u8], options: &Options, read: Read) {
         return;
     }
     let text = lossy(bytes);
-    let lines = (1..)
-        .zip(text.split('\n'))
-        .filter(|(_, line)| !line.is_empty());
+    let lines = (1..).zip(text.split('\n')).filter(|(_, line)| !line.is_empty());
     let is_mark = |(number, line): &(u64, &str)| {
         *number == 1 && line.to_ascii_lowercase().starts_with("sep=")
     };
@@ -167,12 +165,8 @@ fn check_complete(bytes: &[u8], options: &Options, read: Read) {
 
 /// The file of rejected rows can be imported: none is lost.
 fn check_rejects(kept: PathBuf, options: &Options, rejected: usize) {
-    let again = Options {
-        file: kept.clone(),
-        name: None,
-        encoding: options.encoding,
-        ..options.clone()
-    };
+    let again =
+        Options { file: kept.clone(), name: None, encoding: options.encoding, ..options.clone() };
     let read = read(again, false);
     let text = std::fs::read(&kept).expect("the file");
     std::fs::remove_file(kept).expect("the file");
@@ -219,15 +213,9 @@ fn workbook(rows: &[u8]) -> Vec<u8> {
     let sheet = [head.as_bytes(), rows, b"</sheetData></worksheet>"].concat();
     zip(&[
         ("[Content_Types].xml", types.as_bytes()),
-        (
-            "_rels/.rels",
-            relation("officeDocument", "xl/workbook.xml").as_bytes(),
-        ),
+        ("_rels/.rels", relation("officeDocument", "xl/workbook.xml").as_bytes()),
         ("xl/workbook.xml", book.as_bytes()),
-        (
-            "xl/_rels/workbook.xml.rels",
-            relation("worksheet", "worksheets/sheet1.xml").as_bytes(),
-        ),
+        ("xl/_rels/workbook.xml.rels", relation("worksheet", "worksheets/sheet1.xml").as_bytes()),
         ("xl/worksheets/sheet1.xml", &sheet),
     ])
 }

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use smsq::store::{Access, SmsFilter, Store};
+use smsq_store::{Access, SmsFilter, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -324,7 +324,7 @@ impl Server {
                 rest: format!("{changes:?} {} {campaigns:?}", suppressed.len()),
             })
         };
-        let state: Result<QueueState, smsq::store::StoreError> = read.await;
+        let state: Result<QueueState, smsq_store::StoreError> = read.await;
         state.map_err(|error| error.to_string())
     }
 }

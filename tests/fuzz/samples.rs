@@ -87,7 +87,7 @@ pub(crate) fn lossy(text: &[u8]) -> std::borrow::Cow<'_, str> {
 /// Fails where what is shown to people has more than `most` bytes or characters that a terminal must not get.
 pub(crate) fn check_shown(shown: &str, most: usize) {
     assert!(shown.len() <= most, "{} bytes: {shown}", shown.len());
-    assert!(shown.chars().all(smsq::message::text::is_printable), "{shown:?}");
+    assert!(shown.chars().all(smsq_message::text::is_printable), "{shown:?}");
 }
 
 /// Fails unless the values of a message are an object of texts that every database can store.

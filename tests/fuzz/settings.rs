@@ -14,11 +14,11 @@ use http::{HeaderMap, Method, Response};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{MemoryFile, lossy};
 use smsq::config::{Config, Flags};
-use smsq::message::phone::Phone;
-use smsq::provider::{
+use smsq_message::phone::Phone;
+use smsq_message::sms::Timestamp;
+use smsq_provider::{
     AttemptSpan, LookupResponses, Message, PostedRequest, Provider, RequestContext, builtin,
 };
-use smsq::message::sms::Timestamp;
 
 const SECRET: &str = "f2c8d1-secret";
 
@@ -31,7 +31,7 @@ const FILES: &[&[u8]] = &[
 /// The sections of all vendors in parts, which are samples of sections.
 static SAMPLES: LazyLock<[&[&[u8]]; 2]> = LazyLock::new(|| {
     let sections = builtin().iter().filter_map(|(kind, _)| {
-        let section = smsq::provider::builtin_section(kind)?;
+        let section = smsq_provider::builtin_section(kind)?;
         let text = toml::to_string(&section).expect("TOML").into_bytes();
         Some(&*text.leak())
     });
@@ -39,10 +39,7 @@ static SAMPLES: LazyLock<[&[&[u8]]; 2]> = LazyLock::new(|| {
         &b"url = 'http://a/send'\nmethod = 'POST'\nform = { to = '{{ phone }}', text = '{{ content }}' }\nmessage_id = '/id'\ncodes = { 1 = 'accepted' }\n"[..],
         b"kind = 'generic'\nurl = 'http://a/{{ secret.key }}'\nsecrets = { key = 'f2c8d1-secret' }\njson = '{\"a\":\"{{ content }}\"}'\n[webhook]\nsignature = 'twilio'\nsecret = 'key'\n",
     ];
-    let sections: Vec<&[u8]> = whole
-        .into_iter()
-        .chain(sections.map(|text| &*text))
-        .collect();
+    let sections: Vec<&[u8]> = whole.into_iter().chain(sections.map(|text| &*text)).collect();
     [sections.leak(), FILES]
 });
 
@@ -87,10 +84,7 @@ fn work(provider: &Provider) {
         params: serde_json::Map::new(),
     };
     let messages = std::slice::from_ref(&message);
-    let context = RequestContext {
-        now: Timestamp::from_millis(1_700_000_000_000),
-        nonce: 7,
-    };
+    let context = RequestContext { now: Timestamp::from_millis(1_700_000_000_000), nonce: 7 };
     if let Ok(request) = provider.request(messages, &context) {
         assert!(request.uri().host().is_some());
     }
@@ -123,10 +117,7 @@ fn work(provider: &Provider) {
 
 fn file(text: &[u8]) {
     FILE.write(text);
-    let flags = Flags {
-        config: Some(FILE.path.clone()),
-        ..Flags::default()
-    };
+    let flags = Flags { config: Some(FILE.path.clone()), ..Flags::default() };
     match Config::load(&flags, &BTreeMap::new()) {
         Ok(config) => assert!(config.providers.len() >= builtin().len() - 1),
         Err(error) => check_error(&error.to_string(), &lossy(text)),
@@ -138,9 +129,7 @@ fn check_error(error: &str, text: &str) {
     assert!(error.len() <= 1_500 + text.len(), "{error}");
     let is_secret = |line: &str| {
         line.contains(SECRET)
-            && ["password", "key", "secrets"]
-                .iter()
-                .any(|key| line.trim_start().starts_with(key))
+            && ["password", "key", "secrets"].iter().any(|key| line.trim_start().starts_with(key))
     };
     let has_only_secret =
         text.matches(SECRET).count() == text.lines().filter(|line| is_secret(line)).count();

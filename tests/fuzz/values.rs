@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use samples::{check_params, check_shown, lossy};
-use smsq::import::{Encoding, RejectLimit, Unique, When};
-use smsq::operations::{HoursChoice, ZoneChoice};
-use smsq::message::phone::{Dialling, Numbers, Phone, Region, mask, may_be_written_as};
-use smsq::message::rate::{Rate, Rates};
-use smsq::message::receipt::ReceiptState;
-use smsq::serve::{AccessToken, Role};
-use smsq::message::sms::{Class, Timestamp};
-use smsq::message::age::Age;
-use smsq::message::text::template::Template;
-use smsq::message::text::{self, content, segments, smart, spreadsheet};
-use smsq::message::window::{Days, Hours, Recipient, SendWindow, Zone};
+use smsq_import::{Encoding, RejectLimit, Unique, When};
+use smsq_message::age::Age;
+use smsq_message::phone::{Dialling, Numbers, Phone, Region, mask, may_be_written_as};
+use smsq_message::rate::{Rate, Rates};
+use smsq_message::receipt::ReceiptState;
+use smsq_message::sms::{Class, Timestamp};
+use smsq_message::text::template::Template;
+use smsq_message::text::{self, content, segments, smart, spreadsheet};
+use smsq_message::window::{Days, Hours, Recipient, SendWindow, Zone};
+use smsq_operations::{HoursChoice, ZoneChoice};
+use smsq_serve::{AccessToken, Role};
 
 /// A parser of what others write.
 struct Case {
@@ -195,12 +195,9 @@ const REGIONS: [&str; 8] = ["", "GB", "CN", "US", "DE", "IT", "AR", "BR"];
 const NUMBERS: [Numbers; 3] = [Numbers::Detect, Numbers::National, Numbers::International];
 
 fn diallings() -> impl Iterator<Item = Dialling> {
-    REGIONS.iter().flat_map(|region| {
-        NUMBERS.map(|numbers| Dialling {
-            region: region.parse().ok(),
-            numbers,
-        })
-    })
+    REGIONS
+        .iter()
+        .flat_map(|region| NUMBERS.map(|numbers| Dialling { region: region.parse().ok(), numbers }))
 }
 
 /// The most digits in a row.
@@ -220,18 +217,11 @@ fn phone(text: &[u8]) {
             assert_eq!(Phone::stored(written).as_ref(), Some(&phone));
             let other = diallings().nth((index + 5) % 24).expect("a dialling");
             for dialling in [other, Dialling::default()] {
-                assert_eq!(
-                    Phone::parse(written, dialling).as_ref(),
-                    Ok(&phone),
-                    "{text:?}"
-                );
+                assert_eq!(Phone::parse(written, dialling).as_ref(), Ok(&phone), "{text:?}");
             }
             assert!(may_be_written_as(written, written));
             let shown = phone.to_string();
-            assert!(
-                shown.contains("****") && shown.len() <= written.len(),
-                "{shown}"
-            );
+            assert!(shown.contains("****") && shown.len() <= written.len(), "{shown}");
         }
         Err(error) => {
             check_shown(&error.to_string(), 400);
@@ -260,15 +250,12 @@ fn window(text: &[u8]) {
     let Some(window) = parsed::<SendWindow>(&text) else {
         return;
     };
-    let bytes = text.bytes().fold(7_u64, |hash, byte| {
-        hash.wrapping_mul(31).wrapping_add(u64::from(byte))
-    });
+    let bytes =
+        text.bytes().fold(7_u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
     // Any instant until the year 2106.
     let now = Timestamp::from_millis(i64::try_from(bytes % (1 << 32)).expect("an instant") * 1_000);
-    let recipient = Recipient {
-        phone: "+447400123456",
-        params: r#"{"timezone":"Australia/Lord_Howe"}"#,
-    };
+    let recipient =
+        Recipient { phone: "+447400123456", params: r#"{"timezone":"Australia/Lord_Howe"}"# };
     let spans = [window.for_all(now), Some(window.for_one(recipient, now))];
     for span in spans.into_iter().flatten() {
         assert!(span.opens_at <= span.closes_at, "{span:?}");
@@ -309,11 +296,8 @@ fn when(text: &[u8]) {
             let printed = at.to_string();
             let again: When = printed.parse().expect("it is printed as RFC 3339");
             let again = again.after(start).as_millis();
-            assert!(
-                at.as_millis().abs_diff(again) <= 1_000,
-                "{text:?}: {printed}"
-            );
-            check_shown(&smsq::message::window::local_and_utc(at), 100);
+            assert!(at.as_millis().abs_diff(again) <= 1_000, "{text:?}: {printed}");
+            check_shown(&smsq_message::window::local_and_utc(at), 100);
         }
         Err(_) => {}
     }
@@ -339,7 +323,7 @@ fn template(source: &[u8]) {
             for is_given in [true, false] {
                 match template.render(|_| is_given.then_some(value)) {
                     Ok(text) => {
-                        assert!(text.len() <= smsq::message::text::template::MAX_SOURCE);
+                        assert!(text.len() <= smsq_message::text::template::MAX_SOURCE);
                         if let Some(constant) = template.constant() {
                             assert_eq!(text, constant);
                         }
@@ -347,10 +331,7 @@ fn template(source: &[u8]) {
                     Err(error) => {
                         let error = error.to_string();
                         check_shown(&error, 1_000);
-                        assert!(
-                            !error.contains("geheim") || source.contains("geheim"),
-                            "{error}"
-                        );
+                        assert!(!error.contains("geheim") || source.contains("geheim"), "{error}");
                     }
                 }
             }
@@ -373,11 +354,7 @@ fn shown_text(bytes: &[u8]) {
     assert!(line.chars().all(text::is_printable), "{line:?}");
     assert_eq!(text::printable_line(&line), line);
     let lines = text::printable(&text);
-    assert!(
-        lines
-            .chars()
-            .all(|c| text::is_printable(c) || c == '\n' || c == '\t')
-    );
+    assert!(lines.chars().all(|c| text::is_printable(c) || c == '\n' || c == '\t'));
     check_shown(&text::listed([&*text]), 500);
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(&text) {
         let printed = text::printable_json(&text);
@@ -390,10 +367,7 @@ fn shown_text(bytes: &[u8]) {
     assert!(segments::count(&cheaper).count <= before.count);
     assert_eq!(smart::cheaper(&cheaper), cheaper);
     if content::check(&text).is_ok() {
-        assert!(
-            content::check(&cheaper).is_ok(),
-            "{text:?} becomes {cheaper:?}"
-        );
+        assert!(content::check(&cheaper).is_ok(), "{text:?} becomes {cheaper:?}");
         let parts = i32::try_from(text.chars().count()).expect("a short text");
         assert!(before.count <= parts.max(1));
     }
@@ -401,22 +375,18 @@ fn shown_text(bytes: &[u8]) {
 
 fn server_url(url: &[u8]) {
     let url = lossy(url);
-    match smsq::store::fuzz_server_url(&url) {
+    match smsq_store::fuzz_server_url(&url) {
         Ok((shown, _)) => {
             check_shown(&shown, 4 * url.len() + 64);
             let has_it_once = url.matches("secretword").count() == 1;
             let is_password = has_it_once && url.contains(":secretword@");
             assert!(!is_password || !shown.contains("secretword"));
-            let (again, none) = smsq::store::fuzz_server_url(&shown).expect("it is shown as a URL");
+            let (again, none) = smsq_store::fuzz_server_url(&shown).expect("it is shown as a URL");
             assert_eq!(again, shown, "{url:?}");
             assert!(none.is_none(), "{url:?} is shown as {shown:?}");
         }
         Err(error) => {
-            let as_password = [
-                ":secretword@",
-                "?password=secretword",
-                "&password=secretword",
-            ];
+            let as_password = [":secretword@", "?password=secretword", "&password=secretword"];
             let has_it_as_password = as_password.iter().any(|part| url.contains(part));
             let has_it_once = url.matches("secretword").count() == 1;
             assert!(
@@ -429,17 +399,14 @@ fn server_url(url: &[u8]) {
 
 fn posted_message(json: &[u8]) {
     let region = "GB".parse::<Region>().ok();
-    match smsq::serve::fuzz_posted(json, region) {
+    match smsq_serve::fuzz_posted(json, region) {
         Ok((sms, fingerprint)) => {
-            assert_eq!(
-                Phone::stored(&sms.phone).map(Phone::into_string),
-                Some(sms.phone.clone())
-            );
+            assert_eq!(Phone::stored(&sms.phone).map(Phone::into_string), Some(sms.phone.clone()));
             assert_eq!(content::check(&sms.content), Ok(()));
             assert!((1..=50).contains(&sms.segments));
             check_params(&sms.params);
             let wide = [b" ", json, b"\n"].concat();
-            let (_, again) = smsq::serve::fuzz_posted(&wide, region).expect("the same message");
+            let (_, again) = smsq_serve::fuzz_posted(&wide, region).expect("the same message");
             assert_eq!(again, fingerprint);
         }
         Err(error) => {
@@ -470,34 +437,34 @@ fn option(text: &[u8]) {
     let unique = text.parse::<Unique>().expect("any text");
     let printed = unique.to_string();
     assert_eq!(printed.parse::<Unique>(), Ok(unique), "{printed}");
-    if let Ok(name) = smsq::import::campaign_name(&text) {
+    if let Ok(name) = smsq_import::campaign_name(&text) {
         check_shown(&name, 400);
-        assert_eq!(smsq::import::campaign_name(&name), Ok(name));
+        assert_eq!(smsq_import::campaign_name(&name), Ok(name));
     }
-    if let Ok((name, value)) = smsq::import::assignment(&text) {
-        let again = smsq::import::assignment(&format!("{name}={value}"));
+    if let Ok((name, value)) = smsq_import::assignment(&text) {
+        let again = smsq_import::assignment(&format!("{name}={value}"));
         assert_eq!(again, Ok((name, value)));
     }
-    if let Ok(sender) = smsq::import::sender(&text) {
-        assert_eq!(smsq::import::sender(&sender), Ok(sender));
+    if let Ok(sender) = smsq_import::sender(&text) {
+        assert_eq!(smsq_import::sender(&sender), Ok(sender));
     }
-    if let Ok(delimiter) = smsq::import::delimiter(&text) {
+    if let Ok(delimiter) = smsq_import::delimiter(&text) {
         assert!(!delimiter.is_ascii_alphanumeric() && ![b'"', b'\n', b'\r'].contains(&delimiter));
     }
-    let name = smsq::import::identifier(&text);
-    assert_eq!(smsq::import::identifier(&name), name, "{text:?}");
+    let name = smsq_import::identifier(&text);
+    assert_eq!(smsq_import::identifier(&name), name, "{text:?}");
 }
 
 fn prices(text: &[u8]) {
     let Ok(table) = lossy(text).parse::<toml::Table>() else {
         return;
     };
-    if let Ok(prices) = smsq::message::prices::Prices::from_toml(&table) {
+    if let Ok(prices) = smsq_message::prices::Prices::from_toml(&table) {
         for phone in ["+447400123456", "+12025550123", "", "+é"] {
             if let Some(price) = prices.of(phone) {
-                check_shown(&smsq::message::prices::Prices::exact(price), 40);
-                check_shown(&smsq::message::prices::Prices::rounded(price), 40);
-                check_shown(&smsq::message::prices::Prices::estimated(price), 40);
+                check_shown(&smsq_message::prices::Prices::exact(price), 40);
+                check_shown(&smsq_message::prices::Prices::rounded(price), 40);
+                check_shown(&smsq_message::prices::Prices::estimated(price), 40);
             }
         }
         assert!(prices.longest_prefix() <= text.len());
@@ -507,11 +474,8 @@ fn prices(text: &[u8]) {
 fn reply(text: &[u8]) {
     let text = lossy(text);
     let padded = format!(" {text}. ");
-    assert_eq!(
-        smsq::provider::asks_to_stop(&text),
-        smsq::provider::asks_to_stop(&padded)
-    );
-    let reply = smsq::provider::Reply {
+    assert_eq!(smsq_provider::asks_to_stop(&text), smsq_provider::asks_to_stop(&padded));
+    let reply = smsq_provider::Reply {
         phone: text.to_string(),
         region: "CN".parse().ok(),
         text: String::new(),
@@ -522,12 +486,12 @@ fn reply(text: &[u8]) {
 }
 
 fn entry(json: &[u8]) {
-    let options = smsq::import::Options {
-        text: smsq::import::TextSource::Text("Hi {{ name }}".to_owned()),
+    let options = smsq_import::Options {
+        text: smsq_import::TextSource::Text("Hi {{ name }}".to_owned()),
         dialling: Dialling::from("GB".parse::<Region>().ok()),
         ..Default::default()
     };
-    match smsq::import::consumer::fuzz_entry(options, json) {
+    match smsq_import::consumer::fuzz_entry(options, json) {
         Ok(sms) => {
             assert!(Phone::stored(&sms.phone).is_some());
             assert_eq!(content::check(&sms.content), Ok(()));
@@ -540,8 +504,8 @@ fn entry(json: &[u8]) {
 fn gateway_log(log: &[u8]) {
     let at = log.first().map_or(0, |byte| usize::from(*byte) % log.len());
     let (first, second) = log.split_at(at);
-    let whole = smsq::prove::fuzz_gateway_log([log, b""]);
-    let parts = smsq::prove::fuzz_gateway_log([first, second]);
+    let whole = smsq_prove::fuzz_gateway_log([log, b""]);
+    let parts = smsq_prove::fuzz_gateway_log([first, second]);
     match (whole, parts) {
         (Ok(whole), Ok(parts)) => assert_eq!(whole, parts),
         (Err(error), Err(_)) => check_shown(&error.to_string(), 1_000),
@@ -550,17 +514,14 @@ fn gateway_log(log: &[u8]) {
 }
 
 fn journal(file: &[u8]) {
-    let Ok((written, reasons)) = smsq::sender::fuzz_journal(file) else {
+    let Ok((written, reasons)) = smsq_sender::fuzz_journal(file) else {
         return;
     };
     let lines = file.split(|byte| *byte == b'\n');
     let lines = lines.clone().count() - usize::from(file.ends_with(b"\n"));
     assert_eq!(written.split(|byte| *byte == b'\n').count(), lines);
-    assert!(
-        reasons.iter().all(|reason| longest_number(reason) < 7),
-        "{reasons:?}"
-    );
-    let (again, _) = smsq::sender::fuzz_journal(&written).expect("what was written");
+    assert!(reasons.iter().all(|reason| longest_number(reason) < 7), "{reasons:?}");
+    let (again, _) = smsq_sender::fuzz_journal(&written).expect("what was written");
     assert_eq!(again, written);
 }
 
@@ -574,23 +535,20 @@ fn marks(slots: &[u8]) {
         rest = more;
     }
     contents.truncate(4);
-    let Some(claims) = smsq::sender::fuzz_marks(&contents, |_| {}) else {
+    let Some(claims) = smsq_sender::fuzz_marks(&contents, |_| {}) else {
         return;
     };
-    let used = contents
-        .iter()
-        .filter(|content| !content.is_empty())
-        .count();
+    let used = contents.iter().filter(|content| !content.is_empty()).count();
     assert_eq!(claims.len(), used);
-    let seed = slots.iter().fold(1_usize, |hash, byte| {
-        hash.wrapping_mul(31).wrapping_add(usize::from(*byte))
-    });
-    let damaged = smsq::sender::fuzz_marks(&contents, |bytes| {
+    let seed = slots
+        .iter()
+        .fold(1_usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+    let damaged = smsq_sender::fuzz_marks(&contents, |bytes| {
         let at = seed % bytes.len();
         bytes[at] ^= 1 << (seed % 8);
     });
     assert!(damaged.is_none_or(|damaged| damaged == claims));
-    let cut = smsq::sender::fuzz_marks(&contents, |bytes| bytes.truncate(seed % bytes.len()));
+    let cut = smsq_sender::fuzz_marks(&contents, |bytes| bytes.truncate(seed % bytes.len()));
     assert!(cut.is_none());
 }
 

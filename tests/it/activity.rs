@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
-use crate::support::running::{eventually, until_unchanged};
+use crate::support::running::until_unchanged;
 use crate::support::shell::{Lock, sqlite};
+use crate::support::waiting::eventually;
 
 fn latent(millis: u64) -> SandboxConfig {
     SandboxConfig { latency: Duration::from_millis(millis), ..SandboxConfig::default() }

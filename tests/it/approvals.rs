@@ -1,10 +1,10 @@
 //! Approvals: large campaigns wait for a second person. What was sent is counted at the gateway.
 
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 use crate::support::{Ran, Scratch};
 
 const INSERTED: &str = "+447400999999";
@@ -400,7 +400,7 @@ fn list_that_is_not_whole_can_be_approved() {
         let ran = scratch.run("import large.csv --text Hello --campaign spring".split(' '));
         assert!(ran.stderr().contains("waits for approval"), "{ran}");
         let question = scratch.run_with(["approve", "spring"], &OTHER);
-        let left = smsq::message::text::messages(60_000 - stored);
+        let left = smsq_message::text::messages(60_000 - stored);
         assert!(question.stderr().contains(&format!("{left}: ")), "{question}");
     });
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;

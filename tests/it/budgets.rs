@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, list};

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::practice::{Practice, list};
 use crate::support::tls::TlsFront;

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::client::Client;
 use crate::support::databases::Kind;
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
+use crate::support::waiting::eventually;
 
 const MESSAGES: u64 = 2_000;
 

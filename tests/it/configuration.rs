@@ -1,6 +1,6 @@
 //! The configuration and its providers: errors with their place, and the commands that show them.
 
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::practice::Practice;
 use crate::support::scripted::Scripted;
@@ -218,7 +218,7 @@ fn errors_of_provider_sections_never_show_request_values() {
             continue;
         };
         let section = file["providers"]["shop"].as_table().expect("a section");
-        let read = smsq::provider::Provider::from_section("shop", section, &|_| None);
+        let read = smsq_provider::Provider::from_section("shop", section, &|_| None);
         let Err(error) = read else { continue };
         assert!(!error.to_string().contains("151623"), "{case}{error}");
     }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::serve::status_of;
 use crate::service::NotifySocket;
@@ -13,9 +13,10 @@ use crate::support::Scratch;
 use crate::support::databases::{Database, Kind};
 use crate::support::disk::Disk;
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, eventually, until_unchanged};
+use crate::support::running::{Running, until_unchanged};
 use crate::support::server::Server;
 use crate::support::shell::{Lock, sqlite};
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 

@@ -1,7 +1,7 @@
 //! Numbers that do not exist, as providers said: with `limits.skip_dead` they get no other message.
 
 use serde_json::Value;
-use smsq::sandbox::{FaultRate, Faults, ReceiptFaults, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, ReceiptFaults, SandboxConfig};
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::Practice;

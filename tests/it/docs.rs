@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex};
 
 use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process};
+use smsq_prove::proxy::carry;
 
-use crate::support::proxy::carry;
-use crate::support::running::{PATIENCE, eventually};
 use crate::support::tables::wrong_table;
+use crate::support::waiting::{PATIENCE, eventually};
 use crate::support::{Scratch, repository};
 
 /// The address that the pages give the practice gateway; a test uses a free port instead.
@@ -557,7 +557,7 @@ fn reference_has_the_table_of_settings() {
 fn operations_page_lists_every_metric() {
     let registered = Regex::new(r#"register(?:!)?\(\s*"([a-z_]+)""#).expect("a pattern");
     let mut names = BTreeSet::new();
-    for file in ["src/metrics/mod.rs", "src/metrics/queue.rs"] {
+    for file in ["src/metrics/lib.rs", "src/metrics/queue.rs"] {
         let source = read(Path::new(&repository(file)));
         let found = registered.captures_iter(&source);
         names.extend(found.map(|name| format!("smsq_{}", &name[1])));

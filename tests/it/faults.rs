@@ -6,14 +6,14 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::{FaultRate, Faults, Outage, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, Outage, SandboxConfig};
 
 use crate::support::practice::{Practice, list, reserved_list};
-use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider};
 use crate::support::tls::TlsFront;
+use crate::support::waiting::eventually;
 use crate::support::{Ran, Scratch};
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];

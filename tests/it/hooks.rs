@@ -9,13 +9,13 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
 use crate::support::receiver::{PostedEvent, Reaction, Receiver, SECRET};
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 
 const QUICK: &str = "first_wait = \"30ms\"\ntimeout = \"1s\"";
 const MESSAGES: [&str; 2] = ["message.failed", "message.unknown"];

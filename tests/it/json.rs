@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::Value;
-use smsq::sandbox::{FaultRate, Faults, ReceiptFaults, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, ReceiptFaults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list, reserved_list};

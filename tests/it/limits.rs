@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, with_latency};
-use crate::support::running::{Running, eventually, until_unchanged};
+use crate::support::running::{Running, until_unchanged};
 use crate::support::timed_provider::{Reply, TimedProvider};
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 4] = ["send", "--quiet", "--concurrency", "4"];
 

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use smsq::sandbox::{Faults, SandboxConfig};
+use smsq_sandbox::{Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, reserved_list};
-use crate::support::running::eventually;
 use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider, clock};
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 

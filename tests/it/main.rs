@@ -1,5 +1,4 @@
-//! Tests of the real binary, of the store on every database, and of the architecture rules. One test program, so
-//! that it is linked once.
+//! Tests of the real binary and of the architecture rules. One test program, so that it is linked once.
 
 mod activity;
 mod answers;
@@ -55,7 +54,6 @@ mod signals;
 mod sources;
 mod sql_inserts;
 mod stopping;
-mod store;
 mod support;
 mod terminal;
 mod texts;

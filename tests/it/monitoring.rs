@@ -12,10 +12,10 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::practice::{Practice, list, reserved_list};
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 use crate::support::{Scratch, repository};
 
 const ALERTS: &str = "docs/monitoring/alerts.yml";
@@ -87,7 +87,7 @@ fn answer(mut client: TcpStream, path: &Path) -> std::io::Result<()> {
         Ok(body) => ("200 OK", body),
         Err(_) => ("404 Not Found", String::new()),
     };
-    let kind = smsq::metrics::CONTENT_TYPE;
+    let kind = smsq_metrics::CONTENT_TYPE;
     write!(
         client,
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 use crate::support::{LIST, Scratch, snapshot};
 
 /// With a list that was imported and a configuration.

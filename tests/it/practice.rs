@@ -1,7 +1,7 @@
 //! Practice: what is practice says so everywhere, and neither replaces nor meets what is not.
 
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::databases::{values, with_every_database};
 use crate::support::practice::{Practice, list};

@@ -14,8 +14,9 @@ use serde_json::Value;
 
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
 use crate::support::server::Server;
+use crate::support::waiting::eventually;
 
 /// How many processes play rounds, if there are many.
 const PROCESSES: u64 = 4;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use smsq::sandbox::{FaultRate, Faults, MessageOutcome, ReceiptFaults, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, MessageOutcome, ReceiptFaults, SandboxConfig};
 
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{PATIENCE, eventually};
 use crate::support::scripted::Scripted;
 use crate::support::shell::sqlite;
 use crate::support::timed_provider::{Reply, TimedProvider};
+use crate::support::waiting::{PATIENCE, eventually};
 use crate::support::{Gateway, Scratch, snapshot};
 
 /// Waits for no receipts, so that the first pass finds what is there.

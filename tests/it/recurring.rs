@@ -8,11 +8,12 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, with_latency};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
+use crate::support::waiting::eventually;
 use crate::support::{Ran, Scratch};
 
 /// The table that a schedule reads, a gateway, and a folder whose queue is on `db`.

@@ -12,8 +12,8 @@ use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
 
 use crate::support::databases::{Database, with_every_database};
-use crate::support::running::eventually;
 use crate::support::shell::sqlite;
+use crate::support::waiting::eventually;
 use crate::support::{Gateway, Scratch, snapshot};
 
 const PLAIN: &str = "SMSQ_TEST_REDIS";

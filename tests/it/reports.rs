@@ -1,7 +1,7 @@
 //! `smsq report` and `smsq status` in all their formats.
 
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::list;
-use crate::support::running::eventually;
 use crate::support::timed_provider::{Reply, TimedProvider};
+use crate::support::waiting::eventually;
 use crate::support::{Ran, Scratch};
 
 const SEND: [&str; 2] = ["send", "--quiet"];

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::databases::with_every_database;
 use crate::support::practice::list;
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
 use crate::support::timed_provider::{Reply, TimedProvider};
+use crate::support::waiting::eventually;
 use crate::support::{Ran, Scratch};
 
 const SEND: [&str; 2] = ["send", "--quiet"];

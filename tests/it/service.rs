@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::practice::{Practice, list};
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 use crate::support::{Scratch, repository};
 
 const UNITS: [&str; 3] = ["smsq.service", "smsq-send@.service", "smsq-serve.service"];
@@ -274,8 +274,7 @@ fn image_is_built_from_files_that_exist_as_the_readme_says() {
         assert!(Path::new(&repository(path)).exists(), "{path}");
     }
     // What the manifest and the sources name.
-    for path in ["Cargo.toml", "Cargo.lock", "build.rs", "src", "migrations", "config", "templates"]
-    {
+    for path in ["Cargo.toml", "Cargo.lock", "src", "migrations", "config", "templates"] {
         assert!(copied.contains(path), "{path}");
     }
     let manifest: toml::Table = text_of("Cargo.toml").parse().expect("TOML");

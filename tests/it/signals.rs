@@ -7,12 +7,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use smsq::sandbox::{FaultRate, Faults, SandboxConfig};
+use smsq_sandbox::{FaultRate, Faults, SandboxConfig};
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list, with_latency};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
 use crate::support::shell::{Lock, try_sqlite};
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 3] = ["send", "--concurrency", "8"];
 /// For answers that a test holds.

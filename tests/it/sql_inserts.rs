@@ -2,12 +2,13 @@
 //! complete order, and an invalid row delays no other.
 
 use rustix::process::Signal;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
 use crate::support::shell::{sqlite, try_sqlite};
+use crate::support::waiting::eventually;
 use crate::support::{Ran, Scratch};
 
 /// Starts a sender with `--follow`, and waits until it has sent the one message of its list.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 use crate::support::{Gateway, LIST, Scratch, snapshot};
 
 #[test]

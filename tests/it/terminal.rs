@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use smsq::message::text::is_printable;
-use smsq::sandbox::SandboxConfig;
+use smsq_message::text::is_printable;
+use smsq_sandbox::SandboxConfig;
 
 use crate::support::practice::{Practice, list};
 use crate::support::scripted::Scripted;

@@ -9,7 +9,8 @@ use std::process::Command;
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list, with_latency};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
+use crate::support::waiting::eventually;
 
 const MESSAGES: u64 = 3_000;
 

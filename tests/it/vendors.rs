@@ -11,9 +11,9 @@ use http::Response;
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use smsq::message::phone::Phone;
-use smsq::message::sms::{Outcome, Timestamp};
-use smsq::provider::{Message, Provider, PullShape, RequestContext, builtin, builtin_section};
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Outcome, Timestamp};
+use smsq_provider::{Message, Provider, PullShape, RequestContext, builtin, builtin_section};
 
 use crate::support::repository;
 use crate::support::tables::wrong_table;

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::message::phone::Phone;
-use smsq::message::sms::{Outcome, Timestamp};
-use smsq::provider::{Message, Provider, RequestContext};
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Outcome, Timestamp};
+use smsq_provider::{Message, Provider, RequestContext};
 
 use crate::vendors::{AcceptedBatch, EXAMPLES, Example, batch_provider};
 

@@ -6,8 +6,8 @@ use http::Response;
 use jiff::fmt::rfc2822::DateTimePrinter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use smsq::message::sms::Timestamp;
-use smsq::provider::{AttemptSpan, LookupResponses, LookupResult, Provider};
+use smsq_message::sms::Timestamp;
+use smsq_provider::{AttemptSpan, LookupResponses, LookupResult, Provider};
 
 use crate::vendors::{PROVIDERS, context, documents, message, provider};
 

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
-use smsq::message::phone::Phone;
-use smsq::message::sms::Timestamp;
-use smsq::provider::{Message, Provider, RequestContext};
+use smsq_message::phone::Phone;
+use smsq_message::sms::Timestamp;
+use smsq_provider::{Message, Provider, RequestContext};
 
 use crate::support::Scratch;
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 
 /// The folder that `tests/vendors` made.
 fn peers() -> PathBuf {
@@ -123,14 +123,14 @@ fn post(
     provider: &Provider,
     request: &Value,
     now: i64,
-) -> Result<smsq::provider::Posted, smsq::provider::WebhookError> {
+) -> Result<smsq_provider::Posted, smsq_provider::WebhookError> {
     let text = |key: &str| request[key].as_str().expect("a text");
     let mut headers = http::HeaderMap::new();
     for (name, value) in request["headers"].as_object().expect("headers") {
         let name: http::HeaderName = name.parse().expect("a name");
         headers.insert(name, value.as_str().expect("a text").parse().expect("a value"));
     }
-    provider.parse_webhook(&smsq::provider::PostedRequest {
+    provider.parse_webhook(&smsq_provider::PostedRequest {
         method: &text("method").parse().expect("a method"),
         url: text("url"),
         headers: &headers,

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use crate::support::Scratch;
 use crate::support::practice::{Practice, list, with_latency};
-use crate::support::running::{Running, eventually};
+use crate::support::running::Running;
 use crate::support::shell::{sqlite, try_sqlite};
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 4] = ["send", "--concurrency", "8", "--quiet"];
 const LEASE: Duration = Duration::from_secs(5);

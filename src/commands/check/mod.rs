@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use smsq_hooks::Hook;
+use smsq_lifecycle::approval::ApprovalRules;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{counted, listed, messages};
+use smsq_process::exit::Exit;
+use smsq_provider::Provider;
+use smsq_provider::client::{Client, Unreachable};
+use smsq_store::{Campaign, CampaignStatus, POSTED, Store, StoreErrorKind};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::findings::{unchecked_receipts, unsafe_settings};
 use super::{Context, message_and_hint, providers, status, with_hint};
-use crate::hooks::Hook;
-use crate::lifecycle::approval::ApprovalRules;
-use crate::message::sms::Timestamp;
-use crate::message::text::{counted, listed, messages};
-use crate::process::exit::Exit;
-use crate::provider::Provider;
-use crate::provider::client::{Client, Unreachable};
-use crate::store::{Campaign, CampaignStatus, POSTED, Store, StoreErrorKind};
 use settings::Conflict;
 
 /// How long the server of this machine may take to accept a connection.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_message::phone::Numbers;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{duration, listed};
+use smsq_provider::Provider;
+
 use crate::commands::findings::{open_without_token, unencrypted};
 use crate::commands::with_hint;
 use crate::config::Config;
-use crate::message::phone::Numbers;
-use crate::message::sms::Timestamp;
-use crate::message::text::{duration, listed};
-use crate::provider::Provider;
 
 /// What is wrong with several settings.
 #[derive(Debug)]

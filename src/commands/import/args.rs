@@ -3,20 +3,21 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::commands::values::WindowFlags;
-use crate::commands::{Context, practice};
-use crate::config::Config;
-use crate::import::{
+use smsq_import::{
     Encoding, Options, RejectLimit, Schedule, Summary, TextSource, Unique, When, assignment,
     campaign_name, delimiter, formats, sender,
 };
-use crate::message::budget::Budget;
-use crate::message::phone::{Dialling, Numbers, Region};
-use crate::message::window::{Days, ZoneSource};
-use crate::operations::{Cancelled, ListOptions};
-use crate::process::atomic_file::is_stdout;
-use crate::report::shell_word;
-use crate::store::{Campaign, Store};
+use smsq_message::budget::Budget;
+use smsq_message::phone::{Dialling, Numbers, Region};
+use smsq_message::window::{Days, ZoneSource};
+use smsq_operations::{Cancelled, ListOptions};
+use smsq_process::atomic_file::is_stdout;
+use smsq_report::shell_word;
+use smsq_store::{Campaign, Store};
+
+use crate::commands::values::WindowFlags;
+use crate::commands::{Context, practice};
+use crate::config::Config;
 
 /// How to read a file, where that is not detected.
 #[derive(Clone, Debug, Default, clap::Args)]

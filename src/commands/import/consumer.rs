@@ -3,19 +3,19 @@
 
 use std::path::{Path, PathBuf};
 
+use smsq_import::consumer::{self, ConsumeOptions, Event, RedisList};
+use smsq_import::{ImportError, Options, Schedule, Summary, Target, Unique};
+use smsq_lifecycle::approval::ListFacts;
+use smsq_message::sms::Timestamp;
+use smsq_operations::{Imported, ListGate, check_name, local_now};
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_store::Access;
 use tokio::sync::watch;
 
 use super::{Args, output};
 use crate::commands::signals::Signals;
 use crate::commands::{Context, purge, user_of, with_hint};
-use crate::import::consumer::{self, ConsumeOptions, Event, RedisList};
-use crate::import::{ImportError, Options, Schedule, Summary, Target, Unique};
-use crate::lifecycle::approval::ListFacts;
-use crate::message::sms::Timestamp;
-use crate::operations::{Imported, ListGate, check_name, local_now};
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::store::Access;
 
 /// Where entries are read from.
 pub(super) enum Source {

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use smsq_import::{Plan, SeenKeys};
+use smsq_message::text::messages;
+use smsq_operations::ListEstimate;
+use smsq_process::exit::Exit;
 
 use super::PreparedLists;
-use super::output::{self, list_text};
-use crate::import::{Plan, SeenKeys};
-use crate::message::text::messages;
-use crate::operations::ListEstimate;
-use crate::process::exit::Exit;
+use super::output::{self, list_text, warn_of_numbers};
 
 impl PreparedLists<'_> {
     /// Prints what an import would do.
@@ -30,7 +30,7 @@ impl PreparedLists<'_> {
             if !context.is_json() {
                 context.console.print(&list_text(estimate))?;
             }
-            estimate.list.warn(&context.console);
+            warn_of_numbers(&estimate.list, &context.console);
         }
         context.console.status("dry run: nothing was written");
         let summaries = estimates.iter().map(|estimate| &estimate.list.summary);
@@ -52,7 +52,7 @@ impl PreparedLists<'_> {
         }
         for estimate in &estimates {
             console.status(list_text(estimate).trim_end());
-            estimate.list.warn(console);
+            warn_of_numbers(&estimate.list, console);
         }
         let is_confirmed = console.confirm(&format!("send {}?", messages(total)));
         if !is_confirmed {

@@ -8,16 +8,19 @@ mod output;
 
 use std::sync::Arc;
 
+use smsq_import::{Plan, QueryRows, read_query};
+use smsq_operations::{Imported, ListOptions};
+use smsq_process::exit::Exit;
+use smsq_process::jobs::Until;
+use smsq_store::{Access, Store, StoreErrorKind};
+
 use super::signals::Signals;
 use super::{Context, purge, user_of, with_hint};
-use crate::import::{Plan, QueryRows, read_query};
-use crate::operations::{Imported, ListOptions};
-use crate::process::exit::Exit;
-use crate::process::jobs::Until;
-use crate::store::{Access, Store, StoreErrorKind};
 
 pub(super) use self::args::{FileFormat, List, NumberFlags};
-pub(super) use self::output::{exit, print_interpretation, queue_text, warn_of_rows};
+pub(super) use self::output::{
+    exit, print_interpretation, queue_text, rejected_summary, warn_of_rows,
+};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use smsq_import::{Estimate, Interpretation, Summary};
+use smsq_message::text::{counted, messages, printable_line};
+use smsq_operations::{EstimateRows, Imported, ListEstimate, QueueEstimate, alphabet, reasons};
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_report::shell_word;
+use smsq_store::Store;
 
 use crate::commands::{Context, practice};
-use crate::import::{Estimate, Interpretation, Summary};
-use crate::message::text::{counted, messages, printable_line};
-use crate::operations::{EstimateRows, Imported, ListEstimate, QueueEstimate, alphabet, reasons};
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::report::shell_word;
-use crate::store::Store;
 
 /// Prints the result, warnings, and the next command.
 pub(super) async fn print(
@@ -26,9 +26,9 @@ pub(super) async fn print(
     } else {
         for list in imported {
             if has_rejects_on_stdout {
-                console.status(list.text().trim_end());
+                console.status(text(list).trim_end());
             } else {
-                console.print(&list.text())?;
+                console.print(&text(list))?;
             }
         }
     }
@@ -90,12 +90,12 @@ pub(in crate::commands) fn warn_of_rows(context: &Context, imported: &[Imported]
         } else if summary.rows == summary.rejected {
             console.warn(&format!("`{file}`: none of its rows can be used"));
         }
-        if !list.rejected_text().is_empty() {
-            console.warn(&format!("`{file}`: {}", list.rejected_text().trim_end()));
+        if !rejected_text(list).is_empty() {
+            console.warn(&format!("`{file}`: {}", rejected_text(list).trim_end()));
             let command = &list.rejects_command;
             console.status(&format!("fix that file and import it: `{command}`"));
         }
-        list.warn(console);
+        warn_of_numbers(list, console);
         let known = summary.duplicates - summary.unchanged;
         if known > 0 && known + summary.rejected == summary.rows {
             console.status(&format!(
@@ -117,72 +117,70 @@ pub(in crate::commands) fn exit<'s>(summaries: impl IntoIterator<Item = &'s Summ
     }
 }
 
-impl Imported {
-    /// Warns of numbers that rarely receive text messages and of failed messages that were not changed.
-    pub(super) fn warn(&self, console: &Console) {
-        for (kind, (count, line)) in &self.summary.non_mobile {
-            console.warn(&format!(
-                "`{}`: {}, the first in line {line}: such numbers rarely receive text messages",
-                self.file,
-                counted(*count, kind)
-            ));
-        }
-        let sent = self.summary.unchanged_sent;
-        let failed = self.summary.unchanged - sent;
-        if failed > 0 {
-            let count = messages(failed);
-            let campaign = shell_word(&self.campaign);
-            console.status(&format!(
-                "{count} failed before and did not change: `smsq retry --campaign {campaign}` sends such messages again"
-            ));
-        }
-        if sent > 0 {
-            let count = messages(sent);
-            console.status(&format!(
-                "{count} did not arrive before and did not change: change the phone or the text of a row to send it"
-            ));
-        }
+/// Warns of numbers that rarely receive text messages and of failed messages that were not changed.
+pub(super) fn warn_of_numbers(list: &Imported, console: &Console) {
+    for (kind, (count, line)) in &list.summary.non_mobile {
+        console.warn(&format!(
+            "`{}`: {}, the first in line {line}: such numbers rarely receive text messages",
+            list.file,
+            counted(*count, kind)
+        ));
     }
+    let sent = list.summary.unchanged_sent;
+    let failed = list.summary.unchanged - sent;
+    if failed > 0 {
+        let count = messages(failed);
+        let campaign = shell_word(&list.campaign);
+        console.status(&format!(
+            "{count} failed before and did not change: `smsq retry --campaign {campaign}` sends such messages again"
+        ));
+    }
+    if sent > 0 {
+        let count = messages(sent);
+        console.status(&format!(
+            "{count} did not arrive before and did not change: change the phone or the text of a row to send it"
+        ));
+    }
+}
 
-    fn head(&self) -> String {
-        format!("{} into campaign `{}`\n", self.file, self.campaign)
-    }
+fn head(list: &Imported) -> String {
+    format!("{} into campaign `{}`\n", list.file, list.campaign)
+}
 
-    /// The result of the import, in practice below a line that says so.
-    fn text(&self) -> String {
-        let (summary, mut rows) = (&self.summary, EstimateRows::default());
-        rows.add_counts(summary, "accepted");
-        rows.add_schedule(self.schedule);
-        rows.add_segments(&summary.segments);
-        let currency = self.currency.as_deref();
-        rows.add_cost(summary.cost, currency, self.budget.as_ref());
-        let mut text = self.mode.notice().to_owned() + &self.head();
-        write_rows(&mut text, &rows);
-        text
-    }
+/// The result of the import, in practice below a line that says so.
+fn text(list: &Imported) -> String {
+    let (summary, mut rows) = (&list.summary, EstimateRows::default());
+    rows.add_counts(summary, "accepted");
+    rows.add_schedule(list.schedule);
+    rows.add_segments(&summary.segments);
+    let currency = list.currency.as_deref();
+    rows.add_cost(summary.cost, currency, list.budget.as_ref());
+    let mut text = list.mode.notice().to_owned() + &head(list);
+    write_rows(&mut text, &rows);
+    text
+}
 
-    /// Where the rejected rows are; empty if there are none.
-    pub(in crate::commands) fn rejected_text(&self) -> String {
-        let Some(file) = &self.summary.rejects_file else {
-            return String::new();
-        };
-        let (rejected, file) = (counted(self.summary.rejected, "row"), file.display());
-        format!("rejected {rejected}, with the reasons in `{file}`\n")
-    }
+/// Where the rejected rows are; empty if there are none.
+fn rejected_text(list: &Imported) -> String {
+    let Some(file) = &list.summary.rejects_file else {
+        return String::new();
+    };
+    let (rejected, file) = (counted(list.summary.rejected, "row"), file.display());
+    format!("rejected {rejected}, with the reasons in `{file}`\n")
+}
 
-    /// Why rows were rejected, and where they are; empty if none was.
-    pub(in crate::commands) fn rejected_summary(&self) -> String {
-        let text = self.rejected_text();
-        let Some((count, place)) = text.split_once(", ") else {
-            return text;
-        };
-        format!("{count} ({}), {place}", reasons(&self.summary).join(", "))
-    }
+/// Why rows were rejected, and where they are; empty if none was.
+pub(in crate::commands) fn rejected_summary(list: &Imported) -> String {
+    let text = rejected_text(list);
+    let Some((count, place)) = text.split_once(", ") else {
+        return text;
+    };
+    format!("{count} ({}), {place}", reasons(&list.summary).join(", "))
 }
 
 /// What an import would do, as text.
 pub(super) fn list_text(estimate: &ListEstimate) -> String {
-    let mut text = estimate.list.mode.notice().to_owned() + &estimate.list.head();
+    let mut text = estimate.list.mode.notice().to_owned() + &head(&estimate.list);
     write_rows(&mut text, &estimate.rows());
     write_samples(&mut text, &estimate.estimate);
     for (line, rejection) in &estimate.rejects {

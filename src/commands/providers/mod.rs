@@ -9,23 +9,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use comfy_table::{ContentArrangement, Table};
 use serde_json::json;
+use smsq_import::{ProviderRequirements, RowCheck};
+use smsq_message::phone::Phone;
+use smsq_message::prices::Prices;
+use smsq_message::rate::Rates;
+use smsq_message::route::{Route, RouteConfig};
+use smsq_message::sms::NewSms;
+use smsq_message::text::{Hinted, duration};
+use smsq_operations::{Requirements, unknown_provider};
+use smsq_process::exit::Exit;
+use smsq_provider::{Capabilities, ContentMode, Message, Provider, PullShape, Reference, Webhook};
+use smsq_report::shell_word;
+use smsq_sender::OnUnknown;
 
 use super::{Context, user_of, with_hint};
 use crate::config::{Config, Environment};
-use crate::import::{ProviderRequirements, RowCheck};
-use crate::message::phone::Phone;
-use crate::message::prices::Prices;
-use crate::message::rate::Rates;
-use crate::message::sms::NewSms;
-use crate::message::text::{Hinted, duration};
-use crate::operations::{self, Requirements, unknown_provider};
-use crate::process::exit::Exit;
-use crate::provider::{
-    Capabilities, ContentMode, Message, Provider, PullShape, Reference, Webhook,
-};
-use crate::report::shell_word;
-use crate::route::{Route, RouteConfig};
-use crate::sender::OnUnknown;
 
 /// A placeholder as long as the references that messages get when they are claimed.
 const REFERENCE: &str = "00000000-0000-0000-0000-000000000000";
@@ -306,7 +304,7 @@ fn show(name: &str, context: &Context) -> anyhow::Result<()> {
             "default": config.default_provider.as_deref() == Some(name),
             "rate": rates.to_string(),
             "rate_counts": unit,
-            "timeout_ms": crate::message::sms::millis(provider.timeout()),
+            "timeout_ms": smsq_message::sms::millis(provider.timeout()),
             "honours_reference": provider.capabilities().honoured_for().is_some(),
             "capabilities": provider.capabilities(),
             "missing": provider.missing_settings(),
@@ -476,10 +474,10 @@ fn receipts(capabilities: &Capabilities) -> String {
 /// Ends the wait that a provider asked for, for all workers.
 async fn resume(name: &str, context: &Context) -> anyhow::Result<Exit> {
     let section = context.provider_section(name)?;
-    let account = crate::provider::account_of(name, section).to_owned();
+    let account = smsq_provider::account_of(name, section).to_owned();
     let store = context.store().await?;
     let actor = user_of("providers resume");
-    let resumed = operations::resume_provider(&store, &account, &actor).await?;
+    let resumed = smsq_operations::resume_provider(&store, &account, &actor).await?;
     let message = if resumed {
         format!("`{name}` is called again; running workers see it within seconds")
     } else {

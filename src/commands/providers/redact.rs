@@ -1,12 +1,12 @@
 //! Hides the secrets of a provider section.
 
 use serde::Serialize;
+use smsq_message::secret::HIDDEN;
+use smsq_provider::{Provider, ProviderError};
 use toml::{Table, Value};
 
 use crate::commands::Context;
 use crate::config::{Environment, variable};
-use crate::message::secret::HIDDEN;
-use crate::provider::{self, Provider, ProviderError};
 
 /// Stands for the secret of a webhook that is in a file.
 const WEBHOOK_SECRET: &str = "webhook.secret";
@@ -24,7 +24,7 @@ pub(super) struct NamedSecret {
 
 /// The secrets of a section, with those of its kind.
 pub(super) fn secrets(section: &Table, context: &Context) -> Vec<NamedSecret> {
-    let section = provider::complete(section);
+    let section = smsq_provider::complete(section);
     let secrets = section.get("secrets").and_then(Value::as_table);
     let secret = |(name, place): (&String, &Value)| {
         let text = |key: &str| place.get(key).and_then(Value::as_str);
@@ -50,7 +50,7 @@ pub(super) fn provider(
     written: &Table,
     environment: &Environment,
 ) -> Result<Provider, ProviderError> {
-    let mut section = provider::complete(written);
+    let mut section = smsq_provider::complete(written);
     let secrets = section.get_mut("secrets").and_then(Value::as_table_mut);
     for (name, source) in secrets.into_iter().flatten() {
         *source = Table::from_iter([("env".to_owned(), name.clone().into())]).into();
@@ -71,12 +71,12 @@ pub(super) fn provider(
 
 /// The section as it can be shown: what the operator has written into requests is hidden, except for placeholders.
 pub(super) fn section(written: &Table, provider: &Provider) -> Table {
-    let mut section = provider::complete(written);
+    let mut section = smsq_provider::complete(written);
     let kind = written.get("kind").and_then(Value::as_str);
     let published = [kind, Some(provider.name())]
         .into_iter()
         .flatten()
-        .find_map(provider::builtin_section)
+        .find_map(smsq_provider::builtin_section)
         .unwrap_or_default();
     for (key, value) in &mut section {
         hide_queries(value, published.get(key));

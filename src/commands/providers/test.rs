@@ -7,22 +7,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use serde_json::json;
+use smsq_message::phone::Region;
+use smsq_message::receipt::{Receipt, ReceiptState};
+use smsq_message::route::Route;
+use smsq_message::sms::{Outcome, Timestamp};
+use smsq_message::text::{duration, segments};
+use smsq_process::exit::Exit;
+use smsq_provider::client::Client;
+use smsq_provider::{
+    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptPath, ReceiptQuery,
+    RequestContext,
+};
+use smsq_store::{Access, SinglePermit, SingleRequest, Store, StoreErrorKind};
 use tokio::time::Instant;
 
 use crate::commands::values::span;
 use crate::commands::{Context, with_hint};
-use crate::message::phone::Region;
-use crate::message::receipt::{Receipt, ReceiptState};
-use crate::message::sms::{Outcome, Timestamp};
-use crate::message::text::{duration, segments};
-use crate::process::exit::Exit;
-use crate::provider::client::Client;
-use crate::provider::{
-    AwaitedMessage, Message, Provider, PullShape, ReceiptCursor, ReceiptPath, ReceiptQuery,
-    RequestContext,
-};
-use crate::route::Route;
-use crate::store::{Access, SinglePermit, SingleRequest, Store, StoreErrorKind};
 
 /// How much of a body is shown, in bytes.
 const SHOWN_BODY: usize = 4_096;
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &Args, context: &Context) -> anyhow::Result<Exit> 
     let (name, console) = (args.name.as_str(), &context.console);
     let provider = context.provider(name)?;
     if args.from.is_none() && provider.needs_sender() {
-        return Err(crate::operations::sender_needed(name).into());
+        return Err(smsq_operations::sender_needed(name).into());
     }
     let shown = super::to_show(context, name);
     let params = args.params.iter();

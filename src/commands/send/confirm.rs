@@ -1,12 +1,13 @@
 //! Shows what a large run would send, cost and take, and asks whether to send it.
 
+use smsq_message::rate::Rates;
+use smsq_message::sms::LaneId;
+use smsq_message::text::messages;
+use smsq_operations::estimate_queue;
+use smsq_store::{Campaign, Store};
+
 use super::PreparedRun;
 use crate::commands::{Context, import};
-use crate::message::rate::Rates;
-use crate::message::sms::LaneId;
-use crate::message::text::messages;
-use crate::operations::estimate_queue;
-use crate::store::{Campaign, Store};
 
 /// How many messages of a campaign are read for the estimate.
 const MAX_READ: u64 = 1_000_000;

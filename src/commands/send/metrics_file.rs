@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_message::sms::{Timestamp, millis};
+use smsq_metrics::{Metrics, RunState};
+use smsq_process::atomic_file::{AtomicFile, is_device};
+use smsq_process::exit::Exit;
+use smsq_store::Store;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::commands::{Context, exit_of, with_hint};
-use crate::message::sms::{Timestamp, millis};
-use crate::metrics::{Metrics, RunState};
-use crate::process::atomic_file::{AtomicFile, is_device};
-use crate::process::exit::Exit;
-use crate::store::Store;
 
 /// How often the file is written.
 const EVERY: Duration = Duration::from_secs(10);

@@ -12,6 +12,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use smsq_hooks::Hook;
+use smsq_message::rate::Rates;
+use smsq_message::route::{Route, RouteConfig};
+use smsq_message::text::{duration, messages};
+use smsq_message::window::local_and_utc;
+use smsq_metrics::Metrics;
+use smsq_operations::limit;
+use smsq_process::console::Console;
+use smsq_process::exit::Exit;
+use smsq_process::service_manager::ServiceManager;
+use smsq_provider::Provider;
+use smsq_report::{CampaignSummary, Summaries, rate, shell_word};
+use smsq_sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
+use smsq_store::report::Totals;
+use smsq_store::{Access, ApprovalGate, Campaign, CampaignStatus, Store, StoreError};
 use tokio::time::Instant;
 
 use self::progress::run_with_progress;
@@ -24,21 +39,6 @@ use super::signals::Signals;
 use super::values::{campaign_name, positive, span};
 use super::{Context, message_and_hint, providers, purge, status, temporary, with_hint};
 use crate::config::{MANY_CONCURRENCY, MAX_CONCURRENCY};
-use crate::hooks::Hook;
-use crate::message::rate::Rates;
-use crate::message::text::{duration, messages};
-use crate::message::window::local_and_utc;
-use crate::metrics::Metrics;
-use crate::operations::{self, limit};
-use crate::process::console::Console;
-use crate::process::exit::Exit;
-use crate::process::service_manager::ServiceManager;
-use crate::provider::Provider;
-use crate::report::{CampaignSummary, Summaries, rate, shell_word};
-use crate::route::{Route, RouteConfig};
-use crate::sender::{Bottleneck, Ended, RunSummary, Sender, Settings};
-use crate::store::report::Totals;
-use crate::store::{Access, ApprovalGate, Campaign, CampaignStatus, Store, StoreError};
 
 pub(super) use self::confirm::describe;
 pub(super) use self::metrics_file::MetricsFile;
@@ -400,7 +400,7 @@ impl SendRun {
     /// The state of the campaigns, and the run. `is_one`: as one campaign, without totals.
     pub(super) fn json(&self, is_one: bool) -> Value {
         let mut object = status::json(is_one, &self.summaries, &self.without_campaign);
-        object["elapsed_ms"] = json!(crate::message::sms::millis(self.summary.elapsed));
+        object["elapsed_ms"] = json!(smsq_message::sms::millis(self.summary.elapsed));
         object["rate"] = json!((self.rate() * 10.0).round() / 10.0);
         object["attempts"] = json!(self.summary.attempts);
         object["limited_by"] = json!(self.summary.bottlenecks.first());
@@ -673,7 +673,7 @@ async fn sender(
     };
     let mut routes: BTreeMap<String, Arc<Route>> = BTreeMap::new();
     for (name, route) in config.routes.iter().filter_map(route) {
-        routes.insert(name, operations::informed(route, store).await?);
+        routes.insert(name, smsq_operations::informed(route, store).await?);
     }
     let settings = Settings {
         routes,

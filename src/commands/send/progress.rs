@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::HumanCount;
+use smsq_message::text::duration;
+use smsq_process::console::{self, Console, Verbosity};
+use smsq_process::exit::Exit;
+use smsq_process::service_manager::ServiceManager;
+use smsq_sender::{MessageEvent, Progress, RunSummary, Sender};
+use smsq_store::Mode;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::commands::signals::Signals;
-use crate::message::text::duration;
-use crate::process::console::{self, Console, Verbosity};
-use crate::process::exit::Exit;
-use crate::process::service_manager::ServiceManager;
-use crate::sender::{MessageEvent, Progress, RunSummary, Sender};
-use crate::store::Mode;
 
 const UPDATE_EVERY: Duration = Duration::from_millis(200);
 /// How often the service manager gets a status line.

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use smsq_process::identity::ProcessIdentity;
 use tokio::time::Instant;
 
 use super::message::MessageReader;
 use super::redis::{RedisConnection, RedisList};
 use super::{ConsumeOptions, Event, entries, unique_in};
-use crate::import::error::{ImportError, Rejection};
-use crate::import::importer::{Importer, Target};
-use crate::import::pipeline::ParsedBatch;
-use crate::import::row_mapper::MappedRow;
-use crate::import::summary::Summary;
-use crate::process::identity::ProcessIdentity;
+use crate::error::{ImportError, Rejection};
+use crate::importer::{Importer, Target};
+use crate::pipeline::ParsedBatch;
+use crate::row_mapper::MappedRow;
+use crate::summary::Summary;
 
 /// The most entries of a batch.
 const MAX_BATCH: usize = 5_000;

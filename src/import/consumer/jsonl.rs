@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use super::message::MessageReader;
 use super::{ConsumeOptions, Event, unique_in};
-use crate::import::error::ImportError;
-use crate::import::importer::{Importer, Target};
-use crate::import::pipeline::ParsedBatch;
-use crate::import::record;
-use crate::import::rejects_file::LiveRejects;
-use crate::import::summary::Summary;
+use crate::error::ImportError;
+use crate::importer::{Importer, Target};
+use crate::pipeline::ParsedBatch;
+use crate::record;
+use crate::rejects_file::LiveRejects;
+use crate::summary::Summary;
 
 /// The most lines that are read at once.
 const MAX_LINES: usize = 2_000;

@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::import::columns::ListColumns;
-use crate::import::dedupe::{DedupeKeys, OWN_KEY, Unique, own_key};
-use crate::import::error::{ImportError, Rejection};
-use crate::import::options::Options;
-use crate::import::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
-use crate::import::row_mapper::{MappedRow, RowMapper, Text};
-use crate::message::text::template::Template;
+use smsq_message::text::template::Template;
+
+use crate::columns::ListColumns;
+use crate::dedupe::{DedupeKeys, OWN_KEY, Unique, own_key};
+use crate::error::{ImportError, Rejection};
+use crate::options::Options;
+use crate::record::{JsonObject, MAX_ROW, Malformed, Record, cell, is_nested};
+use crate::row_mapper::{MappedRow, RowMapper, Text};
 
 /// How many sets of keys are remembered.
 const MAX_LAYOUTS: usize = 256;
@@ -107,7 +108,7 @@ impl MessageReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::options::TextSource;
+    use crate::options::TextSource;
 
     fn reader(text: TextSource, unique: Unique) -> MessageReader {
         let options = Options { text, ..Options::default() };

@@ -9,6 +9,8 @@ mod redis;
 use std::path::Path;
 
 use serde::Deserialize;
+use smsq_message::secret::Secret;
+use smsq_store::Campaign;
 
 pub use self::consume::consume;
 pub use self::jsonl::{STDIN, follow};
@@ -17,8 +19,6 @@ use super::dedupe::Unique;
 use super::error::ImportError;
 use super::options::{Options, campaign_name};
 use super::rejects_file;
-use crate::message::secret::Secret;
-use crate::store::Campaign;
 
 /// Section `[redis]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -65,7 +65,7 @@ pub fn default_campaign(list: &str, options: &Options) -> Result<String, ImportE
 pub fn fuzz_entry(
     options: Options,
     entry: &[u8],
-) -> Result<crate::message::sms::NewSms, super::error::Rejection> {
+) -> Result<smsq_message::sms::NewSms, super::error::Rejection> {
     let mut reader = message::MessageReader::new(options, Unique::Phone)
         .map_err(|error| super::error::Rejection::new("options", error.to_string()))?;
     reader.map(1, entry).map(|row| row.message)

@@ -12,11 +12,11 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError,
     RetryMethod, Value, cmd,
 };
+use smsq_message::secret::Secret;
+use smsq_process::identity::ProcessIdentity;
 use url::Url;
 
-use crate::import::error::ImportError;
-use crate::message::secret::Secret;
-use crate::process::identity::ProcessIdentity;
+use crate::error::ImportError;
 
 /// How long to wait for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use super::{Encoding, MARK};
 const CHUNK: usize = 64 * 1024;
 
 /// Reads text in any encoding as UTF-8.
-pub(in crate::import) struct Decoder<R> {
+pub(crate) struct Decoder<R> {
     source: R,
     /// `None` for UTF-8, which is passed through.
     inner: Option<encoding_rs::Decoder>,
@@ -22,7 +22,7 @@ pub(in crate::import) struct Decoder<R> {
 }
 
 impl<R: Read> Decoder<R> {
-    pub(in crate::import) fn new(source: R, encoding: Encoding) -> Self {
+    pub(crate) fn new(source: R, encoding: Encoding) -> Self {
         Self {
             source,
             inner: (!encoding.is_utf8()).then(|| encoding.0.new_decoder_without_bom_handling()),

@@ -5,9 +5,9 @@ use std::io::{self, BufRead, Read};
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{BIG5, EUC_JP, EUC_KR, GBK, SHIFT_JIS};
+use smsq_message::phone::Region;
 
 use super::Encoding;
-use crate::message::phone::Region;
 
 /// The part of a longer line that is used, in bytes.
 const MAX_LINE: u64 = 64 * 1024;
@@ -15,7 +15,7 @@ const MAX_LINE: u64 = 64 * 1024;
 const MAX_SAMPLE: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::import) enum Detected {
+pub(crate) enum Detected {
     Encoding(Encoding),
     /// The first line in UTF-8 and the first line that is not.
     Mixed {
@@ -25,10 +25,7 @@ pub(in crate::import) enum Detected {
 }
 
 /// Reads all of `text`, which contains bytes that are not UTF-8.
-pub(in crate::import) fn detect(
-    mut text: impl BufRead,
-    region: Option<Region>,
-) -> io::Result<Detected> {
+pub(crate) fn detect(mut text: impl BufRead, region: Option<Region>) -> io::Result<Detected> {
     let mut sample = Vec::new();
     let (mut utf8, mut other) = (LineCount::default(), LineCount::default());
     let mut line = Vec::new();

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 
 use flate2::read::MultiGzDecoder;
+use smsq_message::text::listed;
+use smsq_process::jobs::Until;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use crate::import::error::{ImportError, unpack_reason, zip_reason};
-use crate::import::record::FileHead;
-use crate::message::text::listed;
-use crate::process::jobs::Until;
+use crate::error::{ImportError, unpack_reason, zip_reason};
+use crate::record::FileHead;
 
 /// Text is compressed to a tenth, a list of one repeated line to a hundredth.
 const MAX_RATIO: u64 = 200;

@@ -12,14 +12,14 @@ use std::time::SystemTime;
 
 use encoding_rs::{DecoderResult, UTF_8};
 use sha2::{Digest, Sha256};
+use smsq_message::text::printable_line;
+use smsq_process::jobs::Until;
 
 use super::encoding::{Detected, Encoding, detect};
 use super::error::ImportError;
 use super::options::Options;
 use super::query::QueryRows;
 use super::record::{FileHead, RecordReader, RowLayout, TextFile};
-use crate::message::text::printable_line;
-use crate::process::jobs::Until;
 
 const CHUNK: usize = 256 * 1024;
 /// Archives in archives are unpacked up to this depth.

@@ -1,6 +1,6 @@
 //! Recognizes from the first bytes of a file that it is not text.
 
-use crate::import::encoding::Encoding;
+use crate::encoding::Encoding;
 
 /// Says what the file is if it is not text: `is a PDF`.
 pub(super) fn binary(head: &[u8], encoding: Option<Encoding>) -> Option<&'static str> {

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 
 use super::row::{MAX_ROW, Malformed, Next, Record};
 use super::{HEAD, RowLayout, Rows, TextFile};
-use crate::import::columns::is_phone;
-use crate::import::error::ImportError;
-use crate::import::values::is_delimiter;
+use crate::columns::is_phone;
+use crate::error::ImportError;
+use crate::values::is_delimiter;
 
 /// A quote that is not closed within this many bytes is a stray one.
 const LOOKAHEAD: usize = 16 << 20;

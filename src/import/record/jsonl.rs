@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::row::{MAX_ROW, Malformed, Next, Record};
 use super::{RowLayout, Rows, TextFile};
-use crate::import::error::ImportError;
+use crate::error::ImportError;
 
 const MAX_KEYS: usize = 1000;
 
@@ -36,7 +36,7 @@ pub(super) fn open(text: &TextFile, _: &[u8], _: Option<u8>) -> Result<RowLayout
 
 impl RowLayout {
     /// Objects with these keys, of which there may be none.
-    pub(in crate::import) fn of_objects(keys: Vec<String>) -> Self {
+    pub(crate) fn of_objects(keys: Vec<String>) -> Self {
         Self {
             description: "rows of a query".to_owned(),
             delimiter: None,
@@ -170,7 +170,7 @@ impl<'de> Visitor<'de> for Fields {
 }
 
 /// Reads lines of bounded length and skips blank ones.
-pub(in crate::import) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     source: BufReader<R>,
     text: Vec<u8>,
     /// The line was too long, and only its start is kept.
@@ -179,7 +179,7 @@ pub(in crate::import) struct LineReader<R> {
 }
 
 impl<R: Read> LineReader<R> {
-    pub(in crate::import) fn new(source: R) -> Self {
+    pub(crate) fn new(source: R) -> Self {
         Self {
             source: BufReader::with_capacity(1 << 16, source),
             text: Vec::new(),
@@ -189,12 +189,12 @@ impl<R: Read> LineReader<R> {
     }
 
     /// Returns the line that was read last, cut to [`MAX_ROW`] bytes.
-    pub(in crate::import) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }
 
     /// Returns the number of the next line that is not blank.
-    pub(in crate::import) fn next(&mut self) -> io::Result<Option<u64>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<u64>> {
         loop {
             self.text.clear();
             self.line += 1;

@@ -11,12 +11,13 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
+use smsq_process::jobs::Until;
+
 pub(super) use self::jsonl::LineReader;
 pub use self::jsonl::{JsonObject, cell, is_nested};
 pub(super) use self::row::{MAX_ROW, Malformed, Next, Record};
 use super::encoding::{Decoder, Encoding};
 use super::error::ImportError;
-use crate::process::jobs::Until;
 use workbook::BookFile;
 
 /// How much is read to recognize the format of a list and its delimiter, in bytes.

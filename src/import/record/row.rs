@@ -2,24 +2,24 @@
 
 use std::ops::Range;
 
-use crate::import::error::Rejection;
+use crate::error::Rejection;
 
 /// The longest row in bytes.
-pub(in crate::import) const MAX_ROW: usize = 64 * 1024;
+pub(crate) const MAX_ROW: usize = 64 * 1024;
 
 /// The fields of one row. Readers reuse it from row to row.
 #[derive(Debug, Default)]
-pub(in crate::import) struct Record {
+pub(crate) struct Record {
     pub(super) text: Vec<u8>,
     ends: Vec<usize>,
     /// The line where the row starts; the first line is 1.
-    pub(in crate::import) line: u64,
+    pub(crate) line: u64,
     /// The fields with a JSON object or array.
-    pub(in crate::import) nested: Vec<usize>,
+    pub(crate) nested: Vec<usize>,
 }
 
 impl Record {
-    pub(in crate::import) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
@@ -29,24 +29,24 @@ impl Record {
     }
 
     /// Returns the fields as they were read.
-    pub(in crate::import) fn raw(&self) -> impl Iterator<Item = &[u8]> + Clone {
+    pub(crate) fn raw(&self) -> impl Iterator<Item = &[u8]> + Clone {
         self.ranges().map(|range| &self.text[range])
     }
 
     /// Returns the fields, `None` if they are not UTF-8.
-    pub(in crate::import) fn fields(&self) -> Option<impl Iterator<Item = &str> + Clone> {
+    pub(crate) fn fields(&self) -> Option<impl Iterator<Item = &str> + Clone> {
         let text = std::str::from_utf8(&self.text).ok()?;
         let aligned = self.ends.iter().all(|&end| text.is_char_boundary(end));
         aligned.then(|| self.ranges().map(move |range| &text[range]))
     }
 
-    pub(in crate::import) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
         self.nested.clear();
     }
 
-    pub(in crate::import) fn push(&mut self, field: &[u8]) {
+    pub(crate) fn push(&mut self, field: &[u8]) {
         self.text.extend_from_slice(field);
         self.end_field();
     }
@@ -68,7 +68,7 @@ impl Record {
 
 /// Why a line is not a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::import) enum Malformed {
+pub(crate) enum Malformed {
     #[error("a quote is opened and never closed")]
     OpenQuote,
     #[error("a closing quote is followed by more text: double the quotes that belong to the text")]
@@ -92,7 +92,7 @@ impl From<Malformed> for Rejection {
 
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::import) enum Next {
+pub(crate) enum Next {
     Row,
     /// The record has one field: the text of the line, or its start if it is long.
     Malformed(Malformed),

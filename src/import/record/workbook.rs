@@ -10,6 +10,8 @@ use calamine::{
     Data, ExcelDateTime, Ods, OdsError, Reader, SheetType, SheetVisible, Xls, XlsError, Xlsb,
     XlsbError, Xlsx, XlsxError,
 };
+use smsq_message::text::{counted, did_you_mean, listed};
+use smsq_process::jobs::{Interruptible, Until};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
@@ -18,10 +20,8 @@ use super::csv::{CsvFormat, CsvReader};
 use super::hidden_rows::{HiddenRows, OdsSheets};
 use super::row::{MAX_ROW, Malformed, Next, Record};
 use super::{RowLayout, Rows, TextFile};
-use crate::import::encoding::Encoding;
-use crate::import::error::{DAMAGED, ImportError, Rejection, zip_reason};
-use crate::message::text::{counted, did_you_mean, listed};
-use crate::process::jobs::{Interruptible, Until};
+use crate::encoding::Encoding;
+use crate::error::{DAMAGED, ImportError, Rejection, zip_reason};
 
 /// The largest XLS workbook, and the largest part of an ODS or XLSB one: all of it is held in memory.
 const MAX_HELD: u64 = 96 << 20;

@@ -7,8 +7,8 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::*;
-use crate::import::file::ListFile;
-use crate::import::options::Options;
+use crate::file::ListFile;
+use crate::options::Options;
 
 type Row = (u64, Result<Vec<String>, String>);
 
@@ -123,7 +123,7 @@ fn ods_sheets_are_read() {
 }
 
 fn fixture(name: &str) -> Vec<u8> {
-    std::fs::read(format!("tests/fixtures/import/{name}")).expect("reads")
+    std::fs::read(format!("../../tests/fixtures/import/{name}")).expect("reads")
 }
 
 /// Written by xlwt, by `SheetJS` (its cells given the long form that Excel writes) and by odfpy.

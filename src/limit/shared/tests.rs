@@ -1,7 +1,7 @@
 //! The shared limit under any mixture of costs, late starts and restarts.
 
 use super::*;
-use crate::limit::HORIZON;
+use crate::HORIZON;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ fn at(us: i64) -> DbMicros {
 }
 
 fn rates(text: &str) -> Vec<Rate> {
-    text.parse::<crate::message::rate::Rates>().expect("rates").0
+    text.parse::<smsq_message::rate::Rates>().expect("rates").0
 }
 
 /// Sends as fast as the limit allows, each start late by up to the tolerance; returns starts and costs.

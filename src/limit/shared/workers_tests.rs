@@ -122,7 +122,7 @@ fn fullest(starts: &[i64], window: Duration) -> usize {
 }
 
 fn rates(text: &str) -> Vec<Rate> {
-    text.parse::<crate::message::rate::Rates>().expect("rates").0
+    text.parse::<smsq_message::rate::Rates>().expect("rates").0
 }
 
 fn skewed(workers: &[(i32, f64)]) -> Vec<Skewed> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::numbering::ValidNumber;
 use super::{Dialling, Numbers, PhoneError, Region, mask};
-use crate::message::text::printable_line;
+use crate::text::printable_line;
 
 /// Numbers with fewer digits cannot receive messages in any country.
 const SHORTEST: usize = 6;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::phone::Countries;
+use crate::phone::Countries;
 
 fn region(code: &str) -> Dialling {
     let region = (!code.is_empty()).then(|| code.parse().expect("a region of the test"));

@@ -5,7 +5,7 @@ pub mod content;
 mod display;
 mod hinted;
 mod masking;
-pub(crate) mod names;
+pub mod names;
 pub mod segments;
 pub mod smart;
 pub mod spreadsheet;

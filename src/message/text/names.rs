@@ -11,14 +11,14 @@ use minijinja::value::{Object, Value};
 use minijinja::{Error, ErrorKind};
 
 /// A part of a template that a caller of [`find`] may refuse.
-pub(crate) enum TemplatePart<'t> {
+pub enum TemplatePart<'t> {
     Loop(&'t ForLoop<'t>),
     Expression(&'t Expr<'t>),
 }
 
 /// Returns the names in `tree` that are not its own variables, such as `name` and `params.city`, in all branches.
 /// `check` sees every loop and every expression, the outer ones first.
-pub(crate) fn find<'t>(
+pub fn find<'t>(
     tree: &'t Stmt<'t>,
     check: &mut dyn FnMut(TemplatePart<'t>) -> Result<(), String>,
 ) -> Result<BTreeSet<String>, String> {
@@ -173,7 +173,7 @@ fn argument<'t>(argument: &'t CallArg<'t>) -> &'t Expr<'t> {
 }
 
 /// The names that a template may ask for, each with its value if it has one.
-pub(crate) struct Namespace<N>(BTreeMap<N, Option<Value>>);
+pub struct Namespace<N>(BTreeMap<N, Option<Value>>);
 
 impl<N: Ord> FromIterator<(N, Option<Value>)> for Namespace<N> {
     fn from_iter<I: IntoIterator<Item = (N, Option<Value>)>>(values: I) -> Self {
@@ -303,7 +303,7 @@ pub(super) mod tests {
     }
 
     /// Expressions over columns and variables, whose names are partly the same.
-    pub(in crate::message::text) fn expression() -> impl Strategy<Value = String> {
+    pub(in crate::text) fn expression() -> impl Strategy<Value = String> {
         let leaf = prop_oneof![
             4 => "[a-dv-x]",
             1 => Just("loop".to_owned()),

@@ -214,7 +214,7 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-pub(crate) fn too_long() -> String {
+pub fn too_long() -> String {
     format!("longer than {} KiB", MAX_SOURCE / 1024)
 }
 
@@ -223,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::text::names::tests::expression;
+    use crate::text::names::tests::expression;
 
     fn parse(source: &str) -> Result<Template, String> {
         Template::parse("welcome.txt", source)

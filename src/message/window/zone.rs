@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 
-use crate::message::phone;
-use crate::message::sms::Timestamp;
-use crate::message::text::{closest, listed};
+use crate::phone;
+use crate::sms::Timestamp;
+use crate::text::{closest, listed};
 
 /// Bundled, so that zones are the same on every machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);

@@ -9,10 +9,9 @@ use croner::parser::{CronParser, Seconds, Year};
 use jiff::ToSpan as _;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset};
-
-use crate::message::sms::Timestamp;
-use crate::message::text::Hinted;
-use crate::message::window::Zone;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::Hinted;
+use smsq_message::window::Zone;
 
 /// How a local time is written, to the minute; the order of texts is that of times.
 const FORMAT: &str = "%Y-%m-%dT%H:%M";

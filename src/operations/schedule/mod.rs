@@ -8,6 +8,15 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use serde::{Deserialize, Serialize};
+use smsq_import::{QueryRows, Unique, When, campaign_name};
+use smsq_message::text::{Hinted, did_you_mean};
+use smsq_message::window::Zone;
+use smsq_process::boxed;
+use smsq_process::jobs::Until;
+use smsq_store::{
+    Campaign, FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store,
+    StoreError,
+};
 use utoipa::ToSchema;
 
 pub use self::cron::{CronTime, Per};
@@ -16,14 +25,6 @@ pub use self::runs::Scheduler;
 use super::list_settings::is_url;
 use super::lists::ListOptions;
 use super::{Actor, OperationError};
-use crate::import::{QueryRows, Unique, When, campaign_name};
-use crate::message::text::{Hinted, did_you_mean};
-use crate::message::window::Zone;
-use crate::process::jobs::Until;
-use crate::store::{
-    Campaign, FireRow, NewSchedule, RunCounts, ScheduleRow, ScheduleRun, SourceDatabase, Store,
-    StoreError,
-};
 
 /// The longest name, which leaves room for the period in the name of a campaign.
 const MAX_NAME: usize = 60;
@@ -247,6 +248,7 @@ fn exists(name: &str) -> OperationError {
 }
 
 /// The schedule of that name.
+#[boxed]
 pub async fn schedule_named(store: &Store, name: &str) -> Result<ScheduleRow, OperationError> {
     if let Some(schedule) = store.schedules().named(name).await? {
         return Ok(schedule);
@@ -260,6 +262,7 @@ pub async fn schedule_named(store: &Store, name: &str) -> Result<ScheduleRow, Op
 
 /// Pauses a schedule: it does not run until it is resumed, and what it would have run meanwhile is not missed. Returns false
 /// if it was paused already.
+#[boxed]
 pub async fn pause_schedule(
     store: &Store,
     schedule: &ScheduleRow,
@@ -267,11 +270,12 @@ pub async fn pause_schedule(
 ) -> Result<bool, OperationError> {
     let detail = format!("paused schedule `{}`", schedule.name);
     let entry = actor.entry(store, VERB, None, detail).await?;
-    let paused = store.schedules().set_paused(schedule.id, None, &entry);
-    Ok(paused.await?)
+    let paused = store.schedules().set_paused(schedule.id, None, &entry).await;
+    Ok(paused?)
 }
 
 /// Resumes a schedule with its next run after now. Returns false if it was not paused.
+#[boxed]
 pub async fn resume_schedule(
     store: &Store,
     schedule: &ScheduleRow,
@@ -282,11 +286,12 @@ pub async fn resume_schedule(
     let detail = format!("resumed schedule `{}`", schedule.name);
     let entry = actor.entry(store, VERB, None, detail).await?;
     let next = read.fire_row(fire);
-    let resumed = store.schedules().set_paused(schedule.id, Some(&next), &entry);
-    Ok(resumed.await?)
+    let resumed = store.schedules().set_paused(schedule.id, Some(&next), &entry).await;
+    Ok(resumed?)
 }
 
 /// Removes a schedule. Its campaigns stay.
+#[boxed]
 pub async fn remove_schedule(
     store: &Store,
     schedule: &ScheduleRow,
@@ -425,12 +430,13 @@ impl ScheduleReport {
 }
 
 /// All schedules with their last runs, in the order of their names.
+#[boxed]
 pub async fn schedule_reports(store: &Store) -> Result<Vec<ScheduleReport>, StoreError> {
     let mut reports = Vec::new();
     let now = store.now().await?;
     for schedule in store.schedules().all().await? {
-        let runs = store.schedules().runs(schedule.id, LISTED_RUNS, now);
-        let runs = runs.await?;
+        let runs = store.schedules().runs(schedule.id, LISTED_RUNS, now).await;
+        let runs = runs?;
         reports.push(ScheduleReport::new(schedule, runs));
     }
     Ok(reports)

@@ -9,23 +9,24 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
+use smsq_message::phone::{Dialling, Numbers};
+use smsq_message::text::{Hinted, counted};
+use smsq_message::window::SendWindow;
+use smsq_process::boxed;
+use smsq_process::jobs::{JobRules, Jobs, Until};
+use smsq_store::{
+    Campaign, CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store,
+    StoreError,
+};
 use tokio::task::JoinSet;
 
 use super::cron::{Fire, Missed, written};
 use super::{ReadSchedule, ScheduleOptions, VERB};
-use crate::import::{Options, QueryRows, RejectLimit, TextSource, Unique, When};
-use crate::message::phone::{Dialling, Numbers};
-use crate::message::text::{Hinted, counted};
-use crate::message::window::SendWindow;
-use crate::operations::campaign_action::Refused;
-use crate::operations::lists::{Cancelled, ListOptions, PeriodCampaign};
-use crate::operations::window::WindowRequest;
-use crate::operations::{Actor, OperationError};
-use crate::process::jobs::{JobRules, Jobs, Until};
-use crate::store::{
-    Campaign, CampaignStatus, INTERRUPTED, MissedRow, RunCounts, RunProgress, ScheduleRow, Store,
-    StoreError,
-};
+use crate::campaign_action::Refused;
+use crate::lists::{Cancelled, ListOptions, PeriodCampaign};
+use crate::window::WindowRequest;
+use crate::{Actor, OperationError};
 
 /// How long a process has a schedule without a renewal.
 const LEASE: Duration = Duration::from_secs(60);
@@ -120,6 +121,7 @@ impl Scheduler {
 
     /// Runs schedules when they are due, until the process stops. Another process or the next one repeats what it
     /// interrupts.
+    #[boxed]
     pub async fn run(self: Arc<Self>) {
         let stop = self.jobs.stop();
         let mut running = JoinSet::new();
@@ -154,7 +156,8 @@ impl Scheduler {
             return;
         }
         // The database may be the reason to stop; then another process takes the schedules when the leases end.
-        let released = self.store.schedules().release_all(self.holder);
+        let schedules = self.store.schedules();
+        let released = schedules.release_all(self.holder);
         if let Ok(Err(error)) = tokio::time::timeout(LAST_STATEMENT, released).await {
             tracing::warn!(%error, "cannot release schedules");
         }
@@ -275,6 +278,7 @@ impl Scheduler {
 
     /// Runs a schedule because somebody asks for it, in the present period; the next run stays as it is. Returns the campaign
     /// and what became of the rows.
+    #[boxed]
     pub async fn run_now(
         self: Arc<Self>,
         schedule: ScheduleRow,

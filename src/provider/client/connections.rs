@@ -58,9 +58,9 @@ const MORE: u32 = 3;
 /// Marks a response that may be a second answer to the request before, as proxies send one: HTTP/1.1 tells answers apart by
 /// their order only. It refuses the request, and ended a connection that was used before.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::provider) struct MaybeStray {
+pub(crate) struct MaybeStray {
     /// The server also ends new connections with its refusals.
-    pub(in crate::provider) is_habit: bool,
+    pub(crate) is_habit: bool,
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;

@@ -17,13 +17,13 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::proxy::matcher::Matcher;
 use rustls::crypto::ring::default_provider;
 use rustls_platform_verifier::BuilderVerifierExt;
+use smsq_message::sms::{Class, Failure, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::Provider;
 use super::codes::status::outcome_of;
 use super::redact::{MAX_EXCERPT, cut};
-use crate::message::sms::{Class, Failure, Outcome};
 use connections::{Connections, Destination, Link, Opened};
 
 pub(super) use connections::MaybeStray;

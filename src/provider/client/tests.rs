@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{Request, Response};
+use smsq_message::sms::Outcome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::connections::{Connections, MAX_OPENING, MaybeStray};
 use super::{Client, MAX_ANSWER, Unanswered};
-use crate::message::sms::Outcome;
-use crate::provider::Provider;
+use crate::Provider;
 
 fn client(url: &str, settings: &str) -> Client {
     let section = format!("kind = 'sandbox'\nurl = '{url}'\n{settings}");

@@ -12,9 +12,9 @@ use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::Offset;
 use jiff::{SignedDuration, civil};
 use serde::Deserialize;
+use smsq_message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 
 use super::units;
-use crate::message::sms::{Acceptance, Class, Failure, Outcome, Timestamp};
 use status::outcome_of;
 
 /// The classes of codes of failures; the last four are never a provider's.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 use jiff::tz::TimeZone;
+use smsq_message::defect::Defect;
+use smsq_message::sms::{Class, Failure, Outcome, Timestamp};
 
-use crate::message::defect::Defect;
-use crate::message::sms::{Class, Failure, Outcome, Timestamp};
-use crate::provider::times;
+use crate::times;
 
 /// A longer `Retry-After` is cut to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
@@ -138,18 +138,18 @@ fn find_certain(status: u16) -> Option<&'static CertainStatus> {
 }
 
 /// Why a request with this status was certainly not accepted; `None`: the status leaves it open.
-pub(in crate::provider) fn certain_because(status: u16) -> Option<&'static str> {
+pub(crate) fn certain_because(status: u16) -> Option<&'static str> {
     find_certain(status).map(|certain| certain.because)
 }
 
 /// Whether the status leaves it open if the message was accepted, and a vendor can document that it was not.
-pub(in crate::provider) fn is_doubtful(status: u16) -> bool {
+pub(crate) fn is_doubtful(status: u16) -> bool {
     matches!(status, 300..=599) && find_certain(status).is_none()
 }
 
 /// Whether an application may answer a request of several messages with this status if it rejects some of them: then
 /// only the body shows which.
-pub(in crate::provider) fn may_be_of_a_part(status: StatusCode) -> bool {
+pub(crate) fn may_be_of_a_part(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 422)
 }
 
@@ -159,7 +159,7 @@ fn is_of_outage(status: u16) -> bool {
 }
 
 /// The outcome of a message that no status accepts.
-pub(in crate::provider) fn outcome(
+pub(crate) fn outcome(
     status: StatusCode,
     retry_after: Option<Duration>,
     reason: String,
@@ -178,11 +178,7 @@ pub(in crate::provider) fn outcome(
 }
 
 /// The outcome of a message that was not accepted, by the class of its failure.
-pub(in crate::provider) fn outcome_of(
-    failure: Failure,
-    retry_after: Option<Duration>,
-    listed: bool,
-) -> Outcome {
+pub(crate) fn outcome_of(failure: Failure, retry_after: Option<Duration>, listed: bool) -> Outcome {
     match failure.class {
         Class::Account => Outcome::AccountError { failure, listed },
         Class::Throttle => Outcome::Throttled { failure, retry_after },
@@ -194,7 +190,7 @@ pub(in crate::provider) fn outcome_of(
 }
 
 /// Header `Retry-After`, in seconds or as an HTTP date, counted from `now`; at most a day.
-pub(in crate::provider) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number that does not fit is longer than the maximum.
@@ -207,7 +203,7 @@ pub(in crate::provider) fn retry_after(headers: &HeaderMap, now: Timestamp) -> O
 
 /// When the vendor made the response by its own clock: header `Date`, less the `Age` of one from a cache, which may have
 /// written `Date` itself.
-pub(in crate::provider) fn date(headers: &HeaderMap) -> Option<Timestamp> {
+pub(crate) fn date(headers: &HeaderMap) -> Option<Timestamp> {
     let date = times::parse(headers.get(header::DATE)?.to_str().ok()?, &TimeZone::UTC)?;
     let age = headers.get(header::AGE).map(|age| age.to_str().ok());
     let seconds = age.map(|age| age?.trim().parse::<u32>().ok());
@@ -218,7 +214,7 @@ pub(in crate::provider) fn date(headers: &HeaderMap) -> Option<Timestamp> {
 }
 
 /// Whether header `Link` names a next page (RFC 8288).
-pub(in crate::provider) fn has_next(headers: &HeaderMap) -> bool {
+pub(crate) fn has_next(headers: &HeaderMap) -> bool {
     let is_next = |parameter: &str| {
         let (name, value) = parameter.split_once('=').unwrap_or_default();
         let mut relations = value.trim().trim_matches('"').split_ascii_whitespace();

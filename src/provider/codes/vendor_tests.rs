@@ -1,7 +1,8 @@
 //! The classes of all vendors' codes, as documented.
 
-use crate::message::sms::Outcome;
-use crate::provider::testing::{context, message, response, vendor, words};
+use smsq_message::sms::Outcome;
+
+use crate::testing::{context, message, response, vendor, words};
 
 /// A response with a code in place of `@`.
 struct LookupResponses {

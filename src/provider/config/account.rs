@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use smsq_message::rate::{Rate, Rates};
 use toml::{Table, Value};
 
 use super::RateSetting;
-use crate::message::rate::{Rate, Rates};
 
 /// Sections of one account whose limits differ.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
+use smsq_message::rate::Rates;
+use smsq_message::route::sender_pool::{PoolSender, SenderPool};
+use smsq_message::sms::Outcome;
 use toml::Table;
 use url::{Position, Url};
 
@@ -19,9 +22,6 @@ use super::codes::Codes;
 use super::codes::status::{certain_because, is_doubtful};
 use super::units::{rates, span};
 use super::{Message, account_error};
-use crate::message::rate::Rates;
-use crate::message::sms::Outcome;
-use crate::route::sender_pool::{PoolSender, SenderPool};
 use secrets::{SecretFormat, Secrets};
 use section::{ProviderError, Section};
 use template_params::TemplateParams;

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 
-use crate::provider::codes::matches_glob;
-use crate::provider::redact::SecretForms;
+use crate::codes::matches_glob;
+use crate::redact::SecretForms;
 
 /// The secrets of one provider, by name. It has no `Debug`.
 #[derive(Default)]
-pub(in crate::provider) struct Secrets {
+pub(crate) struct Secrets {
     by_name: BTreeMap<String, SecretString>,
     formats: BTreeMap<String, SecretFormat>,
     /// What is never printed.
-    pub(in crate::provider) forms: SecretForms,
+    pub(crate) forms: SecretForms,
 }
 
 /// What a secret looks like, to warn about a wrong one before anything is sent.
@@ -41,11 +41,11 @@ impl Secrets {
         }
     }
 
-    pub(in crate::provider) fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.by_name.get(name).map(ExposeSecret::expose_secret)
     }
 
-    pub(in crate::provider) fn hide(&self, text: &str) -> String {
+    pub(crate) fn hide(&self, text: &str) -> String {
         const HIDDEN: &str = "< [hidden: contains a secret]";
         let mut text = text.to_owned();
         for (name, secret) in self.exposed() {
@@ -61,12 +61,12 @@ impl Secrets {
     }
 
     /// Names and secrets in plain text, for templates.
-    pub(in crate::provider) fn exposed(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn exposed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.by_name.iter().map(|(name, secret)| (name.as_str(), secret.expose_secret()))
     }
 
     /// Warns about characters that were probably copied along with a secret, and about unexpected formats.
-    pub(in crate::provider) fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let warning = |(name, secret): (&str, &str)| {
             let is_enclosed = |first, last| secret.starts_with(first) && secret.ends_with(last);
             let problem = if secret.trim() != secret {
@@ -95,8 +95,8 @@ impl Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::config::section::ProviderError;
-    use crate::provider::testing::read_with;
+    use crate::config::section::ProviderError;
+    use crate::testing::read_with;
 
     fn secrets(secret: &str) -> Secrets {
         let by_name = BTreeMap::from([("token".to_owned(), secret.to_owned())]);

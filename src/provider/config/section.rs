@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 
 use serde::Deserializer;
 use serde::de::{self, DeserializeOwned};
+use smsq_message::secret::secret_keys;
+use smsq_message::text::Hinted;
 use toml::{Table, Value};
 use url::Url;
 
-use crate::message::secret::secret_keys;
-use crate::message::text::Hinted;
-use crate::provider::units::unknown;
+use crate::units::unknown;
 
 /// Returns the value of an environment variable.
-pub(in crate::provider) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(crate) type ReadVariable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Keys of earlier versions, and what to write instead.
 const REMOVED_KEYS: [(&str, &str); 1] =
@@ -24,8 +24,8 @@ const REMOVED_KEYS: [(&str, &str); 1] =
 #[derive(Debug, thiserror::Error)]
 #[error("provider `{provider}`: {problem}")]
 pub struct ProviderError {
-    pub(in crate::provider) provider: String,
-    pub(in crate::provider) problem: String,
+    pub(crate) provider: String,
+    pub(crate) problem: String,
 }
 
 impl From<ProviderError> for Hinted {
@@ -62,7 +62,7 @@ pub fn with_overrides(mut lower: Table, upper: &Table) -> Table {
 }
 
 /// A section of the configuration that is being read: keys are taken out group by group.
-pub(in crate::provider) struct Section<'a> {
+pub(crate) struct Section<'a> {
     pub(super) provider: &'a str,
     pub(super) kind: &'static str,
     pub(super) environment: ReadVariable<'a>,
@@ -76,7 +76,7 @@ pub(in crate::provider) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(in crate::provider) fn new(
+    pub(crate) fn new(
         provider: &'a str,
         kind: &'static str,
         mut table: Table,
@@ -95,34 +95,34 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(in crate::provider) fn nested(&self, key: &str, table: Table) -> Self {
+    pub(crate) fn nested(&self, key: &str, table: Table) -> Self {
         Self { prefix: format!("{}{key}.", self.prefix), table, known: Vec::new(), ..*self }
     }
 
     /// Takes the keys that `T` has out of the section, and reads them.
-    pub(in crate::provider) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
+    pub(crate) fn take<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
         let table = self.take_keys(field_names::<T>());
         self.read(table)
     }
 
     /// The keys that are left.
-    pub(in crate::provider) fn take_rest(&mut self) -> Table {
+    pub(crate) fn take_rest(&mut self) -> Table {
         std::mem::take(&mut self.table)
     }
 
     /// The same section with other keys.
-    pub(in crate::provider) fn with(&self, table: Table) -> Self {
+    pub(crate) fn with(&self, table: Table) -> Self {
         Self { prefix: self.prefix.clone(), table, known: self.known.clone(), ..*self }
     }
 
-    pub(in crate::provider) fn take_keys(&mut self, keys: &[impl AsRef<str>]) -> Table {
+    pub(crate) fn take_keys(&mut self, keys: &[impl AsRef<str>]) -> Table {
         let keys = keys.iter().map(AsRef::as_ref);
         self.known.extend(keys.clone().map(str::to_owned));
         keys.filter_map(|key| self.table.remove_entry(key)).collect()
     }
 
     /// Reads all keys that are left; any that `T` does not have is an error.
-    pub(in crate::provider) fn rest<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
+    pub(crate) fn rest<T: DeserializeOwned>(&mut self) -> Result<T, ProviderError> {
         let table = self.take_rest();
         self.read(table)
     }
@@ -170,7 +170,7 @@ impl<'a> Section<'a> {
     }
 
     /// The key with the name of the nested section before it.
-    pub(in crate::provider) fn key(&self, key: &str) -> String {
+    pub(crate) fn key(&self, key: &str) -> String {
         match key {
             "" => self.prefix.trim_end_matches('.').to_owned(),
             key => format!("{}{key}", self.prefix),
@@ -182,21 +182,17 @@ impl<'a> Section<'a> {
         ProviderError { provider, problem }
     }
 
-    pub(in crate::provider) fn invalid(
-        &self,
-        key: &str,
-        problem: impl AsRef<str>,
-    ) -> ProviderError {
+    pub(crate) fn invalid(&self, key: &str, problem: impl AsRef<str>) -> ProviderError {
         let (key, problem) = (self.key(key), problem.as_ref().trim_end());
         self.error(format!("invalid `{key}`: {problem}"))
     }
 
-    pub(in crate::provider) fn missing(&self, key: &str) -> ProviderError {
+    pub(crate) fn missing(&self, key: &str) -> ProviderError {
         self.error(format!("missing key `{}`", self.key(key)))
     }
 
     /// An absolute `http` or `https` URL without credentials.
-    pub(in crate::provider) fn url(&self, key: &str, text: &str) -> Result<Url, ProviderError> {
+    pub(crate) fn url(&self, key: &str, text: &str) -> Result<Url, ProviderError> {
         let url = Url::parse(text)
             .map_err(|error| self.invalid(key, format!("is not a URL: {error}")))?;
         let rest = text.split_once("://").map(|(_, rest)| rest);
@@ -224,7 +220,7 @@ impl<'a> Section<'a> {
 }
 
 /// The keys that serde reads for `T`.
-pub(in crate::provider) fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
+pub(crate) fn field_names<T: DeserializeOwned>() -> &'static [&'static str] {
     struct Names<'a>(&'a mut &'static [&'static str]);
 
     impl<'de> Deserializer<'de> for Names<'_> {

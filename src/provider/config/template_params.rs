@@ -2,15 +2,15 @@
 //! message; missing columns and invalid values are found before anything is sent.
 
 use serde::Deserialize;
+use smsq_message::sms::Outcome;
 use toml::Value;
 
 use super::section::{ProviderError, Section};
-use crate::message::sms::Outcome;
-use crate::provider::{Message, rejected};
+use crate::{Message, rejected};
 
 /// How a vendor assigns values to the parameters of its template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::provider) enum Order {
+pub(crate) enum Order {
     /// By the parameter's name.
     #[default]
     Named,
@@ -19,9 +19,9 @@ pub(in crate::provider) enum Order {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(in crate::provider) struct TemplateSettings {
+pub(crate) struct TemplateSettings {
     /// The vendor's id of the template.
-    pub(in crate::provider) template: Option<String>,
+    pub(crate) template: Option<String>,
     params: Option<Value>,
     /// The most characters of one value.
     param_length: Option<usize>,
@@ -32,8 +32,8 @@ pub(in crate::provider) struct TemplateSettings {
 
 /// The vendor's template and the columns that fill its parameters.
 #[derive(Clone, Debug, Default)]
-pub(in crate::provider) struct TemplateParams {
-    pub(in crate::provider) settings: TemplateSettings,
+pub(crate) struct TemplateParams {
+    pub(crate) settings: TemplateSettings,
     /// Parameters and columns in the order in which they are sent.
     columns: Vec<(String, String)>,
     order: Order,
@@ -42,10 +42,7 @@ pub(in crate::provider) struct TemplateParams {
 impl TemplateParams {
     /// Reads the keys of a template. A vendor that takes parameters by position needs a list, or a table with the keys
     /// 1 to n, because TOML tables have no order.
-    pub(in crate::provider) fn read(
-        section: &mut Section<'_>,
-        order: Order,
-    ) -> Result<Self, ProviderError> {
+    pub(crate) fn read(section: &mut Section<'_>, order: Order) -> Result<Self, ProviderError> {
         let mut settings: TemplateSettings = section.take()?;
         let number = |index: usize| (index + 1).to_string();
         let columns: Vec<(String, Value)> = match settings.params.take() {
@@ -83,24 +80,21 @@ impl TemplateParams {
     }
 
     /// The vendor's id of the template; empty where it is not set.
-    pub(in crate::provider) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         self.settings.template.as_deref().unwrap_or_default()
     }
 
-    pub(in crate::provider) fn columns(&self) -> Vec<&str> {
+    pub(crate) fn columns(&self) -> Vec<&str> {
         let columns = self.columns.iter();
         columns.map(|(_, column)| column.as_str()).collect()
     }
 
-    pub(in crate::provider) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         self.settings.template_text.as_deref()
     }
 
     /// The parameters and values of one message, in the template's order.
-    pub(in crate::provider) fn fill(
-        &self,
-        message: &Message,
-    ) -> Result<Vec<(&str, String)>, Outcome> {
+    pub(crate) fn fill(&self, message: &Message) -> Result<Vec<(&str, String)>, Outcome> {
         let values = self.columns.iter().map(|(name, column)| {
             let value = self.value(message, column).map_err(|problem| {
                 rejected(format!(
@@ -112,13 +106,13 @@ impl TemplateParams {
         values.collect()
     }
 
-    pub(in crate::provider) fn values(&self, message: &Message) -> Result<Vec<String>, Outcome> {
+    pub(crate) fn values(&self, message: &Message) -> Result<Vec<String>, Outcome> {
         let filled = self.fill(message)?.into_iter();
         Ok(filled.map(|(_, value)| value).collect())
     }
 
     /// The parameters and values of one message as a JSON object.
-    pub(in crate::provider) fn json(&self, message: &Message) -> Result<String, Outcome> {
+    pub(crate) fn json(&self, message: &Message) -> Result<String, Outcome> {
         let filled = self.fill(message)?.into_iter();
         let pairs = filled.map(|(name, value)| (name.to_owned(), value.into()));
         Ok(serde_json::Value::Object(pairs.collect()).to_string())
@@ -150,7 +144,7 @@ impl TemplateParams {
     }
 
     /// The template's text with the values of one message. A placeholder without a parameter is left unchanged.
-    pub(in crate::provider) fn preview(&self, message: &Message) -> Option<String> {
+    pub(crate) fn preview(&self, message: &Message) -> Option<String> {
         let text = self.text()?;
         let filled = self.fill(message).ok()?;
         Some(self.substitute(text, &filled))
@@ -204,9 +198,10 @@ fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::sms::Class;
+
     use super::*;
-    use crate::message::sms::Class;
-    use crate::provider::testing::message;
+    use crate::testing::message;
 
     fn read(source: &str) -> Result<TemplateParams, String> {
         read_in(source, Order::Named)

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smsq_message::sms::Outcome;
 use toml::Table;
 
 use super::places::Pointer;
 use super::request::RequestTemplate;
 use super::template::{SectionText, Templates, Values};
-use crate::message::sms::Outcome;
-use crate::provider::Message;
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::response::{ResponseView, scalar};
+use crate::Message;
+use crate::config::section::{ProviderError, Section};
+use crate::response::{ResponseView, scalar};
 
 /// With more messages too many would be unknown after one lost response.
 const MAX_PER_CALL: usize = 1_000;

@@ -6,21 +6,21 @@ use http::{Method, StatusCode};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smsq_message::sms::Outcome;
 use toml::Table;
 
 use super::batch::EntryMatch;
 use super::places::{Node, Pointer, Pointers};
 use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::template::{Templates, Values};
-use crate::message::sms::Outcome;
-use crate::provider::capabilities::{
+use crate::capabilities::{
     self, AttemptSpan, Lookup, LookupResult, LookupTarget, MARGIN, SHARED_REFERENCE, TimeMatch,
 };
-use crate::provider::codes::Codes;
-use crate::provider::config::check_lookup;
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::response::{ResponseView, scalar};
-use crate::provider::{Message, RequestResult, found, times, unclear};
+use crate::codes::Codes;
+use crate::config::check_lookup;
+use crate::config::section::{ProviderError, Section};
+use crate::response::{ResponseView, scalar};
+use crate::{Message, RequestResult, found, times, unclear};
 
 /// The keys of section `lookup` other than those of the request and of [`Lookup`].
 #[derive(Deserialize)]

@@ -21,6 +21,8 @@ use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smsq_message::sms::Outcome;
+use smsq_message::text::Hinted;
 use toml::{Table, Value};
 
 use super::capabilities::{
@@ -34,8 +36,6 @@ use super::{
     Adapter, BatchKey, Configured, Message, NewAdapter, RequestContext, RequestResult, Requests,
     unclear,
 };
-use crate::message::sms::Outcome;
-use crate::message::text::Hinted;
 use batch::{BatchResults, ResultLocation};
 use lookup::StatusLookup;
 use request::{RequestSettings, RequestTemplate, Scope};

@@ -6,10 +6,10 @@ use std::slice;
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value as Json;
+use smsq_message::text::Hinted;
 use toml::Value;
 
-use crate::message::text::Hinted;
-use crate::provider::response::{ResponseView, scalar};
+use crate::response::{ResponseView, scalar};
 
 /// A JSON pointer: empty, or with `/` at the beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

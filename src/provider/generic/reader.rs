@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smsq_message::receipt::{Receipt, ReceiptPart, ReceiptState};
+use smsq_message::sms::{Class, Failure};
 
 use super::places::{Node, Pointer, Pointers};
-use crate::message::receipt::{Receipt, ReceiptPart, ReceiptState};
-use crate::message::sms::{Class, Failure};
-use crate::provider::codes::{Codes, matches_glob};
-use crate::provider::config::ProviderConfig;
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::redact::cut;
-use crate::provider::response::{ResponseView, short_code, stored_id};
-use crate::provider::times;
+use crate::codes::{Codes, matches_glob};
+use crate::config::ProviderConfig;
+use crate::config::section::{ProviderError, Section};
+use crate::redact::cut;
+use crate::response::{ResponseView, short_code, stored_id};
+use crate::times;
 
 /// The most receipts of one document. The largest page of a vendor has 1,000 entries.
 const MAX_RECEIPTS: usize = 100_000;

@@ -3,6 +3,8 @@
 
 use http::{Method, Request, Uri};
 use serde::Deserialize;
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Outcome, Timestamp};
 use toml::{Table, Value};
 use url::Url;
 
@@ -10,15 +12,13 @@ use super::places::{Node, Pointers};
 use super::reader::{EntrySource, ReceiptReader, is_full};
 use super::request::{RequestSettings, RequestTemplate, Scope};
 use super::template::{Extra, MESSAGE_ROOTS, Templates};
-use crate::message::phone::Phone;
-use crate::message::sms::{Outcome, Timestamp};
-use crate::provider::config::ProviderConfig;
-use crate::provider::config::section::{ProviderError, Section, with_overrides};
-use crate::provider::receipts::{
+use crate::config::ProviderConfig;
+use crate::config::section::{ProviderError, Section, with_overrides};
+use crate::receipts::{
     PullShape, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptPull, ReceiptQuery, ReceiptSource,
 };
-use crate::provider::response::ResponseView;
-use crate::provider::{Message, RequestResult, account_error, rejected};
+use crate::response::ResponseView;
+use crate::{Message, RequestResult, account_error, rejected};
 
 /// The keys of the section that are not about one source.
 #[derive(Deserialize)]
@@ -58,7 +58,7 @@ struct ConfirmRules {
 }
 
 /// How receipts are requested and read.
-pub(in crate::provider) struct Receipts {
+pub(crate) struct Receipts {
     templates: Templates,
     pull: ReceiptRequests,
     recheck: Option<ReceiptRequests>,
@@ -78,7 +78,7 @@ struct ReceiptRequests {
 impl Receipts {
     /// Reads the section `table` of a provider with this configuration. `whole` is the provider's whole section, whose
     /// keys are placeholders `{{ setting.NAME }}`, and whose URL and headers are used where the section has none.
-    pub(in crate::provider) fn read(
+    pub(crate) fn read(
         section: &Section<'_>,
         config: &mut ProviderConfig,
         whole: &Table,
@@ -138,15 +138,11 @@ impl Receipts {
         }
     }
 
-    pub(in crate::provider) fn request(
-        &self,
-        path: ReceiptPath,
-        query: &ReceiptQuery<'_>,
-    ) -> RequestResult {
+    pub(crate) fn request(&self, path: ReceiptPath, query: &ReceiptQuery<'_>) -> RequestResult {
         self.source(path).request(&self.templates, query)
     }
 
-    pub(in crate::provider) fn parse(
+    pub(crate) fn parse(
         &self,
         path: ReceiptPath,
         query: &ReceiptQuery<'_>,
@@ -157,7 +153,7 @@ impl Receipts {
     }
 
     /// The request that confirms all receipts which were fetched until this instant.
-    pub(in crate::provider) fn confirm(&self, fetched_at: Timestamp) -> Option<RequestResult> {
+    pub(crate) fn confirm(&self, fetched_at: Timestamp) -> Option<RequestResult> {
         let confirm = self.confirm.as_ref()?;
         let message = no_message();
         let mut values = self.templates.values(&message);

@@ -6,16 +6,16 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smsq_message::secret::Secret;
+use smsq_message::sms::Outcome;
+use smsq_message::text::Hinted;
 use toml::{Table, Value};
 use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::template::{SectionText, Templates, Values};
-use crate::message::secret::Secret;
-use crate::message::sms::Outcome;
-use crate::message::text::Hinted;
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::{RequestResult, rejected};
+use crate::config::section::{ProviderError, Section};
+use crate::{RequestResult, rejected};
 
 /// The keys of a request. A lookup has those of the sending request where it sets none.
 #[derive(Clone, Deserialize)]

@@ -2,14 +2,14 @@
 //! the codes mean. The status decides where no code does.
 
 use serde::Deserialize;
+use smsq_message::phone::may_be_written_as;
+use smsq_message::sms::Outcome;
 
 use super::places::{Node, Pointer, Pointers};
-use crate::message::phone::may_be_written_as;
-use crate::message::sms::Outcome;
-use crate::provider::Message;
-use crate::provider::codes::{ACCEPTED, Codes, DUPLICATE, words_of};
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::response::{
+use crate::Message;
+use crate::codes::{ACCEPTED, Codes, DUPLICATE, words_of};
+use crate::config::section::{ProviderError, Section};
+use crate::response::{
     MAX_SCALAR, ResponseView, acceptance, is_no_id, printable_part, short_code, with_code,
 };
 

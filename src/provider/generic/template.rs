@@ -13,14 +13,14 @@ use minijinja::value::{Object, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value as Json;
+use smsq_message::sms::{Outcome, Timestamp};
+use smsq_message::text::names::{self, Namespace};
+use smsq_message::text::segments::outside_gsm7;
 
-use crate::message::sms::{Outcome, Timestamp};
-use crate::message::text::names::{self, Namespace};
-use crate::message::text::segments::outside_gsm7;
-use crate::provider::config::ProviderConfig;
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::signing::percent_encoded;
-use crate::provider::{Message, account_error, rejected, units};
+use crate::config::ProviderConfig;
+use crate::config::section::{ProviderError, Section};
+use crate::signing::percent_encoded;
+use crate::{Message, account_error, rejected, units};
 
 /// The first names of placeholders that differ from message to message.
 pub(super) const MESSAGE_ROOTS: [&str; 5] = ["phone", "content", "reference", "from", "params"];

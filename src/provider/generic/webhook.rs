@@ -10,19 +10,19 @@ use http::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::Value as Json;
+use smsq_message::phone::Region;
 use toml::{Table, Value};
 use url::form_urlencoded;
 
 use super::places::{Node, Pointer, Pointers};
 use super::reader::{EntrySource, ReadingRules, ReceiptReader, is_full};
-use crate::message::phone::Region;
-use crate::provider::config::section::{ProviderError, Section, field_names, with_overrides};
-use crate::provider::config::{ProviderConfig, SecretSource};
-use crate::provider::posted_signature::{SCHEMES, SignedRequest, Verify};
-use crate::provider::redact::{Redactor, cut};
-use crate::provider::response::{ResponseView, scalar};
-use crate::provider::webhook::{PLAIN_TEXT, Posted, PostedRequest, Reply, Webhook, WebhookError};
-use crate::provider::{lossy_json, units};
+use crate::config::section::{ProviderError, Section, field_names, with_overrides};
+use crate::config::{ProviderConfig, SecretSource};
+use crate::posted_signature::{SCHEMES, SignedRequest, Verify};
+use crate::redact::{Redactor, cut};
+use crate::response::{ResponseView, scalar};
+use crate::webhook::{PLAIN_TEXT, Posted, PostedRequest, Reply, Webhook, WebhookError};
+use crate::{lossy_json, units};
 
 /// A longer number is cut.
 const MAX_PHONE: usize = 64;
@@ -85,7 +85,7 @@ struct SignatureCheck {
 }
 
 /// How posted requests are read.
-pub(in crate::provider) struct WebhookReader {
+pub(crate) struct WebhookReader {
     settings: WebhookSettings,
     reader: ReceiptReader,
     check: Option<SignatureCheck>,
@@ -102,7 +102,7 @@ struct PostedParts {
 
 impl WebhookReader {
     /// Reads the section `table` of a provider with this configuration, over the keys about entries of `receipts`.
-    pub(in crate::provider) fn read(
+    pub(crate) fn read(
         root: &Section<'_>,
         config: &mut ProviderConfig,
         receipts: Option<&Table>,
@@ -151,7 +151,7 @@ impl WebhookReader {
     }
 
     /// Content type and body.
-    pub(in crate::provider) fn answer(&self) -> (&'static str, &str) {
+    pub(crate) fn answer(&self) -> (&'static str, &str) {
         match self.settings.answer.as_str() {
             json if json.starts_with('{') => ("application/json", json),
             text => (PLAIN_TEXT, text),
@@ -159,7 +159,7 @@ impl WebhookReader {
     }
 
     /// What the request contains.
-    pub(in crate::provider) fn parse(
+    pub(crate) fn parse(
         &self,
         posted: &PostedRequest<'_>,
         config: &ProviderConfig,

@@ -8,22 +8,22 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde::Deserialize;
 use serde_json::Value;
+use smsq_message::phone::Phone;
+use smsq_message::sms::Outcome;
 use url::Url;
 
 use super::{FORM, Vendor, form, header, request};
-use crate::message::phone::Phone;
-use crate::message::sms::Outcome;
-use crate::provider::capabilities::{
+use crate::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, MAX_SKEW, Reference, SHARED_REFERENCE,
     TimeMatch,
 };
-use crate::provider::china::national_number;
-use crate::provider::config::SharedSettings;
-use crate::provider::config::section::Section;
-use crate::provider::config::template_params::Order;
-use crate::provider::response::{ResponseView, accepted, scalar};
-use crate::provider::signing::{Keys, acs3, sha256_hex, sorted_query};
-use crate::provider::{
+use crate::china::national_number;
+use crate::config::SharedSettings;
+use crate::config::section::Section;
+use crate::config::template_params::Order;
+use crate::response::{ResponseView, accepted, scalar};
+use crate::signing::{Keys, acs3, sha256_hex, sorted_query};
+use crate::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
     found, times, unclear,
 };
@@ -39,7 +39,7 @@ struct Settings {}
 
 type Aliyun = Vendor<Settings>;
 
-pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let mut aliyun = Aliyun::with_template(section, shared, Order::Named)?;
     let config = &mut aliyun.config;
     config.capabilities.set(ContentMode::Template, 100, Reference::Echoed);

@@ -8,17 +8,17 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 use serde::Deserialize;
 use serde_json::json;
+use smsq_message::sms::{Outcome, Timestamp};
 use url::form_urlencoded::Serializer;
 
 use super::{FORM, Vendor, request};
-use crate::message::sms::{Outcome, Timestamp};
-use crate::provider::capabilities::Reference;
-use crate::provider::config::section::{ProviderError, Section};
-use crate::provider::config::{ProviderConfig, SharedSettings};
-use crate::provider::response::{ResponseView, accepted};
-use crate::provider::signing::{AMZ_DATE, Keys, sigv4};
-use crate::provider::times::utc;
-use crate::provider::{Adapter, Message, NewAdapter, RequestContext, RequestResult};
+use crate::capabilities::Reference;
+use crate::config::section::{ProviderError, Section};
+use crate::config::{ProviderConfig, SharedSettings};
+use crate::response::{ResponseView, accepted};
+use crate::signing::{AMZ_DATE, Keys, sigv4};
+use crate::times::utc;
+use crate::{Adapter, Message, NewAdapter, RequestContext, RequestResult};
 
 /// The names of the services in URLs and signatures.
 const SMS: &str = "sms-voice";
@@ -41,7 +41,7 @@ struct SmsSettings {
 
 type AwsSms = Vendor<SmsSettings>;
 
-pub(in crate::provider) fn new_sms(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new_sms(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SmsSettings = section.rest()?;
     let mut config = read_config(&section, shared, SMS, &settings.region)?;
     config.capabilities.reference = Reference::Echoed;
@@ -123,7 +123,7 @@ struct SnsSettings {
 
 type AwsSns = Vendor<SnsSettings>;
 
-pub(in crate::provider) fn new_sns(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new_sns(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings: SnsSettings = section.rest()?;
     let mut config = read_config(&section, shared, SNS, &settings.region)?;
     // What became of messages is only in the logs of the vendor.

@@ -7,17 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde::Deserialize;
+use smsq_message::sms::Outcome;
 
 use super::{FORM, Vendor, form, request, result_of};
-use crate::message::sms::Outcome;
-use crate::provider::capabilities::{ContentMode, Reference};
-use crate::provider::config::SharedSettings;
-use crate::provider::config::section::Section;
-use crate::provider::config::template_params::Order;
-use crate::provider::response::{ResponseView, accepted, scalar};
-use crate::provider::signing::sha256;
-use crate::provider::times::utc;
-use crate::provider::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult};
+use crate::capabilities::{ContentMode, Reference};
+use crate::config::SharedSettings;
+use crate::config::section::Section;
+use crate::config::template_params::Order;
+use crate::response::{ResponseView, accepted, scalar};
+use crate::signing::sha256;
+use crate::times::utc;
+use crate::{Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ enum Digest {
 
 type Huawei = Vendor<Settings>;
 
-pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let mut huawei = Huawei::with_template(section, shared, Order::Positional)?;
     // The vendor takes 500, but more messages would be unknown after one lost response.
     let capabilities = &mut huawei.config.capabilities;

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use smsq_message::phone::may_be_written_as;
 use url::Url;
 
 use super::config::section::{ProviderError, Section};
@@ -20,7 +21,6 @@ use super::config::template_params::{Order, TemplateParams};
 use super::config::{ProviderConfig, SharedSettings};
 use super::response::{ResponseView, scalar};
 use super::{Configured, Message, RequestResult, account_error};
-use crate::message::phone::may_be_written_as;
 
 /// A vendor with the settings that only this vendor has.
 struct Vendor<S> {

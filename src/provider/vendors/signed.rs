@@ -7,15 +7,15 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
 use serde_json::Value;
 use sha1::{Digest, Sha1};
+use smsq_message::sms::{Class, Failure, Outcome, Timestamp};
 
-use crate::message::sms::{Class, Failure, Outcome, Timestamp};
-use crate::provider::capabilities::{AttemptSpan, LookupResult, LookupTarget};
-use crate::provider::config::section::Section;
-use crate::provider::config::{ProviderConfig, SharedSettings};
-use crate::provider::response::ResponseView;
-use crate::provider::signing::{hmac_sha256, sha256};
-use crate::provider::times::utc;
-use crate::provider::{
+use crate::capabilities::{AttemptSpan, LookupResult, LookupTarget};
+use crate::config::section::Section;
+use crate::config::{ProviderConfig, SharedSettings};
+use crate::response::ResponseView;
+use crate::signing::{hmac_sha256, sha256};
+use crate::times::utc;
+use crate::{
     Adapter, BatchKey, Configured, Message, NewAdapter, RequestContext, RequestResult, Requests,
     account_error, generic,
 };
@@ -34,16 +34,13 @@ struct Signed {
 
 /// The kind `smsglobal`: a MAC of the method, the path and the host.
 /// <https://www.smsglobal.com/rest-api/>
-pub(in crate::provider) fn new_smsglobal(
-    section: Section<'_>,
-    shared: SharedSettings,
-) -> NewAdapter {
+pub(crate) fn new_smsglobal(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Signed { inner: generic::new(section, shared)?, sign: smsglobal, judge: |_| None }))
 }
 
 /// The kind `ovh`: a hash of the method, the URL, the body and the time.
 /// <https://help.ovhcloud.com/csm/en-gb-api-getting-started-ovhcloud-api?id=kb_article_view&sysparm_article=KB0042777>
-pub(in crate::provider) fn new_ovh(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new_ovh(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Signed {
         inner: generic::new(section, shared)?,
         sign: ovh,
@@ -53,7 +50,7 @@ pub(in crate::provider) fn new_ovh(section: Section<'_>, shared: SharedSettings)
 
 /// The kind `azure`: an HMAC of the method, the path, the time, the host and a hash of the body.
 /// <https://learn.microsoft.com/en-us/azure/communication-services/tutorials/hmac-header-tutorial>
-pub(in crate::provider) fn new_azure(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new_azure(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     Ok(Box::new(Signed { inner: generic::new(section, shared)?, sign: azure, judge: |_| None }))
 }
 

@@ -8,19 +8,17 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use smsq_message::sms::{Outcome, Timestamp};
 
 use super::{Vendor, header, is_phone_of, names_another_phone, request};
-use crate::message::sms::{Outcome, Timestamp};
-use crate::provider::capabilities::{
-    AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference,
-};
-use crate::provider::china::is_mainland;
-use crate::provider::config::SharedSettings;
-use crate::provider::config::section::Section;
-use crate::provider::config::template_params::Order;
-use crate::provider::response::{ResponseView, accepted, count, scalar};
-use crate::provider::signing::{Keys, tc3};
-use crate::provider::{
+use crate::capabilities::{AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference};
+use crate::china::is_mainland;
+use crate::config::SharedSettings;
+use crate::config::section::Section;
+use crate::config::template_params::Order;
+use crate::response::{ResponseView, accepted, count, scalar};
+use crate::signing::{Keys, tc3};
+use crate::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, unclear,
 };
 
@@ -36,7 +34,7 @@ struct Settings {
 
 type Tencent = Vendor<Settings>;
 
-pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let mut tencent = Tencent::with_template(section, shared, Order::Positional)?;
     let config = &mut tencent.config;
     config.capabilities.set(ContentMode::Template, 200, Reference::Echoed);

@@ -8,18 +8,18 @@ use http::{HeaderValue, Method, Request};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::Value;
+use smsq_message::sms::Outcome;
 
 use super::{Vendor, callback_url, form, ids_in, names_another_phone, post_form, request};
-use crate::message::sms::Outcome;
-use crate::provider::capabilities::{
+use crate::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
-use crate::provider::config::SharedSettings;
-use crate::provider::config::section::Section;
-use crate::provider::config::template_params::Order;
-use crate::provider::response::{ResponseView, accepted, count, scalar};
-use crate::provider::signing::basic;
-use crate::provider::{
+use crate::config::SharedSettings;
+use crate::config::section::Section;
+use crate::config::template_params::Order;
+use crate::response::{ResponseView, accepted, count, scalar};
+use crate::signing::basic;
+use crate::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, account_error,
     found, times, unclear,
 };
@@ -35,7 +35,7 @@ struct Settings {
 
 type Twilio = Vendor<Settings>;
 
-pub(in crate::provider) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new(section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let mut twilio = Twilio::with_template(section, shared, Order::Named)?;
     let config = &mut twilio.config;
     let sends = match config.template.settings.template {

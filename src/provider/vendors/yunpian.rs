@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
+use smsq_message::sms::Outcome;
 
 use super::{Vendor, form, ids_in, is_phone_of, names_another_phone, post_form, result_of};
-use crate::message::sms::Outcome;
-use crate::provider::capabilities::{
+use crate::capabilities::{
     AttemptSpan, ContentMode, LookupResult, LookupTarget, Reference, TimeMatch,
 };
-use crate::provider::china::{is_mainland, national_number};
-use crate::provider::config::SharedSettings;
-use crate::provider::config::section::Section;
-use crate::provider::response::{ResponseView, accepted, count, scalar};
-use crate::provider::{
+use crate::china::{is_mainland, national_number};
+use crate::config::SharedSettings;
+use crate::config::section::Section;
+use crate::response::{ResponseView, accepted, count, scalar};
+use crate::{
     Adapter, BatchKey, Message, NewAdapter, RequestContext, RequestResult, Requests, found, times,
     unclear,
 };
@@ -33,7 +33,7 @@ struct Settings {}
 
 type Yunpian = Vendor<Settings>;
 
-pub(in crate::provider) fn new(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
+pub(crate) fn new(mut section: Section<'_>, shared: SharedSettings) -> NewAdapter {
     let settings = section.rest()?;
     let mut config = shared.into_config(&section, None)?;
     // The vendor takes 1000, but more messages would be unknown after one lost response.

@@ -3,15 +3,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use smsq_lifecycle::admission::{AdmissionRules, ProviderRules};
+use smsq_message::phone::Dialling;
+use smsq_message::route::Division;
+use smsq_message::route::sender_pool::SendersOff;
+use smsq_provider::ContentMode;
+use smsq_store::{Campaign, QueuedCampaign};
+
 use super::{Dispatcher, changes_campaigns};
-use crate::lifecycle::admission::{AdmissionRules, ProviderRules};
-use crate::message::phone::Dialling;
-use crate::provider::ContentMode;
-use crate::route::Division;
-use crate::route::sender_pool::SendersOff;
-use crate::sender::campaign_state::{SentBy, Served};
-use crate::sender::maintenance::DatabaseSnapshot;
-use crate::store::{Campaign, QueuedCampaign};
+use crate::campaign_state::{SentBy, Served};
+use crate::maintenance::DatabaseSnapshot;
 
 impl Dispatcher {
     /// Takes over what the database says of campaigns and providers.

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_store::{Campaign, CampaignStatus, QueuedCampaign, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Dispatcher, is_idle};
-use crate::sender::campaign_state::CampaignState;
-use crate::sender::commit::DATABASE_PATIENCE;
-use crate::sender::lookup::LookupEvent;
-use crate::sender::maintenance::DatabaseSnapshot;
-use crate::sender::provider_state::ProviderState;
-use crate::sender::{Ended, SendError};
-use crate::store::{Campaign, CampaignStatus, QueuedCampaign, StoreError};
+use crate::campaign_state::CampaignState;
+use crate::commit::DATABASE_PATIENCE;
+use crate::lookup::LookupEvent;
+use crate::maintenance::DatabaseSnapshot;
+use crate::provider_state::ProviderState;
+use crate::{Ended, SendError};
 
 /// The longest wait for the last requests when the worker must end.
 const LAST_REQUESTS: Duration = Duration::from_secs(30);

@@ -12,6 +12,10 @@ mod timing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use smsq_lifecycle::admission::AdmissionRules;
+use smsq_metrics::Metrics;
+use smsq_provider::Provider;
+use smsq_store::{Campaign, CommitBatch};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -30,10 +34,6 @@ use super::provider_state::{PlanTime, ProviderState};
 use super::request::{Finished, Transport};
 use super::telemetry::{MessageEvent, Progress, Publisher, Telemetry};
 use super::{Ended, SendError, Settings};
-use crate::lifecycle::admission::AdmissionRules;
-use crate::metrics::Metrics;
-use crate::provider::Provider;
-use crate::store::{Campaign, CommitBatch};
 use ending::Quiet;
 use timing::Timing;
 

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use smsq_limit::HORIZON;
+use smsq_message::defect::Defect;
+use smsq_message::instant::DbMicros;
+#[cfg(test)]
+use smsq_message::instant::SteadyMicros;
+use smsq_message::sms::LaneId;
+use smsq_store::{CommitBatch, CommitResult, Orphans};
 use tokio::time::Instant;
 
 use super::Dispatcher;
-use crate::limit::HORIZON;
-use crate::message::defect::Defect;
-use crate::message::instant::DbMicros;
-#[cfg(test)]
-use crate::message::instant::SteadyMicros;
-use crate::message::sms::LaneId;
-use crate::sender::campaign_state::CampaignState;
-use crate::sender::context::WorkerContext;
-use crate::sender::provider_state::{ClaimRoom, PlanTime, ProviderState};
-use crate::sender::request::{self, InFlight, take_message};
-use crate::store::{CommitBatch, CommitResult, Orphans};
+use crate::campaign_state::CampaignState;
+use crate::context::WorkerContext;
+use crate::provider_state::{ClaimRoom, PlanTime, ProviderState};
+use crate::request::{self, InFlight, take_message};
 
 /// Upper bound of [`Dispatcher::horizon`]. With the longest expected commit it stays below the longest look-ahead that
 /// limits allow for.

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smsq_lifecycle::{Transition, retry};
+use smsq_message::activity::ActivityCounts;
+use smsq_message::instant::SteadyMicros;
+use smsq_message::sms::{Outcome, Sms, Timestamp};
+use smsq_provider::Message;
+use smsq_store::CampaignStatus;
+
 use super::Dispatcher;
-use crate::lifecycle::{Transition, retry};
-use crate::message::activity::ActivityCounts;
-use crate::message::instant::SteadyMicros;
-use crate::message::sms::{Outcome, Sms, Timestamp};
-use crate::provider::Message;
-use crate::sender::lookup::LookupEvent;
-use crate::sender::provider_state::breaker::FailedRequest;
-use crate::sender::request::{Finished, InFlight, RequestEnd, put_back};
-use crate::store::CampaignStatus;
+use crate::lookup::LookupEvent;
+use crate::provider_state::breaker::FailedRequest;
+use crate::request::{Finished, InFlight, RequestEnd, put_back};
 
 impl Dispatcher {
     /// Adds the results of a request to the next commit.

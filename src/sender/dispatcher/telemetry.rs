@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use smsq_lifecycle::Transition;
+use smsq_message::activity::Bottleneck;
+use smsq_message::phone::mask;
+use smsq_message::sms::{Sms, Timestamp};
+
 use super::Dispatcher;
-use crate::lifecycle::Transition;
-use crate::message::activity::Bottleneck;
-use crate::message::phone::mask;
-use crate::message::sms::{Sms, Timestamp};
-use crate::sender::campaign_state::CampaignState;
-use crate::sender::provider_state::ProviderState;
-use crate::sender::request::InFlight;
-use crate::sender::telemetry::{MessageEvent, WorkerSnapshot};
+use crate::campaign_state::CampaignState;
+use crate::provider_state::ProviderState;
+use crate::request::InFlight;
+use crate::telemetry::{MessageEvent, WorkerSnapshot};
 
 /// A campaign that waits for longer than this is shown.
 const SHOWN_WAIT: Duration = Duration::from_secs(5);

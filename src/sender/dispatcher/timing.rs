@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use smsq_limit::{MIN_TOLERANCE, Tolerance};
 
-use crate::limit::{MIN_TOLERANCE, Tolerance};
-use crate::sender::clock::Clock;
+use crate::clock::Clock;
 
 /// How long a request has at least to start in.
 const MIN_SPAN: Duration = Duration::from_millis(5);

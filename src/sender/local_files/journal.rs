@@ -6,11 +6,11 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use smsq_lifecycle::{Settlement, Transition};
+use smsq_message::sms::{Failure, Timestamp};
 
 use super::{LocalFile, LocalFiles};
-use crate::lifecycle::{Settlement, Transition};
-use crate::message::sms::{Failure, Timestamp};
-use crate::sender::local_files;
+use crate::local_files;
 
 /// A run of this many digits in a reason may be a phone number, and is not written.
 const PHONE_DIGITS: usize = 7;
@@ -22,11 +22,11 @@ const PART: &str = "part";
 
 /// The journal files of one database.
 #[derive(Clone)]
-pub(in crate::sender) struct Journal(LocalFiles);
+pub(crate) struct Journal(LocalFiles);
 
 /// What one worker wrote.
-pub(in crate::sender) struct JournalFile {
-    pub(in crate::sender) path: PathBuf,
+pub(crate) struct JournalFile {
+    pub(crate) path: PathBuf,
     /// On the database's clock. A message that was queued later is another one, even with the same id.
     pub(super) written_at: Timestamp,
     pub(super) settlements: Vec<Settlement>,
@@ -39,12 +39,12 @@ struct Head {
 }
 
 impl Journal {
-    pub(in crate::sender) fn new(files: LocalFiles) -> Self {
+    pub(crate) fn new(files: LocalFiles) -> Self {
         Self(files)
     }
 
     /// Writes all settlements or none to a new file, readable by the owner only; returns its path.
-    pub(in crate::sender) fn write(
+    pub(crate) fn write(
         &self,
         worker_id: i64,
         written_at: Timestamp,
@@ -61,7 +61,7 @@ impl Journal {
     }
 
     /// What earlier workers wrote. An unreadable file stays where it is.
-    pub(in crate::sender) async fn files(&self) -> Vec<JournalFile> {
+    pub(crate) async fn files(&self) -> Vec<JournalFile> {
         let files = self.0.clone();
         // On a thread that nothing else waits for. A panic has been logged, and the files stay where they are.
         let read = tokio::task::spawn_blocking(move || read_all(&files)).await;
@@ -174,9 +174,10 @@ fn without_phones(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::sms::{Acceptance, Class};
-    use crate::sender::local_files::DatabaseIdentity;
+    use crate::local_files::DatabaseIdentity;
     use std::os::unix::fs::PermissionsExt;
+
+    use smsq_message::sms::{Acceptance, Class};
 
     /// The journal of a database in this folder that was created at an instant.
     fn journal(folder: PathBuf, created_at: i64) -> Journal {

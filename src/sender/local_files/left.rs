@@ -4,12 +4,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use smsq_lifecycle::Settlement;
+use smsq_store::{Audited, Store, StoreError};
+
 use super::journal::{self, JournalFile};
 use super::marks::{self, Mark, MarksFile};
 use super::{LocalFile, LocalFiles};
-use crate::lifecycle::Settlement;
-use crate::sender::{SendError, local_files};
-use crate::store::{Audited, Store, StoreError};
+use crate::{SendError, local_files};
 
 /// Why the results of a file are not stored.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +32,7 @@ pub enum LeftError {
 
 /// Fails if a worker that has ended left results of another copy of the database: this may be the same database in
 /// another place, and then what it would send was sent already.
-pub(in crate::sender) async fn refuse_others(files: &LocalFiles) -> Result<(), SendError> {
+pub(crate) async fn refuse_others(files: &LocalFiles) -> Result<(), SendError> {
     let files = files.clone();
     // A panic has been logged.
     let other = tokio::task::spawn_blocking(move || first_of_others(&files)).await;
@@ -55,14 +56,14 @@ fn first_of_others(files: &LocalFiles) -> Option<String> {
 }
 
 /// What marks say about the messages of a database.
-pub(in crate::sender) struct Redo {
-    pub(in crate::sender) settlements: Vec<Settlement>,
+pub(crate) struct Redo {
+    pub(crate) settlements: Vec<Settlement>,
     /// Whether the database has any of their messages.
     is_known: bool,
 }
 
 /// Makes claims again that the database has lost; returns what to store of them.
-pub(in crate::sender) async fn redo(store: &Store, round: &[Mark]) -> Result<Redo, StoreError> {
+pub(crate) async fn redo(store: &Store, round: &[Mark]) -> Result<Redo, StoreError> {
     let claims: Vec<_> = round.iter().map(|mark| mark.claim.clone()).collect();
     let redone = store.workers().redo(&claims).await?;
     let is_needed = |mark: &&Mark| {
@@ -84,7 +85,7 @@ pub(in crate::sender) async fn redo(store: &Store, round: &[Mark]) -> Result<Red
 }
 
 /// Whether workers left files about this database on this host, or are running here.
-pub(in crate::sender) async fn has_files(
+pub(crate) async fn has_files(
     store: &Store,
     state_folder: Option<&Path>,
 ) -> Result<bool, StoreError> {
@@ -168,7 +169,7 @@ async fn store_results(
 }
 
 /// The results in a journal, without those of messages that were queued after it was written.
-pub(in crate::sender) async fn of_journal(
+pub(crate) async fn of_journal(
     store: &Store,
     file: JournalFile,
 ) -> Result<Vec<Settlement>, StoreError> {

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use flate2::Crc;
 use serde::{Deserialize, Serialize};
+use smsq_lifecycle::{Settlement, Transition};
+use smsq_message::sms::{Class, Failure};
+use smsq_process::identity::ProcessIdentity;
+use smsq_store::{CommitCount, SendingMessage, StartedClaim, Worker};
 
 use super::journal::remove_phones;
 use super::{LocalFile, LocalFiles};
-use crate::lifecycle::{Settlement, Transition};
-use crate::message::sms::{Class, Failure};
-use crate::process::identity::ProcessIdentity;
-use crate::sender::{SendError, local_files};
-use crate::store::{CommitCount, SendingMessage, StartedClaim, Worker};
+use crate::{SendError, local_files};
 
 /// The size in bytes of the header and of each slot. Pages are multiples of it.
 const BLOCK: usize = 1_024;
@@ -55,7 +55,7 @@ struct MarksHeader {
 
 /// What a slot says of a claim that was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::sender) struct Mark {
+pub(crate) struct Mark {
     pub(super) claim: StartedClaim,
     /// `None` if there was no response.
     result: Option<Transition>,
@@ -102,7 +102,7 @@ impl Mark {
 /// Where that cannot be guaranteed, the file is removed first, and nothing else is known of the worker's messages.
 /// The header has the number of the last commit: a database with fewer has been put back, and a claim without a slot
 /// may have been started and settled since.
-pub(in crate::sender) struct Marks {
+pub(crate) struct Marks {
     files: LocalFiles,
     own: Mutex<Option<OwnFile>>,
     /// Files of others whose messages this worker has settled. They stay until it ends: the database may lose that, too.
@@ -121,12 +121,12 @@ struct OwnFile {
 }
 
 impl Marks {
-    pub(in crate::sender) fn new(files: LocalFiles) -> Self {
+    pub(crate) fn new(files: LocalFiles) -> Self {
         Self { files, own: Mutex::new(None), settled: Mutex::default() }
     }
 
     /// Begins the file of a worker that was just registered. Without one all its messages are unknown if it is killed.
-    pub(in crate::sender) fn begin(&self, count: &CommitCount) {
+    pub(crate) fn begin(&self, count: &CommitCount) {
         let process = ProcessIdentity::current();
         let (id, token) = (count.worker_id, &count.token);
         let created = self
@@ -139,11 +139,7 @@ impl Marks {
     }
 
     /// Marks messages whose request is about to start, claimed under this worker id. False: it must not start.
-    pub(in crate::sender) fn start(
-        &self,
-        worker_id: i64,
-        claims: impl Iterator<Item = StartedClaim>,
-    ) -> bool {
+    pub(crate) fn start(&self, worker_id: i64, claims: impl Iterator<Item = StartedClaim>) -> bool {
         let mut own = self.lock();
         // Under an earlier id nothing may start, and no one will read its marks.
         let Some(file) = own.as_mut().filter(|file| file.header.worker_id == worker_id) else {
@@ -157,7 +153,7 @@ impl Marks {
     }
 
     /// Writes down that a commit of this worker is stored, before anything that depends on it is done.
-    pub(in crate::sender) fn confirm(&self, count: &CommitCount) {
+    pub(crate) fn confirm(&self, count: &CommitCount) {
         self.rewrite_header(|header| {
             let is_own = header.token == count.token;
             if is_own {
@@ -168,7 +164,7 @@ impl Marks {
     }
 
     /// Writes down that nothing more is started, so that the file can be used whatever is known of this process.
-    pub(in crate::sender) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.rewrite_header(|header| {
             header.has_ended = true;
             true
@@ -186,14 +182,14 @@ impl Marks {
     }
 
     /// Marks how the request of a message ended. A result that does not fit, or cannot be written, stays unknown.
-    pub(in crate::sender) fn answer(&self, claim: StartedClaim, mut result: Transition) {
+    pub(crate) fn answer(&self, claim: StartedClaim, mut result: Transition) {
         remove_phones(&mut result);
         let mark = Mark { claim, result: Some(result) };
         self.rewrite(mark.key(), || encode(&mark));
     }
 
     /// Marks that the request of a message was not started after all. Its claim may start later.
-    pub(in crate::sender) fn withdraw(&self, id: i64, claim: i64) {
+    pub(crate) fn withdraw(&self, id: i64, claim: i64) {
         self.rewrite((id, claim), || Some(EMPTY.to_vec()));
     }
 
@@ -209,30 +205,30 @@ impl Marks {
     }
 
     /// The result of a claim is stored, or in the journal: its slot is free.
-    pub(in crate::sender) fn forget(&self, id: i64, claim: i64) {
+    pub(crate) fn forget(&self, id: i64, claim: i64) {
         if let Some(file) = self.lock().as_mut() {
             file.free.extend(file.used.remove(&(id, claim)));
         }
     }
 
     /// Removes the file of this worker, which has settled all its messages, and those that it has settled.
-    pub(in crate::sender) fn end(&self) {
+    pub(crate) fn end(&self) {
         remove_all(self.lock().take().map(|file| file.path));
         remove_all(self.settled().drain());
     }
 
     /// Keeps a file whose messages are settled, until this worker ends.
-    pub(in crate::sender) fn keep_settled(&self, path: PathBuf) {
+    pub(crate) fn keep_settled(&self, path: PathBuf) {
         self.settled().insert(path);
     }
 
     /// Removes the settled files that have not changed for long.
-    pub(in crate::sender) fn remove_abandoned(&self) {
+    pub(crate) fn remove_abandoned(&self) {
         remove_all(self.settled().extract_if(|path| is_abandoned(path)));
     }
 
     /// Whether the messages of a file are settled.
-    pub(in crate::sender) fn is_settled(&self, path: &Path) -> bool {
+    pub(crate) fn is_settled(&self, path: &Path) -> bool {
         self.settled().contains(path)
     }
 
@@ -241,7 +237,7 @@ impl Marks {
     }
 
     /// An error if requests can be neither marked nor started.
-    pub(in crate::sender) fn check(&self) -> Result<(), SendError> {
+    pub(crate) fn check(&self) -> Result<(), SendError> {
         match self.lock().as_ref().and_then(|file| file.stuck.clone()) {
             Some(reason) => Err(SendError::Marks(reason)),
             None => Ok(()),
@@ -249,7 +245,7 @@ impl Marks {
     }
 
     /// The files of all workers of this database on this host.
-    pub(in crate::sender) async fn list(&self) -> Vec<LocalFile> {
+    pub(crate) async fn list(&self) -> Vec<LocalFile> {
         let files = self.files.clone();
         let list = move || {
             let mut listed = files.list(ENDING);
@@ -288,14 +284,14 @@ fn warn_unmarked(error: &io::Error) {
 }
 
 /// Whether a file has not changed for [`ABANDONED`].
-pub(in crate::sender) fn is_abandoned(path: &Path) -> bool {
+pub(crate) fn is_abandoned(path: &Path) -> bool {
     let changed_at = std::fs::metadata(path).and_then(|file| file.modified());
     let age = changed_at.ok().and_then(|at| at.elapsed().ok());
     age.is_some_and(|age| age >= ABANDONED)
 }
 
 /// Removes files that no one needs.
-pub(in crate::sender) fn remove_all(paths: impl IntoIterator<Item = PathBuf>) {
+pub(crate) fn remove_all(paths: impl IntoIterator<Item = PathBuf>) {
     for path in paths {
         if let Err(error) = local_files::remove(&path) {
             tracing::warn!(%error, path = %path.display(), "this file cannot be removed");
@@ -413,7 +409,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// A file of marks as it was read.
-pub(in crate::sender) struct MarksFile {
+pub(crate) struct MarksFile {
     header: MarksHeader,
     marks: Vec<Mark>,
     /// Why it may lack marks. Those that it has are true.
@@ -423,11 +419,11 @@ pub(in crate::sender) struct MarksFile {
 /// What a worker marked whose process has certainly ended: each claim that it started, with the result if there was a
 /// response. All of its claims that are not settled are in it.
 #[derive(Debug)]
-pub(in crate::sender) struct EndedMarks(HashMap<(i64, i64), Option<Settlement>>);
+pub(crate) struct EndedMarks(HashMap<(i64, i64), Option<Settlement>>);
 
 impl MarksFile {
     /// Reads a file; fails if it is not known whose it is.
-    pub(in crate::sender) async fn read(path: &Path) -> io::Result<Self> {
+    pub(crate) async fn read(path: &Path) -> io::Result<Self> {
         let path = path.to_owned();
         let read = tokio::task::spawn_blocking(move || Self::read_now(&path)).await;
         read.unwrap_or_else(|panic| Err(io::Error::other(panic)))
@@ -472,12 +468,12 @@ impl MarksFile {
     }
 
     /// Whether the database has fewer commits of the worker than were stored.
-    pub(in crate::sender) fn is_ahead_of(&self, worker: &Worker) -> bool {
+    pub(crate) fn is_ahead_of(&self, worker: &Worker) -> bool {
         self.header.commits > worker.commits
     }
 
     /// Whether its worker starts nothing more.
-    pub(in crate::sender) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.header.has_ended || self.header.process.has_ended()
     }
 
@@ -487,13 +483,13 @@ impl MarksFile {
     }
 
     /// Its worker, as people know it.
-    pub(in crate::sender) fn who(&self) -> String {
+    pub(crate) fn who(&self) -> String {
         let MarksHeader { worker_id, process, .. } = &self.header;
         format!("worker {worker_id} (pid {} on {})", process.pid, process.host)
     }
 
     /// The marks of a worker of which it is certain that it has ended.
-    pub(in crate::sender) fn of_ended(
+    pub(crate) fn of_ended(
         self,
         worker: &Worker,
         process: &ProcessIdentity,
@@ -519,7 +515,7 @@ impl MarksFile {
     }
 
     /// The marks in groups that have each message once, earlier claims first.
-    pub(in crate::sender) fn into_rounds(mut self) -> Vec<Vec<Mark>> {
+    pub(crate) fn into_rounds(mut self) -> Vec<Vec<Mark>> {
         self.marks.sort_by_key(Mark::key);
         let mut rounds: Vec<Vec<Mark>> = Vec::new();
         let (mut last, mut round) = (None, 0);
@@ -537,10 +533,7 @@ impl MarksFile {
 
 /// The result of a message that a dead worker was sending, by the worker's marks; `None`: it is not known. A message
 /// whose request was never started goes back into the queue without an attempt.
-pub(in crate::sender) fn result_of(
-    row: &SendingMessage,
-    marks: Option<&EndedMarks>,
-) -> Option<Settlement> {
+pub(crate) fn result_of(row: &SendingMessage, marks: Option<&EndedMarks>) -> Option<Settlement> {
     match marks?.0.get(&(row.id, row.claim)) {
         Some(result) => result.clone(),
         None => Some(Settlement {
@@ -596,9 +589,10 @@ mod tests {
     use std::fs::{self, OpenOptions};
     use std::os::unix::fs::PermissionsExt;
 
+    use smsq_message::sms::{Acceptance, Class, Failure, Timestamp};
+
     use super::*;
-    use crate::message::sms::{Acceptance, Class, Failure, Timestamp};
-    use crate::sender::local_files::DatabaseIdentity;
+    use crate::local_files::DatabaseIdentity;
 
     const WORKER: i64 = 8;
     const SIZE: usize = BLOCK;

@@ -10,8 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-
-use crate::store::{Store, StoreError};
+use smsq_store::{Store, StoreError};
 
 /// How often a folder is created that another worker removes because it is empty.
 const TRIES: u32 = 3;

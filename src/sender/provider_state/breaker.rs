@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde::Deserialize;
-
-use crate::message::instant::SteadyMicros;
-use crate::message::sms::Timestamp;
+use smsq_message::instant::SteadyMicros;
+use smsq_message::sms::Timestamp;
 
 /// Section `[circuit_breaker]`.
 #[derive(Clone, Debug, Deserialize)]

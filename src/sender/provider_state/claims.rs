@@ -4,17 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_lifecycle::{ClaimedSms, LaneClaim, ProviderClaim};
+use smsq_limit::{Account, Permit, PermitCost, max_request_cost, per_second};
+use smsq_message::instant::{DbMicros, SteadyMicros};
+use smsq_message::sms::Timestamp;
+use smsq_store::{CommitBatch, ProviderClaimed};
+
 use super::ProviderState;
 use super::breaker::Allowed;
-use crate::lifecycle::{ClaimedSms, LaneClaim, ProviderClaim};
-use crate::limit::{Account, Permit, PermitCost, max_request_cost, per_second};
-use crate::message::instant::{DbMicros, SteadyMicros};
-use crate::message::sms::Timestamp;
-use crate::sender::campaign_state::{CampaignState, LaneState, Moves};
-use crate::sender::clock::Clock;
-use crate::sender::maintenance::TICK;
-use crate::sender::request::{InFlight, take_message};
-use crate::store::{CommitBatch, ProviderClaimed};
+use crate::campaign_state::{CampaignState, LaneState, Moves};
+use crate::clock::Clock;
+use crate::maintenance::TICK;
+use crate::request::{InFlight, take_message};
 
 /// The most messages that one commit claims for a provider.
 const MAX_CLAIM: u32 = 1_000;
@@ -27,24 +28,24 @@ const DELAYED: Duration = Duration::from_millis(20);
 
 /// When a commit was planned.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::sender) struct PlanTime {
-    pub(in crate::sender) planned_at: SteadyMicros,
+pub(crate) struct PlanTime {
+    pub(crate) planned_at: SteadyMicros,
     /// What is claimed in it does not start after this.
-    pub(in crate::sender) start_by: SteadyMicros,
+    pub(crate) start_by: SteadyMicros,
     /// How often the clock had been set.
-    pub(in crate::sender) jumps: u32,
+    pub(crate) jumps: u32,
 }
 
 /// What a claim may ask for.
-pub(in crate::sender) struct ClaimRoom {
-    pub(in crate::sender) requests: u32,
+pub(crate) struct ClaimRoom {
+    pub(crate) requests: u32,
     /// How many of these requests start when others end.
-    pub(in crate::sender) prefetch: u32,
-    pub(in crate::sender) messages: u32,
+    pub(crate) prefetch: u32,
+    pub(crate) messages: u32,
     /// The first permit may be at this instant.
-    pub(in crate::sender) from: DbMicros,
+    pub(crate) from: DbMicros,
     /// For how long after the first permit others are asked for.
-    pub(in crate::sender) horizon: Duration,
+    pub(crate) horizon: Duration,
 }
 
 impl ProviderState {
@@ -87,7 +88,7 @@ impl ProviderState {
     }
 
     /// Asks for as many requests as may start, and as many messages for them as there are permits.
-    pub(in crate::sender) fn plan_claim(
+    pub(crate) fn plan_claim(
         &mut self,
         room: &ClaimRoom,
         now: Timestamp,
@@ -140,14 +141,14 @@ impl ProviderState {
 
     /// Gives back the permits of requests that were not started: a restart must not cost a slow limit
     /// what it allows for an hour.
-    pub(in crate::sender) fn plan_return(&mut self, instant: DbMicros) -> Option<ProviderClaim> {
+    pub(crate) fn plan_return(&mut self, instant: DbMicros) -> Option<ProviderClaim> {
         let released = std::mem::take(&mut self.released);
         let has_unused = released.iter().any(|request| request.unused.is_some());
         has_unused.then(|| ProviderClaim { released, ..self.empty_claim(instant) })
     }
 
     /// A claim of nothing.
-    pub(in crate::sender) fn empty_claim(&self, from: DbMicros) -> ProviderClaim {
+    pub(crate) fn empty_claim(&self, from: DbMicros) -> ProviderClaim {
         ProviderClaim {
             provider: self.provider.name().to_owned(),
             account: Account::new(self.provider.account()),
@@ -168,13 +169,13 @@ impl ProviderState {
     }
 
     /// Takes back messages that were granted for a claim and not claimed.
-    pub(in crate::sender) fn return_unused(&mut self, messages: u32) {
+    pub(crate) fn return_unused(&mut self, messages: u32) {
         self.limiter.return_unused(messages);
     }
 
     /// Takes over what a commit claimed. Returns the requests to start. `early`: how long before the next
     /// permit it is asked for.
-    pub(in crate::sender) fn take_claimed(
+    pub(crate) fn take_claimed(
         &mut self,
         claimed: ProviderClaimed,
         batch: &CommitBatch,

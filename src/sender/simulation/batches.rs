@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::provider::{Faults, SimProvider};
 use super::{LONGEST, Simulation};
-use crate::sender::Ended;
+use crate::Ended;
 
 fn world(seed: u64, max_batch: usize, faults: Faults) -> SimProvider {
     let mut world = SimProvider::new(seed, faults);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use smsq_store::report::Totals;
+use smsq_store::testing::server_databases;
 
 use super::Simulation;
 use super::provider::{Faults, SimProvider};
-use crate::sender::OnUnknown;
-use crate::store::report::Totals;
-use crate::store::testing::server_databases;
+use crate::OnUnknown;
 
 /// For how long the provider remembers a reference.
 const REMEMBERS: Duration = Duration::from_secs(60);

@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use smsq_lifecycle::ProviderClaim;
+use smsq_message::sms::Timestamp;
+use smsq_store::{CommitBatch, CommitResult, ProviderClaimed, StoreError};
 use tokio::time::Instant;
 
 use super::START;
 use super::history::ClaimCommit;
-use crate::lifecycle::ProviderClaim;
-use crate::message::sms::Timestamp;
-use crate::store::{CommitBatch, CommitResult, ProviderClaimed, StoreError};
 
 /// A host's steady clock, and the latency of reading the database's clock.
 #[derive(Clone, Debug)]
-pub(in crate::sender) struct SimClock {
+pub(crate) struct SimClock {
     /// When the simulation began; the database's clock showed [`START`] then.
-    pub(in crate::sender) began: Instant,
+    pub(crate) began: Instant,
     /// How many microseconds in a second the host's clock is too fast.
-    pub(in crate::sender) drift: i64,
-    pub(in crate::sender) there: Duration,
-    pub(in crate::sender) back: Duration,
+    pub(crate) drift: i64,
+    pub(crate) there: Duration,
+    pub(crate) back: Duration,
     /// When the host is suspended, and for how long. Its timers do not count that time.
-    pub(in crate::sender) slept: Option<(Duration, Duration)>,
+    pub(crate) slept: Option<(Duration, Duration)>,
     /// When the virtual machine is stopped, and for how long. Only its wall clock is corrected
     /// afterwards.
-    pub(in crate::sender) paused: Option<(Duration, Duration)>,
+    pub(crate) paused: Option<(Duration, Duration)>,
     /// When the database's clock is set, and by how many milliseconds.
-    pub(in crate::sender) set: Option<(Duration, i64)>,
+    pub(crate) set: Option<(Duration, i64)>,
 }
 
 impl SimClock {
@@ -45,12 +45,12 @@ impl SimClock {
         }
     }
 
-    pub(in crate::sender) fn steady_us(&self) -> i64 {
+    pub(crate) fn steady_us(&self) -> i64 {
         let passed_us = i64::try_from(self.passed().as_micros()).expect("some days");
         passed_us + passed_us * self.drift / 1_000_000
     }
 
-    pub(in crate::sender) fn wall_us(&self) -> i64 {
+    pub(crate) fn wall_us(&self) -> i64 {
         i64::try_from(self.true_time().as_micros()).expect("some days")
     }
 
@@ -67,7 +67,7 @@ impl SimClock {
         awake + slept.map_or(Duration::ZERO, |(_, span)| span)
     }
 
-    pub(in crate::sender) async fn now(&self) -> Timestamp {
+    pub(crate) async fn now(&self) -> Timestamp {
         pass(self.there).await;
         let passed = self.true_time();
         let set = self.set.filter(|(at, _)| *at <= passed);
@@ -79,12 +79,12 @@ impl SimClock {
 
 /// Delays of commits.
 #[derive(Debug)]
-pub(in crate::sender) struct Delays {
-    pub(in crate::sender) random: Mutex<StdRng>,
+pub(crate) struct Delays {
+    pub(crate) random: Mutex<StdRng>,
     /// The part of the commits that are delayed.
-    pub(in crate::sender) part: f64,
+    pub(crate) part: f64,
     /// From the shortest to the longest.
-    pub(in crate::sender) span: RangeInclusive<Duration>,
+    pub(crate) span: RangeInclusive<Duration>,
 }
 
 impl Delays {
@@ -100,7 +100,7 @@ impl Delays {
 
 /// When the claims of all workers were planned and known, since the simulation began.
 #[derive(Clone, Debug)]
-pub(in crate::sender) struct ClaimLog {
+pub(crate) struct ClaimLog {
     pub(super) began: Instant,
     pub(super) lease: Duration,
     pub(super) claims: Arc<Mutex<Vec<ClaimCommit>>>,
@@ -114,7 +114,7 @@ impl Default for ClaimLog {
 
 impl ClaimLog {
     /// Notes an answer that has arrived to a commit that began at an instant.
-    pub(in crate::sender) fn add(&self, commit_began: Instant, result: &CommitResult) {
+    pub(crate) fn add(&self, commit_began: Instant, result: &CommitResult) {
         let rows = result.claims.iter().flat_map(|claimed| &claimed.rows);
         let claims = rows.map(|row| ClaimCommit {
             sms_id: row.sms.id,
@@ -129,25 +129,25 @@ impl ClaimLog {
 
 /// Faults between a worker and its database.
 #[derive(Debug, Default)]
-pub(in crate::sender) struct DbFaults {
+pub(crate) struct DbFaults {
     /// From when until when it is unavailable.
-    pub(in crate::sender) away: Vec<(Instant, Instant)>,
+    pub(crate) away: Vec<(Instant, Instant)>,
     /// The time that every statement takes.
-    pub(in crate::sender) slow: Duration,
+    pub(crate) slow: Duration,
     /// The probability that a commit succeeds and its answer is lost.
-    pub(in crate::sender) lost: Option<(Mutex<StdRng>, f64)>,
+    pub(crate) lost: Option<(Mutex<StdRng>, f64)>,
     /// A commit begins late, because conflicts are retried or the network is slow.
-    pub(in crate::sender) held_up: Option<Delays>,
+    pub(crate) held_up: Option<Delays>,
     /// The answer to a commit is late.
-    pub(in crate::sender) late: Option<Delays>,
+    pub(crate) late: Option<Delays>,
     /// A commit without an answer counts as lost after this, as on a server.
-    pub(in crate::sender) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// A mutant of the sender: orphans are released while a commit runs.
-    pub(in crate::sender) releases_beside_commits: bool,
+    pub(crate) releases_beside_commits: bool,
     /// A mutant of the sender: requests start however old their claim is.
-    pub(in crate::sender) starts_overdue: bool,
+    pub(crate) starts_overdue: bool,
     /// The answers to commits that give permits back and allocate none are lost.
-    pub(in crate::sender) loses_returns: bool,
+    pub(crate) loses_returns: bool,
 }
 
 impl DbFaults {
@@ -155,18 +155,18 @@ impl DbFaults {
         Self { lost: Some((Mutex::new(StdRng::seed_from_u64(seed)), part)), ..Self::default() }
     }
 
-    pub(in crate::sender) async fn pass(&self) -> Result<(), StoreError> {
+    pub(crate) async fn pass(&self) -> Result<(), StoreError> {
         pass(self.slow).await;
         let now = Instant::now();
         let is_away = self.away.iter().any(|(from, until)| (*from..*until).contains(&now));
         if is_away { Err(StoreError::unavailable()) } else { Ok(()) }
     }
 
-    pub(in crate::sender) async fn hold_up(&self) {
+    pub(crate) async fn hold_up(&self) {
         pass(self.held_up.as_ref().map(Delays::draw).unwrap_or_default()).await;
     }
 
-    pub(in crate::sender) async fn answer(
+    pub(crate) async fn answer(
         &self,
         batch: &CommitBatch,
         done: &CommitResult,

@@ -6,35 +6,35 @@ use std::time::Duration;
 
 /// A request that was started. Times are since the start of the simulation, not by the clock of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::sender) struct Start {
-    pub(in crate::sender) at: Duration,
+pub(crate) struct Start {
+    pub(crate) at: Duration,
     /// When its worker had or gave up the response; `None` while it runs, or if the worker died.
-    pub(in crate::sender) ended: Option<Duration>,
-    pub(in crate::sender) worker_id: i64,
-    pub(in crate::sender) sms_id: i64,
-    pub(in crate::sender) claim: i64,
-    pub(in crate::sender) phone: String,
-    pub(in crate::sender) reference: String,
+    pub(crate) ended: Option<Duration>,
+    pub(crate) worker_id: i64,
+    pub(crate) sms_id: i64,
+    pub(crate) claim: i64,
+    pub(crate) phone: String,
+    pub(crate) reference: String,
     /// The provider sent its message.
-    pub(in crate::sender) delivered: bool,
+    pub(crate) delivered: bool,
 }
 
 /// A claim whose worker learned of it. Times are since the start of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::sender) struct ClaimCommit {
-    pub(in crate::sender) sms_id: i64,
-    pub(in crate::sender) claim: i64,
+pub(crate) struct ClaimCommit {
+    pub(crate) sms_id: i64,
+    pub(crate) claim: i64,
     /// When its commit began.
-    pub(in crate::sender) began: Duration,
+    pub(crate) began: Duration,
     /// When the worker had the answer.
-    pub(in crate::sender) answered: Duration,
+    pub(crate) answered: Duration,
     /// Its worker's.
-    pub(in crate::sender) lease: Duration,
+    pub(crate) lease: Duration,
 }
 
 /// The state in which a message ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::sender) enum Place {
+pub(crate) enum Place {
     Waiting,
     Sent,
     Unknown,
@@ -45,23 +45,23 @@ pub(in crate::sender) enum Place {
 const CLOCK_ERROR: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug, Default)]
-pub(in crate::sender) struct History {
-    pub(in crate::sender) starts: Vec<Start>,
-    pub(in crate::sender) claims: Vec<ClaimCommit>,
+pub(crate) struct History {
+    pub(crate) starts: Vec<Start>,
+    pub(crate) claims: Vec<ClaimCommit>,
     /// By phone, because each message has its own; an entry that occurs twice is a fault.
-    pub(in crate::sender) places: Vec<(String, Place)>,
-    pub(in crate::sender) imported: BTreeSet<String>,
+    pub(crate) places: Vec<(String, Place)>,
+    pub(crate) imported: BTreeSet<String>,
     /// At most this many starts in any window of this length.
-    pub(in crate::sender) limits: Vec<(usize, Duration)>,
+    pub(crate) limits: Vec<(usize, Duration)>,
     /// Periods in which no request should have started.
-    pub(in crate::sender) quiet_periods: Vec<(Duration, Duration)>,
+    pub(crate) quiet_periods: Vec<(Duration, Duration)>,
     /// No lease is valid for longer, and another worker waits that long before it takes over.
-    pub(in crate::sender) lease: Duration,
+    pub(crate) lease: Duration,
 }
 
 impl History {
     /// Everything that must not have happened.
-    pub(in crate::sender) fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<String> {
         let mut starts: Vec<&Start> = self.starts.iter().collect();
         starts.sort_by_key(|start| start.at);
         let mut faults = Vec::new();

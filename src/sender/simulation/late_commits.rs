@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use smsq_store::testing::server_databases;
 
 use super::faults::{DbFaults, Delays};
 use super::history::Start;
 use super::provider::{Faults, SimProvider};
 use super::{Simulation, WorkerSpec};
-use crate::sender::{Ended, SendError};
-use crate::store::testing::server_databases;
+use crate::{Ended, SendError};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(5);

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use smsq_store::report::Totals;
+use smsq_store::testing::server_databases;
 
 use super::faults::DbFaults;
 use super::provider::{Faults, Lookups, SimProvider};
 use super::{Simulation, WorkerSpec};
-use crate::sender::Ended;
-use crate::store::report::Totals;
-use crate::store::testing::server_databases;
+use crate::Ended;
 
 /// A provider that loses many answers, and lists a message this long after it was accepted. "Not listed" counts after
 /// thirty seconds.

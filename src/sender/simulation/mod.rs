@@ -20,6 +20,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_message::phone::Countries;
+use smsq_message::rate::Rates;
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_provider::Provider;
+use smsq_store::report::{FailureState, Totals};
+use smsq_store::{Access, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, Store};
 use tokio::sync::watch;
 
 use super::AutoPauseConfig;
@@ -30,12 +36,6 @@ use super::request::Transport;
 use super::retry;
 use super::telemetry::Progress;
 use super::{Config, OnUnknown, RunSummary, SendError, Sender, Settings};
-use crate::message::phone::Countries;
-use crate::message::rate::Rates;
-use crate::message::sms::{NewSms, Timestamp};
-use crate::provider::Provider;
-use crate::store::report::{FailureState, Totals};
-use crate::store::{Access, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, Store};
 
 use history::{History, Place};
 
@@ -325,7 +325,7 @@ fn settings() -> Settings {
         limit: None,
         follow: false,
         wait: true,
-        receipts: crate::receipts::Config {
+        receipts: smsq_receipts::Config {
             wait: Duration::ZERO,
             no_report_after: Duration::from_secs(72 * 3_600),
         },

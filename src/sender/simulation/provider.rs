@@ -10,36 +10,36 @@ use http::{Request, Response};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use smsq_message::sms::{Class, Failure, Outcome};
 use tokio::time::Instant;
 
 use super::START;
 use super::history::Start;
-use crate::message::sms::{Class, Failure, Outcome};
-use crate::sender::request::InFlight;
+use crate::request::InFlight;
 
 /// The gateway's code says that it did not accept; without it the status would leave that open.
 const OVERLOADED: &str = r#"{"error":{"code":"overloaded"}}"#;
 
 /// The probability of each fault.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::sender) struct Faults {
-    pub(in crate::sender) unavailable: f64,
-    pub(in crate::sender) throttled: f64,
-    pub(in crate::sender) rejected: f64,
+pub(crate) struct Faults {
+    pub(crate) unavailable: f64,
+    pub(crate) throttled: f64,
+    pub(crate) rejected: f64,
     /// Accepted, but the response is lost.
-    pub(in crate::sender) answer_lost: f64,
+    pub(crate) answer_lost: f64,
     /// Not accepted, and without a response.
-    pub(in crate::sender) request_lost: f64,
-    pub(in crate::sender) refused: f64,
+    pub(crate) request_lost: f64,
+    pub(crate) refused: f64,
     /// The response to a batch has half of the results.
-    pub(in crate::sender) cut_short: f64,
+    pub(crate) cut_short: f64,
     /// One message of a request is rejected, and the others are not.
-    pub(in crate::sender) one_rejected: f64,
-    pub(in crate::sender) one_unavailable: f64,
+    pub(crate) one_rejected: f64,
+    pub(crate) one_unavailable: f64,
 }
 
 impl Faults {
-    pub(in crate::sender) fn some_of_everything() -> Self {
+    pub(crate) fn some_of_everything() -> Self {
         Self {
             unavailable: 0.05,
             throttled: 0.02,
@@ -53,25 +53,25 @@ impl Faults {
 
 /// How status lookups are answered.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::sender) struct Lookups {
+pub(crate) struct Lookups {
     /// The time from the acceptance of a message until it is listed.
-    pub(in crate::sender) listed_after: Duration,
+    pub(crate) listed_after: Duration,
     /// The part of the lookups without a response, …
-    pub(in crate::sender) lost: f64,
+    pub(crate) lost: f64,
     /// … with an error, …
-    pub(in crate::sender) failed: f64,
+    pub(crate) failed: f64,
     /// … and with a list that has more pages.
-    pub(in crate::sender) cut: f64,
+    pub(crate) cut: f64,
 }
 
 /// A message that was accepted.
 #[derive(Clone, Debug)]
-pub(in crate::sender) struct Accepted {
-    pub(in crate::sender) phone: String,
-    pub(in crate::sender) reference: String,
-    pub(in crate::sender) id: String,
+pub(crate) struct Accepted {
+    pub(crate) phone: String,
+    pub(crate) reference: String,
+    pub(crate) id: String,
     /// Since the start of the simulation.
-    pub(in crate::sender) at: Duration,
+    pub(crate) at: Duration,
 }
 
 #[derive(Default)]
@@ -89,29 +89,29 @@ struct Log {
 }
 
 /// A provider behind a network that loses requests and responses.
-pub(in crate::sender) struct SimProvider {
-    pub(in crate::sender) began: Instant,
+pub(crate) struct SimProvider {
+    pub(crate) began: Instant,
     random: Mutex<StdRng>,
-    pub(in crate::sender) faults: Faults,
+    pub(crate) faults: Faults,
     /// From and until, since the start of the simulation.
-    pub(in crate::sender) outage: Option<(Duration, Duration)>,
-    pub(in crate::sender) honours_reference: bool,
+    pub(crate) outage: Option<(Duration, Duration)>,
+    pub(crate) honours_reference: bool,
     /// For how long it does.
-    pub(in crate::sender) remembers: Duration,
+    pub(crate) remembers: Duration,
     /// The most messages of one request.
-    pub(in crate::sender) max_batch: usize,
-    pub(in crate::sender) latency: Duration,
+    pub(crate) max_batch: usize,
+    pub(crate) latency: Duration,
     /// How long after a response 429 requests may still start, of messages that were claimed before all workers knew.
-    pub(in crate::sender) quiet_after: Duration,
+    pub(crate) quiet_after: Duration,
     /// `None`: there are no status lookups.
-    pub(in crate::sender) lookups: Option<Lookups>,
+    pub(crate) lookups: Option<Lookups>,
     /// Whether it reports what became of messages.
-    pub(in crate::sender) has_receipts: bool,
+    pub(crate) has_receipts: bool,
     log: Mutex<Log>,
 }
 
 impl SimProvider {
-    pub(in crate::sender) fn new(seed: u64, faults: Faults) -> Self {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         Self {
             began: Instant::now(),
             random: Mutex::new(StdRng::seed_from_u64(seed)),
@@ -128,7 +128,7 @@ impl SimProvider {
         }
     }
 
-    pub(in crate::sender) async fn send(
+    pub(crate) async fn send(
         &self,
         job: &InFlight,
         request: Request<Bytes>,
@@ -290,10 +290,7 @@ impl SimProvider {
     }
 
     /// Lists the messages to the phone in the request.
-    pub(in crate::sender) async fn lookup(
-        &self,
-        request: Request<Bytes>,
-    ) -> Result<Response<Bytes>, Outcome> {
+    pub(crate) async fn lookup(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Outcome> {
         let lookups = self.lookups.expect("it has lookups");
         let dice = self.random.lock().expect("no panic").random::<f64>();
         tokio::time::sleep(self.latency).await;
@@ -328,37 +325,37 @@ impl SimProvider {
     }
 
     /// The number of status lookups with a response.
-    pub(in crate::sender) fn lookups_answered(&self) -> usize {
+    pub(crate) fn lookups_answered(&self) -> usize {
         self.log.lock().expect("no panic").lookups
     }
 
     /// All messages that were accepted so far.
-    pub(in crate::sender) fn accepted(&self) -> Vec<Accepted> {
+    pub(crate) fn accepted(&self) -> Vec<Accepted> {
         self.log.lock().expect("no panic").accepted.clone()
     }
 
     /// All requests so far, and when none should have started.
-    pub(in crate::sender) fn history(&self) -> (Vec<Start>, Vec<(Duration, Duration)>) {
+    pub(crate) fn history(&self) -> (Vec<Start>, Vec<(Duration, Duration)>) {
         let log = self.log.lock().expect("no panic");
         (log.starts.clone(), log.quiet_periods.clone())
     }
 
     /// The number of requests.
-    pub(in crate::sender) fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.log.lock().expect("no panic").calls
     }
 
     /// The number of messages in requests.
-    pub(in crate::sender) fn starts(&self) -> usize {
+    pub(crate) fn starts(&self) -> usize {
         self.log.lock().expect("no panic").starts.len()
     }
 
-    pub(in crate::sender) fn delivered(&self) -> HashMap<String, u32> {
+    pub(crate) fn delivered(&self) -> HashMap<String, u32> {
         self.log.lock().expect("no panic").delivered.clone()
     }
 
     /// The time from the first start to the last.
-    pub(in crate::sender) fn span(&self) -> Duration {
+    pub(crate) fn span(&self) -> Duration {
         let log = self.log.lock().expect("no panic");
         let starts = || log.starts.iter().map(|start| start.at);
         let first = starts().min().expect("something was sent");

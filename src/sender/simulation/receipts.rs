@@ -6,12 +6,12 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
+use smsq_message::receipt::{Receipt, ReceiptState};
+use smsq_message::sms::Timestamp;
+use smsq_store::testing::server_databases;
 
 use super::provider::{Accepted, Faults, SimProvider};
 use super::{START, Simulation};
-use crate::message::receipt::{Receipt, ReceiptState};
-use crate::message::sms::Timestamp;
-use crate::store::testing::server_databases;
 
 /// Receipts without a message are kept for this time.
 const KEEP: Duration = Duration::from_secs(86_400);

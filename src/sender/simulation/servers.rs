@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use smsq_store::testing::server_databases;
+
 use super::Simulation;
 use super::provider::{Faults, SimProvider};
-use crate::sender::Ended;
-use crate::store::testing::server_databases;
+use crate::Ended;
 
 #[tokio::test(start_paused = true)]
 async fn servers_lose_and_repeat_no_message_under_any_fault() {

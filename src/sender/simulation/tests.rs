@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use smsq_store::CampaignStatus;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -13,7 +14,6 @@ use super::super::{Ended, SendError, Sender};
 use super::faults::DbFaults;
 use super::provider::{Faults, SimProvider};
 use super::{LONGEST, START, Simulation, WorkerSpec};
-use crate::store::CampaignStatus;
 
 #[tokio::test(start_paused = true)]
 async fn no_message_is_lost_or_sent_twice_under_any_fault() {

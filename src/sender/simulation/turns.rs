@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use smsq_message::sms::Timestamp;
+use smsq_store::{CampaignChange, NewCampaign};
+
 use super::provider::{Faults, SimProvider};
 use super::{START, Simulation, WorkerSpec};
-use crate::message::sms::Timestamp;
-use crate::store::{CampaignChange, NewCampaign};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const SECOND: Duration = Duration::from_secs(1);

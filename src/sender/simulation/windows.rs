@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZoneDatabase;
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_store::{
+    CampaignChange, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, WindowChange,
+};
 
 use super::faults::SimClock;
 use super::provider::{Faults, SimProvider};
 use super::{START, Simulation, WorkerSpec};
-use crate::message::sms::{NewSms, Timestamp};
-use crate::sender::Ended;
-use crate::store::{
-    CampaignChange, CampaignFilter, ImportApproval, ImportBatch, NewCampaign, WindowChange,
-};
+use crate::Ended;
 
 /// START is 07:06:40 UTC on 2 October 2096.
 const SECOND: Duration = Duration::from_secs(1);

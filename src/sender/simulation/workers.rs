@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use smsq_store::CampaignChange;
 use tokio::time::Instant;
 
 use super::faults::{DbFaults, Delays, SimClock};
 use super::provider::{Faults, SimProvider};
 use super::{START, Simulation, WorkerSpec};
-use crate::sender::{Ended, SendError};
-use crate::store::CampaignChange;
+use crate::{Ended, SendError};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::message::activity::Bottleneck;
+use smsq_message::activity::Bottleneck;
 
 /// The processors are the bottleneck if they are busy for more than this part of the time.
 const BUSY: f64 = 0.9;
 
 /// How long the dispatcher waited, by reason.
 #[derive(Clone, Debug, Default)]
-pub(in crate::sender) struct WaitTimes(Vec<(Option<Bottleneck>, Duration)>);
+pub(crate) struct WaitTimes(Vec<(Option<Bottleneck>, Duration)>);
 
 impl WaitTimes {
     /// Adds a wait; `None`: there was nothing to send.
@@ -33,7 +33,7 @@ impl WaitTimes {
     }
 
     /// The reasons for at least a tenth of the waits, the longest first; `busy` as for [`Self::bottleneck`].
-    pub(in crate::sender) fn bottlenecks(&self, busy: Option<f64>) -> Vec<Bottleneck> {
+    pub(crate) fn bottlenecks(&self, busy: Option<f64>) -> Vec<Bottleneck> {
         let all: Duration = self.0.iter().map(|(_, took)| *took).sum();
         let mut waits = self.0.clone();
         waits.sort_by_key(|(_, took)| Reverse(*took));

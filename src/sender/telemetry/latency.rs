@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::message::activity::LatencyMillis;
-use crate::message::instant::SteadyMicros;
+use smsq_message::activity::LatencyMillis;
+use smsq_message::instant::SteadyMicros;
 
 /// How long a request counts.
 const RECENT: Duration = Duration::from_secs(60);

@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smsq_message::activity::{ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, span_of};
+use smsq_message::sms::Timestamp;
 use tokio::time::Instant;
 
 use super::bottleneck::WaitTimes;
-use crate::message::activity::{
-    ActivityCounts, ActivityRow, Bottleneck, ProviderActivity, span_of,
-};
-use crate::message::sms::Timestamp;
 
 /// What a run has done so far.
 #[derive(Debug, Default)]
@@ -41,15 +39,15 @@ struct Recorded {
 
 /// The state of a worker at one time.
 #[derive(Clone, Debug, Default)]
-pub(in crate::sender) struct WorkerSnapshot {
+pub(crate) struct WorkerSnapshot {
     /// What keeps the worker from sending.
-    pub(in crate::sender) note: Option<String>,
+    pub(crate) note: Option<String>,
     /// Results wait in memory, because the database cannot store them.
-    pub(in crate::sender) has_unstored: bool,
-    pub(in crate::sender) trouble: Option<String>,
+    pub(crate) has_unstored: bool,
+    pub(crate) trouble: Option<String>,
     /// The last reason why a message was not accepted, and when.
-    pub(in crate::sender) last_failure: Option<(Instant, String)>,
-    pub(in crate::sender) providers: Vec<ProviderActivity>,
+    pub(crate) last_failure: Option<(Instant, String)>,
+    pub(crate) providers: Vec<ProviderActivity>,
 }
 
 impl Progress {
@@ -73,7 +71,7 @@ impl Progress {
         self.recorded().snapshot.last_failure.clone()
     }
 
-    pub(in crate::sender) fn set_snapshot(&self, snapshot: WorkerSnapshot) {
+    pub(crate) fn set_snapshot(&self, snapshot: WorkerSnapshot) {
         self.recorded().snapshot = snapshot;
     }
 
@@ -83,16 +81,16 @@ impl Progress {
     }
 
     /// Adds to how long the dispatcher waited for a reason.
-    pub(in crate::sender) fn add_wait(&self, reason: Option<Bottleneck>, took: Duration) {
+    pub(crate) fn add_wait(&self, reason: Option<Bottleneck>, took: Duration) {
         self.recorded().waits.add(reason, took);
     }
 
-    pub(in crate::sender) fn waits(&self) -> WaitTimes {
+    pub(crate) fn waits(&self) -> WaitTimes {
         self.recorded().waits.clone()
     }
 
     /// Adds what happened to messages of a campaign.
-    pub(in crate::sender) fn record(
+    pub(crate) fn record(
         &self,
         at: Timestamp,
         campaign_id: i64,

@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
+use smsq_message::activity::{LastError, LatencyMillis};
+use smsq_message::instant::SteadyMicros;
+use smsq_message::sms::{Outcome, Sms, Timestamp};
+use smsq_metrics::ProviderMetrics;
 use tokio::time::Instant;
 
 use super::latency::RecentLatencies;
-use crate::message::activity::{LastError, LatencyMillis};
-use crate::message::instant::SteadyMicros;
-use crate::message::sms::{Outcome, Sms, Timestamp};
-use crate::metrics::ProviderMetrics;
 
-pub(in crate::sender) struct ProviderTelemetry {
-    pub(in crate::sender) metrics: ProviderMetrics,
-    pub(in crate::sender) last_success_at: Option<Timestamp>,
+pub(crate) struct ProviderTelemetry {
+    pub(crate) metrics: ProviderMetrics,
+    pub(crate) last_success_at: Option<Timestamp>,
     /// Not of a single recipient or text.
-    pub(in crate::sender) last_error: Option<LastError>,
+    pub(crate) last_error: Option<LastError>,
     /// Of any message.
-    pub(in crate::sender) last_failure: Option<(Instant, String)>,
+    pub(crate) last_failure: Option<(Instant, String)>,
     latencies: RecentLatencies,
 }
 
 impl ProviderTelemetry {
-    pub(in crate::sender) fn new(metrics: ProviderMetrics) -> Self {
+    pub(crate) fn new(metrics: ProviderMetrics) -> Self {
         Self {
             metrics,
             last_success_at: None,
@@ -33,7 +33,7 @@ impl ProviderTelemetry {
 
     /// Records how a request ended. `answered`: how long it took and when it ended; `None` without a
     /// connection.
-    pub(in crate::sender) fn record(
+    pub(crate) fn record(
         &mut self,
         rows: &[Sms],
         outcomes: &[Outcome],
@@ -75,7 +75,7 @@ impl ProviderTelemetry {
     }
 
     /// Of the requests that ended recently.
-    pub(in crate::sender) fn latency(&self, now: SteadyMicros) -> Option<LatencyMillis> {
+    pub(crate) fn latency(&self, now: SteadyMicros) -> Option<LatencyMillis> {
         self.latencies.percentiles(now)
     }
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use smsq_message::activity::{ActivityRow, Bottleneck, WorkerActivity};
+use smsq_process::identity::{ProcessorTimes, processor_times};
+use smsq_store::StoreError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::bottleneck::WaitTimes;
 use super::progress::Progress;
-use crate::message::activity::{ActivityRow, Bottleneck, WorkerActivity};
-use crate::process::identity::{ProcessorTimes, processor_times};
-use crate::sender::clock::Clock;
-use crate::sender::database::Database;
-use crate::store::StoreError;
+use crate::clock::Clock;
+use crate::database::Database;
 
 /// How often a worker publishes.
 const EVERY: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const KEPT: Duration = Duration::from_secs(48 * 3_600);
 /// How often older ones are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
-pub(in crate::sender) struct Publisher {
+pub(crate) struct Publisher {
     progress: Arc<Progress>,
     clock: Arc<Clock>,
     database: Database,
@@ -51,7 +51,7 @@ struct ProgressReading {
 }
 
 impl Publisher {
-    pub(in crate::sender) fn new(
+    pub(crate) fn new(
         progress: Arc<Progress>,
         clock: Arc<Clock>,
         database: Database,

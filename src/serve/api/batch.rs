@@ -10,18 +10,18 @@ use futures_util::future::join_all;
 use http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use smsq_lifecycle::approval::ListFacts;
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_operations::{ListGate, ListPrices, add_message};
+use smsq_store::{Campaign, Mode, PostResult, StoreError};
 use utoipa::ToSchema;
 
-use crate::lifecycle::approval::ListFacts;
-use crate::message::sms::{NewSms, Timestamp};
-use crate::operations::{ListGate, ListPrices, add_message};
-use crate::serve::body::{PART_TIMEOUT, StreamedBody};
-use crate::serve::guard::Program;
-use crate::serve::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
-use crate::serve::problem::{Fails, Problem, ProblemBody};
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::{Campaign, Mode, PostResult, StoreError};
+use crate::body::{PART_TIMEOUT, StreamedBody};
+use crate::guard::Program;
+use crate::intake::{MAX_MESSAGE, NewMessages, PostedMessage};
+use crate::problem::{Fails, Problem, ProblemBody};
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 /// The lines of a batch that are committed together.
 const CHUNK: usize = 1_000;

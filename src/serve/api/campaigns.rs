@@ -7,20 +7,20 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-
-use crate::message::text::printable_line;
-use crate::operations::{
+use smsq_message::text::printable_line;
+use smsq_operations::{
     Actor, CampaignAction, approve, change_settings, change_state, limit, reject,
 };
-use crate::report::CampaignSummary;
-use crate::serve::body::{MAX_BODY, WholeBody};
-use crate::serve::downloads::{READ_TIMEOUT, report_csv};
-use crate::serve::guard::{Path, Program, Query};
-use crate::serve::problem::{Fails, Problem};
-use crate::serve::state::{MAX_DOWNLOADS, ServerState};
-use crate::serve::tokens::Permission;
-use crate::store::{CampaignChange, Mode, WindowChange};
+use smsq_report::CampaignSummary;
+use smsq_store::{CampaignChange, Mode, WindowChange};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::body::{MAX_BODY, WholeBody};
+use crate::downloads::{READ_TIMEOUT, report_csv};
+use crate::guard::{Path, Program, Query};
+use crate::problem::{Fails, Problem};
+use crate::state::{MAX_DOWNLOADS, ServerState};
+use crate::tokens::Permission;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct CountedCampaigns {

@@ -10,15 +10,15 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::posted_by;
-use crate::serve::body::{FileForm, PART_TIMEOUT};
-use crate::serve::downloads::rejected_rows;
-use crate::serve::guard::{Path, Program};
-use crate::serve::intake::{
+use crate::body::{FileForm, PART_TIMEOUT};
+use crate::downloads::rejected_rows;
+use crate::guard::{Path, Program};
+use crate::intake::{
     ImportStatus, MAX_FILE, MAX_UPLOADS, UploadField, UploadForm, UploadRequest, cannot_keep,
 };
-use crate::serve::problem::{Fails, Problem};
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
+use crate::problem::{Fails, Problem};
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 /// The most bytes of the other fields of an upload.
 const MAX_FIELD: usize = 64 << 10;

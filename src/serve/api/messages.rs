@@ -8,19 +8,17 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use smsq_message::phone::{Phone, mask};
+use smsq_store::{FoundSms, ImportApproval, IntakeKey, Mode, PostResult, SmsFilter};
 use utoipa::{IntoParams, ToSchema};
 
 use super::posted_by;
-use crate::message::phone::{Phone, mask};
-use crate::serve::body::WholeBody;
-use crate::serve::guard::{Path, Program, Query};
-use crate::serve::intake::{
-    MAX_KEY, MAX_MESSAGE, NewMessages, PostedMessage, digest, invalid_phone,
-};
-use crate::serve::problem::{Fails, Problem};
-use crate::serve::state::ServerState;
-use crate::serve::tokens::{Identity, Permission};
-use crate::store::{FoundSms, ImportApproval, IntakeKey, Mode, PostResult, SmsFilter};
+use crate::body::WholeBody;
+use crate::guard::{Path, Program, Query};
+use crate::intake::{MAX_KEY, MAX_MESSAGE, NewMessages, PostedMessage, digest, invalid_phone};
+use crate::problem::{Fails, Problem};
+use crate::state::ServerState;
+use crate::tokens::{Identity, Permission};
 
 /// The most messages of one look-up.
 const MAX_FOUND: i64 = 100;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use smsq_operations::ScheduleReport;
+use smsq_store::Mode;
 use utoipa::ToSchema;
 
-use crate::operations::ScheduleReport;
-use crate::serve::guard::Program;
-use crate::serve::problem::{Fails, Problem};
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::Mode;
+use crate::guard::Program;
+use crate::problem::{Fails, Problem};
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ListedSchedules {

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use smsq_report::{CampaignSummary, PriceTables, Report, ReportError, ReportOptions};
+use smsq_store::report::{FailureRecord, Totals};
+use smsq_store::{Store, StoreError};
 use tokio::sync::{Notify, watch};
 
 use super::intake::{RejectedRows, Uploads};
 use super::problem::Problem;
-use crate::report::{CampaignSummary, PriceTables, Report, ReportError, ReportOptions};
-use crate::store::report::{FailureRecord, Totals};
-use crate::store::{Store, StoreError};
 
 pub(super) use snapshot::Snapshot;
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::message::activity::{ActivityRow, ProviderActivity, SPAN, WorkerActivity, span_of};
-use crate::message::sms::{Timestamp, millis};
-use crate::report::{CampaignSummary, Histogram, Summaries};
-use crate::store::report::{Outcomes, Totals};
-use crate::store::{AuditEntry, Campaign, ProviderPause, Store, StoreError, Worker};
+use smsq_message::activity::{ActivityRow, ProviderActivity, SPAN, WorkerActivity, span_of};
+use smsq_message::sms::{Timestamp, millis};
+use smsq_report::{CampaignSummary, Histogram, Summaries};
+use smsq_store::report::{Outcomes, Totals};
+use smsq_store::{AuditEntry, Campaign, ProviderPause, Store, StoreError, Worker};
 
 /// The columns of the timeline, and the time of each.
 const COLUMNS: u32 = 60;
@@ -17,30 +17,30 @@ const CHANGES: i64 = 100;
 
 /// All campaigns at one instant.
 #[derive(Clone)]
-pub(in crate::serve) struct Snapshot {
+pub(crate) struct Snapshot {
     /// Grows with every count; 0: nothing was counted yet.
-    pub(in crate::serve) revision: u64,
-    pub(in crate::serve) counted_at: Timestamp,
+    pub(crate) revision: u64,
+    pub(crate) counted_at: Timestamp,
     /// Since when the database cannot be read.
-    pub(in crate::serve) unreadable_since: Option<Timestamp>,
+    pub(crate) unreadable_since: Option<Timestamp>,
     made: Instant,
-    pub(in crate::serve) campaigns: Vec<CampaignSummary>,
+    pub(crate) campaigns: Vec<CampaignSummary>,
     /// The settings of all campaigns.
-    pub(in crate::serve) settings: Vec<Campaign>,
-    pub(in crate::serve) totals: Totals,
+    pub(crate) settings: Vec<Campaign>,
+    pub(crate) totals: Totals,
     /// Each with the number of messages that it is sending.
-    pub(in crate::serve) workers: Vec<(Worker, u64)>,
-    pub(in crate::serve) pauses: Vec<ProviderPause>,
+    pub(crate) workers: Vec<(Worker, u64)>,
+    pub(crate) pauses: Vec<ProviderPause>,
     /// What the workers have published.
-    pub(in crate::serve) activities: BTreeMap<i64, WorkerActivity>,
+    pub(crate) activities: BTreeMap<i64, WorkerActivity>,
     /// What happened in the last hour.
-    pub(in crate::serve) last_hour: Vec<ActivityRow>,
+    pub(crate) last_hour: Vec<ActivityRow>,
     /// The last changes.
-    pub(in crate::serve) changes: Vec<AuditEntry>,
+    pub(crate) changes: Vec<AuditEntry>,
 }
 
 impl Snapshot {
-    pub(in crate::serve) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             revision: 0,
             counted_at: Timestamp::default(),
@@ -82,7 +82,7 @@ impl Snapshot {
     }
 
     /// The settings of a campaign.
-    pub(in crate::serve) fn settings_of(&self, name: &str) -> Option<&Campaign> {
+    pub(crate) fn settings_of(&self, name: &str) -> Option<&Campaign> {
         self.settings.iter().find(|campaign| campaign.name == name)
     }
 
@@ -92,22 +92,22 @@ impl Snapshot {
     }
 
     /// The state and the counts of a campaign.
-    pub(in crate::serve) fn summary_of(&self, name: &str) -> Option<&CampaignSummary> {
+    pub(crate) fn summary_of(&self, name: &str) -> Option<&CampaignSummary> {
         self.campaigns.iter().find(|summary| summary.campaign == name)
     }
 
     /// Whether the heartbeat of a worker is older than its lease, so that it counts as dead.
-    pub(in crate::serve) fn is_silent(&self, worker: &Worker) -> bool {
+    pub(crate) fn is_silent(&self, worker: &Worker) -> bool {
         let lease = u64::try_from(worker.lease_ms).unwrap_or(0);
         self.counted_at.since(worker.heartbeat_at) > Duration::from_millis(lease)
     }
 
-    pub(in crate::serve) fn alive_workers(&self) -> impl Iterator<Item = &Worker> {
+    pub(crate) fn alive_workers(&self) -> impl Iterator<Item = &Worker> {
         self.workers.iter().map(|(worker, _)| worker).filter(|worker| !self.is_silent(worker))
     }
 
     /// The providers by name, as the workers see them that are alive.
-    pub(in crate::serve) fn providers(&self) -> BTreeMap<&str, Vec<&ProviderActivity>> {
+    pub(crate) fn providers(&self) -> BTreeMap<&str, Vec<&ProviderActivity>> {
         let mut providers: BTreeMap<&str, Vec<&ProviderActivity>> = BTreeMap::new();
         for worker in self.alive_workers() {
             let activity = self.activities.get(&worker.id);
@@ -122,21 +122,21 @@ impl Snapshot {
     }
 
     /// The time now by the database's clock.
-    pub(in crate::serve) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.counted_at.plus(self.age())
     }
 
     /// Messages per second of one campaign, or of all, over the last ten to twenty seconds; `None`: nothing was sent.
-    pub(in crate::serve) fn rate(&self, campaign: Option<i64>) -> Option<f64> {
+    pub(crate) fn rate(&self, campaign: Option<i64>) -> Option<f64> {
         rate(&self.last_hour, campaign, self.counted_at)
     }
 
     /// What happened in the last hour, minute by minute; `None`: nothing.
-    pub(in crate::serve) fn timeline(&self, campaign: Option<i64>) -> Option<Histogram> {
+    pub(crate) fn timeline(&self, campaign: Option<i64>) -> Option<Histogram> {
         timeline(&self.last_hour, campaign, self.counted_at)
     }
 
-    pub(in crate::serve) fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         self.made.elapsed()
     }
 }
@@ -177,8 +177,9 @@ fn timeline(rows: &[ActivityRow], campaign: Option<i64>, now: Timestamp) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::activity::ActivityCounts;
+
     use super::*;
-    use crate::message::activity::ActivityCounts;
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_605_000);
 

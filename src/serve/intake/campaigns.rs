@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
+use smsq_operations::check_name;
+use smsq_store::{Campaign, CampaignSettings, NewCampaign, Store};
 
-use crate::operations::check_name;
-use crate::serve::problem::Problem;
-use crate::store::{Campaign, CampaignSettings, NewCampaign, Store};
+use crate::problem::Problem;
 
 /// How long what was read about a campaign is used.
 const FRESH: Duration = Duration::from_secs(1);
@@ -31,11 +31,11 @@ type CampaignRead = Shared<BoxFuture<'static, Result<OpenCampaign, Problem>>>;
 
 /// What clients may not exceed.
 #[derive(Clone, Copy)]
-pub(in crate::serve) struct IntakeLimits {
+pub(crate) struct IntakeLimits {
     /// Messages of a campaign that are due.
-    pub(in crate::serve) max_waiting: u64,
+    pub(crate) max_waiting: u64,
     /// Campaigns, when one would be created.
-    pub(in crate::serve) max_campaigns: u64,
+    pub(crate) max_campaigns: u64,
 }
 
 pub(super) struct Campaigns {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value};
+use smsq_operations::{ListOptions, OperationError};
+use smsq_process::atomic_file::AtomicFile;
 
 use super::folder::{FILE, PROBLEM, REJECTS, REQUEST, SAMPLE, names};
 use super::message::digest;
 use super::upload_request::{FieldError, UploadRequest};
-use crate::operations::{ListOptions, OperationError};
-use crate::process::atomic_file::AtomicFile;
 
 /// The fields of a draft that decide how its list is read.
 const READ: &str = "column region international national delimiter encoding sheet";
@@ -21,13 +21,13 @@ const TEXT: &str = "text smart provider from";
 
 /// A campaign that is being made.
 #[derive(Clone)]
-pub(in crate::serve) struct Draft {
-    pub(in crate::serve) id: String,
+pub(crate) struct Draft {
+    pub(crate) id: String,
     pub(super) folder: PathBuf,
     /// The name of the list.
-    pub(in crate::serve) file: String,
-    pub(in crate::serve) request: UploadRequest,
-    pub(in crate::serve) changed: SystemTime,
+    pub(crate) file: String,
+    pub(crate) request: UploadRequest,
+    pub(crate) changed: SystemTime,
 }
 
 impl Draft {
@@ -52,17 +52,17 @@ impl Draft {
     }
 
     /// The file with the rejected rows that the check found.
-    pub(in crate::serve) fn rejects_file(&self) -> Option<PathBuf> {
+    pub(crate) fn rejects_file(&self) -> Option<PathBuf> {
         Some(self.rejects()).filter(|path| path.exists())
     }
 
     /// Why the import failed after the draft was started.
-    pub(in crate::serve) fn problem(&self) -> Option<String> {
+    pub(crate) fn problem(&self) -> Option<String> {
         fs::read_to_string(self.folder.join(PROBLEM)).ok()
     }
 
     /// The options of its import.
-    pub(in crate::serve) fn options(&self, lists: &ListOptions) -> Result<ListOptions, FieldError> {
+    pub(crate) fn options(&self, lists: &ListOptions) -> Result<ListOptions, FieldError> {
         self.request.options(lists, &self.list(), Some(&self.rejects()))
     }
 
@@ -75,18 +75,12 @@ impl Draft {
     }
 
     /// The options that decide how the list is read.
-    pub(in crate::serve) fn read_options(
-        &self,
-        lists: &ListOptions,
-    ) -> Result<ListOptions, FieldError> {
+    pub(crate) fn read_options(&self, lists: &ListOptions) -> Result<ListOptions, FieldError> {
         self.with_fields(READ).options(lists)
     }
 
     /// The options that decide what the messages are.
-    pub(in crate::serve) fn text_options(
-        &self,
-        lists: &ListOptions,
-    ) -> Result<ListOptions, FieldError> {
+    pub(crate) fn text_options(&self, lists: &ListOptions) -> Result<ListOptions, FieldError> {
         self.with_fields(&format!("{READ} {TEXT}")).options(lists)
     }
 
@@ -105,7 +99,7 @@ impl Draft {
     }
 
     /// Stores its fields.
-    pub(in crate::serve) fn save(&self) -> io::Result<()> {
+    pub(crate) fn save(&self) -> io::Result<()> {
         // A started draft has another folder, and is not changed any more.
         self.write(REQUEST, &serde_json::to_vec(&self.request)?)?;
         match fs::remove_file(self.folder.join(PROBLEM)) {

@@ -5,28 +5,28 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
+use smsq_import::{Sample, SeenKeys};
+use smsq_message::sms::Timestamp;
+use smsq_message::text::counted;
+use smsq_operations::{ListEstimate, ListOptions, OperationError, alphabet};
+use smsq_store::Store;
 
 use super::draft::{Draft, described};
 use super::message::digest;
 use super::readings::Reading;
-use crate::import::{Sample, SeenKeys};
-use crate::message::sms::Timestamp;
-use crate::message::text::counted;
-use crate::operations::{ListEstimate, ListOptions, OperationError, alphabet};
-use crate::store::Store;
 
 /// A message as its recipient would see it.
 #[derive(Clone, Serialize)]
-pub(in crate::serve) struct ShownMessage {
-    pub(in crate::serve) label: Option<String>,
-    pub(in crate::serve) phone: String,
-    pub(in crate::serve) content: String,
+pub(crate) struct ShownMessage {
+    pub(crate) label: Option<String>,
+    pub(crate) phone: String,
+    pub(crate) content: String,
     /// `142 characters, 1 × GSM-7`
-    pub(in crate::serve) size: String,
+    pub(crate) size: String,
 }
 
 impl ShownMessage {
-    pub(in crate::serve) fn of((label, sample): (Option<&str>, &Sample)) -> Self {
+    pub(crate) fn of((label, sample): (Option<&str>, &Sample)) -> Self {
         Self {
             label: label.map(str::to_owned),
             phone: sample.phone.clone(),
@@ -43,26 +43,26 @@ impl ShownMessage {
 
 /// What starting a draft would do, or why it cannot be started.
 #[derive(Clone, Default, Serialize)]
-pub(in crate::serve) struct DraftCheck {
+pub(crate) struct DraftCheck {
     /// Identifies what was looked at.
-    pub(in crate::serve) fingerprint: String,
-    pub(in crate::serve) checked_at: Option<Timestamp>,
-    pub(in crate::serve) problem: Option<String>,
+    pub(crate) fingerprint: String,
+    pub(crate) checked_at: Option<Timestamp>,
+    pub(crate) problem: Option<String>,
     /// The problem may be over when the list is checked again.
     #[serde(skip)]
     is_temporary: bool,
     /// The list was imported into another campaign within a day.
-    pub(in crate::serve) again: Option<String>,
-    pub(in crate::serve) warnings: Vec<String>,
-    pub(in crate::serve) campaign: String,
+    pub(crate) again: Option<String>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) campaign: String,
     /// The campaign exists: the messages are added to it.
-    pub(in crate::serve) is_known: bool,
-    pub(in crate::serve) messages: u64,
-    pub(in crate::serve) rejected: u64,
-    pub(in crate::serve) rows: Vec<(String, String)>,
-    pub(in crate::serve) samples: Vec<ShownMessage>,
+    pub(crate) is_known: bool,
+    pub(crate) messages: u64,
+    pub(crate) rejected: u64,
+    pub(crate) rows: Vec<(String, String)>,
+    pub(crate) samples: Vec<ShownMessage>,
     /// Line and reason of the first rejected rows.
-    pub(in crate::serve) rejects: Vec<(u64, String)>,
+    pub(crate) rejects: Vec<(u64, String)>,
 }
 
 impl DraftCheck {

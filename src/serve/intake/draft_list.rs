@@ -3,32 +3,32 @@
 use std::sync::atomic::AtomicU64;
 
 use serde::Serialize;
+use smsq_import::{ImportError, ListInspection, Options};
+use smsq_operations::ListOptions;
+use smsq_store::Store;
 
 use super::draft::Draft;
 use super::readings::Reading;
-use crate::import::{ImportError, ListInspection, Options};
-use crate::operations::ListOptions;
-use crate::store::Store;
 
 /// Rows that are shown, and by which a text is tried.
 const ROWS: usize = 20;
 
 /// What is recognised in a list, or why it cannot be read.
 #[derive(Clone, Default, Serialize)]
-pub(in crate::serve) struct DraftList {
+pub(crate) struct DraftList {
     /// What is wrong with the list, as a sentence.
-    pub(in crate::serve) problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// The problem may be over when the list is read again.
     #[serde(skip)]
     is_temporary: bool,
     /// The list is read, but has no phone column.
-    pub(in crate::serve) lacks_phone: bool,
-    pub(in crate::serve) format: String,
-    pub(in crate::serve) phone: String,
-    pub(in crate::serve) columns: Vec<String>,
-    pub(in crate::serve) phones: Vec<String>,
-    pub(in crate::serve) rows: Vec<Vec<String>>,
-    pub(in crate::serve) sheets: Vec<String>,
+    pub(crate) lacks_phone: bool,
+    pub(crate) format: String,
+    pub(crate) phone: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) phones: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+    pub(crate) sheets: Vec<String>,
 }
 
 impl DraftList {

@@ -9,6 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use smsq_import::{SeenKeys, TextSource};
+use smsq_message::phone::Phone;
+use smsq_operations::{Actor, ListEstimate, ListOptions, OperationError, WindowRequest};
+use smsq_process::jobs::{JobRules, Jobs, Over, Until};
+use smsq_store::Store;
+
 use super::draft::{Draft, described, json_lines};
 use super::draft_check::DraftCheck;
 use super::draft_list::DraftList;
@@ -16,14 +22,9 @@ use super::folder::{FOLDER, PARTIAL, PartialUpload, REQUEST, SAMPLE, TEST, is_id
 use super::readings::{ListReadings, ReadingState};
 use super::upload_request::UploadRequest;
 use super::uploads::Uploads;
-use crate::import::{SeenKeys, TextSource};
-use crate::message::phone::Phone;
-use crate::operations::{Actor, ListEstimate, ListOptions, OperationError, WindowRequest};
-use crate::process::jobs::{JobRules, Jobs, Over, Until};
-use crate::store::Store;
 
 /// How many drafts a token has at most.
-pub(in crate::serve) const MAX_DRAFTS: usize = 50;
+pub(crate) const MAX_DRAFTS: usize = 50;
 /// A draft is deleted if it was not changed for this long.
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often drafts are looked at for that, and readings that no page asks for are ended.
@@ -36,7 +37,7 @@ const TEST_COLUMN: &str = "test message";
 const MAX_NAME: usize = 100;
 
 /// The drafts of this host.
-pub(in crate::serve) struct Drafts {
+pub(crate) struct Drafts {
     folder: PathBuf,
     uploads: Arc<Uploads>,
     store: Store,
@@ -48,12 +49,7 @@ pub(in crate::serve) struct Drafts {
 }
 
 impl Drafts {
-    pub(in crate::serve) fn new(
-        uploads: Arc<Uploads>,
-        store: Store,
-        lists: ListOptions,
-        jobs: Jobs,
-    ) -> Self {
+    pub(crate) fn new(uploads: Arc<Uploads>, store: Store, lists: ListOptions, jobs: Jobs) -> Self {
         Self {
             folder: uploads.folder().join(FOLDER),
             uploads,
@@ -65,12 +61,12 @@ impl Drafts {
         }
     }
 
-    pub(in crate::serve) fn lists(&self) -> &ListOptions {
+    pub(crate) fn lists(&self) -> &ListOptions {
         &self.lists
     }
 
     /// Keeps an uploaded list as a draft; returns its id. Blocks until the disk has it.
-    pub(in crate::serve) fn create(
+    pub(crate) fn create(
         &self,
         upload: PartialUpload,
         request: &UploadRequest,
@@ -81,7 +77,7 @@ impl Drafts {
     }
 
     /// The drafts of a token, the newest first.
-    pub(in crate::serve) fn of(&self, who: &str) -> Vec<Draft> {
+    pub(crate) fn of(&self, who: &str) -> Vec<Draft> {
         let ids = names(&self.folder).filter(|name| is_id(name));
         let mut drafts: Vec<Draft> = ids.filter_map(|id| self.find(&id, who)).collect();
         drafts.sort_by(|left, right| right.id.cmp(&left.id));
@@ -89,13 +85,13 @@ impl Drafts {
     }
 
     /// A draft of a token.
-    pub(in crate::serve) fn find(&self, id: &str, who: &str) -> Option<Draft> {
+    pub(crate) fn find(&self, id: &str, who: &str) -> Option<Draft> {
         let draft = is_id(id).then(|| Draft::read(self.folder.join(id)))??;
         (draft.request.posted_by == who).then_some(draft)
     }
 
     /// Imports the list. A second start finds that it has become an upload.
-    pub(in crate::serve) fn start(&self, draft: &Draft) -> io::Result<()> {
+    pub(crate) fn start(&self, draft: &Draft) -> io::Result<()> {
         draft.save()?;
         self.forget(&draft.id);
         if let Err(error) = fs::remove_file(draft.rejects())
@@ -110,7 +106,7 @@ impl Drafts {
     }
 
     /// Deletes a draft; its list is not read any more.
-    pub(in crate::serve) fn delete(&self, draft: &Draft) -> io::Result<()> {
+    pub(crate) fn delete(&self, draft: &Draft) -> io::Result<()> {
         self.forget(&draft.id);
         // A reading that has not ended yet finds nothing below the old name.
         let gone = self.uploads.folder().join(format!("{PARTIAL}{}", draft.id));
@@ -126,12 +122,12 @@ impl Drafts {
     }
 
     /// Forgets what was found by checking the list.
-    pub(in crate::serve) fn forget_check(&self, draft: &Draft) {
+    pub(crate) fn forget_check(&self, draft: &Draft) {
         self.checks.forget(&draft.id);
     }
 
     /// Deletes drafts that were not changed for a week.
-    pub(in crate::serve) async fn prune(self: Arc<Self>) {
+    pub(crate) async fn prune(self: Arc<Self>) {
         loop {
             for id in names(&self.folder).filter(|name| is_id(name)) {
                 let folder = self.folder.join(id);
@@ -147,19 +143,16 @@ impl Drafts {
         }
     }
 
-    pub(in crate::serve) async fn list(&self, draft: &Draft) -> ReadingState<DraftList> {
+    pub(crate) async fn list(&self, draft: &Draft) -> ReadingState<DraftList> {
         self.inspections.get(draft, &self.lists, &self.store).await
     }
 
-    pub(in crate::serve) async fn check(&self, draft: &Draft) -> ReadingState<DraftCheck> {
+    pub(crate) async fn check(&self, draft: &Draft) -> ReadingState<DraftCheck> {
         self.checks.get(draft, &self.lists, &self.store).await
     }
 
     /// What the messages of the first rows would be like. The error is a sentence about the text.
-    pub(in crate::serve) async fn try_text(
-        self: &Arc<Self>,
-        draft: &Draft,
-    ) -> Result<ListEstimate, String> {
+    pub(crate) async fn try_text(self: &Arc<Self>, draft: &Draft) -> Result<ListEstimate, String> {
         let (drafts, draft) = (Arc::clone(self), draft.clone());
         self.run(async move |_| drafts.estimate_sample(&draft).await).await
     }
@@ -181,7 +174,7 @@ impl Drafts {
     }
 
     /// The name of the campaign of its test messages; `None` if the fields cannot be used.
-    pub(in crate::serve) fn test_campaign(&self, draft: &Draft) -> Option<String> {
+    pub(crate) fn test_campaign(&self, draft: &Draft) -> Option<String> {
         let options = draft.options(&self.lists).ok()?;
         let stem = Path::new(&draft.file).file_stem().unwrap_or_default();
         let name = options.campaign.unwrap_or_else(|| stem.to_string_lossy().into_owned());
@@ -191,7 +184,7 @@ impl Drafts {
 
     /// Queues the first message that can be sent for `phone` instead of its recipient, in a campaign of its own; returns
     /// the name of that campaign. The error is a sentence.
-    pub(in crate::serve) async fn send_test(
+    pub(crate) async fn send_test(
         self: &Arc<Self>,
         draft: &Draft,
         list: DraftList,
@@ -271,6 +264,6 @@ fn interrupted<T>(over: Over) -> Result<T, String> {
 }
 
 /// A text of the list, unless it is that of a column.
-pub(in crate::serve) fn has_text(options: &ListOptions) -> bool {
+pub(crate) fn has_text(options: &ListOptions) -> bool {
     options.list.text != TextSource::Column
 }

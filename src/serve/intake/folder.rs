@@ -27,9 +27,9 @@ pub(super) const TEST: &str = "test.jsonl";
 pub(super) const PROBLEM: &str = "problem.txt";
 
 /// A file that is being uploaded, in a folder that is deleted unless it is accepted.
-pub(in crate::serve) struct PartialUpload {
+pub(crate) struct PartialUpload {
     folder: TempDir,
-    pub(in crate::serve) path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl PartialUpload {

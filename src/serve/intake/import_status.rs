@@ -6,9 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use smsq_process::atomic_file::AtomicFile;
 use utoipa::ToSchema;
-
-use crate::process::atomic_file::AtomicFile;
 
 /// The file that has the status when the import has ended.
 pub(super) const RESULT: &str = "result.json";
@@ -16,7 +15,7 @@ pub(super) const RESULT: &str = "result.json";
 /// The status of an import, which is stored when it ends.
 #[derive(Default, Serialize, Deserialize, ToSchema)]
 #[schema(as = Import)]
-pub(in crate::serve) struct ImportStatus {
+pub(crate) struct ImportStatus {
     #[serde(default)]
     #[schema(required)]
     pub(super) import: String,
@@ -42,7 +41,7 @@ pub(in crate::serve) struct ImportStatus {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::serve) enum ImportState {
+pub(crate) enum ImportState {
     #[default]
     Running,
     Done,
@@ -59,17 +58,17 @@ impl ImportStatus {
         Self { state: ImportState::Failed, detail: Some(reason.to_owned()), ..Self::default() }
     }
 
-    pub(in crate::serve) const fn state(&self) -> ImportState {
+    pub(crate) const fn state(&self) -> ImportState {
         self.state
     }
 
     /// Why it failed.
-    pub(in crate::serve) fn detail(&self) -> Option<&str> {
+    pub(crate) fn detail(&self) -> Option<&str> {
         self.detail.as_deref()
     }
 
     /// The campaign of the messages, once it is done.
-    pub(in crate::serve) fn campaign(&self) -> Option<&str> {
+    pub(crate) fn campaign(&self) -> Option<&str> {
         self.counts.get("campaign")?.as_str()
     }
 

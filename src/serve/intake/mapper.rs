@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::message::{PostedMessage, digest};
-use crate::import::own_key;
+use smsq_import::own_key;
 #[cfg(feature = "fuzz")]
-use crate::message::phone::Region;
-use crate::message::phone::{Dialling, Phone, PhoneError};
-use crate::message::sms::{NewSms, Timestamp};
-use crate::message::text::template::Template;
-use crate::message::text::{content, segments};
-use crate::store::IntakeKey;
+use smsq_message::phone::Region;
+use smsq_message::phone::{Dialling, Phone, PhoneError};
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_message::text::template::Template;
+use smsq_message::text::{content, segments};
+use smsq_store::IntakeKey;
+
+use super::message::{PostedMessage, digest};
 
 /// Texts with placeholders that are remembered.
 const MAX_TEMPLATES: usize = 1_000;
@@ -20,23 +21,19 @@ const MAX_TEMPLATES: usize = 1_000;
 const MAX_SHOWN: usize = 40;
 
 /// A message that can be queued.
-pub(in crate::serve) struct MappedMessage {
-    pub(in crate::serve) sms: NewSms,
-    pub(in crate::serve) due_at: Option<Timestamp>,
-    pub(in crate::serve) expires_at: Option<Timestamp>,
+pub(crate) struct MappedMessage {
+    pub(crate) sms: NewSms,
+    pub(crate) due_at: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
     /// SHA-256 of its own key, if it has one.
-    pub(in crate::serve) own_key: Option<String>,
+    pub(crate) own_key: Option<String>,
     /// Equal for messages whose fields are equal, however they are written.
-    pub(in crate::serve) fingerprint: String,
+    pub(crate) fingerprint: String,
 }
 
 impl MappedMessage {
     /// The keys that a repeated request has too.
-    pub(in crate::serve) fn keys(
-        &self,
-        campaign_id: i64,
-        header: Option<&IntakeKey>,
-    ) -> Vec<IntakeKey> {
+    pub(crate) fn keys(&self, campaign_id: i64, header: Option<&IntakeKey>) -> Vec<IntakeKey> {
         let own = self
             .own_key
             .clone()
@@ -128,7 +125,7 @@ pub fn fuzz_posted(json: &[u8], region: Option<Region>) -> Result<(NewSms, Strin
 }
 
 /// Shows a value only to the client that sent it.
-pub(in crate::serve) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
+pub(crate) fn invalid_phone(raw: &str, error: &PhoneError) -> String {
     let shown: String = raw.chars().take(MAX_SHOWN).collect();
     let shown = shown.escape_debug();
     let problem = match error {

@@ -5,20 +5,19 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
+use smsq_import::{JsonObject, cell, identifier, is_nested};
+use smsq_message::phone::Phone;
+use smsq_message::sms::Timestamp;
+use smsq_message::text::template::{RenderError, Template};
+use smsq_message::text::{content, listed};
+use smsq_store::FINGERPRINT;
 use utoipa::ToSchema;
 use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
-use crate::import::{JsonObject, cell, identifier, is_nested};
-use crate::message::phone::Phone;
-use crate::message::sms::Timestamp;
-use crate::message::text::template::{RenderError, Template};
-use crate::message::text::{content, listed};
-use crate::store::FINGERPRINT;
-
 /// The longest message, in bytes of its JSON.
-pub(in crate::serve) const MAX_MESSAGE: usize = 64 << 10;
+pub(crate) const MAX_MESSAGE: usize = 64 << 10;
 /// The longest `dedupe_key` and `Idempotency-Key`, in bytes.
-pub(in crate::serve) const MAX_KEY: usize = 255;
+pub(crate) const MAX_KEY: usize = 255;
 const MAX_CAMPAIGN: usize = 100;
 const MAX_SENDER: usize = 100;
 /// The start of the names of columns that smsq writes and reads.
@@ -41,7 +40,7 @@ const FIELDS: [&str; 9] = [
 #[derive(Debug, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewMessage)]
-pub(in crate::serve) struct PostedMessage {
+pub(crate) struct PostedMessage {
     /// With its country code, or of the server's `default_region`
     #[schema(examples("+447400123456"))]
     pub(super) phone: String,
@@ -91,7 +90,7 @@ struct Param {
 }
 
 /// SHA-256 in hex.
-pub(in crate::serve) fn digest(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn digest(bytes: impl AsRef<[u8]>) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
@@ -222,9 +221,7 @@ impl PostedMessage {
     fn check(&self) -> Result<(), String> {
         let name = &self.campaign;
         let is_long = name.chars().count() > MAX_CAMPAIGN;
-        if name.is_empty()
-            || is_long
-            || name.chars().any(|c| !crate::message::text::is_printable(c))
+        if name.is_empty() || is_long || name.chars().any(|c| !smsq_message::text::is_printable(c))
         {
             return Err(format!(
                 "invalid `campaign`: use a printable name of up to {MAX_CAMPAIGN} characters"

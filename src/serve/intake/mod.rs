@@ -18,12 +18,12 @@ mod writer;
 use std::sync::Arc;
 
 use http::StatusCode;
+use smsq_message::phone::Dialling;
+use smsq_operations::{OperationError, Refused};
+use smsq_store::{Campaign, CampaignStatus, PostResult, Store};
 
 use super::problem::Problem;
 use super::server_metrics::ServerMetrics;
-use crate::message::phone::Dialling;
-use crate::operations::{OperationError, Refused};
-use crate::store::{Campaign, CampaignStatus, PostResult, Store};
 use campaigns::Campaigns;
 use mapper::MessageMapper;
 use writer::IntakeWriter;

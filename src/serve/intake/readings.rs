@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smsq_operations::ListOptions;
+use smsq_process::jobs::{Job, JobRules, Jobs, ListSize, ListTurns, Over, Until};
+use smsq_store::Store;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::draft::Draft;
-use crate::operations::ListOptions;
-use crate::process::jobs::{Job, JobRules, Jobs, ListSize, ListTurns, Over, Until};
-use crate::store::Store;
 
 /// How long a request waits for what reads the list.
 const WAIT: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ pub(super) trait Reading: Clone + Send + Sync + 'static {
 }
 
 /// A reading, or how many rows were read so far.
-pub(in crate::serve) enum ReadingState<R> {
+pub(crate) enum ReadingState<R> {
     Done(R),
     Running(u64),
 }

@@ -8,16 +8,16 @@ use tokio::io::AsyncWriteExt as _;
 use super::folder::PartialUpload;
 use super::upload_request::ImportField;
 use super::uploads::Uploads;
-use crate::serve::body::{FileForm, FormPart};
-use crate::serve::problem::Problem;
+use crate::body::{FileForm, FormPart};
+use crate::problem::Problem;
 
 /// The largest file that can be uploaded, in bytes.
-pub(in crate::serve) const MAX_FILE: u64 = 4 << 30;
+pub(crate) const MAX_FILE: u64 = 4 << 30;
 /// After how many bytes of a file the room on the disk is looked at again.
 const ROOM_EVERY: u64 = 16 << 20;
 
 /// The problem if a file cannot be kept.
-pub(in crate::serve) fn cannot_keep(error: &io::Error) -> Problem {
+pub(crate) fn cannot_keep(error: &io::Error) -> Problem {
     tracing::warn!(%error, "an uploaded file cannot be kept");
     Problem::unavailable("the file cannot be kept on the server")
 }
@@ -25,7 +25,7 @@ pub(in crate::serve) fn cannot_keep(error: &io::Error) -> Problem {
 impl Uploads {
     /// Reads a form: its fields of at most `max_field` bytes, and the file, if it has one. `check` gets the name of each
     /// field before its value is read.
-    pub(in crate::serve) async fn read_form(
+    pub(crate) async fn read_form(
         &self,
         mut form: FileForm,
         max_field: usize,

@@ -7,28 +7,28 @@ use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use smsq_import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
+use smsq_message::phone::Numbers;
+use smsq_message::text::{listed, printable_line};
+use smsq_operations::{Cancelled, ListOptions, limit};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{
     AdditionalProperties, KnownFormat, ObjectBuilder, Schema, SchemaFormat, Type,
 };
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::import::{Options, TextSource, assignment, campaign_name, delimiter, sender};
-use crate::message::phone::Numbers;
-use crate::message::text::{listed, printable_line};
-use crate::operations::{Cancelled, ListOptions, limit};
-use crate::serve::tokens::{Identity, Permission};
+use crate::tokens::{Identity, Permission};
 
 /// A field of an upload: a flag of `smsq import` without `--`, and its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::serve) struct ImportField {
-    pub(in crate::serve) name: String,
-    pub(in crate::serve) value: String,
+pub(crate) struct ImportField {
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
 /// What a field of an upload concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::serve) enum UploadField {
+pub(crate) enum UploadField {
     /// The list and its messages: role `send` is enough.
     List,
     /// The settings of the campaign, or a check that protects from mistakes: needs role `operate` too.
@@ -41,14 +41,14 @@ const CHANGE: &str =
     "provider from rate budget window days timezone fallback-timezone max-rejects again";
 
 impl UploadField {
-    pub(in crate::serve) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         let is_in = |names: &str| names.split(' ').any(|known| known == name);
         let list = is_in(LIST).then_some(Self::List);
         list.or_else(|| is_in(CHANGE).then_some(Self::Change))
     }
 
     /// The names of all fields, as an error lists them.
-    pub(in crate::serve) fn names() -> String {
+    pub(crate) fn names() -> String {
         listed(LIST.split(' ').chain(CHANGE.split(' ')))
     }
 }
@@ -100,13 +100,13 @@ fn switch(value: &str) -> Result<bool, String> {
 /// Why a field cannot be used, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub(in crate::serve) struct FieldError {
-    pub(in crate::serve) field: String,
-    pub(in crate::serve) message: String,
+pub(crate) struct FieldError {
+    pub(crate) field: String,
+    pub(crate) message: String,
 }
 
 impl FieldError {
-    pub(in crate::serve) fn new(field: &str, message: String) -> Self {
+    pub(crate) fn new(field: &str, message: String) -> Self {
         Self { field: field.to_owned(), message }
     }
 
@@ -120,7 +120,7 @@ impl FieldError {
 }
 
 /// The fields of an upload, as the API describes them.
-pub(in crate::serve) struct UploadForm;
+pub(crate) struct UploadForm;
 
 impl PartialSchema for UploadForm {
     fn schema() -> RefOr<Schema> {
@@ -148,20 +148,20 @@ impl ToSchema for UploadForm {}
 
 /// What was posted with a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::serve) struct UploadRequest {
-    pub(in crate::serve) fields: Vec<ImportField>,
+pub(crate) struct UploadRequest {
+    pub(crate) fields: Vec<ImportField>,
     /// The name of the token.
-    pub(in crate::serve) posted_by: String,
+    pub(crate) posted_by: String,
     /// Its role may change campaigns and replace failed messages.
-    pub(in crate::serve) may_change: bool,
+    pub(crate) may_change: bool,
     /// It is a draft, or was one: it becomes one again if its import fails.
     #[serde(default)]
-    pub(in crate::serve) is_draft: bool,
+    pub(crate) is_draft: bool,
 }
 
 impl UploadRequest {
     /// Without fields yet.
-    pub(in crate::serve) fn of(who: &Identity) -> Self {
+    pub(crate) fn of(who: &Identity) -> Self {
         Self {
             fields: Vec::new(),
             posted_by: who.name.clone(),
@@ -172,12 +172,12 @@ impl UploadRequest {
 
     /// Whether a person may change a campaign with a list, lift a check, and replace failed messages: on the page, as
     /// over the API.
-    pub(in crate::serve) fn may_change(who: &Identity) -> bool {
+    pub(crate) fn may_change(who: &Identity) -> bool {
         who.role.may(Permission::Operate)
     }
 
     /// Reads what `PartialUpload::accept` wrote. An older smsq wrote only the fields.
-    pub(in crate::serve) fn read(file: &File) -> io::Result<Self> {
+    pub(crate) fn read(file: &File) -> io::Result<Self> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Stored {
@@ -193,19 +193,19 @@ impl UploadRequest {
     }
 
     /// Whether a switch is on.
-    pub(in crate::serve) fn is_on(&self, name: &str) -> bool {
+    pub(crate) fn is_on(&self, name: &str) -> bool {
         let mut fields = self.fields.iter();
         fields.any(|field| field.name == name && switch(&field.value) == Ok(true))
     }
 
     /// The first value of a field.
-    pub(in crate::serve) fn value(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         fields.find(|field| field.name == name).map(|field| field.value.as_str())
     }
 
     /// The options of the import of `file`.
-    pub(in crate::serve) fn options(
+    pub(crate) fn options(
         &self,
         defaults: &ListOptions,
         file: &Path,
@@ -249,11 +249,12 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use smsq_lifecycle::approval::ApprovalRules;
+    use smsq_message::text::Hinted;
+    use smsq_operations::{ListSettings, WindowRequest};
+    use smsq_store::Mode;
+
     use super::*;
-    use crate::lifecycle::approval::ApprovalRules;
-    use crate::message::text::Hinted;
-    use crate::operations::{ListSettings, WindowRequest};
-    use crate::store::Mode;
 
     fn read(fields: &[(&str, &str)]) -> Result<ListOptions, FieldError> {
         let request = UploadRequest {

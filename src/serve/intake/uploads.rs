@@ -12,22 +12,22 @@ use http::StatusCode;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde_json::{Value, json};
+use smsq_operations::{Actor, ListOptions, OperationError};
+use smsq_process::jobs::{JobRules, Jobs, ListSize, ListTurns, Over};
+use smsq_store::Store;
 
 use super::folder::{
     FILE, PARTIAL, PartialUpload, REJECTS, REQUEST, forget_sample, is_id, names, take_back,
 };
 use super::import_status::{ImportState, ImportStatus, RESULT};
 use super::upload_request::{FieldError, UploadRequest};
-use crate::operations::{Actor, ListOptions, OperationError};
-use crate::process::jobs::{JobRules, Jobs, ListSize, ListTurns, Over};
-use crate::serve::problem::Problem;
-use crate::store::Store;
+use crate::problem::Problem;
 
 /// Results that are kept, and for how long.
 const MAX_KEPT: usize = 100;
 const KEEP: Duration = Duration::from_secs(7 * 24 * 3600);
 /// More files wait for their import only on the client's disk; how long it waits then, in seconds.
-pub(in crate::serve) const MAX_UPLOADS: usize = 100;
+pub(crate) const MAX_UPLOADS: usize = 100;
 const WAIT: u32 = 60;
 /// Delay before an import retries the database.
 const DATABASE_WAIT: Duration = Duration::from_secs(5);
@@ -36,22 +36,22 @@ const RESERVE: u64 = 1 << 30;
 const PARTIAL_FOR: Duration = Duration::from_secs(24 * 3600);
 /// The rejected rows of an upload, for the page of its campaign.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::serve) struct RejectedRows {
-    pub(in crate::serve) import: String,
-    pub(in crate::serve) file: String,
-    pub(in crate::serve) count: u64,
+pub(crate) struct RejectedRows {
+    pub(crate) import: String,
+    pub(crate) file: String,
+    pub(crate) count: u64,
 }
 
 /// How far an import is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::serve) struct RowProgress {
-    pub(in crate::serve) rows: u64,
+pub(crate) struct RowProgress {
+    pub(crate) rows: u64,
     /// An estimate.
-    pub(in crate::serve) all: Option<u64>,
+    pub(crate) all: Option<u64>,
 }
 
 /// The uploads of this host.
-pub(in crate::serve) struct Uploads {
+pub(crate) struct Uploads {
     folder: PathBuf,
     store: Store,
     /// What the fields of an upload change.
@@ -65,12 +65,7 @@ pub(in crate::serve) struct Uploads {
 
 impl Uploads {
     /// Continues the imports of files that an earlier server took.
-    pub(in crate::serve) fn start(
-        folder: PathBuf,
-        store: Store,
-        lists: ListOptions,
-        jobs: Jobs,
-    ) -> Self {
+    pub(crate) fn start(folder: PathBuf, store: Store, lists: ListOptions, jobs: Jobs) -> Self {
         let uploads = Self {
             folder,
             store,
@@ -89,19 +84,19 @@ impl Uploads {
     }
 
     /// A place for a file. `name` is what the client calls it; only its last part is used.
-    pub(in crate::serve) fn create(&self, name: &str) -> io::Result<PartialUpload> {
+    pub(crate) fn create(&self, name: &str) -> io::Result<PartialUpload> {
         PartialUpload::create(&self.folder, name)
     }
 
     /// Checks the fields before the file is taken. An error is a sentence that says what to do.
-    pub(in crate::serve) fn check(&self, request: &UploadRequest) -> Result<(), FieldError> {
+    pub(crate) fn check(&self, request: &UploadRequest) -> Result<(), FieldError> {
         let file = Path::new("list.csv");
         request.options(&self.lists, file, None).map(drop)
     }
 
     /// Fails while many files wait for their import, or if the disk of the folder, which may be that of the database,
     /// is nearly full.
-    pub(in crate::serve) fn check_room(&self) -> Result<(), Problem> {
+    pub(crate) fn check_room(&self) -> Result<(), Problem> {
         let ids = self.ids();
         let is_waiting = |id: &&String| !self.folder.join(id).join(RESULT).exists();
         if ids.iter().filter(is_waiting).count() >= MAX_UPLOADS {
@@ -125,7 +120,7 @@ impl Uploads {
     }
 
     /// Takes a file, and imports it in the background; returns the id of the upload.
-    pub(in crate::serve) async fn accept(
+    pub(crate) async fn accept(
         &self,
         upload: PartialUpload,
         request: UploadRequest,
@@ -205,7 +200,7 @@ impl Uploads {
     }
 
     /// How far a running import is.
-    pub(in crate::serve) fn progress(&self, id: &str) -> RowProgress {
+    pub(crate) fn progress(&self, id: &str) -> RowProgress {
         let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let found = progress.get(&self.folder.join(id)).copied();
         found.unwrap_or_default()
@@ -218,11 +213,7 @@ impl Uploads {
     }
 
     /// The status of an upload; `None` if it is unknown, or not of the token `posted_by`.
-    pub(in crate::serve) fn status(
-        &self,
-        id: &str,
-        posted_by: Option<&str>,
-    ) -> Option<ImportStatus> {
+    pub(crate) fn status(&self, id: &str, posted_by: Option<&str>) -> Option<ImportStatus> {
         let folder = self.find(id)?;
         if let Some(token) = posted_by {
             let request = File::open(folder.join(REQUEST)).ok()?;
@@ -240,13 +231,13 @@ impl Uploads {
     }
 
     /// The file with the rejected rows of an upload.
-    pub(in crate::serve) fn rejects(&self, id: &str) -> Option<PathBuf> {
+    pub(crate) fn rejects(&self, id: &str) -> Option<PathBuf> {
         let rejects = self.find(id)?.join(REJECTS);
         rejects.exists().then_some(rejects)
     }
 
     /// The uploads into a campaign that have rejected rows, the newest first.
-    pub(in crate::serve) fn rejected_of(&self, campaign: &str) -> Vec<RejectedRows> {
+    pub(crate) fn rejected_of(&self, campaign: &str) -> Vec<RejectedRows> {
         let rejected = |import: String| {
             self.rejects(&import)?;
             let ImportStatus { file, counts, .. } = ImportStatus::read(&self.folder.join(&import))?;

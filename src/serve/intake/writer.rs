@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use smsq_message::sms::Timestamp;
+use smsq_store::{
+    Campaign, ImportApproval, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys,
+    Store, StoreError,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::mapper::MappedMessage;
-use crate::message::sms::Timestamp;
-use crate::serve::tokens::random_token;
-use crate::store::{
-    Campaign, ImportApproval, ImportBatch, IntakeKey, POSTED, PostResult, PostedBatch, PostedKeys,
-    Store, StoreError,
-};
+use crate::tokens::random_token;
 
 /// The most messages of one transaction, unless one request has more.
 const MAX_ROWS: usize = 2_000;
@@ -42,15 +42,15 @@ pub(super) struct IntakeWriter {
 }
 
 /// Messages that are committed together and were posted by one request.
-pub(in crate::serve) struct NewMessages {
-    pub(in crate::serve) campaign: Arc<Campaign>,
+pub(crate) struct NewMessages {
+    pub(crate) campaign: Arc<Campaign>,
     /// The name of the token.
-    pub(in crate::serve) posted_by: String,
-    pub(in crate::serve) due_at: Option<Timestamp>,
-    pub(in crate::serve) expires_at: Option<Timestamp>,
-    pub(in crate::serve) approval: ImportApproval,
+    pub(crate) posted_by: String,
+    pub(crate) due_at: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) approval: ImportApproval,
     /// Each with the keys that a repeated request has too.
-    pub(in crate::serve) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
+    pub(crate) messages: Vec<(MappedMessage, Vec<IntakeKey>)>,
 }
 
 impl NewMessages {
@@ -236,8 +236,8 @@ impl WriterTask {
             let (campaign_id, posted_by) = (new.campaign.id, new.posted_by.as_str());
             let hash = random_token();
             let begun =
-                self.store.imports().begin(campaign_id, POSTED, &hash, Some(posted_by), now);
-            let import = OpenImport { id: begun.await?, lines: 0 };
+                self.store.imports().begin(campaign_id, POSTED, &hash, Some(posted_by), now).await;
+            let import = OpenImport { id: begun?, lines: 0 };
             self.imports.insert(key, import);
         }
         Ok(())

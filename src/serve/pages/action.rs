@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-
-use crate::message::sms::Class;
-use crate::message::text::{messages, printable_line};
-use crate::operations::{
+use smsq_message::sms::Class;
+use smsq_message::text::{messages, printable_line};
+use smsq_operations::{
     Actor, CampaignAction, ListSettings, OperationError, Permitted, SettledAs, approve, cancel,
     change_settings, change_state, limit, reject, retry_failed, retry_unknown, settle,
 };
-use crate::serve::problem::Problem;
-use crate::store::report::Totals;
-use crate::store::{
+use smsq_store::report::Totals;
+use smsq_store::{
     Campaign, CampaignChange, CampaignStatus, NamedMessages, RetryFilter, Store, StoreError,
 };
+
+use crate::problem::Problem;
 
 /// A change of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,18 +8,18 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use smsq_operations::{Actor, approval_subject, estimate_queue};
+use smsq_store::report::Totals;
+use smsq_store::{ApprovalSubject, Campaign};
 
 use super::action::{Action, ActionError, Field};
 use super::render::{MessagePage, View, path_of, problem_page, render};
-use crate::operations::{Actor, approval_subject, estimate_queue};
-use crate::serve::body::Form;
-use crate::serve::guard::{Path, Query, Visitor};
-use crate::serve::intake::ShownMessage;
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::report::Totals;
-use crate::store::{ApprovalSubject, Campaign};
+use crate::body::Form;
+use crate::guard::{Path, Query, Visitor};
+use crate::intake::ShownMessage;
+use crate::problem::Problem;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 /// How long a page waits for a change before it says that the change continues; shorter than a request may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -1,12 +1,12 @@
 //! What the workers and the providers do, as the pages show it.
 
 use serde::Serialize;
+use smsq_message::activity::{Bottleneck, ProviderActivity};
+use smsq_message::text::ago;
+use smsq_report::LocalTime;
+use smsq_store::Worker;
 
-use crate::message::activity::{Bottleneck, ProviderActivity};
-use crate::message::text::ago;
-use crate::report::{self, LocalTime};
-use crate::serve::counts::Snapshot;
-use crate::store::Worker;
+use crate::counts::Snapshot;
 
 /// What the workers and the providers do.
 #[derive(Default, Serialize)]
@@ -50,7 +50,7 @@ impl<'a> Activity<'a> {
                 host: &worker.host,
                 pid: worker.pid,
                 concurrency: u64::try_from(worker.concurrency).unwrap_or(0),
-                rate: rate.filter(|rate| *rate > 0.0).map(report::rate),
+                rate: rate.filter(|rate| *rate > 0.0).map(smsq_report::rate),
                 limited_by: activity.and_then(|activity| activity.bottleneck).map(limit_phrase),
                 version: activity.map(|activity| activity.version.as_str()),
                 heartbeat: ago(snapshot.counted_at.since(worker.heartbeat_at)),
@@ -128,7 +128,7 @@ fn providers<'a>(snapshot: &'a Snapshot) -> Vec<ProviderRow<'a>> {
             error_at: error.filter(|_| reason.is_none()).map(|error| ago(now.since(error.at))),
             error: reason
                 .or(error.map(|error| error.reason.as_str()))
-                .map(|reason| report::plain_reason(reason).into_owned()),
+                .map(|reason| smsq_report::plain_reason(reason).into_owned()),
         }
     };
     snapshot.providers().into_iter().map(row).collect()

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::message::sms::Timestamp;
-use crate::message::text::{duration, messages};
-use crate::report::{CampaignSummary, LocalTime, plain_reason};
-use crate::serve::counts::Snapshot;
-use crate::store::{AuditEntry, STATE_VERBS};
+use smsq_message::sms::Timestamp;
+use smsq_message::text::{duration, messages};
+use smsq_report::{CampaignSummary, LocalTime, plain_reason};
+use smsq_store::{AuditEntry, STATE_VERBS};
+
+use crate::counts::Snapshot;
 
 /// Campaigns that are named one by one.
 const MAX_NAMED: usize = 3;
@@ -245,10 +246,11 @@ fn nothing_accepted(snapshot: &Snapshot, campaign: Option<i64>) -> Option<Alert>
 
 #[cfg(test)]
 mod tests {
+    use smsq_limit::Account;
+    use smsq_message::activity::{ActivityCounts, ActivityRow};
+    use smsq_store::ProviderPause;
+
     use super::*;
-    use crate::limit::Account;
-    use crate::message::activity::{ActivityCounts, ActivityRow};
-    use crate::store::ProviderPause;
 
     const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 
@@ -277,14 +279,14 @@ mod tests {
 
     fn summary(state: &'static str) -> CampaignSummary {
         CampaignSummary {
-            mode: crate::store::Mode::Real,
+            mode: smsq_store::Mode::Real,
             campaign: "c".to_owned(),
             state,
             state_reason: Some("most messages were rejected".to_owned()),
             window: None,
             budget: None,
-            next: crate::report::NextDue::default(),
-            totals: crate::store::report::Totals::default(),
+            next: smsq_report::NextDue::default(),
+            totals: smsq_store::report::Totals::default(),
         }
     }
 

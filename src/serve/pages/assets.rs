@@ -3,8 +3,6 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, header};
 
-use crate::report;
-
 const SCRIPT: &str = include_str!("../../../templates/serve/page.js");
 /// Changes what differs between two versions of a page; see the licence in the file.
 const MORPH: &str = include_str!("../../../templates/serve/idiomorph.js");
@@ -20,7 +18,7 @@ fn asset(kind: &'static str, text: String) -> Response {
 }
 
 pub(super) async fn style() -> Response {
-    asset("text/css; charset=utf-8", format!("{}{STYLE}", report::STYLE))
+    asset("text/css; charset=utf-8", format!("{}{STYLE}", smsq_report::STYLE))
 }
 
 pub(super) async fn script() -> Response {

@@ -1,9 +1,8 @@
 //! The attempts of a message, as the search shows them: those that were not accepted, and the one that was.
 
 use serde::Serialize;
-
-use crate::message::sms::Timestamp;
-use crate::store::{FailedAttempt, FoundSms, KEPT_ATTEMPTS};
+use smsq_message::sms::Timestamp;
+use smsq_store::{FailedAttempt, FoundSms, KEPT_ATTEMPTS};
 
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -6,12 +6,12 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use smsq_store::AuditEntry;
 
 use super::ROWS;
 use super::render::{View, problem_page, render};
-use crate::serve::guard::Visitor;
-use crate::serve::state::ServerState;
-use crate::store::AuditEntry;
+use crate::guard::Visitor;
+use crate::state::ServerState;
 
 #[derive(Default, Serialize)]
 pub(super) struct AuditPage {

@@ -6,21 +6,21 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use smsq_message::text::ago;
+use smsq_operations::{Actor, approval_subject};
+use smsq_report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
+use smsq_store::CampaignStatus;
+use smsq_store::report::FailureRecord;
 
 use super::action::Action;
 use super::activity::Activity;
 use super::live::{Live, ShownAlert, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, problem_page, render};
-use crate::message::text::ago;
-use crate::operations::{Actor, approval_subject};
-use crate::report::{BudgetStatus, CampaignSummary, Chart, Sections, hide};
-use crate::serve::counts::{Details, Snapshot};
-use crate::serve::guard::{Path, Query, Visitor};
-use crate::serve::intake::RejectedRows;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::CampaignStatus;
-use crate::store::report::FailureRecord;
+use crate::counts::{Details, Snapshot};
+use crate::guard::{Path, Query, Visitor};
+use crate::intake::RejectedRows;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 #[derive(Default, Serialize)]
 pub(super) struct CampaignPage<'a> {
@@ -165,11 +165,12 @@ fn failures(details: &Details, is_whole: bool) -> Vec<FailureRecord> {
 
 #[cfg(test)]
 mod tests {
+    use smsq_message::sms::Timestamp;
+    use smsq_report::{Histogram, LocalTime};
+    use smsq_store::report::{Outcomes, Totals};
+
     use super::super::render::tests::assert_renders;
     use super::*;
-    use crate::message::sms::Timestamp;
-    use crate::report::{Histogram, LocalTime};
-    use crate::store::report::{Outcomes, Totals};
 
     #[test]
     fn page_of_a_campaign_has_the_names_of_its_sections() {
@@ -184,7 +185,7 @@ mod tests {
         let totals = Totals {
             imported: 2,
             sent: 2,
-            delivery: Some(crate::store::report::DeliveryCounts::default()),
+            delivery: Some(smsq_store::report::DeliveryCounts::default()),
             ..Totals::default()
         };
         assert_renders(&CampaignPage {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::message::activity::{ActivityCounts, ActivityRow};
-use crate::message::sms::{Timestamp, millis};
-use crate::store::AuditEntry;
+use smsq_message::activity::{ActivityCounts, ActivityRow};
+use smsq_message::sms::{Timestamp, millis};
+use smsq_store::AuditEntry;
 
 /// Earlier ones are not marked, so that the marks do not overlap.
 const MAX_EVENTS: usize = 12;

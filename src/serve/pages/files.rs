@@ -8,10 +8,10 @@ use axum::routing::{MethodRouter, get};
 use http::{HeaderValue, header};
 
 use super::render::problem_page;
-use crate::serve::downloads::{rejected_rows, report_csv, report_html};
-use crate::serve::guard::{Path, Visitor};
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
+use crate::downloads::{rejected_rows, report_csv, report_html};
+use crate::guard::{Path, Visitor};
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 pub(super) async fn report_page(
     State(shared): State<Arc<ServerState>>,

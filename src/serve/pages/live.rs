@@ -5,15 +5,15 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use smsq_message::text::duration;
+use smsq_report::{CampaignSummary, Chart, ChartEvent, LocalTime};
+use smsq_store::Campaign;
 
 use super::activity::limited_by;
 use super::alerts::{alerts, since};
 use super::events::{TimelineEvent, events};
-use crate::message::text::duration;
-use crate::report::{self, CampaignSummary, Chart, ChartEvent, LocalTime};
-use crate::serve::counts::Snapshot;
-use crate::serve::state::ServerState;
-use crate::store::Campaign;
+use crate::counts::Snapshot;
+use crate::state::ServerState;
 
 #[derive(Deserialize)]
 pub(super) struct Live {
@@ -46,7 +46,7 @@ pub(super) fn now_facts(
     let at_most = limit.map_or_else(String::new, |limit| format!(", at most {limit}"));
     match rate {
         Some(rate) => [
-            Some(format!("{} now{at_most}", report::rate(rate))),
+            Some(format!("{} now{at_most}", smsq_report::rate(rate))),
             limited_by(snapshot).filter(|_| due > 0).map(|reason| format!("limited by {reason}")),
             eta(due, rate).map(|eta| format!("done in about {eta}")),
         ]

@@ -9,13 +9,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum_extra::extract::CookieJar;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use smsq_store::Mode;
 
 use super::render::{View, render};
-use crate::serve::access::AccessError;
-use crate::serve::body::Form;
-use crate::serve::guard::{ClientAddress, SameSite, Visitor};
-use crate::serve::state::ServerState;
-use crate::store::Mode;
+use crate::access::AccessError;
+use crate::body::Form;
+use crate::guard::{ClientAddress, SameSite, Visitor};
+use crate::state::ServerState;
 
 #[derive(Default, Serialize)]
 pub(super) struct LogInPage<'a> {

@@ -29,11 +29,11 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode, header};
+use smsq_store::Mode;
 
 use super::guard::{self, Visitor};
 use super::problem::Problem;
 use super::state::ServerState;
-use crate::store::Mode;
 use login::log_in_page;
 use render::problem_page;
 

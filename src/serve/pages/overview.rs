@@ -8,15 +8,15 @@ use http::StatusCode;
 use indicatif::HumanCount;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use smsq_message::text::ago;
+use smsq_report::{CampaignSummary, Chart, DeliveryShare, StateShare, delivery, rate, states};
 
 use super::activity::Activity;
 use super::live::{ShownAlert, last_hour, now_facts, shown_alerts, unchanged};
 use super::render::{View, path_of, render};
-use crate::message::text::ago;
-use crate::report::{CampaignSummary, Chart, DeliveryShare, StateShare, delivery, rate, states};
-use crate::serve::counts::Snapshot;
-use crate::serve::guard::{Query, Visitor};
-use crate::serve::state::ServerState;
+use crate::counts::Snapshot;
+use crate::guard::{Query, Visitor};
+use crate::state::ServerState;
 
 /// Campaigns on a page.
 const PER_PAGE: usize = 50;
@@ -267,14 +267,15 @@ pub(super) async fn overview(
 
 #[cfg(test)]
 mod tests {
+    use smsq_report::NextDue;
+    use smsq_store::report::Totals;
+
     use super::super::render::tests::assert_renders;
     use super::*;
-    use crate::report::NextDue;
-    use crate::store::report::Totals;
 
     fn campaign(name: &str, state: &'static str) -> CampaignSummary {
         CampaignSummary {
-            mode: crate::store::Mode::Real,
+            mode: smsq_store::Mode::Real,
             campaign: name.to_owned(),
             state,
             state_reason: None,

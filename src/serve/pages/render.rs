@@ -2,18 +2,17 @@
 
 use std::sync::LazyLock;
 
+use smsq_store::Mode;
+
+use crate::guard::Visitor;
+use crate::problem::Problem;
+use crate::tokens::{Identity, Permission};
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use minijinja::Environment;
 use minijinja::value::{Serde, Value};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
-
-use crate::report;
-use crate::serve::guard::Visitor;
-use crate::serve::problem::Problem;
-use crate::serve::tokens::{Identity, Permission};
-use crate::store::Mode;
 
 macro_rules! templates {
     ($($name:literal),* $(,)?) => {
@@ -23,7 +22,7 @@ macro_rules! templates {
 
 /// All templates. They are checked by a test, so they can be rendered.
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut environment = report::environment().expect("a test renders the report");
+    let mut environment = smsq_report::environment().expect("a test renders the report");
     environment.add_filter("middle", |name: &str| shortened(name));
     environment.add_filter("path", |campaign: &str| path_of(campaign));
     for (name, source) in templates![
@@ -198,7 +197,7 @@ pub(super) mod tests {
     use super::super::search::SearchPage;
     use super::super::suppression::SuppressionPage;
     use super::*;
-    use crate::serve::tokens::Role;
+    use crate::tokens::Role;
 
     #[test]
     fn long_name_is_cut_in_the_middle() {

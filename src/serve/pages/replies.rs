@@ -7,15 +7,15 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use smsq_message::phone::mask;
+use smsq_store::KeptReply;
 
 use super::ROWS;
 use super::render::{View, problem_page, render};
-use crate::message::phone::mask;
-use crate::serve::guard::{Query, Visitor};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::KeptReply;
+use crate::guard::{Query, Visitor};
+use crate::problem::Problem;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 #[derive(Deserialize)]
 pub(super) struct RepliesQuery {

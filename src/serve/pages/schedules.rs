@@ -8,16 +8,16 @@ use axum::response::Response;
 use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
+use smsq_message::text::counted;
+use smsq_operations::{Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule};
+use smsq_store::ScheduleRow;
 
 use super::actions::ConfirmPage;
 use super::render::{MessagePage, View, problem_page, render};
-use crate::message::text::counted;
-use crate::operations::{Actor, OperationError, Per, RunReport, pause_schedule, resume_schedule};
-use crate::serve::guard::{Path, Visitor};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::ScheduleRow;
+use crate::guard::{Path, Visitor};
+use crate::problem::Problem;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 const PATH: &str = "/schedules";
 /// How long a page waits for a run before it says that the run continues.

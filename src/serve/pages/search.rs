@@ -7,15 +7,15 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use smsq_message::phone::{Phone, PhoneError};
+use smsq_store::{FailedAttempt, FoundSms, SmsFilter};
 
 use super::ROWS;
 use super::attempts::{AttemptLine, attempts, may_have_earlier};
 use super::render::{View, render, sentence};
-use crate::message::phone::{Phone, PhoneError};
-use crate::serve::guard::{Query, Visitor};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::store::{FailedAttempt, FoundSms, SmsFilter};
+use crate::guard::{Query, Visitor};
+use crate::problem::Problem;
+use crate::state::ServerState;
 
 #[derive(Deserialize)]
 pub(super) struct SearchQuery {

@@ -7,19 +7,19 @@ use axum::response::Response;
 use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use smsq_message::phone::Phone;
+use smsq_message::text::printable_line;
+use smsq_operations::Actor;
+use smsq_store::Suppressed;
 
 use super::ROWS;
 use super::render::{View, problem_page, render};
 use super::search::{phone_example, phone_problem};
-use crate::message::phone::Phone;
-use crate::message::text::printable_line;
-use crate::operations::{self, Actor};
-use crate::serve::body::Form;
-use crate::serve::guard::{Query, Visitor};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
-use crate::store::Suppressed;
+use crate::body::Form;
+use crate::guard::{Query, Visitor};
+use crate::problem::Problem;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 #[derive(Deserialize)]
 pub(super) struct SuppressionQuery {
@@ -115,7 +115,7 @@ async fn add(
                 reason => reason.into_owned(),
             };
             let actor = Actor::of_token(who);
-            let is_new = operations::suppress(&shared.store, &phone, &reason, &actor).await?;
+            let is_new = smsq_operations::suppress(&shared.store, &phone, &reason, &actor).await?;
             let phone = phone.as_str();
             page.message = Some(if is_new {
                 format!("Added {phone}.")

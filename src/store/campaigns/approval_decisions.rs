@@ -5,25 +5,26 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use diesel::{delete, update};
+use smsq_lifecycle::approval::{ApprovalRules, ApprovalState, ListFacts};
+use smsq_message::budget::Budget;
+use smsq_message::route::sender_pool::hash;
+use smsq_message::sms::{LaneId, State, Timestamp};
+use smsq_message::text::messages;
+use smsq_process::boxed;
 
 use super::approvals::{
     ApprovalGate, ListApproval, authors_of, gate, lane_of, lock, remove, summarize,
 };
 use super::campaign::SettingsColumns;
-use crate::lifecycle::approval::{ApprovalRules, ApprovalState, ListFacts};
-use crate::message::budget::Budget;
-use crate::message::sms::{LaneId, State, Timestamp};
-use crate::message::text::messages;
-use crate::route::sender_pool::hash;
-use crate::store::audit::AuditEntry;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, querying, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{
+use crate::audit::AuditEntry;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, querying, transaction};
+use crate::error::StoreError;
+use crate::tables::schema::{
     approval, approval_rule, campaign, import, purged, sms, sms_failed, sms_sent,
 };
-use crate::store::tables::values::PLAIN;
-use crate::store::{Store, positive, signed};
+use crate::tables::values::PLAIN;
+use crate::{Store, positive, signed};
 
 /// The messages of an approval are counted up to this number. Of more, it is known how many were added.
 const COUNTED: i64 = 10_000;
@@ -244,6 +245,7 @@ async fn total(connection: &mut Connection, campaign_id: i64, least: u64) -> Que
 
 impl Store {
     /// Decides whether a list that is whole needs approval; returns why, if it does.
+    #[boxed]
     pub async fn decide_list(
         &self,
         campaign_id: i64,
@@ -300,6 +302,7 @@ impl Store {
 
     /// Decides what is there of batches that were interrupted with the process that took them, as where a client has
     /// disconnected.
+    #[boxed]
     pub async fn decide_abandoned_batches(&self, now: Timestamp) -> Result<(), StoreError> {
         let abandoned = self.abandoned_batches(now).await?;
         if abandoned.is_empty() {
@@ -314,22 +317,26 @@ impl Store {
     }
 
     /// Whether messages of a campaign wait for approval.
+    #[boxed]
     pub async fn approval_gate(&self, campaign_id: i64) -> Result<ApprovalGate, StoreError> {
         querying!(self, Read, |connection| gate(connection, campaign_id))
     }
 
     /// How many messages imports have added to a campaign.
+    #[boxed]
     pub async fn imported(&self, campaign_id: i64) -> Result<u64, StoreError> {
         querying!(self, Read, |connection| imported(connection, campaign_id))
     }
 
     /// How many messages a campaign has, with those that other programs inserted: these are counted until there are
     /// `least` of all.
+    #[boxed]
     pub async fn total(&self, campaign_id: i64, least: u64) -> Result<u64, StoreError> {
         querying!(self, Read, |connection| total(connection, campaign_id, least))
     }
 
     /// What waits in a campaign, and what of it `who` can approve.
+    #[boxed]
     pub async fn approval_subject(
         &self,
         campaign_id: i64,
@@ -340,6 +347,7 @@ impl Store {
 
     /// Approves what `who` can approve of a campaign, if it still is what `fingerprint` says. The entry of the audit log
     /// gets its detail here.
+    #[boxed]
     pub async fn approve(
         &self,
         campaign_id: i64,
@@ -380,6 +388,7 @@ impl Store {
     }
 
     /// Stores why what waits in a campaign is not approved; it continues to wait.
+    #[boxed]
     pub async fn reject(
         &self,
         campaign_id: i64,
@@ -407,11 +416,13 @@ impl Store {
     }
 
     /// The strictest rules that any process has had.
+    #[boxed]
     pub async fn approval_rules(&self) -> Result<ApprovalRules, StoreError> {
         querying!(self, Read, |connection| stored_rules(connection))
     }
 
     /// Keeps rules that are stricter than those in the database; returns the strictest.
+    #[boxed]
     pub async fn keep_approval_rules(
         &self,
         rules: &ApprovalRules,
@@ -430,6 +441,7 @@ impl Store {
     }
 
     /// Replaces the rules in the database, also by rules that are less strict.
+    #[boxed]
     pub async fn replace_approval_rules(
         &self,
         rules: &ApprovalRules,

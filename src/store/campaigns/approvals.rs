@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use diesel::{TextExpressionMethods as _, delete, update};
+use smsq_lifecycle::approval::ApprovalState;
+use smsq_message::route::sender_pool::hash;
+use smsq_message::sms::{LaneId, State, Timestamp};
+use smsq_process::boxed;
 
-use crate::lifecycle::approval::ApprovalState;
-use crate::message::sms::{LaneId, State, Timestamp};
-use crate::route::sender_pool::hash;
-use crate::store::audit::AuditEntry;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{approval, approval_author, campaign, sms};
-use crate::store::{Store, signed};
+use crate::audit::AuditEntry;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, transaction};
+use crate::error::StoreError;
+use crate::tables::schema::{approval, approval_author, campaign, sms};
+use crate::{Store, signed};
 
 /// The most approvals that are looked at together, to delete those without messages.
 const PRUNED: i64 = 1_000;
@@ -43,7 +44,7 @@ pub enum ApprovalGate {
 
 impl ApprovalGate {
     /// An unknown one, which a newer smsq may have written, counts as waiting.
-    pub(in crate::store) const fn of(code: i32) -> Self {
+    pub(crate) const fn of(code: i32) -> Self {
         match code {
             0 => Self::Open,
             1 => Self::SomeWait,
@@ -93,12 +94,12 @@ impl ListApproval {
 }
 
 /// The lane in which the messages of an approval wait.
-pub(in crate::store) fn lane_of(approval: i64) -> i32 {
+pub(crate) fn lane_of(approval: i64) -> i32 {
     i32::try_from(-approval).unwrap_or(i32::MIN)
 }
 
 /// The approval whose messages wait in a lane; `None`: the lane of a sender, or the part that is not divided.
-pub(in crate::store) fn of_lane(lane: i32) -> Option<i64> {
+pub(crate) fn of_lane(lane: i32) -> Option<i64> {
     (lane < 0).then(|| -i64::from(lane))
 }
 
@@ -118,7 +119,7 @@ pub(super) async fn lock(
 }
 
 /// Whether new messages of a campaign need approval.
-pub(in crate::store) async fn gate(
+pub(crate) async fn gate(
     connection: &mut Connection,
     campaign_id: i64,
 ) -> QueryResult<ApprovalGate> {
@@ -192,6 +193,7 @@ impl Store {
 
     /// Deletes some of the approvals whose messages were all settled: each of them costs something whenever workers look
     /// for messages.
+    #[boxed]
     pub async fn prune_approvals(&self) -> Result<(), StoreError> {
         let free: Vec<(i64, i64)> = self
             .read(
@@ -218,10 +220,7 @@ impl Store {
 }
 
 /// Deletes what waits in a campaign without any message: they were cancelled, expired or removed.
-pub(in crate::store) async fn delete_empty(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<()> {
+pub(crate) async fn delete_empty(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
     if lock(connection, campaign_id).await?.is_none() {
         return Ok(());
     }
@@ -356,19 +355,13 @@ pub(super) async fn remove(connection: &mut Connection, ids: &[i64]) -> QueryRes
 }
 
 /// Deletes the approvals of a campaign without messages.
-pub(in crate::store) async fn delete_of(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<()> {
+pub(crate) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
     let ids = ids_of(connection, campaign_id).await?;
     remove(connection, &ids).await
 }
 
 /// The approvals of a campaign that have a lane.
-pub(in crate::store) async fn ids_of(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<Vec<i64>> {
+pub(crate) async fn ids_of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Vec<i64>> {
     approval::table
         .filter(approval::campaign_id.eq(campaign_id))
         .order(approval::id.desc())
@@ -422,7 +415,7 @@ impl NewApproval<'_> {
 }
 
 /// The lane of messages that are added to a list. If it was decided meanwhile, what follows waits again.
-pub(in crate::store) async fn lane_of_list(
+pub(crate) async fn lane_of_list(
     connection: &mut Connection,
     campaign_id: i64,
     list: &ListApproval,
@@ -443,7 +436,7 @@ pub(in crate::store) async fn lane_of_list(
 }
 
 /// Adds messages that a list repeats to its lane, if they wait in lists that were interrupted: it continues these.
-pub(in crate::store) async fn take_over(
+pub(crate) async fn take_over(
     connection: &mut Connection,
     campaign_id: i64,
     list: &ListApproval,
@@ -484,7 +477,7 @@ pub(in crate::store) async fn take_over(
 }
 
 /// The lane of messages that wait although they are not a list.
-pub(in crate::store) async fn lane_of_others(
+pub(crate) async fn lane_of_others(
     connection: &mut Connection,
     campaign_id: i64,
     authors: &BTreeSet<String>,
@@ -502,7 +495,7 @@ pub(in crate::store) async fn lane_of_others(
 }
 
 /// Counts messages that were added to a lane.
-pub(in crate::store) async fn count_added(
+pub(crate) async fn count_added(
     connection: &mut Connection,
     lane: i32,
     added: u64,
@@ -519,7 +512,7 @@ pub(in crate::store) async fn count_added(
 
 /// How messages have come into the queue that are not a list.
 #[derive(Clone, Copy)]
-pub(in crate::store) enum CameBy<'a> {
+pub(crate) enum CameBy<'a> {
     /// This person has put them back.
     PutBack(&'a str),
     /// Another program has inserted them.
@@ -546,7 +539,7 @@ impl CameBy<'_> {
 }
 
 /// Lets messages, which this transaction has put into the queue, wait where their campaigns are guarded.
-pub(in crate::store) async fn hold(
+pub(crate) async fn hold(
     connection: &mut Connection,
     messages: &[(i64, i64)],
     came_by: CameBy<'_>,
@@ -604,13 +597,13 @@ pub(super) async fn hold_settings(
 
 /// An approval, as claims need it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct GrantedLane {
+pub(crate) struct GrantedLane {
     state: ApprovalState,
     granted_at: Timestamp,
 }
 
 /// The approvals of lanes, by their lanes.
-pub(in crate::store) async fn of_lanes(
+pub(crate) async fn of_lanes(
     connection: &mut Connection,
     lanes: impl Iterator<Item = LaneId>,
 ) -> QueryResult<HashMap<i32, GrantedLane>> {
@@ -632,7 +625,7 @@ pub(in crate::store) async fn of_lanes(
 
 /// What changes of approvals while messages are claimed.
 #[derive(Default)]
-pub(in crate::store) struct ApprovalChanges {
+pub(crate) struct ApprovalChanges {
     /// Lanes that have to be approved again, with the reason.
     lapsed: BTreeMap<LaneId, &'static str>,
     /// Lanes whose first messages after the approval are sent.
@@ -643,7 +636,7 @@ pub(in crate::store) struct ApprovalChanges {
 
 impl ApprovalChanges {
     /// Whether messages of a lane with an approval may start. `due`: when each of them is due.
-    pub(in crate::store) fn check(
+    pub(crate) fn check(
         &mut self,
         lane: LaneId,
         granted: Option<&GrantedLane>,
@@ -663,11 +656,11 @@ impl ApprovalChanges {
     }
 
     /// A message that another program inserted into a guarded campaign.
-    pub(in crate::store) fn hold(&mut self, id: i64, campaign_id: i64) {
+    pub(crate) fn hold(&mut self, id: i64, campaign_id: i64) {
         self.inserted.push((id, campaign_id));
     }
 
-    pub(in crate::store) async fn store(
+    pub(crate) async fn store(
         self,
         connection: &mut Connection,
         now: Timestamp,

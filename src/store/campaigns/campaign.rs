@@ -4,21 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::ops::Deref;
 
+use smsq_message::budget::Budget;
+use smsq_message::rate::Rates;
+use smsq_message::sms::Timestamp;
+use smsq_message::window::SendWindow;
+use smsq_process::boxed;
+
 use super::approvals::{self, ApprovalGate};
-use crate::message::budget::Budget;
-use crate::message::rate::Rates;
-use crate::message::sms::Timestamp;
-use crate::message::window::SendWindow;
-use crate::store::audit::AuditEntry;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
+use crate::audit::AuditEntry;
+use crate::connection::prelude::*;
+use crate::connection::{
     Connection, DatabaseError, NewRows, QueryResult, ROWS, in_list, querying, transaction,
 };
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::limits::budget_count;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::schema::campaign;
-use crate::store::{Store, positive};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::limits::budget_count;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::schema::campaign;
+use crate::{Store, positive};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Campaign {
@@ -171,7 +173,7 @@ impl<T> From<Option<T>> for SettingChange<T> {
 /// The columns of the settings of a campaign.
 #[derive(Clone, Queryable, Selectable, Insertable)]
 #[diesel(table_name = campaign, treat_none_as_default_value = false)]
-pub(in crate::store) struct SettingsColumns {
+pub(crate) struct SettingsColumns {
     provider: Option<String>,
     sender: Option<String>,
     rate: String,
@@ -198,7 +200,7 @@ impl From<&CampaignSettings> for SettingsColumns {
 impl SettingsColumns {
     /// Whether a campaign without messages is as if it had never been: the next import or message of its name would be
     /// sent in the same way.
-    pub(in crate::store) fn are_default(&self) -> bool {
+    pub(crate) fn are_default(&self) -> bool {
         let Self {
             provider,
             sender,
@@ -286,7 +288,7 @@ impl From<CampaignRow> for Campaign {
 }
 
 /// The campaigns with these ids, as far as they exist.
-pub(in crate::store) async fn by_id(
+pub(crate) async fn by_id(
     connection: &mut Connection,
     ids: &[i64],
 ) -> QueryResult<BTreeMap<i64, Campaign>> {
@@ -311,7 +313,7 @@ pub(super) async fn ids(connection: &mut Connection) -> QueryResult<Vec<i64>> {
 
 /// The states of the campaigns that exist, and whether new messages need approval, locked until the transaction ends, so that none is cancelled or removed
 /// while messages are added to it.
-pub(in crate::store) async fn lock_states(
+pub(crate) async fn lock_states(
     connection: &mut Connection,
     ids: &BTreeSet<i64>,
 ) -> QueryResult<BTreeMap<i64, (CampaignStatus, ApprovalGate)>> {
@@ -338,6 +340,7 @@ fn stored(value: Option<&impl ToString>) -> String {
 
 impl Store {
     /// All campaigns, oldest first.
+    #[boxed]
     pub async fn campaigns(&self) -> Result<Vec<Campaign>, StoreError> {
         let rows: Vec<CampaignRow> =
             self.read(campaign::table.order(campaign::id).select(CampaignRow::as_select())).await?;
@@ -345,11 +348,12 @@ impl Store {
     }
 
     /// The ids of all campaigns, oldest first.
-    pub(in crate::store) async fn campaign_ids(&self) -> Result<Vec<i64>, StoreError> {
+    pub(crate) async fn campaign_ids(&self) -> Result<Vec<i64>, StoreError> {
         querying!(self, Read, |connection| ids(connection))
     }
 
     /// The names of campaigns, by id.
+    #[boxed]
     pub async fn campaign_names(&self, ids: &[i64]) -> Result<BTreeMap<i64, String>, StoreError> {
         let mut names = BTreeMap::new();
         for ids in ids.chunks(ROWS) {
@@ -365,6 +369,7 @@ impl Store {
         Ok(names)
     }
 
+    #[boxed]
     pub async fn campaign(&self, name: &str) -> Result<Option<Campaign>, StoreError> {
         let row: Option<CampaignRow> = self
             .read_first(
@@ -375,12 +380,14 @@ impl Store {
         Ok(row.map(Campaign::from))
     }
 
+    #[boxed]
     pub async fn count_campaigns(&self) -> Result<u64, StoreError> {
         let count: i64 = self.read_one(campaign::table.count()).await?;
         Ok(positive(count))
     }
 
     /// Creates the campaign, or returns the one that has its name, unchanged.
+    #[boxed]
     pub async fn open_campaign(
         &self,
         new: &NewCampaign,
@@ -414,6 +421,7 @@ impl Store {
         }
     }
 
+    #[boxed]
     pub async fn change_campaign(
         &self,
         id: i64,
@@ -430,6 +438,7 @@ impl Store {
 
     /// Changes the campaign if it is in one of the states `from`, and records it; returns whether it was. Its messages
     /// wait for approval again if they were approved with other settings.
+    #[boxed]
     pub async fn change_campaign_in(
         &self,
         id: i64,
@@ -451,6 +460,7 @@ impl Store {
     }
 
     /// Changes the state of the campaign if it is one of `from`, and records it; returns whether it was.
+    #[boxed]
     pub async fn change_campaign_state(
         &self,
         id: i64,

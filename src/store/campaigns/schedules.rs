@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use diesel::{delete, update};
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
-use crate::message::sms::Timestamp;
-use crate::store::audit::AuditEntry;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{campaign, import, schedule, schedule_run};
-use crate::store::{ScheduleStore, positive, signed};
+use crate::audit::AuditEntry;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, transaction};
+use crate::error::StoreError;
+use crate::tables::schema::{campaign, import, schedule, schedule_run};
+use crate::{ScheduleStore, positive, signed};
 
 /// A schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
@@ -226,7 +227,8 @@ async fn lock(
 
 impl ScheduleStore<'_> {
     /// Adds a schedule; false if another one has its name.
-    pub async fn add(self, new: &NewSchedule, entry: &AuditEntry) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn add(&self, new: &NewSchedule, entry: &AuditEntry) -> Result<bool, StoreError> {
         let rows = [(
             schedule::name.eq(&new.name),
             schedule::cron.eq(&new.cron),
@@ -253,11 +255,13 @@ impl ScheduleStore<'_> {
     }
 
     /// All schedules in the order of their names.
-    pub async fn all(self) -> Result<Vec<ScheduleRow>, StoreError> {
+    #[boxed]
+    pub async fn all(&self) -> Result<Vec<ScheduleRow>, StoreError> {
         self.read(schedule::table.order(schedule::name).select(ScheduleRow::as_select())).await
     }
 
-    pub async fn named(self, name: &str) -> Result<Option<ScheduleRow>, StoreError> {
+    #[boxed]
+    pub async fn named(&self, name: &str) -> Result<Option<ScheduleRow>, StoreError> {
         self.read_first(
             schedule::table.filter(schedule::name.eq(name)).select(ScheduleRow::as_select()),
         )
@@ -266,7 +270,8 @@ impl ScheduleStore<'_> {
     }
 
     /// The schedule to which the name of a campaign belongs: `NAME/…` is of schedule `NAME`.
-    pub async fn owner_of(self, campaign: &str) -> Result<Option<String>, StoreError> {
+    #[boxed]
+    pub async fn owner_of(&self, campaign: &str) -> Result<Option<String>, StoreError> {
         let Some((name, _)) = campaign.split_once('/') else {
             return Ok(None);
         };
@@ -276,7 +281,8 @@ impl ScheduleStore<'_> {
 
     /// Whether a run of the schedule, or an attempt at one, has opened the campaign: it has imported rows into it. Others
     /// than the schedule only post messages to a campaign of that name.
-    pub async fn has_opened(self, schedule_id: i64, campaign: &str) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn has_opened(&self, schedule_id: i64, campaign: &str) -> Result<bool, StoreError> {
         let runs: Vec<(Timestamp, i64, i64)> = self
             .read(
                 schedule_run::table
@@ -310,8 +316,9 @@ impl ScheduleStore<'_> {
     }
 
     /// The last `most` runs, the newest first.
+    #[boxed]
     pub async fn runs(
-        self,
+        &self,
         id: i64,
         most: i64,
         now: Timestamp,
@@ -330,8 +337,9 @@ impl ScheduleStore<'_> {
     }
 
     /// Pauses a schedule, or with its next run resumes it; false if it is in that state already or was removed.
+    #[boxed]
     pub async fn set_paused(
-        self,
+        &self,
         id: i64,
         next: Option<&FireRow>,
         entry: &AuditEntry,
@@ -362,7 +370,8 @@ impl ScheduleStore<'_> {
 
     /// Removes a schedule; its campaigns stay. False if it was removed already. Its runs are forgotten when no schedule of
     /// the same name could repeat their period.
-    pub async fn remove(self, id: i64, entry: &AuditEntry) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn remove(&self, id: i64, entry: &AuditEntry) -> Result<bool, StoreError> {
         transaction!(self, |connection| async {
             let removed = delete(schedule::table.find(id)).execute(connection).await?;
             if removed > 0 {
@@ -382,8 +391,9 @@ impl ScheduleStore<'_> {
     }
 
     /// Leases one schedule that is due to a process until an instant. `None`: none is due that no other process has.
+    #[boxed]
     pub async fn lease_due(
-        self,
+        &self,
         holder: i64,
         now: Timestamp,
         until: Timestamp,
@@ -432,7 +442,8 @@ impl ScheduleStore<'_> {
     }
 
     /// Renews a lease; false if another process has it now.
-    pub async fn renew(self, id: i64, holder: i64, until: Timestamp) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn renew(&self, id: i64, holder: i64, until: Timestamp) -> Result<bool, StoreError> {
         let renewed = self
             .write(
                 update(
@@ -448,7 +459,8 @@ impl ScheduleStore<'_> {
     }
 
     /// Says that a run which somebody asked for is in progress, and when it is to be said again.
-    pub async fn renew_run(self, run: &RunProgress, until: Timestamp) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn renew_run(&self, run: &RunProgress, until: Timestamp) -> Result<(), StoreError> {
         self.write(
             update(
                 schedule_run::table
@@ -462,7 +474,8 @@ impl ScheduleStore<'_> {
     }
 
     /// Ends the leases of a process, so that another one continues its runs.
-    pub async fn release_all(self, holder: i64) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn release_all(&self, holder: i64) -> Result<(), StoreError> {
         self.write(
             update(schedule::table.filter(schedule::holder.eq(holder)))
                 .set(schedule::leased_until.eq(0)),
@@ -473,8 +486,9 @@ impl ScheduleStore<'_> {
 
     /// Begins a run, or another attempt at one. With `after`, the fire that its schedule had and the fires that were missed
     /// since, it becomes the current run. Returns false if the schedule has another one by now, or was removed.
+    #[boxed]
     pub async fn begin_run(
-        self,
+        &self,
         run: &RunProgress,
         after: Option<(&str, Option<&MissedRow>)>,
         now: Timestamp,
@@ -513,8 +527,9 @@ impl ScheduleStore<'_> {
 
     /// Ends a run. `next` is the run after it; `None`: it was asked for, and changes nothing about the next one. Returns
     /// whether the run was still in progress.
+    #[boxed]
     pub async fn finish_run(
-        self,
+        &self,
         run: &RunProgress,
         outcome: Result<&RunCounts, &str>,
         next: Option<&FireRow>,
@@ -583,8 +598,9 @@ impl ScheduleStore<'_> {
     }
 
     /// Records that an attempt at a run failed; another one is due at `again_at`.
+    #[boxed]
     pub async fn postpone_run(
-        self,
+        &self,
         run: &RunProgress,
         error: &str,
         again_at: Timestamp,
@@ -677,7 +693,7 @@ async fn accepted(
 }
 
 /// Whether a purge must not forget who got a message of a campaign: another run of its period is possible.
-pub(in crate::store) async fn keeps_keys(
+pub(crate) async fn keeps_keys(
     connection: &mut Connection,
     campaign_id: i64,
     now: Timestamp,

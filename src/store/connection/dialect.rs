@@ -2,7 +2,7 @@
 
 /// The SQL that a database understands. MySQL and MariaDB share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::store) enum Dialect {
+pub(crate) enum Dialect {
     Sqlite,
     Postgres,
     Mysql,
@@ -33,7 +33,7 @@ impl Dialect {
 
     /// The names of the columns by which unknown messages are indexed, for conditions together with `state = 2`: reference and
     /// when they were claimed. MySQL has no indexes of a part of a table, so it has columns for them.
-    pub(in crate::store) fn unknown_columns(self) -> (&'static str, &'static str) {
+    pub(crate) fn unknown_columns(self) -> (&'static str, &'static str) {
         match self {
             Self::Sqlite | Self::Postgres => ("reference", "claimed_at"),
             Self::Mysql => ("unknown_reference", "unknown_claimed_at"),
@@ -41,7 +41,7 @@ impl Dialect {
     }
 
     /// The condition of the index of references, for a condition on `reference` in `sms_sent`: another program wrote it.
-    pub(in crate::store) fn other_reference(self) -> &'static str {
+    pub(crate) fn other_reference(self) -> &'static str {
         match self {
             Self::Sqlite | Self::Postgres => "substr(reference, 17) <> CAST(id AS TEXT)",
             Self::Mysql => "TRUE",
@@ -50,7 +50,7 @@ impl Dialect {
 
     /// A statement that updates rows by their ids from a list of JSON objects, its parameter. `set` assigns their
     /// members, columns of `v`; `members` are their names and types.
-    pub(in crate::store) fn update_from_json(
+    pub(crate) fn update_from_json(
         self,
         table: &str,
         set: &str,
@@ -81,7 +81,7 @@ impl Dialect {
     }
 
     /// A table `queue` of the ids of the campaigns that table `sms` has, without reading each of its rows.
-    pub(in crate::store) fn campaigns_in_queue(self) -> &'static str {
+    pub(crate) fn campaigns_in_queue(self) -> &'static str {
         match self {
             // From each id to the next one in the index.
             Self::Sqlite | Self::Postgres => {
@@ -102,7 +102,7 @@ impl Dialect {
     }
 
     /// A number as an integer of 32 bits.
-    pub(in crate::store) fn integer(self, expression: &str) -> String {
+    pub(crate) fn integer(self, expression: &str) -> String {
         match self {
             Self::Sqlite | Self::Postgres => format!("CAST({expression} AS INTEGER)"),
             // MySQL has no such type here, and reads a wider one.

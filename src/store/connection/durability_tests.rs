@@ -2,8 +2,8 @@
 
 use super::pool::Purpose;
 use super::transaction;
-use crate::store::testing::server_databases;
-use crate::store::{Access, Store};
+use crate::testing::server_databases;
+use crate::{Access, Store};
 
 /// A pooler may run each transaction in another session of the server.
 #[tokio::test]

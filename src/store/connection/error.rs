@@ -7,14 +7,14 @@ use rusqlite::ffi;
 use rustix::io::Errno;
 use tokio_postgres::error::Severity;
 
-use crate::store::error::{DAMAGED, StoreError, StoreErrorKind};
+use crate::error::{DAMAGED, StoreError, StoreErrorKind};
 
 /// The result of a statement.
-pub(in crate::store) type QueryResult<T> = Result<T, DatabaseError>;
+pub(crate) type QueryResult<T> = Result<T, DatabaseError>;
 
 /// Why a statement failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(in crate::store) enum DatabaseError {
+pub(crate) enum DatabaseError {
     #[error("found no row")]
     NotFound,
     #[error("{reason}")]
@@ -22,12 +22,12 @@ pub(in crate::store) enum DatabaseError {
 }
 
 impl DatabaseError {
-    pub(in crate::store) fn new(kind: StoreErrorKind, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: StoreErrorKind, reason: impl Into<String>) -> Self {
         Self::Failed { kind, reason: reason.into() }
     }
 
     /// A conflict with another transaction, after which this one is repeated.
-    pub(in crate::store) fn conflict(reason: &str) -> Self {
+    pub(crate) fn conflict(reason: &str) -> Self {
         Self::new(StoreErrorKind::Busy, reason)
     }
 
@@ -35,7 +35,7 @@ impl DatabaseError {
         Self::new(StoreErrorKind::Unavailable, reason)
     }
 
-    pub(in crate::store) fn kind(&self) -> StoreErrorKind {
+    pub(crate) fn kind(&self) -> StoreErrorKind {
         match self {
             Self::NotFound => StoreErrorKind::Other,
             Self::Failed { kind, .. } => *kind,
@@ -43,7 +43,7 @@ impl DatabaseError {
     }
 
     /// The error as callers of the store see it.
-    pub(in crate::store) fn of(&self, database: &str) -> StoreError {
+    pub(crate) fn of(&self, database: &str) -> StoreError {
         StoreError::new(database, self.kind(), self.to_string())
     }
 }
@@ -87,7 +87,7 @@ fn sqlite_kind(error: &rusqlite::Error) -> (StoreErrorKind, Option<&'static str>
 }
 
 /// SQLite's own words; the driver adds the whole statement to some.
-pub(in crate::store) fn sqlite_message(error: &rusqlite::Error) -> String {
+pub(crate) fn sqlite_message(error: &rusqlite::Error) -> String {
     match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
         rusqlite::Error::SqlInputError { msg, .. } => msg.clone(),

@@ -13,14 +13,14 @@ use diesel::sql_types::{Text, Untyped};
 use super::dialect::{AnyEngine, Dialect};
 
 /// The SQL that `text` writes in a dialect, an expression of type `ST` or with [`Untyped`] a statement.
-pub(in crate::store) struct InDialect<ST, F> {
+pub(crate) struct InDialect<ST, F> {
     text: F,
     values: Vec<String>,
     sql_type: PhantomData<ST>,
 }
 
 /// An expression of the SQL type `ST`. It must not depend on anything but the dialect.
-pub(in crate::store) fn in_dialect<ST, F>(text: F) -> InDialect<ST, F>
+pub(crate) fn in_dialect<ST, F>(text: F) -> InDialect<ST, F>
 where
     F: Fn(Dialect) -> String,
 {
@@ -28,10 +28,7 @@ where
 }
 
 /// A statement, with the values of its parameters.
-pub(in crate::store) fn statement_in_dialect<F>(
-    text: F,
-    values: Vec<String>,
-) -> InDialect<Untyped, F>
+pub(crate) fn statement_in_dialect<F>(text: F, values: Vec<String>) -> InDialect<Untyped, F>
 where
     F: Fn(Dialect) -> String,
 {

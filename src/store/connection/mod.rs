@@ -85,12 +85,12 @@ enum Driver {
 
 /// What queries are written with: the prelude of diesel with [`Run`] in the place of its `RunQueryDsl`.
 pub(super) mod prelude {
-    pub(in crate::store) use diesel::prelude::{
+    pub(crate) use diesel::prelude::{
         BoolExpressionMethods, CombineDsl, ExpressionMethods, Insertable, IntoSql, JoinOnDsl,
         NullableExpressionMethods, QueryDsl, Queryable, Selectable, SelectableHelper,
     };
 
-    pub(in crate::store) use super::query::Run;
+    pub(crate) use super::query::Run;
 }
 
 /// Runs futures of statements that do not depend on each other, each with the connection under the given name. PostgreSQL

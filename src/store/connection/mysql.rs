@@ -12,7 +12,7 @@ use super::url::ServerUrl;
 use super::values::{AnyRow, Kind, Value};
 use super::version::refuse_unsupported;
 use super::{ConnectError, Connection, Driver, KEEPALIVE};
-use crate::store::error::StoreErrorKind;
+use crate::error::StoreErrorKind;
 
 pub(super) const BEGIN: &str = "START TRANSACTION";
 
@@ -112,7 +112,7 @@ pub(super) async fn connect(
 }
 
 /// Connects to one host of another program's database, without any check of it.
-pub(in crate::store) async fn foreign_client(
+pub(crate) async fn foreign_client(
     url: &ServerUrl,
     host: &str,
     port: u16,

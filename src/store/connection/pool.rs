@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use smsq_process::boxed;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::dialect::Dialect;
@@ -12,23 +13,25 @@ use super::error::DatabaseError;
 use super::sqlite::SqliteFile;
 use super::url::{ServerKind, ServerUrl};
 use super::{ConnectError, Connection, Driver, mysql, postgres, sqlite};
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::error::{StoreError, StoreErrorKind};
+#[cfg(any(test, feature = "testing"))]
+use crate::testing::StillTime;
 
 /// Connections to a server. All tasks of the process share them: the dispatcher, the heartbeat, maintenance, the
 /// publisher, receipts, lookups of each provider, and reports. None is reserved.
 const SERVER_CONNECTIONS: usize = 5;
 /// How long to wait for the answer of a host.
-pub(in crate::store) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a connection is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Purpose {
+pub(crate) enum Purpose {
     Read,
     Write,
 }
 
 /// Where the database is.
-pub(in crate::store) enum Location {
+pub(crate) enum Location {
     File(SqliteFile),
     Server(ServerUrl),
 }
@@ -37,12 +40,13 @@ pub(in crate::store) enum Location {
 static OPEN: LazyLock<watch::Sender<usize>> = LazyLock::new(|| watch::Sender::new(0));
 
 /// Waits until no task has a pool, and so none runs a statement.
+#[boxed]
 pub async fn all_closed() {
     // The sender lives as long as the process.
     let _ = OPEN.subscribe().wait_for(|open| *open == 0).await;
 }
 
-pub(in crate::store) struct Pool {
+pub(crate) struct Pool {
     location: Location,
     /// The database as errors and reports name it.
     name: String,
@@ -58,28 +62,13 @@ struct IdleConnections {
 }
 
 /// A connection in use. Dropped without `give_back`, it is closed.
-pub(in crate::store) struct PooledConnection<'a> {
+pub(crate) struct PooledConnection<'a> {
     pool: &'a Pool,
     kept: &'a IdleConnections,
     connection: Connection,
     _permit: SemaphorePermit<'a>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     _still: Option<StillTime>,
-}
-
-/// Keeps the paused time of a test still: otherwise it passes while a server is waited for.
-#[cfg(test)]
-struct StillTime(
-    #[expect(dead_code, reason = "its drop ends the task")] std::sync::mpsc::Sender<()>,
-);
-
-#[cfg(test)]
-impl StillTime {
-    fn new() -> Self {
-        let (sender, dropped) = std::sync::mpsc::channel::<()>();
-        tokio::task::spawn_blocking(move || dropped.recv().unwrap_or_default());
-        Self(sender)
-    }
 }
 
 impl IdleConnections {
@@ -95,7 +84,7 @@ impl Drop for Pool {
 }
 
 impl Pool {
-    pub(in crate::store) fn new(location: Location) -> Self {
+    pub(crate) fn new(location: Location) -> Self {
         OPEN.send_modify(|open| *open += 1);
         let (name, limits) = match &location {
             Location::File(file) if file.is_only_read() => (file.path().to_owned(), vec![1]),
@@ -110,11 +99,11 @@ impl Pool {
         }
     }
 
-    pub(in crate::store) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(in crate::store) fn dialect(&self) -> Dialect {
+    pub(crate) fn dialect(&self) -> Dialect {
         match self.server().map(|url| url.kind) {
             None => Dialect::Sqlite,
             Some(ServerKind::Postgres) => Dialect::Postgres,
@@ -123,7 +112,7 @@ impl Pool {
     }
 
     /// The url of a server; `None` for a file.
-    pub(in crate::store) fn server(&self) -> Option<&ServerUrl> {
+    pub(crate) fn server(&self) -> Option<&ServerUrl> {
         match &self.location {
             Location::File(_) => None,
             Location::Server(url) => Some(url),
@@ -151,17 +140,14 @@ impl Pool {
         }
     }
 
-    pub(in crate::store) async fn take(
-        &self,
-        purpose: Purpose,
-    ) -> Result<PooledConnection<'_>, StoreError> {
+    pub(crate) async fn take(&self, purpose: Purpose) -> Result<PooledConnection<'_>, StoreError> {
         let connections = match purpose {
             Purpose::Write => &self.connections[0],
             Purpose::Read => self.connections.last().unwrap_or(&self.connections[0]),
         };
         let permit = connections.permits.acquire().await.expect("the semaphore is never closed");
-        #[cfg(test)]
-        let still = self.server().map(|_| StillTime::new());
+        #[cfg(any(test, feature = "testing"))]
+        let still = self.server().and_then(|_| StillTime::begin());
         let idle = connections.idle.lock().ok().and_then(|mut idle| idle.pop());
         let connection = match (idle, &self.location) {
             (Some(connection), _) => connection,
@@ -176,7 +162,7 @@ impl Pool {
             kept: connections,
             connection,
             _permit: permit,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             _still: still,
         })
     }
@@ -235,17 +221,17 @@ impl Pool {
 }
 
 impl PooledConnection<'_> {
-    pub(in crate::store) fn connection(&mut self) -> &mut Connection {
+    pub(crate) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
     /// The error of a statement on this connection, as callers see it.
-    pub(in crate::store) fn store_error(&self, error: &DatabaseError) -> StoreError {
+    pub(crate) fn store_error(&self, error: &DatabaseError) -> StoreError {
         error.of(&self.pool.name)
     }
 
     /// Keeps the connection for the next query.
-    pub(in crate::store) fn give_back(self) {
+    pub(crate) fn give_back(self) {
         if let Ok(mut idle) = self.kept.idle.lock() {
             idle.push(self.connection);
         }

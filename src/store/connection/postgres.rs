@@ -26,7 +26,7 @@ use super::url::ServerUrl;
 use super::values::{AnyRow, Kind, Value};
 use super::version::refuse_unsupported;
 use super::{ConnectError, Connection, Driver, KEEPALIVE};
-use crate::store::error::StoreErrorKind;
+use crate::error::StoreErrorKind;
 
 /// What begins a transaction, by the session's `synchronous_commit`, other values than these being `on`. Isolation and
 /// durability are part of each transaction, because a pooler may run it in any session; in one message, and so without
@@ -222,7 +222,7 @@ pub(super) async fn connect(
 }
 
 /// Connects to one host of another program's database, without any check of it.
-pub(in crate::store) async fn foreign_client(
+pub(crate) async fn foreign_client(
     url: &ServerUrl,
     host: &str,
     port: u16,
@@ -252,7 +252,7 @@ async fn client(
 }
 
 /// Ends the statement that a client of another program's database runs. If that fails, the server ends it after its time.
-pub(in crate::store) async fn cancel(url: &ServerUrl, client: &Client) {
+pub(crate) async fn cancel(url: &ServerUrl, client: &Client) {
     let token = client.cancel_token();
     let cancelled = match url.encrypted.then(|| encryption(url)).transpose() {
         Ok(Some(tls)) => token.cancel_query(MakeRustlsConnect::new(tls)).await,

@@ -5,14 +5,15 @@ use std::os::unix::fs::MetadataExt;
 use diesel::dsl::sql;
 use diesel::sql_types::{BigInt, Integer, Text};
 use diesel::{QueryableByName, select};
+use smsq_process::boxed;
 
 use super::Connection;
 use super::error::QueryResult;
 use super::pool::{PooledConnection, Purpose};
 use super::prelude::*;
 use super::url::ServerKind;
-use crate::store::Store;
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::Store;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// A row of `SHOW VARIABLES`.
 #[derive(QueryableByName)]
@@ -57,6 +58,7 @@ pub struct Probe {
 
 impl Store {
     /// Reads the properties of the server; `None` on SQLite.
+    #[boxed]
     pub async fn probe(&self) -> Result<Option<Probe>, StoreError> {
         let Some(url) = self.pool.server() else {
             return Ok(None);
@@ -71,6 +73,7 @@ impl Store {
     }
 
     /// Identifies the database among its copies: the server's own identity and that of the database in it, or the file.
+    #[boxed]
     pub async fn place(&self) -> Result<String, StoreError> {
         let Some(url) = self.pool.server() else {
             // The number of a device may change when the host is started again.
@@ -118,6 +121,7 @@ impl Store {
     }
 
     /// Settings of the server with which a crash of its host may undo commits, as `NAME = VALUE`.
+    #[boxed]
     pub async fn unsafe_settings(&self) -> Result<Vec<String>, StoreError> {
         let Some(url) = self.pool.server() else {
             return Ok(Vec::new());
@@ -138,6 +142,7 @@ impl Store {
 
     /// Whether the default of the database is that a commit is reported before it is on the disk. Transactions of smsq
     /// wait for the disk in any case.
+    #[boxed]
     pub async fn commits_early(&self) -> Result<bool, StoreError> {
         if !self.is_postgres() {
             return Ok(false);
@@ -158,7 +163,7 @@ impl Store {
 
     /// Returns an error if the server is reached by a pooler that keeps no prepared statements: a statement of
     /// another process could be executed.
-    pub(in crate::store) async fn refuse_pooler(&self) -> Result<(), StoreError> {
+    pub(crate) async fn refuse_pooler(&self) -> Result<(), StoreError> {
         if !self.is_postgres() {
             return Ok(());
         }

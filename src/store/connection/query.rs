@@ -20,11 +20,11 @@ use super::statement::{Statement, binds_of};
 use super::transaction::{run_query, with_retries};
 use super::values::AnyRow;
 use super::{Connection, all_removed, in_list, pieces};
-use crate::store::Store;
-use crate::store::error::StoreError;
+use crate::Store;
+use crate::error::StoreError;
 
 /// A statement until its answer comes. On SQLite it has run already.
-pub(in crate::store) type Pending<'c, T, E = DatabaseError> =
+pub(crate) type Pending<'c, T, E = DatabaseError> =
     Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
 /// The SQL types of the rows of a query that are read as `U`.
@@ -42,14 +42,14 @@ where
 }
 
 /// A row that is read at most once; an error where none is found.
-pub(in crate::store) struct FirstRow<'c, U, E = DatabaseError> {
+pub(crate) struct FirstRow<'c, U, E = DatabaseError> {
     rows: Pending<'c, Vec<U>, E>,
     missing: E,
 }
 
 impl<'c, U: Send + 'c, E: Send + 'c> FirstRow<'c, U, E> {
     /// `None` where no row is found.
-    pub(in crate::store) async fn optional(self) -> Result<Option<U>, E> {
+    pub(crate) async fn optional(self) -> Result<Option<U>, E> {
         Ok(self.rows.await?.into_iter().next())
     }
 }
@@ -65,7 +65,7 @@ impl<'c, U: Send + 'c, E: Send + 'c> IntoFuture for FirstRow<'c, U, E> {
 }
 
 /// Runs a query on a connection, and changes how it is run.
-pub(in crate::store) trait Run: QueryId + Sized {
+pub(crate) trait Run: QueryId + Sized {
     /// Loads the rows.
     fn load<'c, U>(self, connection: &'c mut Connection) -> Pending<'c, Vec<U>>
     where
@@ -160,7 +160,7 @@ enum Lock {
 }
 
 /// A query with what diesel does not know of how it is run.
-pub(in crate::store) struct With<Q> {
+pub(crate) struct With<Q> {
     query: Q,
     lock: Lock,
     is_kept: bool,
@@ -174,7 +174,7 @@ impl<Q> With<Q> {
 
     /// MySQL and MariaDB use all columns of this index of the query's only table: otherwise they may start at its first
     /// entry that equals the constants of the query, and read deleted entries.
-    pub(in crate::store) fn by_index(self, index: &'static str) -> Self {
+    pub(crate) fn by_index(self, index: &'static str) -> Self {
         Self { index: Some(index), ..self }
     }
 }
@@ -215,7 +215,7 @@ impl<Q: Query> Query for With<Q> {
 }
 
 /// Rows for a table. They must fit into one statement.
-pub(in crate::store) struct NewRows<'r, T, R> {
+pub(crate) struct NewRows<'r, T, R> {
     table: T,
     rows: &'r [R],
 }
@@ -230,14 +230,14 @@ impl<T: Copy, R> Clone for NewRows<'_, T, R> {
 
 impl<'r, T, R> NewRows<'r, T, R> {
     // Without the bounds of the statements, which the compiler can only check when it knows both types.
-    pub(in crate::store) fn of(table: T, rows: &'r [R]) -> Self {
+    pub(crate) fn of(table: T, rows: &'r [R]) -> Self {
         Self { table, rows }
     }
 }
 
 /// What is done with a row whose key the table has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Existing {
+pub(crate) enum Existing {
     /// It is an error.
     Refused,
     /// The row is left out.
@@ -307,17 +307,17 @@ where
         QueryFragment<AnyEngine> + CanInsertInSingleQuery<AnyEngine>,
 {
     /// Inserts the rows; returns how many.
-    pub(in crate::store) fn insert(self, connection: &mut Connection) -> Pending<'_, usize> {
+    pub(crate) fn insert(self, connection: &mut Connection) -> Pending<'_, usize> {
         self.run(connection, |rows| self.insert_as(Existing::Refused, rows))
     }
 
     /// Inserts the rows whose key is not in the table yet; returns how many.
-    pub(in crate::store) fn insert_new(self, connection: &mut Connection) -> Pending<'_, usize> {
+    pub(crate) fn insert_new(self, connection: &mut Connection) -> Pending<'_, usize> {
         self.run(connection, |rows| self.insert_as(Existing::Ignored, rows))
     }
 
     /// Inserts the rows in the place of those with the same key. `upsert` does so on PostgreSQL.
-    pub(in crate::store) fn replace<'c, Q>(
+    pub(crate) fn replace<'c, Q>(
         self,
         connection: &'c mut Connection,
         upsert: impl Fn(InsertStatement<T, <&'r [R] as Insertable<T>>::Values>) -> Q,
@@ -332,7 +332,7 @@ where
     }
 
     /// Inserts the rows into a table whose ids the database gives; returns the ids, in the order of the rows.
-    pub(in crate::store) async fn insert_with_ids(
+    pub(crate) async fn insert_with_ids(
         self,
         connection: &mut Connection,
     ) -> QueryResult<Vec<i64>> {
@@ -387,7 +387,7 @@ where
 
 /// Executes a statement for each query, all of which stay prepared; returns how many rows they changed. PostgreSQL gets
 /// all of them without waiting for answers.
-pub(in crate::store) fn execute_each<Q: QueryFragment<AnyEngine>>(
+pub(crate) fn execute_each<Q: QueryFragment<AnyEngine>>(
     connection: &mut Connection,
     queries: impl Iterator<Item = Q>,
 ) -> Pending<'_, usize> {
@@ -401,7 +401,7 @@ pub(in crate::store) fn execute_each<Q: QueryFragment<AnyEngine>>(
 }
 
 /// Deletes rows by their ids with `query`; this transaction has locked all of them.
-pub(in crate::store) async fn delete_all<Q: QueryFragment<AnyEngine> + QueryId>(
+pub(crate) async fn delete_all<Q: QueryFragment<AnyEngine> + QueryId>(
     connection: &mut Connection,
     ids: &[i64],
     query: impl FnOnce(Vec<i64>) -> Q,
@@ -412,7 +412,7 @@ pub(in crate::store) async fn delete_all<Q: QueryFragment<AnyEngine> + QueryId>(
 
 impl Store {
     /// Loads the rows of a query that only reads.
-    pub(in crate::store) fn read<'c, Q, U>(&'c self, query: Q) -> Pending<'c, Vec<U>, StoreError>
+    pub(crate) fn read<'c, Q, U>(&'c self, query: Q) -> Pending<'c, Vec<U>, StoreError>
     where
         Q: AsQuery,
         Q::Query: QueryFragment<AnyEngine>,
@@ -424,7 +424,7 @@ impl Store {
     }
 
     /// Loads the only row of a query that only reads.
-    pub(in crate::store) fn read_one<'c, Q, U>(&'c self, query: Q) -> FirstRow<'c, U, StoreError>
+    pub(crate) fn read_one<'c, Q, U>(&'c self, query: Q) -> FirstRow<'c, U, StoreError>
     where
         Q: AsQuery,
         Q::Query: QueryFragment<AnyEngine>,
@@ -439,7 +439,7 @@ impl Store {
     }
 
     /// Loads the first row of a query that only reads.
-    pub(in crate::store) fn read_first<'c, Q, U>(&'c self, query: Q) -> FirstRow<'c, U, StoreError>
+    pub(crate) fn read_first<'c, Q, U>(&'c self, query: Q) -> FirstRow<'c, U, StoreError>
     where
         Q: LimitDsl,
         Q::Output: AsQuery,
@@ -470,7 +470,7 @@ impl Store {
     }
 
     /// Executes one statement that writes; returns how many rows it changed.
-    pub(in crate::store) fn write<Q>(&self, query: Q) -> Pending<'_, usize, StoreError>
+    pub(crate) fn write<Q>(&self, query: Q) -> Pending<'_, usize, StoreError>
     where
         Q: QueryFragment<AnyEngine>,
     {

@@ -16,8 +16,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use super::error::{DatabaseError, QueryResult};
 use super::statement::Statement;
 use super::values::{AnyRow, Kind, Value};
-use crate::store::Access;
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::Access;
+use crate::error::{StoreError, StoreErrorKind};
 
 /// Takes the write lock at once: a transaction that takes it later can fail because of another one.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -130,7 +130,7 @@ pub(super) fn changes_each<'v>(
 }
 
 /// Runs a future of SQLite queries to its end.
-pub(in crate::store) fn run_inline<F: Future>(future: F) -> F::Output {
+pub(crate) fn run_inline<F: Future>(future: F) -> F::Output {
     in_place(|| {
         let mut context = Context::from_waker(Waker::noop());
         match pin!(future).poll(&mut context) {
@@ -141,7 +141,7 @@ pub(in crate::store) fn run_inline<F: Future>(future: F) -> F::Output {
 }
 
 /// Runs work that blocks. Other tasks continue if the runtime has several threads.
-pub(in crate::store) fn in_place<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
@@ -149,7 +149,7 @@ pub(in crate::store) fn in_place<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// A database file, and what may be done to it.
-pub(in crate::store) struct SqliteFile {
+pub(crate) struct SqliteFile {
     path: String,
     access: Access,
     /// The device and the inode of the file when it was opened first.
@@ -158,7 +158,7 @@ pub(in crate::store) struct SqliteFile {
 
 impl SqliteFile {
     /// Checks the path before SQLite opens it, and creates the file if that is allowed.
-    pub(in crate::store) fn new(path: &str, access: Access) -> Result<Self, StoreError> {
+    pub(crate) fn new(path: &str, access: Access) -> Result<Self, StoreError> {
         check_path(path, access)?;
         if access == Access::Create {
             create_private(path);
@@ -166,7 +166,7 @@ impl SqliteFile {
         Ok(Self { path: path.to_owned(), access, opened: OnceLock::new() })
     }
 
-    pub(in crate::store) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
@@ -199,7 +199,7 @@ impl SqliteFile {
     }
 
     /// Opens the file of another program, which cannot be changed.
-    pub(in crate::store) fn connect_to_foreign(&self) -> Result<rusqlite::Connection, StoreError> {
+    pub(crate) fn connect_to_foreign(&self) -> Result<rusqlite::Connection, StoreError> {
         self.open_to_read("mode=ro")
     }
 

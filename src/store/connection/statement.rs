@@ -11,7 +11,7 @@ use super::values::{Binds, Kind, Value};
 
 /// SQL with the values of its parameters.
 #[derive(Clone, Debug)]
-pub(in crate::store) struct Statement<'q> {
+pub(crate) struct Statement<'q> {
     pub(super) sql: String,
     pub(super) binds: Vec<(Kind, Value<'q>)>,
     /// It stays prepared on its connection.

@@ -9,7 +9,7 @@ use rand::RngExt;
 use super::error::{DatabaseError, QueryResult};
 use super::pool::{Pool, PooledConnection};
 use super::{Connection, sqlite};
-use crate::store::error::{StoreError, StoreErrorKind};
+use crate::error::{StoreError, StoreErrorKind};
 
 /// How often a transaction that conflicts with another is begun again before the caller gets the error.
 const CONFLICT_RETRIES: u32 = 20;
@@ -25,8 +25,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// and whether a commit was asked for. A store with a limit ends all of it then, wherever it waits.
 macro_rules! with_retries {
     ($store:expr, $purpose:ident, |$connection:ident| $run:expr) => {{
-        use $crate::store::connection::pool::Purpose;
-        use $crate::store::connection::transaction::{Attempts, within};
+        use $crate::connection::pool::Purpose;
+        use $crate::connection::transaction::{Attempts, within};
         let pool = &*$store.pool;
         let mut attempts = Attempts::default();
         // In a box, because what calls it would have a copy for each of its two ways.
@@ -52,7 +52,7 @@ macro_rules! with_retries {
 /// Runs a future of queries on a connection for a purpose, without a transaction.
 macro_rules! querying {
     ($store:expr, $purpose:ident, |$connection:ident| $work:expr) => {{
-        use $crate::store::connection::transaction::{run_query, with_retries};
+        use $crate::connection::transaction::{run_query, with_retries};
         with_retries!($store, $purpose, |$connection| {
             run_query($connection.is_sqlite(), $work).await
         })
@@ -64,7 +64,7 @@ macro_rules! querying {
 /// If the answer to the commit was lost, the caller gets the error and must find out whether the commit succeeded.
 macro_rules! transaction {
     ($store:expr, |$connection:ident| $work:expr) => {{
-        use $crate::store::connection::transaction::{run_transaction, with_retries};
+        use $crate::connection::transaction::{run_transaction, with_retries};
         with_retries!($store, Write, |$connection| {
             run_transaction($connection.is_sqlite(), async {
                 if let Err(error) = $connection.begin_transaction().await {
@@ -80,36 +80,36 @@ macro_rules! transaction {
     }};
 }
 
-pub(in crate::store) use {querying, transaction, with_retries};
+pub(crate) use {querying, transaction, with_retries};
 
 /// The number of rows of one transaction of a command.
-pub(in crate::store) struct Chunk {
+pub(crate) struct Chunk {
     /// If this is 0, no rows are left.
-    pub(in crate::store) examined: u64,
-    pub(in crate::store) moved: u64,
+    pub(crate) examined: u64,
+    pub(crate) moved: u64,
 }
 
 impl Chunk {
     /// All rows were moved.
-    pub(in crate::store) fn all(rows: usize) -> Self {
+    pub(crate) fn all(rows: usize) -> Self {
         Self { examined: rows as u64, moved: rows as u64 }
     }
 }
 
 impl Connection {
-    pub(in crate::store) async fn begin_transaction(&mut self) -> QueryResult<()> {
+    pub(crate) async fn begin_transaction(&mut self) -> QueryResult<()> {
         let begin = self.begin();
         self.run(begin).await
     }
 
-    pub(in crate::store) async fn commit(&mut self) -> QueryResult<()> {
+    pub(crate) async fn commit(&mut self) -> QueryResult<()> {
         self.run("COMMIT").await
     }
 }
 
 /// Runs `work` for at most `limit`. After that its connection is closed, and so are the idle ones, whose server is likely
 /// to stand still for them, too; whether a commit succeeded is not known.
-pub(in crate::store) async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Option<Duration>,
     pool: &Pool,
     work: impl Future<Output = Result<T, StoreError>>,
@@ -130,7 +130,7 @@ pub(in crate::store) async fn within<T>(
 type Attempted<T> = (QueryResult<T>, bool);
 
 /// Runs one query.
-pub(in crate::store) async fn run_query<T>(
+pub(crate) async fn run_query<T>(
     is_sqlite: bool,
     query: impl Future<Output = QueryResult<T>>,
 ) -> Attempted<T> {
@@ -139,7 +139,7 @@ pub(in crate::store) async fn run_query<T>(
 }
 
 /// Runs a transaction to its end.
-pub(in crate::store) async fn run_transaction<T>(
+pub(crate) async fn run_transaction<T>(
     is_sqlite: bool,
     transaction: impl Future<Output = Attempted<T>>,
 ) -> Attempted<T> {
@@ -151,7 +151,7 @@ pub(in crate::store) async fn run_transaction<T>(
 }
 
 /// The attempts at one query or transaction.
-pub(in crate::store) struct Attempts {
+pub(crate) struct Attempts {
     began: Instant,
     conflicts: u32,
     losses: u32,
@@ -166,7 +166,7 @@ impl Default for Attempts {
 
 impl Attempts {
     /// Ends an attempt. Returns the result, or `None` if the query or transaction is to be run again.
-    pub(in crate::store) async fn finish<T>(
+    pub(crate) async fn finish<T>(
         &mut self,
         pooled: PooledConnection<'_>,
         (done, may_be_committed): Attempted<T>,

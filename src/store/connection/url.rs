@@ -7,12 +7,11 @@ use percent_encoding::{
     AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode,
 };
 use secrecy::SecretString;
-
-use crate::message::text::is_printable;
+use smsq_message::text::is_printable;
 
 /// The kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum ServerKind {
+pub(crate) enum ServerKind {
     Postgres,
     /// Or MariaDB.
     Mysql,
@@ -20,12 +19,12 @@ pub(in crate::store) enum ServerKind {
 
 /// The parts of a server's URL. `Display` shows it without the password.
 #[derive(Clone)]
-pub(in crate::store) struct ServerUrl {
-    pub(in crate::store) kind: ServerKind,
+pub(crate) struct ServerUrl {
+    pub(crate) kind: ServerKind,
     pub(super) user: String,
     pub(super) password: Option<SecretString>,
     /// Host names or addresses, and ports, in the order in which they are tried.
-    pub(in crate::store) hosts: Vec<(String, u16)>,
+    pub(crate) hosts: Vec<(String, u16)>,
     /// A Unix socket to use instead of the network.
     pub(super) socket: Option<PathBuf>,
     pub(super) database: String,
@@ -33,7 +32,7 @@ pub(in crate::store) struct ServerUrl {
     /// A file with the certificates of a private authority, in PEM.
     pub(super) authority: Option<PathBuf>,
     /// Nothing is written, so a replica or a user without write permission is allowed.
-    pub(in crate::store) is_only_read: bool,
+    pub(crate) is_only_read: bool,
 }
 
 /// What would end a part of a URL, or is not visible in it.
@@ -51,7 +50,7 @@ const RESERVED: &AsciiSet = &CONTROLS
 const PARAMETERS: &str = "`tls=required|off`, `tls_ca=FILE`, `socket=PATH`";
 
 impl ServerKind {
-    pub(in crate::store) fn of(scheme: &str) -> Option<Self> {
+    pub(crate) fn of(scheme: &str) -> Option<Self> {
         match scheme {
             "postgres" | "postgresql" => Some(Self::Postgres),
             "mysql" | "mariadb" => Some(Self::Mysql),
@@ -60,7 +59,7 @@ impl ServerKind {
     }
 
     /// The expression for the server's clock, in milliseconds since the Unix epoch.
-    pub(in crate::store) const fn clock(self) -> &'static str {
+    pub(crate) const fn clock(self) -> &'static str {
         match self {
             Self::Postgres => "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
             // Sessions are at UTC.
@@ -85,7 +84,7 @@ impl ServerKind {
 
 impl ServerUrl {
     /// Parses `scheme://user:password@host1:port,host2/database?parameters`. The error never has the password.
-    pub(in crate::store) fn parse(kind: ServerKind, url: &str) -> Result<Self, String> {
+    pub(crate) fn parse(kind: ServerKind, url: &str) -> Result<Self, String> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         if rest[end..].contains('@') {
@@ -216,7 +215,7 @@ pub fn fuzz_server_url(url: &str) -> Result<(String, Option<String>), String> {
 }
 
 /// Adds the password to a URL, unless it has one.
-pub(in crate::store) fn with_password(url: &str, password: &str) -> String {
+pub(crate) fn with_password(url: &str, password: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };

@@ -227,7 +227,7 @@ impl Cell<'_> {
     }
 
     /// The bytes of a text.
-    pub(in crate::store) fn bytes(&mut self) -> deserialize::Result<&[u8]> {
+    pub(crate) fn bytes(&mut self) -> deserialize::Result<&[u8]> {
         let number = match self {
             Self::Sqlite(ValueRef::Integer(value)) => Some(value.to_string()),
             Self::Sqlite(ValueRef::Real(value)) => Some(value.to_string()),

@@ -1,7 +1,7 @@
 //! Refuses servers that smsq does not support, by their version.
 
 use super::{ConnectError, Connection};
-use crate::store::error::StoreErrorKind;
+use crate::error::StoreErrorKind;
 
 /// Servers with the protocol of a supported database that lock, commit or create tables in another way: a part of
 /// their version, and their name.

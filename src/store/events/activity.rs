@@ -1,17 +1,18 @@
 //! What workers publish: counts of what happened to messages, and what each worker does now.
 
-use crate::store::connection::QueryResult;
+use crate::connection::QueryResult;
 use std::collections::BTreeMap;
 
 use diesel::{delete, update};
+use smsq_message::activity::{ActivityCounts, ActivityRow, WorkerActivity};
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
-use crate::message::activity::{ActivityCounts, ActivityRow, WorkerActivity};
-use crate::message::sms::Timestamp;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{activity, worker};
-use crate::store::{Store, positive, signed};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, transaction};
+use crate::error::StoreError;
+use crate::tables::schema::{activity, worker};
+use crate::{Store, positive, signed};
 
 /// A row of table `activity`.
 type Columns = (Timestamp, i64, String, i64, i64, i64, i64, i64);
@@ -19,6 +20,7 @@ type Columns = (Timestamp, i64, String, i64, i64, i64, i64, i64);
 impl Store {
     /// Adds counts to those of their spans, and stores what the worker does now. `rows` are in the order of their keys,
     /// so that workers lock them in the same order.
+    #[boxed]
     pub async fn publish(
         &self,
         worker_id: i64,
@@ -40,6 +42,7 @@ impl Store {
     }
 
     /// What happened in the spans that begin at `since` or later and before `until`, in the order of time.
+    #[boxed]
     pub async fn activity(
         &self,
         since: Timestamp,
@@ -57,6 +60,7 @@ impl Store {
     }
 
     /// What workers do now, by their ids, of those that have published it.
+    #[boxed]
     pub async fn worker_activities(&self) -> Result<BTreeMap<i64, WorkerActivity>, StoreError> {
         let rows: Vec<(i64, Option<String>)> = self
             .read(
@@ -74,6 +78,7 @@ impl Store {
     }
 
     /// Deletes the counts of spans that began earlier. Returns their number.
+    #[boxed]
     pub async fn prune_activity(&self, before: Timestamp) -> Result<u64, StoreError> {
         let deleted: usize =
             self.write(delete(activity::table).filter(activity::at.lt(before))).await?;

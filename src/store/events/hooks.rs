@@ -2,16 +2,17 @@
 
 use diesel::dsl::{count_star, max, min};
 use diesel::{delete, update};
+use smsq_message::event::EventKind;
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
 use super::outbox;
-use crate::message::event::EventKind;
-use crate::message::sms::Timestamp;
-use crate::store::audit::in_chunks;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Chunk, Connection, NewRows, QueryResult, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{hook, hook_event};
-use crate::store::{CHUNK, HookStore, positive};
+use crate::audit::in_chunks;
+use crate::connection::prelude::*;
+use crate::connection::{Chunk, Connection, NewRows, QueryResult, transaction};
+use crate::error::StoreError;
+use crate::tables::schema::{hook, hook_event};
+use crate::{CHUNK, HookStore, positive};
 use outbox::NewEvent;
 
 /// The states of an event in column `state`.
@@ -95,17 +96,20 @@ pub struct OutboxCounts {
 
 impl HookStore<'_> {
     /// What is known of all hooks that had events, by name.
-    pub async fn rows(self) -> Result<Vec<HookRow>, StoreError> {
+    #[boxed]
+    pub async fn rows(&self) -> Result<Vec<HookRow>, StoreError> {
         self.read(hook::table.order(hook::name).select(HookRow::as_select())).await
     }
 
     /// What is known of a hook, if it had events.
-    pub async fn row(self, name: &str) -> Result<Option<HookRow>, StoreError> {
+    #[boxed]
+    pub async fn row(&self, name: &str) -> Result<Option<HookRow>, StoreError> {
         self.read_first(hook::table.find(name).select(HookRow::as_select())).optional().await
     }
 
     /// How many events of a hook wait.
-    pub async fn waiting(self, name: &str) -> Result<u64, StoreError> {
+    #[boxed]
+    pub async fn waiting(&self, name: &str) -> Result<u64, StoreError> {
         let waiting: i64 = self
             .read_one(
                 hook_event::table
@@ -118,7 +122,8 @@ impl HookStore<'_> {
     }
 
     /// The names of the hooks with events, also of those that are not configured any more.
-    pub async fn names(self) -> Result<Vec<String>, StoreError> {
+    #[boxed]
+    pub async fn names(&self) -> Result<Vec<String>, StoreError> {
         let mut names: Vec<String> = Vec::new();
         loop {
             let after = names.last().cloned().unwrap_or_default();
@@ -137,8 +142,9 @@ impl HookStore<'_> {
     }
 
     /// Leases a hook to one process until an instant, or renews its lease. `None` if another process has it.
+    #[boxed]
     pub async fn lease(
-        self,
+        &self,
         name: &str,
         holder: i64,
         now: Timestamp,
@@ -166,7 +172,8 @@ impl HookStore<'_> {
     }
 
     /// Ends the lease of this process.
-    pub async fn release(self, name: &str, holder: i64) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn release(&self, name: &str, holder: i64) -> Result<(), StoreError> {
         let _: usize = self
             .write(
                 update(hook::table.find(name).filter(hook::holder.eq(holder)))
@@ -177,7 +184,8 @@ impl HookStore<'_> {
     }
 
     /// When the first event that waits is due.
-    pub async fn next_due(self, name: &str) -> Result<Option<Timestamp>, StoreError> {
+    #[boxed]
+    pub async fn next_due(&self, name: &str) -> Result<Option<Timestamp>, StoreError> {
         self.read_first(
             hook_event::table
                 .filter(hook_event::hook.eq(name))
@@ -188,8 +196,9 @@ impl HookStore<'_> {
     }
 
     /// The first events that are due, in the order in which they are.
+    #[boxed]
     pub async fn due(
-        self,
+        &self,
         name: &str,
         now: Timestamp,
         limit: i64,
@@ -207,8 +216,9 @@ impl HookStore<'_> {
     }
 
     /// Stores what became of events. `off`: why nothing more is delivered.
+    #[boxed]
     pub async fn finish(
-        self,
+        &self,
         name: &str,
         results: &[(i64, Delivered)],
         off: Option<&str>,
@@ -288,7 +298,8 @@ impl HookStore<'_> {
     }
 
     /// Delivers the events of a hook again, if it is off.
-    pub async fn turn_on(self, name: &str) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn turn_on(&self, name: &str) -> Result<(), StoreError> {
         let _: usize = self
             .write(update(hook::table.find(name)).set((
                 hook::off_at.eq(None::<i64>),
@@ -301,8 +312,9 @@ impl HookStore<'_> {
 
     /// Lets events that were delivered or given up wait again, of those that happened since an instant and have this
     /// kind; returns how many.
+    #[boxed]
     pub async fn replay(
-        self,
+        &self,
         name: &str,
         since: Timestamp,
         kind: Option<EventKind>,
@@ -355,7 +367,8 @@ impl HookStore<'_> {
     }
 
     /// Whether more events of a hook wait than this.
-    pub async fn has_more_waiting(self, name: &str, than: i64) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn has_more_waiting(&self, name: &str, than: i64) -> Result<bool, StoreError> {
         let further: Vec<i64> = self
             .read(
                 hook_event::table
@@ -371,7 +384,8 @@ impl HookStore<'_> {
     }
 
     /// The events of a hook that are stored.
-    pub async fn counts(self, name: &str) -> Result<OutboxCounts, StoreError> {
+    #[boxed]
+    pub async fn counts(&self, name: &str) -> Result<OutboxCounts, StoreError> {
         type Row = (i32, i64, Option<Timestamp>);
         let rows: Vec<Row> = self
             .read(
@@ -393,14 +407,16 @@ impl HookStore<'_> {
     }
 
     /// Stores events.
-    pub async fn add(self, events: &[NewEvent], now: Timestamp) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn add(&self, events: &[NewEvent], now: Timestamp) -> Result<(), StoreError> {
         transaction!(self, |connection| outbox::insert(connection, events, now))
     }
 
     /// Deletes events of a hook that ended before an instant, and those that happened before another one and were never
     /// delivered, which are counted as skipped.
+    #[boxed]
     pub async fn purge(
-        self,
+        &self,
         name: &str,
         ended_before: Timestamp,
         created_before: Timestamp,
@@ -436,10 +452,7 @@ impl HookStore<'_> {
     }
 }
 
-pub(in crate::store) async fn delete_events(
-    connection: &mut Connection,
-    ids: &[i64],
-) -> QueryResult<()> {
+pub(crate) async fn delete_events(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
         delete(hook_event::table.filter(hook_event::id.eq_any(ids))).execute(connection).await?;
     }
@@ -447,7 +460,7 @@ pub(in crate::store) async fn delete_events(
 }
 
 /// Deletes at most a chunk of the events that happened before an instant; returns whether there were any.
-pub(in crate::store) async fn purge_before(
+pub(crate) async fn purge_before(
     connection: &mut Connection,
     before: Timestamp,
 ) -> QueryResult<bool> {

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use diesel::update;
+use smsq_lifecycle::delivery::{Delivery, DeliveryState};
+use smsq_message::event::{EventKind, MessageFacts, Subscription, Subscriptions, body};
+use smsq_message::sms::{Class, State, Timestamp};
 
-use crate::lifecycle::delivery::{Delivery, DeliveryState};
-use crate::message::event::{EventKind, MessageFacts, Subscription, Subscriptions, body};
-use crate::message::sms::{Class, State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{campaign, hook, hook_event, sms, sms_failed, sms_sent};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{campaign, hook, hook_event, sms, sms_failed, sms_sent};
 
 /// An event for one hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct NewEvent {
 }
 
 /// Stores events, with random ids.
-pub(in crate::store) async fn insert(
+pub(crate) async fn insert(
     connection: &mut Connection,
     events: &[NewEvent],
     now: Timestamp,
@@ -120,7 +120,7 @@ type EndedRow = (
 );
 
 /// Stores the events of those of the messages that are failed or unknown now.
-pub(in crate::store) async fn record_ended(
+pub(crate) async fn record_ended(
     connection: &mut Connection,
     subscriptions: &Subscriptions,
     mut ids: Vec<i64>,
@@ -206,7 +206,7 @@ fn add_ended(
 }
 
 /// Stores the events of sent messages whose delivery has changed its state.
-pub(in crate::store) async fn record_deliveries(
+pub(crate) async fn record_deliveries(
     connection: &mut Connection,
     subscriptions: &Subscriptions,
     deliveries: &[(i64, Delivery)],

@@ -1,21 +1,24 @@
-//! Reads the rows of the database that decide which rows of an import are new; see [`crate::lifecycle::dedupe`].
+//! Reads the rows of the database that decide which rows of an import are new; see [`smsq_lifecycle::dedupe`].
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::lifecycle::dedupe::{Decision, ExistingRows, FailedOrigin, decide};
-use crate::message::sms::{NewSms, Timestamp};
-use crate::store::ImportStore;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, ROWS, in_list, querying};
-use crate::store::error::StoreError;
-use crate::store::recipients::{dead, suppression};
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{message, sms_failed, sms_key, sms_sent};
+use smsq_lifecycle::dedupe::{Decision, ExistingRows, FailedOrigin, decide};
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_process::boxed;
+
+use crate::ImportStore;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, ROWS, in_list, querying};
+use crate::error::StoreError;
+use crate::recipients::{dead, suppression};
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{message, sms_failed, sms_key, sms_sent};
 
 impl ImportStore<'_> {
     /// Decides for the rows of an import into a campaign, without writing.
+    #[boxed]
     pub async fn decide(
-        self,
+        &self,
         campaign_id: i64,
         rows: &[&NewSms],
         now: Timestamp,
@@ -28,7 +31,8 @@ impl ImportStore<'_> {
     }
 
     /// The messages with these ids.
-    pub async fn origins(self, ids: &[i64]) -> Result<HashMap<i64, FailedOrigin>, StoreError> {
+    #[boxed]
+    pub async fn origins(&self, ids: &[i64]) -> Result<HashMap<i64, FailedOrigin>, StoreError> {
         let mut origins = HashMap::new();
         for ids in ids.chunks(ROWS) {
             let found: HashMap<i64, FailedOrigin> =

@@ -5,24 +5,25 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use diesel::update;
+use smsq_lifecycle::dedupe::{Decision, ExistingRows, decide};
+use smsq_lifecycle::schedule;
+use smsq_message::age::Age;
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_process::boxed;
 
 use super::dedupe::read_existing;
 use super::imports::ImportBatch;
-use crate::lifecycle::dedupe::{Decision, ExistingRows, decide};
-use crate::lifecycle::schedule;
-use crate::message::age::Age;
-use crate::message::sms::{NewSms, Timestamp};
-use crate::store::campaigns::approvals;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
+use crate::campaigns::approvals;
+use crate::connection::prelude::*;
+use crate::connection::{
     Connection, DatabaseError, NewRows, QueryResult, ROWS, delete_all, transaction,
 };
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::queue::results::{attempts, settle, transitions};
-use crate::store::recipients::dead;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::schema::{import, sms, sms_failed, sms_sent};
-use crate::store::{ImportStore, signed};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::queue::results::{attempts, settle, transitions};
+use crate::recipients::dead;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::schema::{import, sms, sms_failed, sms_sent};
+use crate::{ImportStore, signed};
 
 /// The most bytes of texts in one statement: less than the smallest common `max_allowed_packet`, 1 MiB.
 const BYTES: usize = 512 * 1024;
@@ -48,7 +49,8 @@ pub struct Enqueued {
 impl ImportStore<'_> {
     /// Queues the new rows of a batch; an error if its import has ended. Waits for a server that is unavailable.
     /// After a commit without an answer, checks whether the batch is stored before it is queued again.
-    pub async fn enqueue(self, batch: &ImportBatch) -> Result<Enqueued, StoreError> {
+    #[boxed]
+    pub async fn enqueue(&self, batch: &ImportBatch) -> Result<Enqueued, StoreError> {
         let mut decided = None;
         let began = Instant::now();
         let mut wait = FIRST_WAIT;

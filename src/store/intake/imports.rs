@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::message::sms::{NewSms, Timestamp};
-use crate::message::window::SendWindow;
-use crate::route::Division;
-use crate::store::campaigns::approvals::{self, ApprovalGate, ListApproval};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, transaction};
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::queue::results::settle;
-use crate::store::tables::schema::{campaign, import};
-use crate::store::{ImportStore, positive, signed};
+use smsq_message::route::Division;
+use smsq_message::sms::{NewSms, Timestamp};
+use smsq_message::window::SendWindow;
+use smsq_process::boxed;
+
+use crate::campaigns::approvals::{self, ApprovalGate, ListApproval};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, transaction};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::queue::results::settle;
+use crate::tables::schema::{campaign, import};
+use crate::{ImportStore, positive, signed};
 
 /// The texts of an import, for the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,14 +88,16 @@ impl ImportBatch {
 
 impl ImportStore<'_> {
     /// The names of all imported files.
-    pub async fn imported_files(self) -> Result<Vec<String>, StoreError> {
+    #[boxed]
+    pub async fn imported_files(&self) -> Result<Vec<String>, StoreError> {
         self.read(import::table.select(import::file).distinct()).await
     }
 
     /// Starts an import of the file with this name and hash; returns its id. `posted_by`: the name of the token with
     /// which its messages are posted or uploaded. Fails if the campaign was removed.
+    #[boxed]
     pub async fn begin(
-        self,
+        &self,
         campaign_id: i64,
         file: &str,
         hash: &str,
@@ -124,7 +128,12 @@ impl ImportStore<'_> {
     }
 
     /// Adds to the texts of an import; `None` changes nothing.
-    pub async fn add_texts(self, import_id: i64, note: ImportTexts<'_>) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn add_texts<'a>(
+        &'a self,
+        import_id: i64,
+        note: ImportTexts<'a>,
+    ) -> Result<(), StoreError> {
         self.write(diesel::update(import::table.find(import_id)).set((
             note.template.map(|text| import::template.eq(text)),
             note.sample.map(|text| import::sample.eq(text)),
@@ -137,8 +146,9 @@ impl ImportStore<'_> {
 
     /// The uploads of a file with this hash and token that did not end: their ids, how many messages they have queued,
     /// and their last lines.
+    #[boxed]
     pub async fn interrupted_uploads(
-        self,
+        &self,
         campaign_id: i64,
         hash: &str,
         posted_by: &str,
@@ -157,7 +167,8 @@ impl ImportStore<'_> {
         Ok(found.into_iter().map(count).collect())
     }
 
-    pub async fn finish(self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn finish(&self, import_id: i64, now: Timestamp) -> Result<(), StoreError> {
         self.write(diesel::update(import::table.find(import_id)).set(import::finished_at.eq(now)))
             .await?;
         Ok(())
@@ -165,7 +176,8 @@ impl ImportStore<'_> {
 
     /// Ends the import with this hash, so that it can queue nothing more; returns its last line, or `None` if there
     /// is no such import.
-    pub async fn end(self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
+    #[boxed]
+    pub async fn end(&self, hash: &str, now: Timestamp) -> Result<Option<u64>, StoreError> {
         self.write(
             diesel::update(
                 import::table.filter(import::hash.eq(hash)).filter(import::finished_at.is_null()),
@@ -181,7 +193,8 @@ impl ImportStore<'_> {
     }
 
     /// The campaign that a file with this hash was last imported into.
-    pub async fn campaign_of_file(self, hash: &str) -> Result<Option<i64>, StoreError> {
+    #[boxed]
+    pub async fn campaign_of_file(&self, hash: &str) -> Result<Option<i64>, StoreError> {
         self.read_first(
             import::table
                 .filter(import::hash.eq(hash))
@@ -192,7 +205,8 @@ impl ImportStore<'_> {
         .await
     }
 
-    pub async fn is_ended(self, import_id: i64) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn is_ended(&self, import_id: i64) -> Result<bool, StoreError> {
         let open: Vec<i64> = self
             .read(
                 import::table
@@ -205,8 +219,9 @@ impl ImportStore<'_> {
     }
 
     /// Another campaign into which a file with this hash was imported since an instant, and when.
+    #[boxed]
     pub async fn imported_elsewhere(
-        self,
+        &self,
         hash: &str,
         name: &str,
         since: Timestamp,

@@ -4,21 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::delete;
+use smsq_message::age::Age;
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
 use super::enqueue::{enqueue, is_committed};
 use super::imports::{ImportApproval, ImportBatch};
-use crate::message::age::Age;
-use crate::message::sms::Timestamp;
-use crate::store::campaigns::approvals::{self, ApprovalGate};
-use crate::store::campaigns::campaign;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
-    Connection, DatabaseError, NewRows, QueryResult, ROWS, transaction,
-};
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::schema::{import, intake_key};
-use crate::store::{CHUNK, Store};
+use crate::campaigns::approvals::{self, ApprovalGate};
+use crate::campaigns::campaign;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, DatabaseError, NewRows, QueryResult, ROWS, transaction};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::schema::{import, intake_key};
+use crate::{CHUNK, Store};
 
 /// The first character of a fingerprint. Those of an older smsq, which are hex, were made of the bytes of the request.
 pub const FINGERPRINT: char = 'v';
@@ -90,6 +89,7 @@ impl KnownKey {
 impl Store {
     /// Queues posted messages in one transaction; returns what became of each, in their order. The keys are kept until
     /// `expires_at`. If the commit's answer was lost, finds out whether it is stored.
+    #[boxed]
     pub async fn post(
         &self,
         batches: &[PostedBatch],
@@ -114,6 +114,7 @@ impl Store {
     }
 
     /// Deletes some of the keys that have expired; returns how many.
+    #[boxed]
     pub async fn prune_intake_keys(&self, now: Timestamp) -> Result<u64, StoreError> {
         let expired: Vec<(String, String)> = self
             .read(
@@ -146,6 +147,7 @@ impl Store {
     }
 
     /// The imports of messages that were posted or uploaded with the token of this name, among `imports`.
+    #[boxed]
     pub async fn imports_of_token(
         &self,
         token: &str,

@@ -15,20 +15,21 @@ use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{QueryableByName, update};
 use rand::RngExt;
+use smsq_lifecycle::AttemptOutcome;
+use smsq_message::budget::{self, Budget};
+use smsq_message::prices::Prices;
+use smsq_message::sms::{State, Timestamp};
+use smsq_process::boxed;
 
 use super::rows;
 use super::spending::{Spending, campaign_scope};
-use crate::lifecycle::AttemptOutcome;
-use crate::message::budget::{self, Budget};
-use crate::message::prices::Prices;
-use crate::message::sms::{State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::expressions::phone_prefix;
-use crate::store::tables::schema::{attempt, campaign, rate_limit, sms, sms_rest, worker};
-use crate::store::{CHUNK, Store};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, in_list, transaction};
+use crate::error::StoreError;
+use crate::tables::column_types::LossyText;
+use crate::tables::expressions::phone_prefix;
+use crate::tables::schema::{attempt, campaign, rate_limit, sms, sms_rest, worker};
+use crate::{CHUNK, Store};
 
 /// A budget whose campaign waits, because it is not counted yet what its messages have cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,13 +93,13 @@ impl Counting {
 
 /// Whether a campaign that has the budget `stored` must be counted before its new budget counts: it was not counted in
 /// this currency until now.
-pub(in crate::store) fn is_needed(stored: &str, new: &Budget) -> bool {
+pub(crate) fn is_needed(stored: &str, new: &Budget) -> bool {
     let stored = Budget::stored(stored).ok().flatten();
     stored.is_none_or(|stored| stored.currency != new.currency)
 }
 
 /// Marks the counter of a campaign that gets a budget as one that is being counted.
-pub(in crate::store) async fn open(
+pub(crate) async fn open(
     connection: &mut Connection,
     campaign_id: i64,
     budget: &Budget,
@@ -118,7 +119,7 @@ pub(in crate::store) async fn open(
 }
 
 /// Opens the counter of a campaign that has no messages yet.
-pub(in crate::store) async fn open_counted(
+pub(crate) async fn open_counted(
     connection: &mut Connection,
     campaign_id: i64,
     budget: &Budget,
@@ -132,6 +133,7 @@ pub(in crate::store) async fn open_counted(
 
 impl Store {
     /// The budgets whose campaigns wait.
+    #[boxed]
     pub async fn uncounted_budgets(&self) -> Result<Vec<UncountedBudget>, StoreError> {
         let budgets: Vec<(i64, String)> = self
             .read(
@@ -195,6 +197,7 @@ impl Store {
     }
 
     /// Says that no commit of this worker runs that does not know of the budget.
+    #[boxed]
     pub async fn know_budget(
         &self,
         budget: &UncountedBudget,
@@ -216,6 +219,7 @@ impl Store {
     }
 
     /// Counts what the messages of a campaign have cost, by the prices of their providers, or by what these wrote.
+    #[boxed]
     pub async fn count_budget(
         &self,
         budget: &UncountedBudget,

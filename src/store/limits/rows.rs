@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use diesel::update;
+use smsq_limit::{ClaimLimit, SharedLimit};
 
-use crate::limit::{ClaimLimit, SharedLimit};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
-use crate::store::tables::schema::rate_limit;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
+use crate::tables::schema::rate_limit;
 
 /// The columns of table `rate_limit`.
 type LimitRow = (String, i64, i32, String, i64, Option<String>, i64);
 
 /// Limits by their scopes.
-pub(in crate::store) type Limits = BTreeMap<String, ClaimLimit>;
+pub(crate) type Limits = BTreeMap<String, ClaimLimit>;
 
 /// Reads the limits of those scopes that have a row, with `lock` in the order of their names and locked.
-pub(in crate::store) async fn read(
+pub(crate) async fn read(
     connection: &mut Connection,
     scopes: &BTreeSet<String>,
     lock: bool,
@@ -50,7 +50,7 @@ pub(in crate::store) async fn read(
 }
 
 /// Locks the limits of these scopes in the order of their names; creates missing ones.
-pub(in crate::store) async fn lock(
+pub(crate) async fn lock(
     connection: &mut Connection,
     scopes: &BTreeSet<String>,
 ) -> QueryResult<Limits> {
@@ -82,7 +82,7 @@ fn limits(rows: Vec<LimitRow>) -> Limits {
 }
 
 /// Stores a limit if it has changed.
-pub(in crate::store) async fn store(
+pub(crate) async fn store(
     connection: &mut Connection,
     scope: &str,
     limit: &ClaimLimit,

@@ -8,24 +8,27 @@ use std::sync::Arc;
 use diesel::dsl::sql;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::update;
+use smsq_lifecycle::transition::Doubt;
+use smsq_message::budget::{self, campaign_budget_scope, month_budget_scope};
+use smsq_message::sms::{Reserve, Timestamp};
+use smsq_process::boxed;
 
-use crate::lifecycle::transition::Doubt;
-use crate::message::budget::{self, campaign_budget_scope, month_budget_scope};
-use crate::message::sms::{Reserve, Timestamp};
-use crate::store::Store;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, ROWS, in_list};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{rate_limit, sms, sms_rest};
+use crate::Store;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, ROWS, in_list};
+use crate::error::StoreError;
+use crate::tables::schema::{rate_limit, sms, sms_rest};
 
 impl Store {
     /// What the messages of a campaign have cost in a currency, in millionths; `None` if they are not counted.
+    #[boxed]
     pub async fn spent(&self, campaign_id: i64, currency: &str) -> Result<Option<i64>, StoreError> {
         let counter = self.counter(&campaign_scope(campaign_id, currency)).await?;
         Ok(counter.filter(|(_, counted_from)| counted_from.is_some()).map(|(spent, _)| spent))
     }
 
     /// What the messages of the calendar month have cost in a currency, in millionths.
+    #[boxed]
     pub async fn month_spent(
         &self,
         now: Timestamp,
@@ -63,27 +66,27 @@ pub(super) fn campaign_scope(campaign_id: i64, currency: &str) -> String {
 
 /// What a message in the queue has taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct RowReserve {
-    pub(in crate::store) campaign_id: i64,
+pub(crate) struct RowReserve {
+    pub(crate) campaign_id: i64,
     /// For its current claim: 0 unless it is sending.
-    pub(in crate::store) claim: i64,
+    pub(crate) claim: i64,
     /// For earlier attempts that may have been accepted.
-    pub(in crate::store) earlier: i64,
+    pub(crate) earlier: i64,
     /// See [`budget::month_key`].
-    pub(in crate::store) month: String,
+    pub(crate) month: String,
 }
 
 impl RowReserve {
-    pub(in crate::store) fn scopes(&self) -> [String; 2] {
+    pub(crate) fn scopes(&self) -> [String; 2] {
         scopes(self.campaign_id, &self.month)
     }
 }
 
 /// What messages have taken, by id. Those that took nothing are missing.
-pub(in crate::store) type Reserves = BTreeMap<i64, RowReserve>;
+pub(crate) type Reserves = BTreeMap<i64, RowReserve>;
 
 /// The scopes of the counters that a message takes from.
-pub(in crate::store) fn scopes(campaign_id: i64, month: &str) -> [String; 2] {
+pub(crate) fn scopes(campaign_id: i64, month: &str) -> [String; 2] {
     [campaign_budget_scope(campaign_id, month), month_budget_scope(month)]
 }
 
@@ -91,17 +94,17 @@ pub(in crate::store) fn scopes(campaign_id: i64, month: &str) -> [String; 2] {
 /// that others wait for the counters only during its end.
 #[must_use = "counters change with their messages"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Spending(BTreeMap<String, i64>);
+pub(crate) struct Spending(BTreeMap<String, i64>);
 
 impl Spending {
     /// What a message changes that took `amount` more.
-    pub(in crate::store) fn of(campaign_id: i64, month: &str, amount: i64) -> Self {
+    pub(crate) fn of(campaign_id: i64, month: &str, amount: i64) -> Self {
         let mut spending = Self::default();
         spending.add(scopes(campaign_id, month), amount);
         spending
     }
 
-    pub(in crate::store) fn add(&mut self, scopes: impl IntoIterator<Item = String>, amount: i64) {
+    pub(crate) fn add(&mut self, scopes: impl IntoIterator<Item = String>, amount: i64) {
         if amount != 0 {
             for scope in scopes {
                 *self.0.entry(scope).or_default() += amount;
@@ -109,19 +112,19 @@ impl Spending {
         }
     }
 
-    pub(in crate::store) fn extend(&mut self, other: Self) {
+    pub(crate) fn extend(&mut self, other: Self) {
         for (scope, amount) in other.0 {
             self.add([scope], amount);
         }
     }
 
     /// By scope.
-    pub(in crate::store) fn amounts(&self) -> &BTreeMap<String, i64> {
+    pub(crate) fn amounts(&self) -> &BTreeMap<String, i64> {
         &self.0
     }
 
     /// What undoes these changes.
-    pub(in crate::store) fn undone(mut self) -> Self {
+    pub(crate) fn undone(mut self) -> Self {
         for amount in self.0.values_mut() {
             *amount = -*amount;
         }
@@ -129,7 +132,7 @@ impl Spending {
     }
 
     /// Stores it, in the order in which claims lock the counters.
-    pub(in crate::store) async fn store(self, connection: &mut Connection) -> QueryResult<()> {
+    pub(crate) async fn store(self, connection: &mut Connection) -> QueryResult<()> {
         for (scope, amount) in self.0.into_iter().filter(|(_, amount)| *amount != 0) {
             update(rate_limit::table.find(&scope))
                 .set(rate_limit::spent.eq(rate_limit::spent + amount))
@@ -142,10 +145,7 @@ impl Spending {
 }
 
 /// Reads what these messages have taken.
-pub(in crate::store) async fn read(
-    connection: &mut Connection,
-    ids: &[i64],
-) -> QueryResult<Reserves> {
+pub(crate) async fn read(connection: &mut Connection, ids: &[i64]) -> QueryResult<Reserves> {
     type Row = (i64, i64, i64, i64, Option<String>);
     let mut found = Reserves::new();
     for ids in ids.chunks(ROWS) {
@@ -174,7 +174,7 @@ pub(in crate::store) async fn read(
 
 /// What a message keeps of what it has taken, when a claim ends or its doubt does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store) enum Kept {
+pub(crate) enum Kept {
     /// Its claim may have been accepted.
     All,
     /// Its claim was not accepted, but an earlier one may have been.
@@ -194,7 +194,7 @@ impl From<Option<Doubt>> for Kept {
 }
 
 /// Gives back what messages do not keep. Rows of messages that took nothing are not touched.
-pub(in crate::store) async fn keep(
+pub(crate) async fn keep(
     connection: &mut Connection,
     ids: &[i64],
     reserves: &Reserves,
@@ -239,15 +239,15 @@ pub(in crate::store) async fn keep(
 
 /// What `claimed` messages took, to be stored with them.
 #[derive(Default)]
-pub(in crate::store) struct ReserveWrites(BTreeMap<Arc<str>, BTreeMap<i64, Vec<i64>>>);
+pub(crate) struct ReserveWrites(BTreeMap<Arc<str>, BTreeMap<i64, Vec<i64>>>);
 
 impl ReserveWrites {
-    pub(in crate::store) fn add(&mut self, id: i64, reserve: &Reserve) {
+    pub(crate) fn add(&mut self, id: i64, reserve: &Reserve) {
         let of_month = self.0.entry(Arc::clone(&reserve.month)).or_default();
         of_month.entry(reserve.amount).or_default().push(id);
     }
 
-    pub(in crate::store) async fn write(&self, connection: &mut Connection) -> QueryResult<()> {
+    pub(crate) async fn write(&self, connection: &mut Connection) -> QueryResult<()> {
         for (month, amounts) in &self.0 {
             for (amount, ids) in amounts {
                 for ids in ids.chunks(ROWS) {

@@ -1,13 +1,18 @@
 //! Finds due messages that can be sent, and locks them without claiming them. Messages that cannot be sent fail or
 //! wait.
 
-use crate::store::connection::QueryResult;
+use crate::connection::QueryResult;
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use smsq_lifecycle::batch::BatchItem;
+use smsq_lifecycle::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
+use smsq_message::phone::Phone;
+use smsq_message::route::{CONTENT, Division};
+use smsq_message::sms::{Class, Failure, LaneId, Sms, Timestamp};
 
 use super::claim::{self, Candidate, ClaimCursors, ClaimWrites};
 use super::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch};
@@ -15,14 +20,9 @@ use super::lanes::Failover;
 use super::permits::budgets::Budgets;
 use super::permits::caps::Recipients;
 use super::permits::limits::PermitEstimate;
-use crate::lifecycle::batch::BatchItem;
-use crate::lifecycle::{Admission, LaneClaim, ProviderClaim, Settlement, Transition};
-use crate::message::phone::Phone;
-use crate::message::sms::{Class, Failure, LaneId, Sms, Timestamp};
-use crate::route::{CONTENT, Division};
-use crate::store::campaigns::approvals::{self, ApprovalChanges, GrantedLane};
-use crate::store::connection::Connection;
-use crate::store::recipients::{dead, suppression};
+use crate::campaigns::approvals::{self, ApprovalChanges, GrantedLane};
+use crate::connection::Connection;
+use crate::recipients::{dead, suppression};
 
 /// The most messages of one campaign that may fail or wait in one transaction, so that it stays short.
 const MAX_NOT_SENT: usize = 1_000;

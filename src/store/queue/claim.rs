@@ -8,23 +8,23 @@ use diesel::dsl::{case_when, exists};
 use diesel::sql_types::{BigInt, Nullable, Text};
 use diesel::{QueryableByName, update};
 use rand::RngExt;
+use smsq_lifecycle::Settlement;
+use smsq_lifecycle::transition::REUSED_REFERENCE;
+use smsq_message::defect::Defect;
+use smsq_message::phone::Phone;
+use smsq_message::sms::{LaneId, Sms, State, StoredColumns, Timestamp};
 
 use super::commit_batch::{ClaimKey, CommitBatch};
 use super::lanes::Failover;
 use super::results::effects::Effects;
 use super::results::settle::{self, ClaimedRows};
-use crate::lifecycle::Settlement;
-use crate::lifecycle::transition::REUSED_REFERENCE;
-use crate::message::defect::Defect;
-use crate::message::phone::Phone;
-use crate::message::sms::{LaneId, Sms, State, StoredColumns, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, DatabaseError, QueryResult, ROWS, in_list};
-use crate::store::limits::spending::ReserveWrites;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::expressions::in_state;
-use crate::store::tables::schema::{sms, worker};
-use crate::store::tables::values::SEVERAL;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, DatabaseError, QueryResult, ROWS, in_list};
+use crate::limits::spending::ReserveWrites;
+use crate::tables::column_types::LossyText;
+use crate::tables::expressions::in_state;
+use crate::tables::schema::{sms, worker};
+use crate::tables::values::SEVERAL;
 
 /// How long only rows after the cursor are read. Rows before it may have been requeued or committed late; they are
 /// found when no rows are left after it.
@@ -46,14 +46,14 @@ extern "SQL" {
 const NONCE: usize = 16;
 
 /// The id of the message in a reference that this program wrote.
-pub(in crate::store) fn id_in_reference(reference: &str) -> Option<i64> {
+pub(crate) fn id_in_reference(reference: &str) -> Option<i64> {
     reference.get(NONCE..)?.parse().ok()
 }
 
 /// The last claimed key of each lane. Rows before it are deleted, but the index of a server may still have them. A
 /// claim that starts at the cursor does not read them.
 #[derive(Default)]
-pub(in crate::store) struct ClaimCursors(Mutex<HashMap<LaneId, Cursor>>);
+pub(crate) struct ClaimCursors(Mutex<HashMap<LaneId, Cursor>>);
 
 #[derive(Clone, Copy)]
 struct Cursor {

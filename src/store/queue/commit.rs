@@ -12,6 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use diesel::dsl::min;
 use diesel::sql_types::{BigInt, Nullable};
 use diesel::update;
+use smsq_lifecycle::batch::{self, Batches};
+use smsq_lifecycle::{ProviderClaim, Settled, Settlement, Transition};
+use smsq_limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits};
+use smsq_message::age::Age;
+use smsq_message::budget::Budget;
+use smsq_message::event::Subscriptions;
+use smsq_message::instant::DbMicros;
+use smsq_message::rate::Rate;
+use smsq_message::sms::LaneId;
+use smsq_process::boxed;
 
 use super::candidates::{Candidates, Search};
 use super::claim::{ClaimCursors, ClaimWrites};
@@ -24,30 +34,22 @@ use super::results::effects::Effects;
 use super::results::settle::{self, ClaimedRows};
 use super::stops::stop_campaigns;
 use super::workers;
-use crate::lifecycle::batch::{self, Batches};
-use crate::lifecycle::{ProviderClaim, Settled, Settlement, Transition};
-use crate::limit::{ClaimLimit, DeclaredLimits, PermitAllocator, UnreadableLimits};
-use crate::message::age::Age;
-use crate::message::budget::Budget;
-use crate::message::event::Subscriptions;
-use crate::message::instant::DbMicros;
-use crate::message::rate::Rate;
-use crate::message::sms::LaneId;
-use crate::store::Store;
-use crate::store::campaigns::approvals::{self, ApprovalChanges, ApprovalGate, GrantedLane};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, ROWS, in_list, independent, transaction};
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::events::outbox;
-use crate::store::recipients::dead;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::schema::{campaign, suppression, worker};
+use crate::Store;
+use crate::campaigns::approvals::{self, ApprovalChanges, ApprovalGate, GrantedLane};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, ROWS, in_list, independent, transaction};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::events::outbox;
+use crate::recipients::dead;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::schema::{campaign, suppression, worker};
 
 /// A result, and the last claimed key of each lane.
 type Committed = (CommitResult, HashMap<LaneId, ClaimKey>);
 
 impl Store {
     /// Does all of the batch in one transaction, and counts it.
+    #[boxed]
     pub async fn commit_counted(
         &self,
         batch: &CommitBatch,
@@ -67,6 +69,7 @@ impl Store {
     }
 
     /// Does all of the batch in one transaction.
+    #[boxed]
     pub async fn commit(&self, batch: &CommitBatch) -> Result<CommitResult, StoreError> {
         self.commit_as(batch, None).await
     }

@@ -3,17 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use smsq_lifecycle::admission::AdmissionRules;
+use smsq_lifecycle::batch::BatchKeys;
+use smsq_lifecycle::{ClaimedSms, ProviderClaim, Settled, Settlement};
+use smsq_limit::{Account, Permit, Tolerance};
+use smsq_message::budget::{Budget, BudgetError, BudgetRules};
+use smsq_message::instant::DbMicros;
+use smsq_message::rate::{RateError, Rates};
+use smsq_message::sms::{LaneId, Sms, Timestamp};
+
 use super::stops::CampaignStop;
-use crate::lifecycle::admission::AdmissionRules;
-use crate::lifecycle::batch::BatchKeys;
-use crate::lifecycle::{ClaimedSms, ProviderClaim, Settled, Settlement};
-use crate::limit::{Account, Permit, Tolerance};
-use crate::message::budget::{Budget, BudgetError, BudgetRules};
-use crate::message::instant::DbMicros;
-use crate::message::rate::{RateError, Rates};
-use crate::message::sms::{LaneId, Sms, Timestamp};
-use crate::store::campaigns::approvals::ApprovalGate;
-use crate::store::tables::campaign_status::CampaignStatus;
+use crate::campaigns::approvals::ApprovalGate;
+use crate::tables::campaign_status::CampaignStatus;
 
 /// The work of one transaction of a worker.
 ///
@@ -128,7 +129,7 @@ pub struct CommitResult {
 }
 
 /// The columns of a campaign that a claim needs.
-pub(in crate::store) struct ClaimedCampaign {
+pub(crate) struct ClaimedCampaign {
     pub(super) status: CampaignStatus,
     pub(super) provider: Option<String>,
     /// Without limits that can be read, nothing of it may start.

@@ -1,15 +1,17 @@
 //! Counts the group commits of each worker, in its row and in its memory. A row that is behind its worker shows that the
 //! database lost commits: it was restored or replaced, or a standby took over that did not have them.
 
-use crate::store::connection::DatabaseError;
+use smsq_process::boxed;
+
+use crate::connection::DatabaseError;
 use diesel::update;
 
 use super::workers::Worker;
-use crate::store::WorkerStore;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, querying};
-use crate::store::error::{StoreError, StoreErrorKind};
-use crate::store::tables::schema::{reclaimed_worker, worker};
+use crate::WorkerStore;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, querying};
+use crate::error::{StoreError, StoreErrorKind};
+use crate::tables::schema::{reclaimed_worker, worker};
 
 /// What a worker knows of its group commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,14 +79,16 @@ async fn is_reclaimed(connection: &mut Connection, token: &str) -> QueryResult<b
 
 impl WorkerStore<'_> {
     /// Whether a worker was declared dead: false also if it was never registered here.
-    pub async fn is_reclaimed(self, token: &str) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn is_reclaimed(&self, token: &str) -> Result<bool, StoreError> {
         querying!(self, Read, |connection| is_reclaimed(connection, token))
     }
 
     /// An error of the kind `LostCommits` if the database does not have all commits of the worker. `workers` are all that
     /// are registered, read after `count` was.
+    #[boxed]
     pub async fn check_count(
-        self,
+        &self,
         count: &CommitCount,
         workers: &[Worker],
     ) -> Result<(), StoreError> {

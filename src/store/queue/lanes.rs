@@ -3,18 +3,19 @@
 
 use diesel::dsl::count_star;
 use diesel::{delete, update};
+use smsq_message::route::sender_pool::SendersOff;
+use smsq_message::route::{LaneNumbers, Route};
+use smsq_message::sms::{LaneId, State, Timestamp};
+use smsq_process::boxed;
 
-use crate::message::sms::{LaneId, State, Timestamp};
-use crate::route::sender_pool::SendersOff;
-use crate::route::{LaneNumbers, Route};
-use crate::store::audit::{Audited, audited};
-use crate::store::campaigns::approvals;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, querying, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::schema::{failover, lane, sender_off, sms};
-use crate::store::{Store, positive};
+use crate::audit::{Audited, audited};
+use crate::campaigns::approvals;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, querying, transaction};
+use crate::error::StoreError;
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::schema::{failover, lane, sender_off, sms};
+use crate::{Store, positive};
 
 /// The lanes of a campaign by their numbers: those of approvals, the part that is not divided, those of senders.
 pub(super) async fn of(connection: &mut Connection, campaign_id: i64) -> QueryResult<Vec<LaneId>> {
@@ -31,10 +32,7 @@ pub(super) async fn of(connection: &mut Connection, campaign_id: i64) -> QueryRe
 }
 
 /// Deletes the lanes of a campaign without messages.
-pub(in crate::store) async fn delete_of(
-    connection: &mut Connection,
-    campaign_id: i64,
-) -> QueryResult<()> {
+pub(crate) async fn delete_of(connection: &mut Connection, campaign_id: i64) -> QueryResult<()> {
     delete(lane::table).filter(lane::campaign_id.eq(campaign_id)).execute(connection).await?;
     delete(failover::table)
         .filter(failover::campaign_id.eq(campaign_id))
@@ -98,14 +96,12 @@ pub struct SenderQueue {
 
 impl Store {
     /// The lanes of a campaign, by their numbers.
-    pub(in crate::store) async fn lanes_of(
-        &self,
-        campaign_id: i64,
-    ) -> Result<Vec<LaneId>, StoreError> {
+    pub(crate) async fn lanes_of(&self, campaign_id: i64) -> Result<Vec<LaneId>, StoreError> {
         querying!(self, Read, |connection| of(connection, campaign_id))
     }
 
     /// When the next message of the campaign becomes due; `None` if none is ready.
+    #[boxed]
     pub async fn next_due(&self, campaign_id: i64) -> Result<Option<Timestamp>, StoreError> {
         let mut next_due = None;
         for id in self.lanes_of(campaign_id).await? {
@@ -126,6 +122,7 @@ impl Store {
     }
 
     /// How many messages wait for each sender of a campaign.
+    #[boxed]
     pub async fn waiting_by_sender(
         &self,
         campaign_id: i64,
@@ -152,6 +149,7 @@ impl Store {
     }
 
     /// The numbers of the lanes of a campaign, by provider and sender. Creates those that the route needs.
+    #[boxed]
     pub async fn open_lanes(
         &self,
         campaign_id: i64,
@@ -185,14 +183,13 @@ impl Store {
             if senders.iter().all(|owner| all.contains_key(owner)) {
                 Ok(all)
             } else {
-                Err(crate::store::connection::DatabaseError::conflict(
-                    "another process added lanes",
-                ))
+                Err(crate::connection::DatabaseError::conflict("another process added lanes"))
             }
         })
     }
 
     /// The messages of campaigns that went to other providers.
+    #[boxed]
     pub async fn failovers(&self, filter: CampaignFilter) -> Result<Vec<Failover>, StoreError> {
         self.read(
             failover::table.filter(filter.on(failover::campaign_id)).select(Failover::as_select()),
@@ -201,6 +198,7 @@ impl Store {
     }
 
     /// The senders that are switched off, with their providers.
+    #[boxed]
     pub async fn senders_off(&self) -> Result<SendersOff, StoreError> {
         let rows: Vec<(String, String)> =
             self.read(sender_off::table.select((sender_off::provider, sender_off::sender))).await?;
@@ -208,6 +206,7 @@ impl Store {
     }
 
     /// Switches a sender off or on; false if it was already.
+    #[boxed]
     pub async fn switch_sender(
         &self,
         provider: &str,

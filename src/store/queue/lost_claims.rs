@@ -5,19 +5,20 @@ use std::collections::{HashMap, HashSet};
 
 use diesel::update;
 use serde::{Deserialize, Serialize};
+use smsq_lifecycle::{Settled, Settlement};
+use smsq_message::sms::{State, Timestamp};
+use smsq_process::boxed;
 
 use super::results::settle::{self, ClaimedRows};
 use super::results::transitions;
-use crate::lifecycle::{Settled, Settlement};
-use crate::message::sms::{State, Timestamp};
-use crate::store::audit::{Audited, audited};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, ROWS, execute_each, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{message, sms, sms_failed, worker};
-use crate::store::tables::values::SEVERAL;
-use crate::store::{Store, WorkerStore};
+use crate::audit::{Audited, audited};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, ROWS, execute_each, transaction};
+use crate::error::StoreError;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{message, sms, sms_failed, worker};
+use crate::tables::values::SEVERAL;
+use crate::{Store, WorkerStore};
 
 /// A claim whose request was started, as its worker wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -131,7 +132,8 @@ struct LostClaim<'a> {
 
 impl WorkerStore<'_> {
     /// Makes claims again that the database has lost; each message occurs once. Claims that it knows stay as they are.
-    pub async fn redo(self, claims: &[StartedClaim]) -> Result<Redone, StoreError> {
+    #[boxed]
+    pub async fn redo(&self, claims: &[StartedClaim]) -> Result<Redone, StoreError> {
         let mut redone = Redone::default();
         for claims in claims.chunks(ROWS) {
             let chunk = transaction!(self, |connection| redo(connection, claims))?;
@@ -145,6 +147,7 @@ impl WorkerStore<'_> {
 
 impl Store {
     /// Stores results that a worker left in a file, as a person wants it. Counts those that change anything.
+    #[boxed]
     pub async fn settle_left(
         &self,
         settlements: &[Settlement],

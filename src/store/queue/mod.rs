@@ -8,7 +8,7 @@ pub(super) mod commit_count;
 pub(super) mod lanes;
 pub(super) mod lost_claims;
 pub(super) mod operator;
-pub(in crate::store) mod permits;
+pub(crate) mod permits;
 pub(super) mod queue_state;
 pub(super) mod results;
 pub(super) mod stops;

@@ -5,26 +5,27 @@ use std::collections::BTreeMap;
 
 use diesel::dsl::{case_when, count_star, max};
 use diesel::update;
+use smsq_lifecycle::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
+use smsq_message::event::Subscriptions;
+use smsq_message::sms::{Acceptance, Class, Failure, State, Timestamp};
+use smsq_process::boxed;
 
 use super::lanes;
 use super::results::effects::Effects;
 use super::results::transitions::{Resend, TakenNow};
 use super::results::{settle, transitions};
 use super::unknown::{UnknownFilter, lock_unknown};
-use crate::lifecycle::transition::{CertainFailure, Doubt, SentCounts, cancelled, expired};
-use crate::message::event::Subscriptions;
-use crate::message::sms::{Acceptance, Class, Failure, State, Timestamp};
-use crate::store::audit::{Audited, in_chunks};
-use crate::store::campaigns::approvals::{self, CameBy};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Chunk, Connection, QueryResult, ROWS, transaction};
-use crate::store::error::StoreError;
-use crate::store::limits::spending;
-use crate::store::recipients::dead;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{campaign, sms, sms_failed};
-use crate::store::{CHUNK, Store, positive};
+use crate::audit::{Audited, in_chunks};
+use crate::campaigns::approvals::{self, CameBy};
+use crate::connection::prelude::*;
+use crate::connection::{Chunk, Connection, QueryResult, ROWS, transaction};
+use crate::error::StoreError;
+use crate::limits::spending;
+use crate::recipients::dead;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{campaign, sms, sms_failed};
+use crate::{CHUNK, Store, positive};
 
 /// The provider in `sms_sent` of messages that an operator settled.
 const OPERATOR: &str = "operator";
@@ -64,6 +65,7 @@ pub struct NamedMessages {
 
 impl Store {
     /// The unknown messages of a campaign.
+    #[boxed]
     pub async fn named_unknown(&self, campaign_id: i64) -> Result<NamedMessages, StoreError> {
         let (count, unknown_at, claimed_at): (i64, Option<i64>, Option<i64>) = self
             .read_first(
@@ -80,6 +82,7 @@ impl Store {
     }
 
     /// The failed messages of a campaign.
+    #[boxed]
     pub async fn named_failed(&self, campaign_id: i64) -> Result<NamedMessages, StoreError> {
         let (count, failed_at): (i64, Option<i64>) = self
             .read_first(
@@ -94,6 +97,7 @@ impl Store {
 
     /// Puts failed messages back into the queue with a new reference and all attempts, except those of cancelled
     /// campaigns. Messages that an operator settled keep their reference, and are in doubt again. Cancelled messages only if the filter has that class, and if their key is not used again.
+    #[boxed]
     pub async fn retry_failed(
         &self,
         filter: &RetryFilter,
@@ -139,6 +143,7 @@ impl Store {
 
     /// Puts unknown messages back into the queue, in doubt and with the same reference, except those of cancelled
     /// campaigns. That they may be sent twice is the operator's decision, until an attempt ends in doubt again.
+    #[boxed]
     pub async fn retry_unknown(
         &self,
         filter: &RetryFilter,
@@ -170,6 +175,7 @@ impl Store {
     }
 
     /// Settles unknown messages of a campaign as sent or as failed, as the operator decided.
+    #[boxed]
     pub async fn settle_unknown(
         &self,
         campaign_id: i64,
@@ -206,6 +212,7 @@ impl Store {
 
     /// Fails the ready messages of a cancelled campaign with class `cancelled` and removes their keys; those in doubt
     /// become unknown.
+    #[boxed]
     pub async fn cancel_rows(&self, campaign_id: i64, now: Timestamp) -> Result<u64, StoreError> {
         let subscriptions = &self.subscriptions;
         let cancelled: u64 = in_chunks!(self, |connection| async {
@@ -230,6 +237,7 @@ impl Store {
 
     /// Fails ready messages of a campaign that expire by an instant, if none may be sent before; those in doubt become
     /// unknown. Looks at the chunk of the queue after a position, lane by lane.
+    #[boxed]
     pub async fn expire_rows(
         &self,
         campaign_id: i64,

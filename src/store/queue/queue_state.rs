@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, HashSet};
 
 use diesel::QueryableByName;
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
+use smsq_lifecycle::approval::ApprovalState;
+use smsq_message::sms::{State, Timestamp};
+use smsq_process::boxed;
 
-use crate::lifecycle::approval::ApprovalState;
-use crate::message::sms::{State, Timestamp};
-use crate::store::Store;
-use crate::store::campaigns::approvals::of_lane;
-use crate::store::campaigns::campaign::{Campaign, by_id};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Dialect, ROWS, querying, statement_in_dialect};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::{campaign, message, sms};
+use crate::Store;
+use crate::campaigns::approvals::of_lane;
+use crate::campaigns::campaign::{Campaign, by_id};
+use crate::connection::prelude::*;
+use crate::connection::{Dialect, ROWS, querying, statement_in_dialect};
+use crate::error::StoreError;
+use crate::tables::schema::{campaign, message, sms};
 
 /// A campaign with messages in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +87,7 @@ impl QueueRow {
 
 impl Store {
     /// When the tables were created, in milliseconds since the Unix epoch. Copies of a database have the same.
+    #[boxed]
     pub async fn created_at(&self) -> Result<i64, StoreError> {
         let created_at: Option<i64> = self
             .read_first(campaign::table.order(campaign::id).select(campaign::created_at))
@@ -95,6 +97,7 @@ impl Store {
     }
 
     /// Whether there is any of these messages.
+    #[boxed]
     pub async fn has_any(&self, ids: &[i64]) -> Result<bool, StoreError> {
         for ids in ids.chunks(ROWS) {
             let found: Vec<i64> = self
@@ -108,6 +111,7 @@ impl Store {
     }
 
     /// Those of the messages that were created after an instant.
+    #[boxed]
     pub async fn created_after(
         &self,
         ids: &[i64],
@@ -129,6 +133,7 @@ impl Store {
     }
 
     /// Whether any ready message of the campaign expires after an instant or never.
+    #[boxed]
     pub async fn has_unexpired_after(
         &self,
         campaign_id: i64,
@@ -150,6 +155,7 @@ impl Store {
 
     /// The campaigns with messages in the queue, oldest first. Their messages are read by one statement, so that one
     /// which changes its state meanwhile is not overlooked.
+    #[boxed]
     pub async fn queued_campaigns(&self) -> Result<Vec<QueuedCampaign>, StoreError> {
         querying!(self, Read, |connection| async {
             // In the order of the whole index: MySQL 9 sorts all messages of a campaign for their time alone.

@@ -1,11 +1,12 @@
 //! Campaigns that a worker pauses or stops.
 
-use crate::message::sms::Timestamp;
-use crate::store::audit::AuditEntry;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult};
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::schema::campaign;
+use smsq_message::sms::Timestamp;
+
+use crate::audit::AuditEntry;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult};
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::schema::campaign;
 
 /// An active campaign that is paused or stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]

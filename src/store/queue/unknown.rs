@@ -3,24 +3,25 @@
 
 use diesel::sql_types::Bool;
 use diesel::update;
+use smsq_lifecycle::transition::{
+    DUPLICATE, NOT_ADMITTED, NOT_STORED, REUSED_REFERENCE, only_doubt,
+};
+use smsq_lifecycle::{Settlement, Transition};
+use smsq_message::sms::{State, Timestamp};
+use smsq_process::boxed;
 
 use super::results::settle;
 use super::results::transitions::{self, Resend};
-use crate::lifecycle::transition::{
-    DUPLICATE, NOT_ADMITTED, NOT_STORED, REUSED_REFERENCE, only_doubt,
-};
-use crate::lifecycle::{Settlement, Transition};
-use crate::message::sms::{State, Timestamp};
-use crate::store::audit::in_chunks;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Chunk, Connection, QueryResult, ROWS, transaction};
-use crate::store::error::StoreError;
-use crate::store::events::outbox;
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{campaign, sms, sms_sent};
-use crate::store::{CHUNK, Store};
+use crate::audit::in_chunks;
+use crate::connection::prelude::*;
+use crate::connection::{Chunk, Connection, QueryResult, ROWS, transaction};
+use crate::error::StoreError;
+use crate::events::outbox;
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{campaign, sms, sms_sent};
+use crate::{CHUNK, Store};
 use ResendReason::{Absent, MayBeSentTwice, NotAccepted};
 
 /// The longest reason that is stored for a message that cannot be settled, in characters.
@@ -84,7 +85,12 @@ pub struct Due<'a> {
 
 impl Store {
     /// The first `limit` messages, in the order of their lookups.
-    pub async fn unknown_due(&self, due: Due<'_>, limit: i64) -> Result<Vec<Unknown>, StoreError> {
+    #[boxed]
+    pub async fn unknown_due<'a>(
+        &'a self,
+        due: Due<'a>,
+        limit: i64,
+    ) -> Result<Vec<Unknown>, StoreError> {
         let mut found: Vec<Unknown> = Vec::new();
         // The index has the instant after the lane.
         for id in self.lanes_of(due.campaign_id).await? {
@@ -110,12 +116,14 @@ impl Store {
         Ok(found)
     }
 
-    pub async fn is_unknown_due(&self, due: Due<'_>) -> Result<bool, StoreError> {
+    #[boxed]
+    pub async fn is_unknown_due<'a>(&'a self, due: Due<'a>) -> Result<bool, StoreError> {
         Ok(!self.unknown_due(due, 1).await?.is_empty())
     }
 
     /// Postpones the next lookup of an unknown message; false if another worker has done so or the message is not
     /// unknown any more.
+    #[boxed]
     pub async fn postpone_lookup(
         &self,
         one: &Unknown,
@@ -138,6 +146,7 @@ impl Store {
 
     /// Other messages of all campaigns to this phone that are sending or unknown: whether they are sending, and their
     /// texts.
+    #[boxed]
     pub async fn unsettled_to(
         &self,
         phone: &str,
@@ -160,6 +169,7 @@ impl Store {
     }
 
     /// Those of the `ids` that `provider` gave to sent messages, with the phones of these messages.
+    #[boxed]
     pub async fn sent_ids(
         &self,
         provider: &str,
@@ -184,6 +194,7 @@ impl Store {
     /// Puts an unknown message with this id and claim back into the queue. False if it is not unknown under this claim
     /// any more, the reason does not hold for all its attempts, it has no attempts left (`max_attempts` 0: any number),
     /// or its campaign is not active.
+    #[boxed]
     pub async fn requeue_message(
         &self,
         message: (i64, i64),
@@ -202,6 +213,7 @@ impl Store {
     /// Puts unknown messages of a campaign back into the queue, in doubt and with the same reference, if they have
     /// attempts left (`max_attempts` 0: any number) and were `honoured`: sent through this provider only, the first time
     /// after this instant. Returns how many; 0 if the campaign is not active.
+    #[boxed]
     pub async fn requeue_unknown(
         &self,
         campaign_id: i64,
@@ -219,6 +231,7 @@ impl Store {
 
     /// Makes a message unknown if the database rejects its outcome, so that it is not sent again. False if it has
     /// another claim now.
+    #[boxed]
     pub async fn set_aside(
         &self,
         settlement: &Settlement,

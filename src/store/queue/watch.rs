@@ -3,16 +3,17 @@
 //! campaign is done, whichever workers there are and whenever they are killed.
 
 use diesel::{delete, update};
+use smsq_message::event::EventKind;
+use smsq_message::sms::{State, Timestamp};
+use smsq_process::boxed;
 
 use super::queue_state::QueuedCampaign;
-use crate::message::event::EventKind;
-use crate::message::sms::{State, Timestamp};
-use crate::store::HookStore;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{NewRows, QueryResult, transaction};
-use crate::store::error::StoreError;
-use crate::store::events::outbox;
-use crate::store::tables::schema::{campaign_watch, sms};
+use crate::HookStore;
+use crate::connection::prelude::*;
+use crate::connection::{NewRows, QueryResult, transaction};
+use crate::error::StoreError;
+use crate::events::outbox;
+use crate::tables::schema::{campaign_watch, sms};
 use outbox::NewEvent;
 
 /// A campaign that was not done when it was looked at last.
@@ -35,7 +36,8 @@ impl HookStore<'_> {
     }
 
     /// The watched campaigns.
-    pub async fn watched(self) -> Result<Vec<WatchedCampaign>, StoreError> {
+    #[boxed]
+    pub async fn watched(&self) -> Result<Vec<WatchedCampaign>, StoreError> {
         self.read(
             campaign_watch::table
                 .order(campaign_watch::campaign_id)
@@ -45,7 +47,8 @@ impl HookStore<'_> {
     }
 
     /// Watches those of the campaigns that are not done, if any hook wants their events.
-    pub async fn watch(self, queued: &[QueuedCampaign], now: Timestamp) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn watch(&self, queued: &[QueuedCampaign], now: Timestamp) -> Result<(), StoreError> {
         if !self.watches_campaigns() {
             return Ok(());
         }
@@ -71,8 +74,9 @@ impl HookStore<'_> {
 
     /// Ends the watch of a campaign that is done, with its events. False if it is not done, or another process has
     /// ended the watch.
+    #[boxed]
     pub async fn end_watch(
-        self,
+        &self,
         campaign_id: i64,
         events: &[NewEvent],
         now: Timestamp,
@@ -102,8 +106,9 @@ impl HookStore<'_> {
 
     /// Stores what was found out about a watched campaign, with events. False if another process has changed it since
     /// it was read.
+    #[boxed]
     pub async fn change_watch(
-        self,
+        &self,
         known: &WatchedCampaign,
         changed: &WatchedCampaign,
         events: &[NewEvent],

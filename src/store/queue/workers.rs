@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use diesel::{delete, update};
+use smsq_lifecycle::{Settlement, Transition};
+use smsq_limit::DeclaredLimits;
+use smsq_message::event::Subscriptions;
+use smsq_message::sms::{Class, Failure, State, Timestamp};
+use smsq_process::boxed;
 
 use super::commit_batch::Orphans;
 use super::results::settle::{self, ClaimedRows};
-use crate::lifecycle::{Settlement, Transition};
-use crate::limit::DeclaredLimits;
-use crate::message::event::Subscriptions;
-use crate::message::sms::{Class, Failure, State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, querying, transaction};
-use crate::store::error::StoreError;
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::schema::{reclaimed_worker, sms, worker};
-use crate::store::{WorkerStore, positive};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, querying, transaction};
+use crate::error::StoreError;
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::schema::{reclaimed_worker, sms, worker};
+use crate::{WorkerStore, positive};
 
 /// The provider in the settlements of reclaimed messages: only their worker knew it.
 const UNKNOWN_PROVIDER: &str = "";
@@ -67,7 +68,8 @@ pub struct NewWorker {
 
 impl WorkerStore<'_> {
     /// Registers a worker; its id is never used again.
-    pub async fn register(self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
+    #[boxed]
+    pub async fn register(&self, new: &NewWorker, now: Timestamp) -> Result<i64, StoreError> {
         let rows = [(new.clone(), worker::started_at.eq(now), worker::heartbeat_at.eq(now))];
         transaction!(self, |connection| async {
             NewRows::of(worker::table, &rows).insert(connection).await?;
@@ -76,8 +78,9 @@ impl WorkerStore<'_> {
     }
 
     /// Renews a worker's lease; false if it is not registered any more.
+    #[boxed]
     pub async fn heartbeat(
-        self,
+        &self,
         worker_id: i64,
         token: &str,
         now: Timestamp,
@@ -93,20 +96,23 @@ impl WorkerStore<'_> {
     }
 
     /// Deletes a worker that has settled all its messages.
-    pub async fn remove(self, worker_id: i64, token: &str) -> Result<(), StoreError> {
+    #[boxed]
+    pub async fn remove(&self, worker_id: i64, token: &str) -> Result<(), StoreError> {
         self.write(delete(worker::table.find(worker_id)).filter(worker::token.eq(token))).await?;
         Ok(())
     }
 
     /// All registered workers, also dead ones.
-    pub async fn all(self) -> Result<Vec<Worker>, StoreError> {
+    #[boxed]
+    pub async fn all(&self) -> Result<Vec<Worker>, StoreError> {
         self.read(worker::table.order(worker::id).select(Worker::as_select())).await
     }
 
     /// Declares the routes of a worker by their names. Returns the first one that a living worker declares otherwise, and
     /// that worker's id.
+    #[boxed]
     pub async fn declare_routes(
-        self,
+        &self,
         worker_id: i64,
         routes: &BTreeMap<String, String>,
         now: Timestamp,
@@ -139,7 +145,8 @@ impl WorkerStore<'_> {
     }
 
     /// The messages that a worker is sending, by the claims that are committed.
-    pub async fn sending(self, worker_id: i64) -> Result<Vec<SendingMessage>, StoreError> {
+    #[boxed]
+    pub async fn sending(&self, worker_id: i64) -> Result<Vec<SendingMessage>, StoreError> {
         let mut rows = querying!(self, Read, |connection| sending(connection))?;
         rows.retain(|row| row.worker_id == Some(worker_id));
         Ok(rows)
@@ -147,8 +154,9 @@ impl WorkerStore<'_> {
 
     /// Makes the messages that a dead worker was sending unknown, and deletes the worker. Does nothing if its heartbeat
     /// has changed, because then it is alive. Returns the number of messages.
+    #[boxed]
     pub async fn reclaim(
-        self,
+        &self,
         dead: &Worker,
         reason: &str,
         now: Timestamp,
@@ -171,7 +179,8 @@ impl WorkerStore<'_> {
     }
 
     /// Makes messages unknown that are sending without a registered worker; returns their number.
-    pub async fn reclaim_without_worker(self, now: Timestamp) -> Result<u64, StoreError> {
+    #[boxed]
+    pub async fn reclaim_without_worker(&self, now: Timestamp) -> Result<u64, StoreError> {
         let subscriptions = &self.subscriptions;
         transaction!(self, |connection| async {
             // Messages first: the worker of each was registered when it claimed the message.

@@ -6,19 +6,20 @@ use std::ops::RangeInclusive;
 use diesel::dsl::{max, min, sql};
 use diesel::sql_types::{BigInt, Bool, Nullable};
 use diesel::update;
+use smsq_lifecycle::delivery::DeliveryState;
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
-use crate::lifecycle::delivery::DeliveryState;
-use crate::message::sms::Timestamp;
-use crate::store::audit::in_chunks;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
+use crate::audit::in_chunks;
+use crate::connection::prelude::*;
+use crate::connection::{
     Chunk, Connection, NewRows, QueryResult, in_dialect, querying, transaction,
 };
-use crate::store::error::StoreError;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{campaign, receipt_pull, sms, sms_sent};
-use crate::store::tables::values::SEVERAL;
-use crate::store::{CHUNK, ReceiptStore};
+use crate::error::StoreError;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{campaign, receipt_pull, sms, sms_sent};
+use crate::tables::values::SEVERAL;
+use crate::{CHUNK, ReceiptStore};
 
 /// A sent message whose receipt is awaited.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable)]
@@ -54,7 +55,8 @@ pub struct TriedAt<'a> {
 
 impl ReceiptStore<'_> {
     /// The providers with messages that await a receipt, in the order of their names.
-    pub async fn awaiting_providers(self) -> Result<Vec<String>, StoreError> {
+    #[boxed]
+    pub async fn awaiting_providers(&self) -> Result<Vec<String>, StoreError> {
         let mut providers: Vec<String> = Vec::new();
         loop {
             let after = providers.last().cloned().unwrap_or_default();
@@ -74,8 +76,9 @@ impl ReceiptStore<'_> {
     }
 
     /// Whether a message of this campaign, or of any, awaits a receipt of this provider.
+    #[boxed]
     pub async fn is_awaiting(
-        self,
+        &self,
         provider: &str,
         campaign: Option<i64>,
     ) -> Result<bool, StoreError> {
@@ -96,8 +99,9 @@ impl ReceiptStore<'_> {
     }
 
     /// When the first and the last message were sent that await a receipt, of those sent in this span.
+    #[boxed]
     pub async fn awaiting_span(
-        self,
+        &self,
         provider: &str,
         sent: &RangeInclusive<Timestamp>,
     ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
@@ -122,9 +126,10 @@ impl ReceiptStore<'_> {
 
     /// When the first and the last unknown message of this campaign, or of any, were claimed, of those claimed in this
     /// span that the provider may have: it tried them, or the worker that tried them is gone and their campaign uses it.
-    pub async fn unknown_span(
-        self,
-        tried: TriedAt<'_>,
+    #[boxed]
+    pub async fn unknown_span<'a>(
+        &'a self,
+        tried: TriedAt<'a>,
         campaign: Option<i64>,
         claimed: &RangeInclusive<Timestamp>,
     ) -> Result<Option<(Timestamp, Timestamp)>, StoreError> {
@@ -137,8 +142,9 @@ impl ReceiptStore<'_> {
     }
 
     /// A page of the messages sent in this span that await a receipt, after the one with this instant and id.
+    #[boxed]
     pub async fn awaiting(
-        self,
+        &self,
         provider: &str,
         sent: &RangeInclusive<Timestamp>,
         after: (Timestamp, i64),
@@ -160,8 +166,9 @@ impl ReceiptStore<'_> {
     }
 
     /// Ends the wait for receipts of messages that were sent before this instant; returns how many.
+    #[boxed]
     pub async fn end_awaiting(
-        self,
+        &self,
         provider: &str,
         sent_before: Timestamp,
     ) -> Result<u64, StoreError> {
@@ -190,8 +197,9 @@ impl ReceiptStore<'_> {
 
     /// Leases the receipts of a provider to one process until an instant, or renews its lease. `None` if another process
     /// has them. `position`: where its pass would stop now.
+    #[boxed]
     pub async fn lease(
-        self,
+        &self,
         provider: &str,
         holder: i64,
         now: Timestamp,
@@ -235,8 +243,9 @@ impl ReceiptStore<'_> {
 
     /// Ends the lease of this process. `pulled_at`: when its pass began, if it was complete; `position`: where it stopped,
     /// if it was not.
+    #[boxed]
     pub async fn release(
-        self,
+        &self,
         provider: &str,
         holder: i64,
         pulled_at: Option<Timestamp>,

@@ -13,30 +13,31 @@ use diesel::dsl::min;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{delete, update};
 use serde_json::{Value, json};
+use smsq_lifecycle::delivery::{Delivery, DeliveryState, delivery};
+use smsq_lifecycle::transition::{NOT_STORED, only_doubt, opt_out_reason};
+use smsq_lifecycle::{AttemptOutcome, Settled, Settlement, Transition};
+use smsq_message::event::Subscriptions;
+use smsq_message::phone::may_be_written_as;
+use smsq_message::receipt::{Receipt, ReceiptPart, ReceiptState};
+use smsq_message::sms::{Acceptance, Class, Failure, Timestamp};
+use smsq_process::boxed;
 
 use super::awaiting::is_unknown;
-use crate::lifecycle::delivery::{Delivery, DeliveryState, delivery};
-use crate::lifecycle::transition::{NOT_STORED, only_doubt, opt_out_reason};
-use crate::lifecycle::{AttemptOutcome, Settled, Settlement, Transition};
-use crate::message::event::Subscriptions;
-use crate::message::phone::may_be_written_as;
-use crate::message::receipt::{Receipt, ReceiptPart, ReceiptState};
-use crate::message::sms::{Acceptance, Class, Failure, Timestamp};
-use crate::store::ReceiptStore;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
+use crate::ReceiptStore;
+use crate::connection::prelude::*;
+use crate::connection::{
     Connection, Dialect, NewRows, QueryResult, in_dialect, in_list, statement_in_dialect,
     transaction,
 };
-use crate::store::error::StoreError;
-use crate::store::events::outbox;
-use crate::store::queue::claim::id_in_reference;
-use crate::store::queue::results::attempts::FailedAttempt;
-use crate::store::queue::results::settle::{self, ClaimedRows};
-use crate::store::recipients::dead::{self, DeadNumber, DeadNumbers};
-use crate::store::recipients::suppression;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{attempt, receipt, sms, sms_failed, sms_sent};
+use crate::error::StoreError;
+use crate::events::outbox;
+use crate::queue::claim::id_in_reference;
+use crate::queue::results::attempts::FailedAttempt;
+use crate::queue::results::settle::{self, ClaimedRows};
+use crate::recipients::dead::{self, DeadNumber, DeadNumbers};
+use crate::recipients::suppression;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{attempt, receipt, sms, sms_failed, sms_sent};
 
 /// The most receipts of one transaction. Other writers of a SQLite file wait for it.
 const BATCH: u16 = 500;
@@ -324,8 +325,9 @@ impl DeliveryRow {
 
 impl ReceiptStore<'_> {
     /// Applies receipts of a provider, and stores those that are needed later. Repeated receipts change nothing.
+    #[boxed]
     pub async fn add(
-        self,
+        &self,
         provider: &str,
         receipts: &[Receipt],
         now: Timestamp,
@@ -350,8 +352,9 @@ impl ReceiptStore<'_> {
 
     /// Tries the next due receipts without a message again, in one transaction. Those that still have none are tried
     /// again later, and deleted after `keep`.
+    #[boxed]
     pub async fn apply(
-        self,
+        &self,
         keep: Duration,
         now: Timestamp,
     ) -> Result<ReceiptsApplied, StoreError> {
@@ -371,7 +374,8 @@ impl ReceiptStore<'_> {
     }
 
     /// When the next receipt without a message is tried again.
-    pub async fn next_due(self) -> Result<Option<Timestamp>, StoreError> {
+    #[boxed]
+    pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.read_first(
             receipt::table.filter(receipt::due_at.is_not_null()).select(min(receipt::due_at)),
         )
@@ -379,7 +383,8 @@ impl ReceiptStore<'_> {
     }
 
     /// The number of receipts without a message.
-    pub async fn count_unmatched(self) -> Result<u64, StoreError> {
+    #[boxed]
+    pub async fn count_unmatched(&self) -> Result<u64, StoreError> {
         let count: i64 =
             self.read_one(receipt::table.filter(receipt::due_at.is_not_null()).count()).await?;
         Ok(count.unsigned_abs())
@@ -760,10 +765,7 @@ async fn keep_unmatched(
     Ok(added as u64)
 }
 
-pub(in crate::store) async fn delete_receipts(
-    connection: &mut Connection,
-    ids: &[i64],
-) -> QueryResult<()> {
+pub(crate) async fn delete_receipts(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
         delete(receipt::table.filter(receipt::id.eq_any(ids))).execute(connection).await?;
     }

@@ -5,27 +5,27 @@ use std::collections::{BTreeMap, HashMap};
 
 use diesel::delete;
 use diesel::upsert::excluded;
+use smsq_lifecycle::transition::dead_reason;
+use smsq_message::age::Age;
+use smsq_message::sms::{Failure, Timestamp};
 
-use crate::lifecycle::transition::dead_reason;
-use crate::message::age::Age;
-use crate::message::sms::{Failure, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
-use crate::store::tables::schema::{dead, sms};
-use crate::store::{CHUNK, Store};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, in_list};
+use crate::tables::schema::{dead, sms};
+use crate::{CHUNK, Store};
 
 /// Who said that a number does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::store) struct DeadNumber {
+pub(crate) struct DeadNumber {
     code: Option<String>,
     provider: String,
 }
 
 /// What providers said, by phone.
-pub(in crate::store) type DeadNumbers = BTreeMap<String, DeadNumber>;
+pub(crate) type DeadNumbers = BTreeMap<String, DeadNumber>;
 
 impl DeadNumber {
-    pub(in crate::store) fn new(provider: &str, failure: &Failure) -> Self {
+    pub(crate) fn new(provider: &str, failure: &Failure) -> Self {
         Self { code: failure.code.clone(), provider: provider.to_owned() }
     }
 }
@@ -40,7 +40,7 @@ impl Store {
 }
 
 /// Stores that these numbers do not exist, in the place of what was known about them.
-pub(in crate::store) async fn record(
+pub(crate) async fn record(
     connection: &mut Connection,
     numbers: DeadNumbers,
     now: Timestamp,
@@ -73,7 +73,7 @@ pub(in crate::store) async fn record(
 
 /// Those of the phones, at most one statement of them, whose number does not exist, as a provider said since an instant;
 /// and the reason.
-pub(in crate::store) async fn among<'a>(
+pub(crate) async fn among<'a>(
     connection: &mut Connection,
     phones: impl IntoIterator<Item = &'a str>,
     since: Timestamp,
@@ -93,7 +93,7 @@ pub(in crate::store) async fn among<'a>(
 }
 
 /// Since when what was said counts; `None`: no message is skipped.
-pub(in crate::store) async fn since(
+pub(crate) async fn since(
     connection: &mut Connection,
     skip: Option<Age>,
     now: Timestamp,
@@ -111,10 +111,7 @@ async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
 }
 
 /// Removes numbers that a message reached.
-pub(in crate::store) async fn forget(
-    connection: &mut Connection,
-    phones: &[String],
-) -> QueryResult<()> {
+pub(crate) async fn forget(connection: &mut Connection, phones: &[String]) -> QueryResult<()> {
     if phones.is_empty() || !has_any(connection).await? {
         return Ok(());
     }
@@ -125,10 +122,7 @@ pub(in crate::store) async fn forget(
 }
 
 /// Removes the numbers of queued messages that an operator sends again.
-pub(in crate::store) async fn forget_of(
-    connection: &mut Connection,
-    messages: &[i64],
-) -> QueryResult<()> {
+pub(crate) async fn forget_of(connection: &mut Connection, messages: &[i64]) -> QueryResult<()> {
     if messages.is_empty() || !has_any(connection).await? {
         return Ok(());
     }
@@ -138,10 +132,7 @@ pub(in crate::store) async fn forget_of(
 }
 
 /// Removes at most a chunk of what was said before an instant; returns whether there was any.
-pub(in crate::store) async fn purge(
-    connection: &mut Connection,
-    before: Timestamp,
-) -> QueryResult<bool> {
+pub(crate) async fn purge(connection: &mut Connection, before: Timestamp) -> QueryResult<bool> {
     let old: Vec<String> = dead::table
         .filter(dead::at.lt(before))
         .order(dead::phone)

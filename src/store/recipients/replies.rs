@@ -2,16 +2,17 @@
 
 use diesel::delete;
 use serde::Serialize;
+use smsq_message::event::{EventKind, ReplyFacts, body};
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
-use crate::message::event::{EventKind, ReplyFacts, body};
-use crate::message::sms::Timestamp;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, transaction};
-use crate::store::error::StoreError;
-use crate::store::events::outbox;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{campaign, reply, sms_key};
-use crate::store::{CHUNK, ReplyStore, positive};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, transaction};
+use crate::error::StoreError;
+use crate::events::outbox;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{campaign, reply, sms_key};
+use crate::{CHUNK, ReplyStore, positive};
 use outbox::NewEvent;
 
 /// A reply that a provider posted.
@@ -42,8 +43,9 @@ pub struct KeptReply {
 
 impl ReplyStore<'_> {
     /// Stores replies with their events. Those that are stored already change nothing. Returns how many were new.
+    #[boxed]
     pub async fn add(
-        self,
+        &self,
         provider: &str,
         replies: &[NewReply],
         now: Timestamp,
@@ -101,7 +103,12 @@ impl ReplyStore<'_> {
     }
 
     /// The replies before the one with this id, the newest first.
-    pub async fn page(self, before: Option<i64>, limit: i64) -> Result<Vec<KeptReply>, StoreError> {
+    #[boxed]
+    pub async fn page(
+        &self,
+        before: Option<i64>,
+        limit: i64,
+    ) -> Result<Vec<KeptReply>, StoreError> {
         self.read(
             reply::table
                 .filter(reply::id.lt(before.unwrap_or(i64::MAX)))
@@ -113,7 +120,8 @@ impl ReplyStore<'_> {
     }
 
     /// How many replies are stored, of this campaign or of all.
-    pub async fn count(self, campaign: Option<i64>) -> Result<u64, StoreError> {
+    #[boxed]
+    pub async fn count(&self, campaign: Option<i64>) -> Result<u64, StoreError> {
         let count: i64 = {
             let query = reply::table.count().into_boxed();
             match campaign {
@@ -146,7 +154,7 @@ async fn campaign_of(
 }
 
 /// Deletes at most a chunk of the replies that came before an instant; returns whether there were any.
-pub(in crate::store) async fn purge_before(
+pub(crate) async fn purge_before(
     connection: &mut Connection,
     before: Timestamp,
 ) -> QueryResult<bool> {
@@ -161,10 +169,7 @@ pub(in crate::store) async fn purge_before(
     Ok(!old.is_empty())
 }
 
-pub(in crate::store) async fn delete_replies(
-    connection: &mut Connection,
-    ids: &[i64],
-) -> QueryResult<()> {
+pub(crate) async fn delete_replies(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if !ids.is_empty() {
         delete(reply::table.filter(reply::id.eq_any(ids))).execute(connection).await?;
     }

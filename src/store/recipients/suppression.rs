@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 
 use serde::Serialize;
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
-use crate::message::sms::Timestamp;
-use crate::store::audit::{Audited, audited};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS, in_list, querying};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::suppression;
-use crate::store::{SuppressionStore, positive};
+use crate::audit::{Audited, audited};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS, in_list, querying};
+use crate::error::StoreError;
+use crate::tables::schema::suppression;
+use crate::{SuppressionStore, positive};
 
 /// One phone of the suppression list.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
@@ -25,8 +26,9 @@ pub struct Suppressed {
 
 impl SuppressionStore<'_> {
     /// Adds phones (E.164 with `+`) and why; returns how many were new.
+    #[boxed]
     pub async fn add(
-        self,
+        &self,
         mut phones: Vec<(String, Option<String>)>,
         now: Timestamp,
         audited: &mut Audited,
@@ -45,8 +47,9 @@ impl SuppressionStore<'_> {
     }
 
     /// Removes phones from the list; returns how many were on it.
+    #[boxed]
     pub async fn remove(
-        self,
+        &self,
         phones: Vec<String>,
         now: Timestamp,
         mut audited: Audited,
@@ -64,8 +67,9 @@ impl SuppressionStore<'_> {
     }
 
     /// The next page of at most `limit` phones after `after`, in the order of phones.
+    #[boxed]
     pub async fn page(
-        self,
+        &self,
         after: Option<&str>,
         limit: i64,
     ) -> Result<Vec<Suppressed>, StoreError> {
@@ -80,13 +84,15 @@ impl SuppressionStore<'_> {
     }
 
     /// How many phones are on the list.
-    pub async fn count(self) -> Result<u64, StoreError> {
+    #[boxed]
+    pub async fn count(&self) -> Result<u64, StoreError> {
         let count: i64 = self.read_one(suppression::table.count()).await?;
         Ok(positive(count))
     }
 
     /// Those of the phones that are on the list.
-    pub async fn among(self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
+    #[boxed]
+    pub async fn among(&self, phones: &[&str]) -> Result<HashSet<String>, StoreError> {
         let mut found = HashSet::new();
         for phones in phones.chunks(ROWS) {
             let suppressed: Vec<String> =
@@ -98,7 +104,7 @@ impl SuppressionStore<'_> {
 }
 
 /// Adds phones and why; returns how many were new.
-pub(in crate::store) async fn insert(
+pub(crate) async fn insert(
     connection: &mut Connection,
     phones: &[(String, Option<String>)],
     now: Timestamp,
@@ -117,7 +123,7 @@ pub(in crate::store) async fn insert(
 }
 
 /// Those of the phones, at most one statement of them, that are on the list.
-pub(in crate::store) async fn among<'a>(
+pub(crate) async fn among<'a>(
     connection: &mut Connection,
     phones: impl IntoIterator<Item = &'a str>,
 ) -> QueryResult<Vec<String>> {
@@ -131,7 +137,7 @@ pub(in crate::store) async fn among<'a>(
 }
 
 /// Whether the list has any phone. Without `EXISTS`, which is false on MariaDB if the query is killed.
-pub(in crate::store) async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
+pub(crate) async fn has_any(connection: &mut Connection) -> QueryResult<bool> {
     let first: Vec<String> =
         suppression::table.limit(1).select(suppression::phone).load(connection).await?;
     Ok(!first.is_empty())

@@ -5,17 +5,18 @@ use std::time::Duration;
 use diesel::dsl::{count_star, max, min, sql, sum};
 use diesel::sql_types::{BigInt, Integer, Nullable, Text};
 use serde::Serialize;
+use smsq_lifecycle::delivery::DeliveryState;
+use smsq_message::route::DeliveredCount;
+use smsq_message::sms::{Class, State, Timestamp, millis};
+use smsq_process::boxed;
 
-use crate::lifecycle::delivery::DeliveryState;
-use crate::message::sms::{Class, State, Timestamp, millis};
-use crate::route::DeliveredCount;
-use crate::store::connection::prelude::*;
-use crate::store::error::StoreError;
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::expressions::phone_prefix;
-use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::{ReportStore, positive};
+use crate::connection::prelude::*;
+use crate::error::StoreError;
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::column_types::LossyText;
+use crate::tables::expressions::phone_prefix;
+use crate::tables::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::{ReportStore, positive};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentFacts {
@@ -38,19 +39,6 @@ pub struct SentCount {
     pub segments: u64,
     /// Segments that the provider accepted: those of a message that it accepted twice count twice.
     pub billed: u64,
-}
-
-#[cfg(test)]
-impl SentCount {
-    pub fn of(provider: &str, phone: &str, messages: u64, segments: u64) -> Self {
-        Self {
-            provider: provider.to_owned(),
-            phone: phone.to_owned(),
-            messages,
-            segments,
-            billed: segments,
-        }
-    }
 }
 
 /// The messages that were sent.
@@ -116,7 +104,8 @@ pub struct ImportedRows {
 
 impl ReportStore<'_> {
     /// The sums over all imports.
-    pub async fn imported_rows(self) -> Result<ImportedRows, StoreError> {
+    #[boxed]
+    pub async fn imported_rows(&self) -> Result<ImportedRows, StoreError> {
         let rows: Vec<(i64, i64, i64, i64)> = self
             .read(import::table.select((
                 import::accepted,
@@ -137,7 +126,8 @@ impl ReportStore<'_> {
 
     /// Counts sent messages by provider and by the first `digits` of the phones, at least those of a country. Reads
     /// each row of `sms_sent` once.
-    pub async fn sent(self, campaigns: CampaignFilter, digits: usize) -> Result<Sent, StoreError> {
+    #[boxed]
+    pub async fn sent(&self, campaigns: CampaignFilter, digits: usize) -> Result<Sent, StoreError> {
         type Sum = Option<i64>;
         type Ends = (Option<Timestamp>, Option<Timestamp>);
         type Row = (String, LossyText, i64, Sum, Sum, Sum, Sum, Ends);
@@ -194,8 +184,9 @@ impl ReportStore<'_> {
 
     /// What became of messages that were sent since an instant: by provider and by the first `digits` of the phones, at
     /// least those of a country, with one of these phones.
+    #[boxed]
     pub async fn delivered(
-        self,
+        &self,
         since: Timestamp,
         digits: usize,
     ) -> Result<Vec<(String, String, DeliveredCount)>, StoreError> {
@@ -233,8 +224,9 @@ impl ReportStore<'_> {
     }
 
     /// Counts failed messages by class, also the cancelled ones.
+    #[boxed]
     pub async fn failed_by_class(
-        self,
+        &self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<ClassCount>, StoreError> {
         type Row = (String, i64, Option<Timestamp>, Option<Timestamp>);
@@ -263,8 +255,9 @@ impl ReportStore<'_> {
 
     /// Counts what ended in each of `spans` spans of `width`, the first of which begins at `from`. One grouped
     /// statement for each table.
+    #[boxed]
     pub async fn outcomes_over_time(
-        self,
+        &self,
         campaigns: CampaignFilter,
         from: Timestamp,
         width: Duration,
@@ -307,7 +300,8 @@ impl ReportStore<'_> {
     }
 
     /// The imports of these campaigns, oldest first.
-    pub async fn lists(self, campaigns: CampaignFilter) -> Result<Vec<ListCount>, StoreError> {
+    #[boxed]
+    pub async fn lists(&self, campaigns: CampaignFilter) -> Result<Vec<ListCount>, StoreError> {
         self.read(
             import::table
                 .filter(campaigns.with_removed(import::campaign_id))

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashSet};
 
 use diesel::dsl::count_star;
 use diesel::sql_types::Integer;
+use smsq_message::sms::State;
+use smsq_process::boxed;
 
 use super::all_purged;
-use crate::message::sms::State;
-use crate::store::connection::prelude::*;
-use crate::store::error::StoreError;
-use crate::store::queue::workers::Worker;
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::schema::{import, purged, sms, sms_failed, sms_sent};
-use crate::store::tables::values::PLAIN;
-use crate::store::{ReportStore, positive};
+use crate::connection::prelude::*;
+use crate::error::StoreError;
+use crate::queue::workers::Worker;
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::schema::{import, purged, sms, sms_failed, sms_sent};
+use crate::tables::values::PLAIN;
+use crate::{ReportStore, positive};
 
 /// How many messages one import accepted, and how many of them the tables have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +70,8 @@ macro_rules! counted {
 
 impl ReportStore<'_> {
     /// Compares the tables with the imports. Reads all rows, so it is slow for millions of messages.
-    pub async fn check_counts(self) -> Result<IntegrityCheck, StoreError> {
+    #[boxed]
+    pub async fn check_counts(&self) -> Result<IntegrityCheck, StoreError> {
         // In one statement, because workers may be moving messages.
         let counts: Vec<(Option<i64>, i32, i64)> = self
             .read(
@@ -101,7 +103,8 @@ impl ReportStore<'_> {
 
     /// Counts queued messages of campaigns that do not exist, by `campaign_id`. Reads an index once for each campaign
     /// that has messages.
-    pub async fn without_campaign(self) -> Result<Vec<(i64, u64)>, StoreError> {
+    #[boxed]
+    pub async fn without_campaign(&self) -> Result<Vec<(i64, u64)>, StoreError> {
         let campaigns: HashSet<i64> = self.campaign_ids().await?.into_iter().collect();
         let mut found = Vec::new();
         let mut last = i64::MIN;
@@ -126,7 +129,8 @@ impl ReportStore<'_> {
     }
 
     /// All workers, oldest first, and how many messages each has claimed and not settled.
-    pub async fn worker_loads(self) -> Result<Vec<(Worker, u64)>, StoreError> {
+    #[boxed]
+    pub async fn worker_loads(&self) -> Result<Vec<(Worker, u64)>, StoreError> {
         let workers = self.workers().all().await?;
         let sending: Vec<(Option<i64>, i64)> = self
             .read(

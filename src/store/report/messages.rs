@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use smsq_lifecycle::transition::claim_numbers;
+use smsq_message::sms::{State, Timestamp};
+use smsq_process::boxed;
 
-use crate::lifecycle::transition::claim_numbers;
-use crate::message::sms::{State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::error::StoreError;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{import, message, sms};
-use crate::store::tables::values::POSTED;
-use crate::store::{ReportStore, positive};
+use crate::connection::prelude::*;
+use crate::error::StoreError;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{import, message, sms};
+use crate::tables::values::POSTED;
+use crate::{ReportStore, positive};
 
 /// A message with its state.
 #[derive(Clone, Debug, PartialEq, Eq, Queryable, Selectable, Serialize)]
@@ -64,8 +65,9 @@ pub enum SmsFilter<'a> {
 
 impl ReportStore<'_> {
     /// How many messages of a campaign are due, counted up to `most`.
+    #[boxed]
     pub async fn count_due(
-        self,
+        &self,
         campaign_id: i64,
         now: Timestamp,
         most: u64,
@@ -96,9 +98,10 @@ impl ReportStore<'_> {
 
     /// The newest messages that the filter selects, at most `most`, the newest last. With `posted_by` only those that
     /// were posted with the token of this name, or with any token by an older smsq.
-    pub async fn find_sms(
-        self,
-        filter: SmsFilter<'_>,
+    #[boxed]
+    pub async fn find_sms<'a>(
+        &'a self,
+        filter: SmsFilter<'a>,
         posted_by: Option<&str>,
         most: i64,
     ) -> Result<Vec<FoundSms>, StoreError> {

@@ -1,7 +1,7 @@
 //! Queries for reports, `smsq status` and `smsq check`, which only read. Counts use indexes and never read texts, so
 //! they are fast for campaigns of any size.
 
-pub(in crate::store) mod counts;
+pub(crate) mod counts;
 mod integrity;
 mod messages;
 mod pages;
@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use diesel::dsl::{count_star, sql};
 use diesel::sql_types::{BigInt, Bool, Integer, Nullable, Text};
 use serde::Serialize;
+use smsq_message::sms::{Class, State};
+use smsq_process::boxed;
 use utoipa::ToSchema;
 
 use super::campaigns::campaign::Campaign;
@@ -20,8 +22,7 @@ use super::tables::campaign_filter::CampaignFilter;
 use super::tables::schema::{import, purged, sms, sms_failed, sms_sent};
 use super::tables::values::{PLAIN, REMOVED_CAMPAIGNS};
 use super::{ReportStore, positive};
-use crate::message::sms::{Class, State};
-use crate::store::connection::prelude::*;
+use crate::connection::prelude::*;
 
 pub use counts::{ClassCount, ImportedRows, ListCount, Outcomes, Sent, SentCount, SentFacts};
 pub use integrity::{ImportCount, IntegrityCheck};
@@ -94,7 +95,8 @@ const WITHOUT_ATTEMPT: [&str; 4] = [
 
 impl ReportStore<'_> {
     /// The reason of a failed attempt of a message that will be tried again.
-    pub async fn last_failure(self, campaign: &str) -> Result<Option<String>, StoreError> {
+    #[boxed]
+    pub async fn last_failure(&self, campaign: &str) -> Result<Option<String>, StoreError> {
         let Some(campaign) = self.campaign(campaign).await? else {
             return Ok(None);
         };
@@ -262,12 +264,14 @@ pub struct ReasonCount {
 
 impl ReportStore<'_> {
     /// The totals of one campaign or of all, counted in one statement. All include those that were removed.
-    pub async fn totals(self, campaign: Option<i64>) -> Result<Totals, StoreError> {
+    #[boxed]
+    pub async fn totals(&self, campaign: Option<i64>) -> Result<Totals, StoreError> {
         Ok(self.totals_of(campaign.into()).await?.into_values().sum())
     }
 
     /// The totals of each campaign, oldest first, counted in one statement.
-    pub async fn campaign_totals(self) -> Result<CampaignTotals, StoreError> {
+    #[boxed]
+    pub async fn campaign_totals(&self) -> Result<CampaignTotals, StoreError> {
         let campaigns = self.campaigns().await?;
         let mut totals = self.totals_of(CampaignFilter::All).await?;
         let with_totals = campaigns.into_iter().map(|campaign| {
@@ -281,8 +285,9 @@ impl ReportStore<'_> {
     }
 
     /// The reasons of failed and unknown messages, the most frequent first, at most [`REASONS`].
+    #[boxed]
     pub async fn failures_by_reason(
-        self,
+        &self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
@@ -335,8 +340,9 @@ impl ReportStore<'_> {
 
     /// Why sent messages were not delivered, the most frequent first, at most [`REASONS`]. Without those that an import
     /// has fixed.
+    #[boxed]
     pub async fn undelivered_by_reason(
-        self,
+        &self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<ReasonCount>, StoreError> {
         type Row = (Option<String>, Option<String>, Option<String>, i64);
@@ -373,8 +379,9 @@ impl ReportStore<'_> {
 
     /// How long delivered messages took from the provider's acceptance to the phone, in milliseconds, each with the
     /// number of messages; rounded down to a tenth of a second, and above a minute to a second.
+    #[boxed]
     pub async fn delivery_times(
-        self,
+        &self,
         campaigns: CampaignFilter,
     ) -> Result<Vec<(u64, u64)>, StoreError> {
         const TOOK: &str = "CASE WHEN delivery_at - sent_at < 0 THEN 0 \

@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use diesel::dsl::sql;
 use diesel::sql_types::{Bool, Nullable, Text};
 use serde::Serialize;
+use smsq_message::sms::{Class, LaneId, State, Timestamp};
+use smsq_process::boxed;
 
-use crate::message::sms::{Class, LaneId, State, Timestamp};
-use crate::store::ReportStore;
-use crate::store::connection::prelude::*;
-use crate::store::error::StoreError;
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{sms, sms_failed, sms_sent};
+use crate::ReportStore;
+use crate::connection::prelude::*;
+use crate::error::StoreError;
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{sms, sms_failed, sms_sent};
 
 /// The reason of an unknown message that has none.
 pub(super) const NO_REASON: &str = "it is not known whether the provider accepted it";
@@ -198,7 +199,8 @@ impl FailureRow {
 pub type Failures = Pages<(LaneId, Option<String>)>;
 
 impl ReportStore<'_> {
-    pub async fn failures(self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
+    #[boxed]
+    pub async fn failures(&self, campaigns: CampaignFilter) -> Result<Failures, StoreError> {
         let failed: Vec<(i64, String)> = self
             .read(
                 sms_failed::table
@@ -233,8 +235,9 @@ impl ReportStore<'_> {
     }
 
     /// The next page of at most `limit` failures; an empty one is the end.
+    #[boxed]
     pub async fn next_failures(
-        self,
+        &self,
         failures: &mut Failures,
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
@@ -291,7 +294,8 @@ impl ReportStore<'_> {
 pub type Undelivered = Pages<(i64, &'static str)>;
 
 impl ReportStore<'_> {
-    pub async fn undelivered(self, campaigns: CampaignFilter) -> Result<Undelivered, StoreError> {
+    #[boxed]
+    pub async fn undelivered(&self, campaigns: CampaignFilter) -> Result<Undelivered, StoreError> {
         let mut ranges = Vec::new();
         for state in NOT_DELIVERED_STATES {
             let found: Vec<i64> = self
@@ -312,8 +316,9 @@ impl ReportStore<'_> {
 
     /// The next page of at most `limit` messages that were not delivered and have not been fixed by an import; an empty
     /// one is the end.
+    #[boxed]
     pub async fn next_undelivered(
-        self,
+        &self,
         undelivered: &mut Undelivered,
         limit: usize,
     ) -> Result<Vec<FailureRecord>, StoreError> {
@@ -370,7 +375,8 @@ pub struct SentMessage {
 }
 
 impl ReportStore<'_> {
-    pub async fn sent_messages(self, campaigns: CampaignFilter) -> Result<Pages<i64>, StoreError> {
+    #[boxed]
+    pub async fn sent_messages(&self, campaigns: CampaignFilter) -> Result<Pages<i64>, StoreError> {
         let mut found: Vec<i64> = self
             .read(
                 sms_sent::table
@@ -385,8 +391,9 @@ impl ReportStore<'_> {
 
     /// The next page of at most `limit` sent messages, by campaign and by the time at which they were sent; an empty
     /// one is the end.
+    #[boxed]
     pub async fn next_sent(
-        self,
+        &self,
         sent: &mut Pages<i64>,
         limit: usize,
     ) -> Result<Vec<SentMessage>, StoreError> {
@@ -437,7 +444,8 @@ pub struct FirstDue {
 
 impl ReportStore<'_> {
     /// The waiting message of a campaign that is due first.
-    pub async fn first_due(self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
+    #[boxed]
+    pub async fn first_due(&self, campaign_id: i64) -> Result<Option<FirstDue>, StoreError> {
         let mut first: Option<FirstDue> = None;
         for id in self.0.lanes_of(campaign_id).await? {
             let of_lane: Option<FirstDue> = self
@@ -458,8 +466,9 @@ impl ReportStore<'_> {
     }
 
     /// The waiting messages in these lanes of a campaign; `None`: in all.
+    #[boxed]
     pub async fn queue(
-        self,
+        &self,
         campaign_id: i64,
         lanes: Option<&[LaneId]>,
     ) -> Result<Pages<LaneId>, StoreError> {
@@ -472,8 +481,9 @@ impl ReportStore<'_> {
 
     /// The next page of at most `limit` waiting messages, in turns of the lanes, of each in the order in which they will be
     /// sent; an empty one is the end.
+    #[boxed]
     pub async fn next_queued(
-        self,
+        &self,
         queue: &mut Pages<LaneId>,
         limit: usize,
     ) -> Result<Vec<Queued>, StoreError> {

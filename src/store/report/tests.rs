@@ -1,12 +1,13 @@
 //! The queries against a real database in a scratch folder.
 
-use super::*;
-use crate::message::sms::{NewSms, Timestamp};
-use crate::store::campaigns::campaign::NewCampaign;
+use smsq_message::sms::{NewSms, Timestamp};
 
-use crate::store::intake::imports::{ImportApproval, ImportBatch};
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::{Access, Store};
+use super::*;
+use crate::campaigns::campaign::NewCampaign;
+
+use crate::intake::imports::{ImportApproval, ImportBatch};
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::{Access, Store};
 use diesel::QueryableByName;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);

@@ -6,30 +6,31 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use diesel::dsl::{count_star, exists, not};
 use diesel::{delete, update};
 use serde::Deserialize;
+use smsq_message::age::Age;
+use smsq_message::sms::{Class, State, Timestamp};
+use smsq_process::boxed;
 
 use super::removal::{self, Removal};
-use crate::message::age::Age;
-use crate::message::sms::{Class, State, Timestamp};
-use crate::store::audit::{Audited, audited};
-use crate::store::campaigns::schedules;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
+use crate::audit::{Audited, audited};
+use crate::campaigns::schedules;
+use crate::connection::prelude::*;
+use crate::connection::{
     Connection, NewRows, QueryResult, ROWS, delete_all, execute_each, transaction,
 };
-use crate::store::error::StoreError;
-use crate::store::events::hooks;
-use crate::store::queue::results::transitions::RemovedKeys;
-use crate::store::queue::results::{attempts, transitions};
-use crate::store::receipts::inbox::delete_receipts;
-use crate::store::recipients::{dead, replies};
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{
+use crate::error::StoreError;
+use crate::events::hooks;
+use crate::queue::results::transitions::RemovedKeys;
+use crate::queue::results::{attempts, transitions};
+use crate::receipts::inbox::delete_receipts;
+use crate::recipients::{dead, replies};
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{
     campaign, hook_event, import, purged, receipt, recipient_start, reply, sms, sms_failed,
     sms_key, sms_sent,
 };
-use crate::store::tables::values::PLAIN;
-use crate::store::{CHUNK, Store, positive, signed};
+use crate::tables::values::PLAIN;
+use crate::{CHUNK, Store, positive, signed};
 
 /// Section `[retention]`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -306,6 +307,7 @@ impl Person {
 
 impl Store {
     /// Deletes at most a thousand messages, or removes some campaigns; `None` if none are left.
+    #[boxed]
     pub async fn next_purge(
         &self,
         purge: &mut Purge,
@@ -400,6 +402,7 @@ impl Store {
     }
 
     /// Deletes everything about a person, by all spellings of their phone, and the messages that are queued for them.
+    #[boxed]
     pub async fn purge_person(
         &self,
         phones: &[String],
@@ -521,6 +524,7 @@ impl Store {
     }
 
     /// Counts the messages that a purge up to this instant would delete.
+    #[boxed]
     pub async fn count_older(&self, before: Timestamp) -> Result<Purged, StoreError> {
         let unknown: i64 = self
             .read_one(
@@ -549,11 +553,13 @@ impl Store {
     }
 
     /// Counts the messages of a person, by all spellings of their phone.
+    #[boxed]
     pub async fn count_person(&self, phones: &[String]) -> Result<Purged, StoreError> {
         Ok(self.find_person(phones).await?.counts())
     }
 
     /// When messages of these campaigns were last purged.
+    #[boxed]
     pub async fn purged_at(
         &self,
         campaigns: CampaignFilter,

@@ -3,21 +3,22 @@
 
 use diesel::dsl::{exists, not};
 use diesel::{delete, update};
+use smsq_limit::campaign_scope;
+use smsq_message::budget::campaign_budgets;
+use smsq_message::sms::Timestamp;
+use smsq_process::boxed;
 
-use crate::limit::campaign_scope;
-use crate::message::budget::campaign_budgets;
-use crate::message::sms::Timestamp;
-use crate::store::Store;
-use crate::store::campaigns::campaign::SettingsColumns;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult};
-use crate::store::error::StoreError;
-use crate::store::queue::lanes;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::schema::{
+use crate::Store;
+use crate::campaigns::campaign::SettingsColumns;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult};
+use crate::error::StoreError;
+use crate::queue::lanes;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::schema::{
     campaign, import, intake_key, purged, rate_limit, sms, sms_failed, sms_key, sms_sent,
 };
-use crate::store::tables::values::{PLAIN, POSTED, REMOVED_CAMPAIGNS};
+use crate::tables::values::{PLAIN, POSTED, REMOVED_CAMPAIGNS};
 
 /// The campaign of messages without one, which is never removed.
 const DEFAULT_CAMPAIGN: i64 = 1;
@@ -37,6 +38,7 @@ pub enum Removal {
 impl Store {
     /// The campaigns that may be removed, by all conditions that can be checked without locks: they are not paused,
     /// were created before the instant, and have no messages and no keys.
+    #[boxed]
     pub async fn removable_campaigns(
         &self,
         before: Timestamp,

@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
+use smsq_message::secret::Secret;
+use smsq_message::text::{mask_numbers, mask_values};
+use smsq_process::boxed;
+use smsq_process::jobs::{Over, Until};
 
 use super::connection::{
     CONNECT_TIMEOUT, ConnectError, ServerKind, ServerUrl, SqliteFile, cancel_postgres,
@@ -18,9 +22,6 @@ use super::connection::{
 };
 use super::error::{StoreError, StoreErrorKind};
 use super::{Access, Config};
-use crate::message::secret::Secret;
-use crate::message::text::{mask_numbers, mask_values};
-use crate::process::jobs::{Over, Until};
 
 /// How much longer than the database itself the client waits for the end of a query.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -214,6 +215,7 @@ impl SourceDatabase {
     }
 
     /// Reads the rows of a query; returns the names of its columns. A query that is over is ended in its database, too.
+    #[boxed]
     pub async fn read(
         &self,
         query: &SourceQuery<'_>,

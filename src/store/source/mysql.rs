@@ -5,9 +5,9 @@ use std::time::Duration;
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Column, Conn, Error, Value};
+use smsq_message::sms::millis;
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
-use crate::message::sms::millis;
 
 /// The character set of bytes.
 const BINARY: u16 = 63;

@@ -4,13 +4,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
+use smsq_message::sms::millis;
+use smsq_message::text::mask_values;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Kind, Type};
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
-use crate::message::sms::millis;
-use crate::message::text::mask_values;
 
 /// Types of one value with a text that every program writes alike.
 const KNOWN: [Type; 23] = [

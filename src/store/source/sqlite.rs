@@ -2,10 +2,10 @@
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Error, ErrorCode, Statement};
+use smsq_process::jobs::Until;
 
 use super::{QueryError, RowWriter, SourceQuery, check_names};
-use crate::process::jobs::Until;
-use crate::store::connection::{SqliteFile, in_place, sqlite_message};
+use crate::connection::{SqliteFile, in_place, sqlite_message};
 
 /// How many steps of its machine SQLite makes, at most a millisecond, before it asks whether the query is over.
 const STEPS: i32 = 10_000;

@@ -24,7 +24,7 @@ impl From<Option<i64>> for CampaignFilter {
 
 impl CampaignFilter {
     /// Whether a column is one of the campaigns in table `campaign`. Indexes that begin with the column are used.
-    pub(in crate::store) fn on<C>(self, column: C) -> InCampaigns<C> {
+    pub(crate) fn on<C>(self, column: C) -> InCampaigns<C> {
         let campaigns = match self {
             Self::All => Selected::Existing,
             Self::One(id) => Selected::One(id),
@@ -33,7 +33,7 @@ impl CampaignFilter {
     }
 
     /// The same, but all campaigns include those that were removed, of which only counts are left.
-    pub(in crate::store) fn with_removed<C>(self, column: C) -> InCampaigns<C> {
+    pub(crate) fn with_removed<C>(self, column: C) -> InCampaigns<C> {
         let campaigns = match self {
             Self::All => Selected::Any,
             Self::One(id) => Selected::One(id),
@@ -51,7 +51,7 @@ enum Selected {
 
 /// An expression that is true for the rows of the selected campaigns.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store) struct InCampaigns<C> {
+pub(crate) struct InCampaigns<C> {
     column: C,
     campaigns: Selected,
 }

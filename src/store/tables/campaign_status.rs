@@ -31,7 +31,7 @@ impl CampaignStatus {
     }
 
     /// The value in column `campaign.state`.
-    pub(in crate::store) const fn code(self) -> i32 {
+    pub(crate) const fn code(self) -> i32 {
         self as i32
     }
 

@@ -2,22 +2,20 @@
 
 use std::ops::Deref;
 
-use diesel::backend::Backend;
 use diesel::deserialize::{self, FromSql, FromSqlRow, Queryable};
-use diesel::expression::{AsExpression, TypedExpressionType};
-use diesel::sql_types::{BigInt, Integer, SqlType, Text};
+use diesel::sql_types::{BigInt, Integer, Text};
+use smsq_message::sms::Timestamp;
 
 use super::campaign_status::CampaignStatus;
-use crate::message::sms::Timestamp;
-use crate::store::connection::{AnyEngine, Cell};
+use crate::connection::{AnyEngine, Cell};
 
 /// Text that another program wrote and that may not be UTF-8: SQLite stores any bytes in any column, and MySQL in the
 /// binary columns of keys. Invalid bytes are replaced.
 #[derive(Clone, Debug, PartialEq, Eq, FromSqlRow)]
 pub struct LossyText {
-    pub(in crate::store) text: String,
+    pub(crate) text: String,
     /// Bytes were replaced.
-    pub(in crate::store) is_garbled: bool,
+    pub(crate) is_garbled: bool,
 }
 
 impl FromSql<Text, AnyEngine> for LossyText {
@@ -58,21 +56,13 @@ impl From<LossyText> for String {
 }
 
 /// Instants are stored as milliseconds since the Unix epoch.
-impl<DB> FromSql<BigInt, DB> for Timestamp
-where
-    DB: Backend,
-    i64: FromSql<BigInt, DB>,
-{
-    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
-        i64::from_sql(value).map(Self::from_millis)
+impl FromSql<BigInt, AnyEngine> for Timestamp {
+    fn from_sql(cell: Cell<'_>) -> deserialize::Result<Self> {
+        i64::from_sql(cell).map(Self::from_millis)
     }
 }
 
-impl<DB> Queryable<BigInt, DB> for Timestamp
-where
-    DB: Backend,
-    Self: FromSql<BigInt, DB>,
-{
+impl Queryable<BigInt, AnyEngine> for Timestamp {
     type Row = Self;
 
     fn build(row: Self) -> deserialize::Result<Self> {
@@ -80,24 +70,8 @@ where
     }
 }
 
-impl<ST> AsExpression<ST> for Timestamp
-where
-    ST: SqlType + TypedExpressionType,
-    i64: AsExpression<ST>,
-{
-    type Expression = <i64 as AsExpression<ST>>::Expression;
-
-    fn as_expression(self) -> Self::Expression {
-        self.as_millis().as_expression()
-    }
-}
-
-impl<DB> FromSql<Integer, DB> for CampaignStatus
-where
-    DB: Backend,
-    i32: FromSql<Integer, DB>,
-{
-    fn from_sql(value: DB::RawValue<'_>) -> deserialize::Result<Self> {
-        i32::from_sql(value).map(Self::of)
+impl FromSql<Integer, AnyEngine> for CampaignStatus {
+    fn from_sql(cell: Cell<'_>) -> deserialize::Result<Self> {
+        i32::from_sql(cell).map(Self::of)
     }
 }

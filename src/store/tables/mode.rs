@@ -3,7 +3,7 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::store::Store;
+use crate::Store;
 
 /// What the messages of a database are for. It has no default: what shows counts has to ask the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Reads the source as the compiler does: from `main.rs` and `lib.rs` along the declarations of modules, without those
-//! of tests.
+//! Reads the source as the compiler does: from `main.rs` and each `lib.rs` along the declarations of modules, without
+//! those of tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use syn::{Attribute, Item, ItemMod, Meta, Visibility};
 
 use super::root;
 
-/// A path of names, such as `store::queue::claim::write`, from the root of the crate.
+/// A path of names, such as `store::queue::claim::write`, which begins with the crate but for the program's.
 pub(super) type Names = Vec<String>;
 
 /// One file of the source.
@@ -90,6 +90,13 @@ pub(super) fn sources() -> &'static [Source] {
         for file in ["main.rs", "lib.rs"] {
             read(file, &[], &mut all);
         }
+        for manifest in super::manifests() {
+            let folder = manifest.parent().and_then(Path::file_name).expect("a folder");
+            let name = folder.to_string_lossy().into_owned();
+            if root("src").join(&name).exists() {
+                read(&format!("{name}/lib.rs"), &[name], &mut all);
+            }
+        }
         all
     });
     &SOURCES
@@ -130,12 +137,23 @@ fn is_of_tests(item: &Item) -> bool {
     })
 }
 
-/// A path that is written in `module`, from the root of the crate; `None` if it leads above that.
+/// Whether a module is in a crate below that of the program.
+fn is_member(module: &[String]) -> bool {
+    module.first().is_some_and(|name| root("src").join(name).join("Cargo.toml").exists())
+}
+
+/// A path that is written in `module`, from the root of its crate or of another; `None` if it leads above that.
 fn from_root(path: &[String], module: &[String]) -> Option<Names> {
     let supers = path.iter().take_while(|name| *name == "super").count();
     let (above, below) = match path.first()?.as_str() {
+        // The crates below that of the program are the folders at the top.
+        "crate" if is_member(module) => (&module[..1], &path[1..]),
         "crate" | "smsq" => (&[][..], &path[1..]),
         "self" => (module, &path[1..]),
+        name if name.starts_with("smsq_") => {
+            let name = name.trim_start_matches("smsq_").to_owned();
+            return Some([&[name], &path[1..]].concat());
+        }
         // What is not a module inside is not found in any.
         _ => (&module[..module.len().checked_sub(supers)?], &path[supers..]),
     };

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use sha2::{Digest as _, Sha256};
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use super::{Served, configure, request};
 use crate::support::Scratch;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Answer, Served};
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 
 const NDJSON: [(&str, &str); 1] = [("Content-Type", "application/x-ndjson")];
 

@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 use fantoccini::wd::Capabilities;
 use fantoccini::{Client, ClientBuilder, Locator};
 use serde_json::json;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 use tempfile::TempDir;
 
 use super::drafts::upload;
 use super::{Served, configure};
 use crate::support::databases::{Database, Kind};
 use crate::support::practice::{Practice, list};
-use crate::support::running::{PATIENCE, eventually};
+use crate::support::waiting::{PATIENCE, eventually};
 use crate::support::{Gateway, Scratch};
 
 /// The driver of a browser. It ends with the test.

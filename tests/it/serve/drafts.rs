@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use scraper::{Html, Selector};
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use super::{Answer, Served, configure, request};
 use crate::support::Scratch;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::html::{attribute, elements, has};
 use crate::support::practice::Practice;
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 3] = ["--listen", "127.0.0.1:0", "--send"];
 const TESTER: &str = "+447400777777";

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use smsq_sandbox::SandboxConfig;
 
 use super::{Served, configure};
 use crate::support::Scratch;
 use crate::support::client::Client;
 use crate::support::databases::{Database, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::running::eventually;
 use crate::support::shell::sqlite;
-use smsq::sandbox::SandboxConfig;
+use crate::support::waiting::eventually;
 
 const MESSAGE: &str = r#"{"phone":"+447400123456","text":"Hello"}"#;
 

@@ -14,7 +14,7 @@ use crate::support::databases::{Database, Kind};
 use crate::support::disk::Disk;
 use crate::support::html::has;
 use crate::support::proxy::{proxy_to, url_through};
-use crate::support::running::{PATIENCE, eventually};
+use crate::support::waiting::{PATIENCE, eventually};
 
 /// More rows than are checked while a test runs.
 fn large() -> String {

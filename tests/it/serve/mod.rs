@@ -27,7 +27,8 @@ use ureq::Agent;
 
 use crate::support::Scratch;
 use crate::support::html::attribute;
-use crate::support::running::{PATIENCE, Running, eventually};
+use crate::support::running::Running;
+use crate::support::waiting::{PATIENCE, eventually};
 
 /// A response, read to its end.
 struct Answer {

@@ -1,15 +1,15 @@
 //! The pages, as a browser without JavaScript gets them.
 
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
 use crate::support::html::{attribute, element, elements, has};
 use crate::support::practice::Practice;
-use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
+use crate::support::waiting::eventually;
 
 /// Ten messages: eight are sent, two fail.
 fn sent_campaign(scratch: &Scratch, gateway: &Practice) {

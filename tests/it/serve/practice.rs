@@ -8,7 +8,7 @@ use crate::support::Scratch;
 use crate::support::databases::with_every_database;
 use crate::support::html::{attributes, has};
 use crate::support::practice::list;
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 
 const BAND: &str = "p.practice";
 

@@ -3,8 +3,8 @@
 use super::Served;
 use crate::support::Scratch;
 use crate::support::databases::Database;
-use crate::support::running::eventually;
 use crate::support::shell::sqlite;
+use crate::support::waiting::eventually;
 
 #[test]
 fn schedule_is_paused_resumed_and_run_on_its_page() {

@@ -1,13 +1,13 @@
 //! `smsq serve --send`: the server and a worker in one process.
 
 use rustix::process::Signal;
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use super::{Served, configure};
 use crate::support::Scratch;
 use crate::support::databases::with_every_database;
 use crate::support::practice::{Practice, with_latency};
-use crate::support::running::eventually;
+use crate::support::waiting::eventually;
 
 const SEND: [&str; 5] = ["--listen", "127.0.0.1:0", "--send", "--concurrency", "4"];
 

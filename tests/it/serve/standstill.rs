@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use smsq::sandbox::SandboxConfig;
+use smsq_prove::proxy::Proxy;
+use smsq_sandbox::SandboxConfig;
 
 use super::{Served, configure, request};
 use crate::support::Scratch;
 use crate::support::databases::{Database, Kind, with_every_database};
 use crate::support::practice::{Practice, list};
-use crate::support::proxy::{Proxy, proxy_to, url_through};
-use crate::support::running::{PATIENCE, eventually};
+use crate::support::proxy::{proxy_to, url_through};
 use crate::support::shell::Lock;
+use crate::support::waiting::{PATIENCE, eventually};
 
 /// A database that another program or a stalled disk brings to a stand.
 enum Standstill {

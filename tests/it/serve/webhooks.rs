@@ -10,8 +10,8 @@ use super::{Served, configure, request};
 use crate::support::databases::with_every_database;
 use crate::support::practice::list;
 use crate::support::receiver::{Receiver, SECRET};
-use crate::support::running::eventually;
 use crate::support::scripted::Scripted;
+use crate::support::waiting::eventually;
 use crate::support::{Gateway, Scratch};
 
 pub(super) const SETTINGS: &str = "receipt_key = \"a long random text\"";

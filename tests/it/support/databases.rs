@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once};
 
 use rusqlite::types::{FromSql, Value};
-use smsq::store::{Access, Store, StoreError};
+use smsq_store::{Access, Store, StoreError};
 
 use super::client::Client;
 

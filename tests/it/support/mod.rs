@@ -2,6 +2,7 @@
 //! process, and snapshots of a command's result.
 
 pub(crate) mod client;
+#[expect(dead_code, reason = "the tests of the store use it, too")]
 pub(crate) mod databases;
 pub(crate) mod disk;
 pub(crate) mod held_answers;
@@ -18,6 +19,7 @@ pub(crate) mod tables;
 pub(crate) mod timed_provider;
 pub(crate) mod tls;
 pub(crate) mod unstored;
+pub(crate) mod waiting;
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use smsq::sandbox::{AcceptedMessage, MessageOutcome, Sandbox, SandboxConfig, Stats};
+use smsq_sandbox::{AcceptedMessage, MessageOutcome, Sandbox, SandboxConfig, Stats};
 use tokio::runtime::Runtime;
 
 use super::Scratch;

@@ -1,8 +1,7 @@
 //! The proxy of `smsq prove` in front of a test's database.
 
+use smsq_prove::proxy::Proxy;
 use url::Url;
-
-pub(crate) use smsq::prove::proxy::{Cut, Proxy, carry};
 
 use super::databases::Database;
 

@@ -1,7 +1,7 @@
 //! A database that is put back to an earlier state, as after a restore or when a standby takes over.
 
 use super::databases::{Database, Kind};
-use super::running::eventually;
+use super::waiting::eventually;
 
 /// The tables that a worker changes.
 const TABLES: [&str; 13] = [

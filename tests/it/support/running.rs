@@ -1,5 +1,4 @@
-//! The program as a running process: signals, its end, and waiting for conditions without assumptions about the
-//! speed of this machine.
+//! The program as a running process: signals, its end, and waiting for counts that stay.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,21 +11,8 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
+use super::waiting::eventually;
 use super::{Ran, Scratch};
-
-/// Longer than anything takes on the slowest machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
-
-const LOOK_EVERY: Duration = Duration::from_millis(2);
-
-/// Waits until the condition holds; fails if it never does.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
 
 /// Waits until a count has not changed for `span`.
 pub(crate) fn until_unchanged(what: &str, span: Duration, mut count: impl FnMut() -> u64) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use super::Scratch;
-use super::running::eventually;
+use super::waiting::eventually;
 
 const MISSING: &str = "the sqlite3 shell is needed; `tests/run` installs it";
 

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use smsq::sandbox::SandboxConfig;
+use smsq_sandbox::SandboxConfig;
 
 use super::Scratch;
 use super::databases::{Database, Kind};
 use super::practice::{Practice, list};
-use super::running::{Running, eventually, until_unchanged};
+use super::running::{Running, until_unchanged};
+use super::waiting::eventually;
 
 /// From now on no message can be stored as sent.
 pub(crate) fn reject_sent_rows(db: &Database) {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use smsq_message::sms::{Acceptance, Class, Failure, Outcome};
+
 use super::{CELLAR, with};
-use crate::message::sms::{Acceptance, Class, Failure, Outcome};
-use crate::provider::client::MaybeStray;
-use crate::provider::testing::{
+use crate::client::MaybeStray;
+use crate::testing::{
     accepted, case, check, context, message, messages, read, response, unclear_answer, unknown,
     words,
 };

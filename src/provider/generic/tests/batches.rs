@@ -1,8 +1,8 @@
 //! Batches.
 
 use super::{CELLAR, with};
-use crate::provider::Provider;
-use crate::provider::testing::{
+use crate::Provider;
+use crate::testing::{
     BATCH_REJECTED, assert_request, joins, lookup_result, message, messages, read, vendor, words,
 };
 

@@ -1,6 +1,6 @@
 //! Requests, answers and status lookups.
 
-use crate::provider::testing::{
+use crate::testing::{
     assert_contains, assert_outcomes, assert_request, lookup_request, lookup_result, message,
     messages, vendor, words,
 };

@@ -1,8 +1,8 @@
 //! Status lookups: what proves that a message was accepted or never was.
 
 use super::with;
-use crate::provider::Provider;
-use crate::provider::testing::{
+use crate::Provider;
+use crate::testing::{
     LookupCase, assert_contains, lookup_case, lookup_request, lookup_result, lookup_results, vendor,
 };
 
@@ -97,7 +97,7 @@ fn entry_that_has_or_may_have_our_reference_is_not_absent() {
     );
     let source = format!("{by_phone}{PROOF}\nlookup.more = false\n{CODES}");
     let provider = with(&source).unwrap_or_else(|error| panic!("{error}"));
-    let reference = crate::provider::testing::message().reference;
+    let reference = crate::testing::message().reference;
     let (near, never) = ("2023-11-14T22:13:21Z", "0001-01-01T00:00:00Z");
     let of = |text: &str| format!(r#""ref":"{text}""#);
     let padded = of(&format!(" {} ", reference.to_uppercase()));
@@ -162,7 +162,7 @@ fn answer_that_may_be_a_part_or_failed_proves_no_absence() {
 #[test]
 fn time_and_code_of_an_entry_decide() {
     let provider = provider("lookup.more = false");
-    let text = crate::provider::testing::message().content;
+    let text = crate::testing::message().content;
     let (near, that_day, other_day) =
         ("2023-11-14T22:13:21Z", "2023-11-14T20:00:00Z", "2023-11-13T20:00:00Z");
     for (entry, expected) in [
@@ -204,7 +204,7 @@ fn accepted_entry_wins_and_a_rejected_one_counts_alone() {
         .replace(r#", "/text" = "{{ content }}""#, "");
     let provider = with(&format!("{by_reference}{keys}\n{PROOF}\n{CODES}"))
         .unwrap_or_else(|error| panic!("{error}"));
-    let own = crate::provider::testing::message().reference;
+    let own = crate::testing::message().reference;
     let body = |entries: &[(&str, &str, &str)], next: &str| {
         let entry = |(id, reference, status): &(&str, &str, &str)| serde_json::json!({ "id": id, "ref": reference, "status": status });
         let list: Vec<_> = entries.iter().map(entry).collect();

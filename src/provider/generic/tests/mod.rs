@@ -17,8 +17,8 @@ mod webhooks;
 
 use proptest::prelude::*;
 
-use crate::provider::testing::{context, message, read, response};
-use crate::provider::{Message, Provider};
+use crate::testing::{context, message, read, response};
+use crate::{Message, Provider};
 
 const CELLAR: &str = r#"
 kind = "generic"

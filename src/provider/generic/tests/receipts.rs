@@ -1,17 +1,15 @@
 //! Receipts of every vendor that lists them: the request of the first page, what its documented answer says, and
 //! answers that are wrong.
 
-use crate::message::phone::Phone;
-use crate::message::receipt::Receipt;
-use crate::message::sms::{Outcome, Timestamp};
-use crate::provider::Provider;
-use crate::provider::receipts::{
-    AwaitedMessage, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery,
-};
-use crate::provider::registry::{builtin, builtin_section};
-use crate::provider::testing::{FetchedExample, context, examples, read, response, vendor};
+use crate::Provider;
+use crate::receipts::{AwaitedMessage, ReceiptCursor, ReceiptPage, ReceiptPath, ReceiptQuery};
+use crate::registry::{builtin, builtin_section};
+use crate::testing::{FetchedExample, context, examples, read, response, vendor};
 
 use ReceiptPath::{Pull, Recheck};
+use smsq_message::phone::Phone;
+use smsq_message::receipt::Receipt;
+use smsq_message::sms::{Outcome, Timestamp};
 
 const SINCE: Timestamp = Timestamp::from_millis(1_763_712_000_000);
 pub(super) const UNTIL: Timestamp = Timestamp::from_millis(1_763_715_600_000);

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use smsq_message::sms::{Acceptance, Class, Failure, Outcome};
+
 use super::{CELLAR, with};
-use crate::message::sms::{Acceptance, Class, Failure, Outcome};
-use crate::provider::testing::{
-    Case, Expected, accepted, case, check, context, message, read, response,
-};
+use crate::testing::{Case, Expected, accepted, case, check, context, message, read, response};
 
 fn becomes(more: &str, line: &'static str, body: &'static str) {
     let provider = with(more).unwrap_or_else(|error| panic!("{error}"));

@@ -1,10 +1,11 @@
 //! The built-in sandbox provider: single messages and lists.
 
-use crate::message::phone::Phone;
-use crate::message::sms::{Class, Failure, Outcome, Timestamp};
-use crate::provider::testing::{self, Expected, accepted, case, check, joins, read, response};
-use crate::provider::{Message, Provider, RequestContext};
+use crate::testing::{self, Expected, accepted, case, check, joins, read, response};
+use crate::{Message, Provider, RequestContext};
 use std::time::Duration;
+
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Class, Failure, Outcome, Timestamp};
 
 fn provider() -> Provider {
     read("kind = 'sandbox'\nurl = 'http://127.0.0.1:8025/'").expect("a provider")

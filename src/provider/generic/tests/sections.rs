@@ -1,7 +1,7 @@
 //! Errors and warnings of sections.
 
 use super::with;
-use crate::provider::testing::{read, vendor};
+use crate::testing::{read, vendor};
 
 #[test]
 fn error_names_the_provider_and_the_key() {

@@ -1,11 +1,10 @@
 //! Requests and answers.
 
-use crate::message::sms::Timestamp;
-use crate::provider::RequestContext;
-use crate::provider::capabilities::Reference;
-use crate::provider::testing::{
-    assert_outcomes, assert_request, context, message, request_text, vendor,
-};
+use smsq_message::sms::Timestamp;
+
+use crate::RequestContext;
+use crate::capabilities::Reference;
+use crate::testing::{assert_outcomes, assert_request, context, message, request_text, vendor};
 
 const SETTINGS: &str = "from = '+13125550100'\ncallback = 'https://e.example/t?a=1'";
 

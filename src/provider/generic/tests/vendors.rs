@@ -1,6 +1,6 @@
 //! Requests and answers of vendors that are only a section.
 
-use crate::provider::testing::{
+use crate::testing::{
     assert_contains, assert_outcomes, assert_request, lookup_request, message, vendor,
 };
 

@@ -1,6 +1,6 @@
 //! Requests and answers.
 
-use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
+use crate::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn request_names_the_alphabet() {

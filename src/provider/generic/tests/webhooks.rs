@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderName, Method};
 use proptest::prelude::*;
+use smsq_message::phone::Phone;
+use smsq_message::sms::Timestamp;
 
 use super::receipts::{UNTIL as NOW, words};
-use crate::message::phone::Phone;
-use crate::message::sms::Timestamp;
-use crate::provider::Provider;
-use crate::provider::testing::{PostedExample, assert_request, examples, message, read, vendor};
-use crate::provider::webhook::{Posted, PostedRequest, WebhookError};
+use crate::Provider;
+use crate::testing::{PostedExample, assert_request, examples, message, read, vendor};
+use crate::webhook::{Posted, PostedRequest, WebhookError};
 
 const FORM: &str = "content-type: application/x-www-form-urlencoded";
 
@@ -221,7 +221,7 @@ fn jasmin_is_asked_for_receipts_where_an_address_is_set() {
             "&dlr=yes&dlr-level=3&dlr-method=POST&dlr-url=https%3A%2F%2Fe.example%2Fr%2Ft%3Freference%3Dref-1",
         ],
     );
-    let plain = vendor("jasmin", "").request(&[message()], &crate::provider::testing::context());
+    let plain = vendor("jasmin", "").request(&[message()], &crate::testing::context());
     let body = plain.expect("a request").into_body();
     assert!(!String::from_utf8_lossy(&body).contains("dlr"));
 }
@@ -732,10 +732,10 @@ fn messages_await_posted_receipts_where_that_is_enabled() {
     ] {
         let provider = vendor("jasmin", settings);
         assert_eq!(provider.awaits_receipts(), expected, "{settings}");
-        let accepted = crate::provider::testing::response(200, "Success \"1\"");
-        let context = crate::provider::testing::context();
+        let accepted = crate::testing::response(200, "Success \"1\"");
+        let context = crate::testing::context();
         let outcomes = provider.parse(&[message()], &accepted, &context);
-        let [crate::message::sms::Outcome::Accepted(acceptance)] = &outcomes[..] else {
+        let [smsq_message::sms::Outcome::Accepted(acceptance)] = &outcomes[..] else {
             panic!("{outcomes:?}");
         };
         assert_eq!(acceptance.awaits_receipt, expected, "{settings}");

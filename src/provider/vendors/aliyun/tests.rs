@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::message::sms::{Outcome, Timestamp};
-use crate::provider::capabilities::AttemptSpan;
-use crate::provider::testing::{
+use smsq_message::sms::{Outcome, Timestamp};
+
+use crate::capabilities::AttemptSpan;
+use crate::testing::{
     LookupCase, assert_contains, assert_outcomes, assert_request, context, joins, lookup_case,
     lookup_request, lookup_requests, lookup_result, lookup_results, message, messages, vendor,
     words,
@@ -30,7 +31,7 @@ fn single_message_is_a_signed_query() {
         ],
     );
     let other = vendor("aliyun", &format!("{SETTINGS}\nurl = 'http://127.0.0.1:8080/'"));
-    let sign = |provider: &crate::provider::Provider| {
+    let sign = |provider: &crate::Provider| {
         let request = provider.request(&[message()], &context()).expect("a request");
         request.headers()["authorization"].clone()
     };

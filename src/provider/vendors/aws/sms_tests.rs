@@ -1,8 +1,9 @@
 //! Requests and answers.
 
-use crate::message::phone::Phone;
-use crate::provider::Message;
-use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
+use smsq_message::phone::Phone;
+
+use crate::Message;
+use crate::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn message_is_signed_json_with_target() {

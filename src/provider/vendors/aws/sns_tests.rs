@@ -1,6 +1,6 @@
 //! Requests and answers.
 
-use crate::provider::testing::{assert_outcomes, assert_request, message, vendor};
+use crate::testing::{assert_outcomes, assert_request, message, vendor};
 
 #[test]
 fn message_is_a_signed_form() {

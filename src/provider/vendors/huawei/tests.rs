@@ -1,8 +1,6 @@
 //! Requests and answers.
 
-use crate::provider::testing::{
-    assert_outcomes, assert_request, context, message, messages, vendor, words,
-};
+use crate::testing::{assert_outcomes, assert_request, context, message, messages, vendor, words};
 
 const SETTINGS: &str = "channel = '88'\ntemplate = 't1'\nparams = ['order']";
 

@@ -1,8 +1,8 @@
 //! Signatures, requests and answers.
 
 use super::{azure_signature, ovh_signature, smsglobal_mac};
-use crate::provider::signing::sha256;
-use crate::provider::testing::{
+use crate::signing::sha256;
+use crate::testing::{
     assert_contains, assert_outcomes, assert_request, lookup_request, message, vendor,
 };
 use base64::Engine as _;

@@ -1,7 +1,8 @@
 //! Requests, answers and status lookups.
 
-use crate::message::phone::Phone;
-use crate::provider::testing::{
+use smsq_message::phone::Phone;
+
+use crate::testing::{
     assert_contains, assert_outcomes, assert_request, joins, lookup_request, lookup_result,
     message, messages, vendor, words,
 };

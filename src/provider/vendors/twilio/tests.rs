@@ -1,6 +1,6 @@
 //! Requests, answers and status lookups.
 
-use crate::provider::testing::{
+use crate::testing::{
     LookupCase, assert_contains, assert_outcomes, assert_request, lookup_case, lookup_request,
     lookup_result, lookup_results, message, vendor,
 };

@@ -1,7 +1,8 @@
 //! Requests, answers and status lookups.
 
-use crate::message::phone::Phone;
-use crate::provider::testing::{
+use smsq_message::phone::Phone;
+
+use crate::testing::{
     BATCH_REJECTED, LookupCase, assert_contains, assert_outcomes, assert_request, context, joins,
     lookup_case, lookup_request, lookup_result, lookup_results, message, messages, vendor, words,
 };
@@ -151,7 +152,7 @@ fn lookup_finds_message_by_reference_or_text() {
     let twin = LookupCase { others: &["s"], ..lookup_case(60) };
     assert_eq!(lookup_results(&provider, twin, &[(200, &two)]), "found s2");
     assert_eq!(lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]), "unclear");
-    let own_text = crate::provider::testing::message().content;
+    let own_text = crate::testing::message().content;
     for (unsettled, expected) in [(own_text.as_str(), "unclear"), ("another", "found s")] {
         let twin = LookupCase { unsettled: &[unsettled], ..lookup_case(60) };
         assert_eq!(lookup_results(&provider, twin, &[(200, &format!("[{ours}]"))]), expected);

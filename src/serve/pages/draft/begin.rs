@@ -7,18 +7,16 @@ use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
 use indicatif::HumanCount;
 use serde::Serialize;
+use smsq_message::text::ago;
 
 use super::{Steps, WorkingPage, find, see};
-use crate::message::text::ago;
-use crate::serve::body::FileForm;
-use crate::serve::guard::{Path, Visitor};
-use crate::serve::intake::{
-    Draft, ImportState, MAX_DRAFTS, PartialUpload, UploadRequest, cannot_keep,
-};
-use crate::serve::pages::render::{View, path_of, problem_page, render, sentence};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
+use crate::body::FileForm;
+use crate::guard::{Path, Visitor};
+use crate::intake::{Draft, ImportState, MAX_DRAFTS, PartialUpload, UploadRequest, cannot_keep};
+use crate::pages::render::{View, path_of, problem_page, render, sentence};
+use crate::problem::Problem;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 
 /// The most bytes of numbers that are pasted.
 const MAX_PASTED: usize = 1 << 20;

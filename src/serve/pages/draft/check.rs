@@ -7,18 +7,18 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::StatusCode;
 use serde::Serialize;
+use smsq_message::phone::Phone;
+use smsq_message::text::messages;
 
 use super::fields::set;
 use super::{Given, Steps, find, see, working};
-use crate::message::phone::Phone;
-use crate::message::text::messages;
-use crate::serve::downloads::rejected_rows_of_draft;
-use crate::serve::guard::{Path, Visitor};
-use crate::serve::intake::{Draft, DraftCheck, ReadingState, cannot_keep};
-use crate::serve::pages::render::{View, path_of, problem_page, render, sentence};
-use crate::serve::pages::search::{phone_example, phone_problem};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
+use crate::downloads::rejected_rows_of_draft;
+use crate::guard::{Path, Visitor};
+use crate::intake::{Draft, DraftCheck, ReadingState, cannot_keep};
+use crate::pages::render::{View, path_of, problem_page, render, sentence};
+use crate::pages::search::{phone_example, phone_problem};
+use crate::problem::Problem;
+use crate::state::ServerState;
 
 #[derive(Default, Serialize)]
 pub(super) struct CheckPage {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::serve::intake::{ImportField, UploadRequest};
+use crate::intake::{ImportField, UploadRequest};
 
 /// A field of a form.
 #[derive(Clone, Default, Serialize)]

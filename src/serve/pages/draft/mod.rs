@@ -19,12 +19,12 @@ use serde::Serialize;
 
 use super::login::AfterLogIn;
 use super::render::{View, problem_page, render};
-use crate::serve::body::Form;
-use crate::serve::guard::{Path, Query, SameSite, Visitor};
-use crate::serve::intake::Draft;
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
-use crate::serve::tokens::Permission;
+use crate::body::Form;
+use crate::guard::{Path, Query, SameSite, Visitor};
+use crate::intake::Draft;
+use crate::problem::Problem;
+use crate::state::ServerState;
+use crate::tokens::Permission;
 use steps::DraftStep;
 
 type Given = BTreeMap<String, String>;

@@ -3,19 +3,19 @@
 use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
+use smsq_import::identifier;
+use smsq_message::text::Hinted;
+use smsq_operations::{ListEstimate, ListOptions, local_now};
 
 use super::fields::{FormField, same, set, value};
 use super::{Given, Steps, see, working};
-use crate::import::identifier;
-use crate::message::text::Hinted;
-use crate::operations::{ListEstimate, ListOptions, local_now};
-use crate::serve::guard::Visitor;
-use crate::serve::intake::{
+use crate::guard::Visitor;
+use crate::intake::{
     Draft, DraftList, FieldError, ReadingState, ShownMessage, cannot_keep, has_text,
 };
-use crate::serve::pages::render::{View, render, sentence};
-use crate::serve::problem::Problem;
-use crate::serve::state::ServerState;
+use crate::pages::render::{View, render, sentence};
+use crate::problem::Problem;
+use crate::state::ServerState;
 
 /// Messages that are shown while the text is written.
 const SHOWN: usize = 3;

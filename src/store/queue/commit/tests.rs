@@ -1,23 +1,23 @@
 //! How SQLite runs the statements of a commit: prepared once, by indexes, without sorting.
 
-use crate::store::connection::QueryResult;
+use crate::connection::QueryResult;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diesel::QueryableByName;
 use diesel::sql_types::Text;
+use smsq_lifecycle::{LaneClaim, Settlement, Transition};
+use smsq_limit::Account;
+use smsq_message::instant::DbMicros;
+use smsq_message::rate::Rates;
+use smsq_message::sms::{Acceptance, NewSms, Timestamp};
 
 use super::*;
-use crate::lifecycle::{LaneClaim, Settlement, Transition};
-use crate::limit::Account;
-use crate::message::instant::DbMicros;
-use crate::message::rate::Rates;
-use crate::message::sms::{Acceptance, NewSms, Timestamp};
-use crate::store::Access;
-use crate::store::connection::{ObservedStatement, Purpose};
-use crate::store::intake::imports::{ImportApproval, ImportBatch};
-use crate::store::queue::workers::NewWorker;
+use crate::Access;
+use crate::connection::{ObservedStatement, Purpose};
+use crate::intake::imports::{ImportApproval, ImportBatch};
+use crate::queue::workers::NewWorker;
 
 const NOW: Timestamp = Timestamp::from_millis(1_763_715_600_000);
 

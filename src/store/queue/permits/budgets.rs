@@ -7,30 +7,30 @@ use std::time::Duration;
 use diesel::dsl::sql;
 use diesel::sql_types::BigInt;
 use diesel::update;
+use smsq_lifecycle::batch::BatchItem;
+use smsq_lifecycle::{Admission, ProviderClaim};
+use smsq_message::budget::{self, Budget, BudgetRules, Pricing};
+use smsq_message::instant::DbMicros;
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Class, Failure, Reserve, Sms, State, Timestamp};
+use smsq_message::text::{messages, shell_word};
 
-use crate::lifecycle::batch::BatchItem;
-use crate::lifecycle::{Admission, ProviderClaim};
-use crate::message::budget::{self, Budget, BudgetRules, Pricing};
-use crate::message::instant::DbMicros;
-use crate::message::phone::Phone;
-use crate::message::sms::{Class, Failure, Reserve, Sms, State, Timestamp};
-use crate::message::text::{messages, shell_word};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, in_list};
-use crate::store::limits::spending::{self, Reserves, RowReserve, Spending, scopes};
-use crate::store::positive;
-use crate::store::queue::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch};
-use crate::store::queue::stops::{CampaignStop, stop_campaigns};
-use crate::store::tables::campaign_filter::CampaignFilter;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::expressions::in_state;
-use crate::store::tables::schema::{campaign, rate_limit, sms};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, in_list};
+use crate::limits::spending::{self, Reserves, RowReserve, Spending, scopes};
+use crate::positive;
+use crate::queue::commit_batch::{ClaimKey, ClaimedCampaign, CommitBatch};
+use crate::queue::stops::{CampaignStop, stop_campaigns};
+use crate::tables::campaign_filter::CampaignFilter;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::expressions::in_state;
+use crate::tables::schema::{campaign, rate_limit, sms};
 
 /// How soon a campaign is claimed from again whose budget is taken by messages that are being sent.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// The budgets of a commit's claims.
-pub(in crate::store) struct Budgets {
+pub(crate) struct Budgets {
     rules: Arc<BudgetRules>,
     /// Those of campaigns that have one, by id.
     campaigns: HashMap<i64, Budget>,
@@ -67,7 +67,7 @@ enum BudgetEnd {
 
 impl Budgets {
     /// Reads what is spent, if there are any budgets.
-    pub(in crate::store) async fn read(
+    pub(crate) async fn read(
         connection: &mut Connection,
         batch: &CommitBatch,
         campaigns: &HashMap<i64, ClaimedCampaign>,
@@ -126,7 +126,7 @@ impl Budgets {
     }
 
     /// The scopes to lock: also those that settlements of the commit changed.
-    pub(in crate::store) fn scopes_to_lock(
+    pub(crate) fn scopes_to_lock(
         &self,
         batch: &CommitBatch,
         settled: &Spending,
@@ -138,7 +138,7 @@ impl Budgets {
     }
 
     /// Takes over what is spent by the locked counters, and what the settlements of the commit changed.
-    pub(in crate::store) fn locked(&mut self, spent: BTreeMap<String, i64>, settled: Spending) {
+    pub(crate) fn locked(&mut self, spent: BTreeMap<String, i64>, settled: Spending) {
         self.spent = spent;
         for (scope, amount) in settled.amounts() {
             *self.spent.entry(scope.clone()).or_default() += amount;
@@ -157,7 +157,7 @@ impl Budgets {
     }
 
     /// How many of `wanted` messages of a campaign there may be money for: more than none unless they cannot be sent.
-    pub(in crate::store) fn available(
+    pub(crate) fn available(
         &mut self,
         claim: &ProviderClaim,
         campaign_id: i64,
@@ -190,7 +190,7 @@ impl Budgets {
     }
 
     /// Fails a message that has no price under a budget.
-    pub(in crate::store) fn check_price(
+    pub(crate) fn check_price(
         &self,
         claim: &ProviderClaim,
         campaign_id: i64,
@@ -213,7 +213,7 @@ impl Budgets {
     }
 
     /// Reads what messages in doubt have taken before: it moves to the present month with their new claim.
-    pub(in crate::store) async fn read_earlier<'c>(
+    pub(crate) async fn read_earlier<'c>(
         &mut self,
         connection: &mut Connection,
         candidates: impl Iterator<Item = &'c BatchItem<ClaimKey>>,
@@ -227,11 +227,7 @@ impl Budgets {
     }
 
     /// Begins to claim messages of a campaign.
-    pub(in crate::store) fn lane(
-        &mut self,
-        claim: &ProviderClaim,
-        campaign_id: i64,
-    ) -> LaneBudget<'_> {
+    pub(crate) fn lane(&mut self, claim: &ProviderClaim, campaign_id: i64) -> LaneBudget<'_> {
         let pricing = match self.pricing(claim, campaign_id) {
             _ if self.ended.contains_key(&campaign_id) => None,
             Pricing::Priced { campaign, month } => Some((campaign, month)),
@@ -247,13 +243,13 @@ impl Budgets {
     }
 
     /// When a campaign is claimed from again, if its budget ended the claim.
-    pub(in crate::store) fn retry_at(&self, campaign_id: i64) -> Option<DbMicros> {
+    pub(crate) fn retry_at(&self, campaign_id: i64) -> Option<DbMicros> {
         let is_ended = self.ended.contains_key(&campaign_id);
         is_ended.then(|| DbMicros::from(self.now).plus(RETRY))
     }
 
     /// Stores what was taken, and `others`.
-    pub(in crate::store) async fn store(
+    pub(crate) async fn store(
         &mut self,
         connection: &mut Connection,
         others: Spending,
@@ -282,10 +278,7 @@ impl Budgets {
 
     /// Pauses or stops the campaigns whose next message does not fit, unless messages that are being sent may give back
     /// enough.
-    pub(in crate::store) async fn stop_ended(
-        &mut self,
-        connection: &mut Connection,
-    ) -> QueryResult<()> {
+    pub(crate) async fn stop_ended(&mut self, connection: &mut Connection) -> QueryResult<()> {
         let mut stops = Vec::new();
         for (campaign_id, ended) in std::mem::take(&mut self.ended) {
             let (state, reason) = match ended {
@@ -382,7 +375,7 @@ impl UsedUp<'_> {
 }
 
 /// What the messages of one lane take in a claim.
-pub(in crate::store) struct LaneBudget<'b> {
+pub(crate) struct LaneBudget<'b> {
     budgets: &'b mut Budgets,
     campaign_id: i64,
     /// Its budgets: the campaign's and the month's.
@@ -394,11 +387,7 @@ pub(in crate::store) struct LaneBudget<'b> {
 
 impl LaneBudget<'_> {
     /// Takes the cost of a message; false if it does not fit. Then no later one is claimed, either.
-    pub(in crate::store) fn take(
-        &mut self,
-        claim: &ProviderClaim,
-        item: &BatchItem<ClaimKey>,
-    ) -> bool {
+    pub(crate) fn take(&mut self, claim: &ProviderClaim, item: &BatchItem<ClaimKey>) -> bool {
         let Some((own, month)) = &self.pricing else {
             return !self.budgets.ended.contains_key(&self.campaign_id);
         };
@@ -431,7 +420,7 @@ impl LaneBudget<'_> {
     }
 
     /// Gives back what a message took that is not claimed after all.
-    pub(in crate::store) fn put_back(&mut self, item: &BatchItem<ClaimKey>) {
+    pub(crate) fn put_back(&mut self, item: &BatchItem<ClaimKey>) {
         if let Some((_, change)) = self.taken.remove(&item.sms.id) {
             self.apply(&change.undone());
         }
@@ -445,7 +434,7 @@ impl LaneBudget<'_> {
     }
 
     /// What a claimed message took.
-    pub(in crate::store) fn reserve(&mut self, sms: &Sms) -> Option<Reserve> {
+    pub(crate) fn reserve(&mut self, sms: &Sms) -> Option<Reserve> {
         self.taken.remove(&sms.id).map(|(reserve, _)| reserve)
     }
 }

@@ -5,18 +5,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use diesel::{delete, update};
+use smsq_lifecycle::Admission;
+use smsq_lifecycle::recipient_cap::{RecipientCap, may_have_reached};
+use smsq_message::phone::Phone;
+use smsq_message::sms::{Sms, State, Timestamp};
+use smsq_process::boxed;
 
-use crate::lifecycle::Admission;
-use crate::lifecycle::recipient_cap::{RecipientCap, may_have_reached};
-use crate::message::phone::Phone;
-use crate::message::sms::{Sms, State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS};
-use crate::store::error::StoreError;
-use crate::store::limits::rows;
-use crate::store::queue::commit_batch::{CommitBatch, ProviderClaimed};
-use crate::store::tables::schema::{rate_limit, recipient_start, sms};
-use crate::store::{CHUNK, Store};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS};
+use crate::error::StoreError;
+use crate::limits::rows;
+use crate::queue::commit_batch::{CommitBatch, ProviderClaimed};
+use crate::tables::schema::{rate_limit, recipient_start, sms};
+use crate::{CHUNK, Store};
 
 /// The row of `rate_limit` that a worker locks while it checks recipients.
 const SCOPE: &str = "recipients";
@@ -27,7 +28,7 @@ fn ended_at(batch: &CommitBatch) -> i64 {
 }
 
 /// The starts to the recipients of a commit.
-pub(in crate::store) struct Recipients {
+pub(crate) struct Recipients {
     is_capped: bool,
     /// The starts to each phone that was read, in milliseconds; those of delayed messages are in the future.
     starts: HashMap<String, Vec<i64>>,
@@ -38,7 +39,7 @@ type Start = (i64, i64, Option<i64>, Option<i64>);
 
 impl Recipients {
     /// Locks all recipients if there are caps, so that only one worker checks them at a time.
-    pub(in crate::store) async fn lock(
+    pub(crate) async fn lock(
         connection: &mut Connection,
         batch: &CommitBatch,
     ) -> QueryResult<Self> {
@@ -55,7 +56,7 @@ impl Recipients {
     }
 
     /// Reads the starts to phones that were not read yet.
-    pub(in crate::store) async fn read(
+    pub(crate) async fn read(
         &mut self,
         connection: &mut Connection,
         batch: &CommitBatch,
@@ -99,7 +100,7 @@ impl Recipients {
     }
 
     /// Delays or fails a message whose recipient has reached a cap; `None` if it may start.
-    pub(in crate::store) fn check_cap(
+    pub(crate) fn check_cap(
         &mut self,
         sms: &Sms,
         phone: &Phone,
@@ -118,7 +119,7 @@ impl Recipients {
 }
 
 /// Stores the claims of a commit, whose requests may start after it.
-pub(in crate::store) async fn store_claimed(
+pub(crate) async fn store_claimed(
     connection: &mut Connection,
     batch: &CommitBatch,
     claims: &[ProviderClaimed],
@@ -143,7 +144,7 @@ pub(in crate::store) async fn store_claimed(
 }
 
 /// Stores the ends of claims, and deletes claims that reached no recipient.
-pub(in crate::store) async fn store_settled(
+pub(crate) async fn store_settled(
     connection: &mut Connection,
     batch: &CommitBatch,
 ) -> QueryResult<()> {
@@ -209,6 +210,7 @@ fn by_claim(claims: &[(i64, i64)]) -> BTreeMap<i64, BTreeSet<i64>> {
 
 impl Store {
     /// Deletes some of the starts that ended before an instant; returns how many.
+    #[boxed]
     pub async fn prune_recipient_starts(&self, before: Timestamp) -> Result<u64, StoreError> {
         let ends: Vec<Option<i64>> = self
             .read(

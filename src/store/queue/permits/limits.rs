@@ -5,24 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diesel::update;
-
-use crate::lifecycle::{LaneClaim, ProviderClaim};
-use crate::limit::{
+use smsq_lifecycle::{LaneClaim, ProviderClaim};
+use smsq_limit::{
     Account, ClaimLimit, ClaimTerms, DeclaredLimits, PermitAllocator, PermitCost, Tolerance,
     UnreadableLimits, campaign_scope,
 };
-use crate::message::instant::DbMicros;
-use crate::message::rate::{Rate, Rates};
-use crate::message::sms::{LaneId, Timestamp};
-use crate::route::sender_pool::PoolSender;
-use crate::store::Store;
-use crate::store::audit::{Audited, audited};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, transaction};
-use crate::store::error::StoreError;
-use crate::store::limits::rows::{Limits, lock, read, store};
-use crate::store::queue::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
-use crate::store::tables::schema::{rate_limit, worker};
+use smsq_message::instant::DbMicros;
+use smsq_message::rate::{Rate, Rates};
+use smsq_message::route::sender_pool::PoolSender;
+use smsq_message::sms::{LaneId, Timestamp};
+use smsq_process::boxed;
+
+use crate::Store;
+use crate::audit::{Audited, audited};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, transaction};
+use crate::error::StoreError;
+use crate::limits::rows::{Limits, lock, read, store};
+use crate::queue::commit_batch::{ClaimedCampaign, CommitBatch, ProviderPause};
+use crate::tables::schema::{rate_limit, worker};
 
 /// In place of a worker: a request that none sends.
 const NO_WORKER: i64 = 0;
@@ -32,6 +33,7 @@ const SINGLE_TOLERANCE: Tolerance =
 
 impl Store {
     /// The current pauses of providers and of their senders.
+    #[boxed]
     pub async fn provider_pauses(&self, now: Timestamp) -> Result<Vec<ProviderPause>, StoreError> {
         type Row = (String, Timestamp, Option<String>);
         let rows: Vec<Row> = self
@@ -59,6 +61,7 @@ impl Store {
     }
 
     /// Ends the pauses of an account and of its senders; false if there was none.
+    #[boxed]
     pub async fn end_provider_pause(
         &self,
         account: &str,
@@ -106,9 +109,10 @@ pub enum SinglePermit {
 
 impl Store {
     /// Takes a permit for a request that starts within `patience`, as workers do.
-    pub async fn take_permit(
-        &self,
-        request: SingleRequest<'_>,
+    #[boxed]
+    pub async fn take_permit<'a>(
+        &'a self,
+        request: SingleRequest<'a>,
         patience: Duration,
     ) -> Result<Result<SinglePermit, UnreadableLimits>, StoreError> {
         let now = self.now().await?;
@@ -179,7 +183,7 @@ async fn take_permit(
 }
 
 /// Stores pauses if nothing is claimed.
-pub(in crate::store) async fn pause(
+pub(crate) async fn pause(
     connection: &mut Connection,
     pauses: &[ProviderPause],
 ) -> QueryResult<()> {
@@ -210,10 +214,10 @@ fn apply_pauses(limits: &mut Limits, pauses: &[ProviderPause]) {
 
 /// The limits that requests have in addition to those of their account, by scope: those of campaigns, and of senders,
 /// which may have none and be paused.
-pub(in crate::store) type OwnRates = BTreeMap<String, Vec<Rate>>;
+pub(crate) type OwnRates = BTreeMap<String, Vec<Rate>>;
 
 /// The limits of all requests of a batch.
-pub(in crate::store) fn own_rates(
+pub(crate) fn own_rates(
     batch: &CommitBatch,
     campaigns: &HashMap<i64, ClaimedCampaign>,
     declared: &DeclaredLimits,
@@ -233,9 +237,7 @@ pub(in crate::store) fn own_rates(
 
 /// The senders of the claims of a batch with limits or pauses of their own, by scope. After the clock was set, of all
 /// providers.
-pub(in crate::store) fn senders_of(
-    batch: &CommitBatch,
-) -> impl Iterator<Item = (String, &Arc<PoolSender>)> {
+pub(crate) fn senders_of(batch: &CommitBatch) -> impl Iterator<Item = (String, &Arc<PoolSender>)> {
     batch.claims.iter().flat_map(|claim| {
         let pool = claim.pool.iter().filter(|_| batch.fill_limits);
         let claimed = claim.lanes().filter_map(|(_, sender)| sender);
@@ -261,7 +263,7 @@ fn own_scopes(
 }
 
 /// Applies limits to a shared limit in a claim from `from` on.
-pub(in crate::store) fn begin(
+pub(crate) fn begin(
     claim_limit: &mut ClaimLimit,
     limits: &[Rate],
     from: DbMicros,
@@ -305,7 +307,7 @@ fn with_own<T>(
 
 /// An estimate of the permits that the own limits of requests allow for one claim. Limits are read without a lock, so
 /// other workers may take the permits first.
-pub(in crate::store) struct PermitEstimate<'a> {
+pub(crate) struct PermitEstimate<'a> {
     allocator: PermitAllocator,
     account: &'a Account,
     rates: &'a OwnRates,
@@ -314,7 +316,7 @@ pub(in crate::store) struct PermitEstimate<'a> {
 
 impl<'a> PermitEstimate<'a> {
     /// Makes one estimate for each claim of the batch.
-    pub(in crate::store) async fn of_all(
+    pub(crate) async fn of_all(
         connection: &mut Connection,
         batch: &'a CommitBatch,
         own: &'a OwnRates,
@@ -355,7 +357,7 @@ impl<'a> PermitEstimate<'a> {
     }
 
     /// How many of `wanted` messages there are permits for.
-    pub(in crate::store) fn available(&mut self, lane: &LaneClaim, wanted: u32) -> u32 {
+    pub(crate) fn available(&mut self, lane: &LaneClaim, wanted: u32) -> u32 {
         let scopes = self.scopes(lane.id, lane.sender.as_ref());
         if scopes.is_empty() {
             return wanted;
@@ -366,7 +368,7 @@ impl<'a> PermitEstimate<'a> {
     }
 
     /// Takes one of them.
-    pub(in crate::store) fn take(&mut self, lane: &LaneClaim, segments: i32) {
+    pub(crate) fn take(&mut self, lane: &LaneClaim, segments: i32) {
         let scopes = self.scopes(lane.id, lane.sender.as_ref());
         if !scopes.is_empty() {
             with_own(&mut self.limits, scopes, |own| {
@@ -378,16 +380,16 @@ impl<'a> PermitEstimate<'a> {
 }
 
 /// The shared limits of a batch, locked.
-pub(in crate::store) struct LockedLimits<'a> {
-    pub(in crate::store) accounts: Limits,
+pub(crate) struct LockedLimits<'a> {
+    pub(crate) accounts: Limits,
     rates: &'a OwnRates,
     own: Limits,
     /// What is spent of budgets, by scope.
-    pub(in crate::store) spent: BTreeMap<String, i64>,
+    pub(crate) spent: BTreeMap<String, i64>,
 }
 
 impl<'a> LockedLimits<'a> {
-    pub(in crate::store) async fn lock(
+    pub(crate) async fn lock(
         connection: &mut Connection,
         batch: &CommitBatch,
         own: &'a OwnRates,
@@ -424,7 +426,7 @@ impl<'a> LockedLimits<'a> {
     }
 
     /// Calls `work` with the own limits of a request of this lane.
-    pub(in crate::store) fn with_own<T>(
+    pub(crate) fn with_own<T>(
         &mut self,
         account: &Account,
         lane: LaneId,
@@ -436,7 +438,7 @@ impl<'a> LockedLimits<'a> {
     }
 
     /// Stores what has changed.
-    pub(in crate::store) async fn store(&self, connection: &mut Connection) -> QueryResult<()> {
+    pub(crate) async fn store(&self, connection: &mut Connection) -> QueryResult<()> {
         for (scope, limit) in self.accounts.iter().chain(&self.own) {
             store(connection, scope, limit).await?;
         }

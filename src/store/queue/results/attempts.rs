@@ -8,14 +8,15 @@
 
 use diesel::upsert::excluded;
 use diesel::{delete, update};
+use smsq_lifecycle::AttemptOutcome;
+use smsq_message::sms::{Failure, Timestamp};
+use smsq_process::boxed;
 
-use crate::lifecycle::AttemptOutcome;
-use crate::message::sms::{Failure, Timestamp};
-use crate::store::Store;
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, NewRows, QueryResult, ROWS};
-use crate::store::error::StoreError;
-use crate::store::tables::schema::attempt;
+use crate::Store;
+use crate::connection::prelude::*;
+use crate::connection::{Connection, NewRows, QueryResult, ROWS};
+use crate::error::StoreError;
+use crate::tables::schema::attempt;
 
 /// The most attempts that are kept of a message.
 pub const KEPT: u8 = 20;
@@ -40,14 +41,14 @@ pub struct FailedAttempt {
 }
 
 /// An attempt that is stored.
-pub(in crate::store::queue) struct NewAttempt {
-    pub(in crate::store::queue) sms_id: i64,
-    pub(in crate::store::queue) claim: i64,
-    pub(in crate::store::queue) provider: String,
-    pub(in crate::store::queue) outcome: AttemptOutcome,
-    pub(in crate::store::queue) failure: Failure,
+pub(in crate::queue) struct NewAttempt {
+    pub(in crate::queue) sms_id: i64,
+    pub(in crate::queue) claim: i64,
+    pub(in crate::queue) provider: String,
+    pub(in crate::queue) outcome: AttemptOutcome,
+    pub(in crate::queue) failure: Failure,
     /// `None`: another program put the message into this state.
-    pub(in crate::store::queue) reference: Option<String>,
+    pub(in crate::queue) reference: Option<String>,
 }
 
 /// The place of an attempt among those of its message.
@@ -56,7 +57,7 @@ fn slot(claim: i64) -> i32 {
 }
 
 /// Stores attempts, each instead of an older one with its slot. An attempt that is stored again gets its last result.
-pub(in crate::store::queue) async fn store(
+pub(in crate::queue) async fn store(
     connection: &mut Connection,
     mut attempts: Vec<NewAttempt>,
     now: Timestamp,
@@ -99,7 +100,7 @@ pub(in crate::store::queue) async fn store(
 }
 
 /// Notes that a message is tried again after an attempt that had failed it.
-pub(in crate::store::queue) async fn retried(
+pub(in crate::queue) async fn retried(
     connection: &mut Connection,
     sms_id: i64,
     claim: i64,
@@ -112,10 +113,7 @@ pub(in crate::store::queue) async fn retried(
 }
 
 /// Deletes the attempts of messages that are deleted.
-pub(in crate::store) async fn delete_of(
-    connection: &mut Connection,
-    ids: &[i64],
-) -> QueryResult<()> {
+pub(crate) async fn delete_of(connection: &mut Connection, ids: &[i64]) -> QueryResult<()> {
     if ids.is_empty() {
         return Ok(());
     }
@@ -125,6 +123,7 @@ pub(in crate::store) async fn delete_of(
 
 impl Store {
     /// The attempts of these messages that were not accepted, at most [`KEPT`] of each, the oldest first.
+    #[boxed]
     pub async fn failed_attempts(&self, ids: &[i64]) -> Result<Vec<FailedAttempt>, StoreError> {
         self.read(
             attempt::table

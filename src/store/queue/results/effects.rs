@@ -1,20 +1,21 @@
 //! What the transitions of messages leave for the end of their transaction.
 
-use crate::message::event::Subscriptions;
-use crate::message::sms::Timestamp;
-use crate::store::connection::Connection;
-use crate::store::connection::QueryResult;
-use crate::store::events::outbox;
-use crate::store::limits::spending::Spending;
+use smsq_message::event::Subscriptions;
+use smsq_message::sms::Timestamp;
+
+use crate::connection::Connection;
+use crate::connection::QueryResult;
+use crate::events::outbox;
+use crate::limits::spending::Spending;
 
 /// The counters of budgets, for which others wait only during the end of the transaction, and the messages that hooks may
 /// want to know of, whose events are written together.
 #[must_use = "it is stored with its messages"]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::store) struct Effects {
-    pub(in crate::store::queue) spending: Spending,
+pub(crate) struct Effects {
+    pub(in crate::queue) spending: Spending,
     /// Messages that failed or became unknown.
-    pub(in crate::store::queue) ended: Vec<i64>,
+    pub(in crate::queue) ended: Vec<i64>,
 }
 
 impl From<Spending> for Effects {
@@ -24,13 +25,13 @@ impl From<Spending> for Effects {
 }
 
 impl Effects {
-    pub(in crate::store::queue) fn extend(&mut self, other: impl Into<Self>) {
+    pub(in crate::queue) fn extend(&mut self, other: impl Into<Self>) {
         let other = other.into();
         self.spending.extend(other.spending);
         self.ended.extend(other.ended);
     }
 
-    pub(in crate::store) async fn store(
+    pub(crate) async fn store(
         self,
         connection: &mut Connection,
         subscriptions: &Subscriptions,

@@ -3,33 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use diesel::update;
+use smsq_lifecycle::transition::{
+    self, CertainFailure, NewState, ResolvedTransition, RowChange, SentCounts,
+};
+use smsq_lifecycle::{Settled, Settlement, Transition};
+use smsq_message::sms::{Acceptance, Class, Sms, State, Timestamp};
 
 use super::attempts::{self, NewAttempt};
 use super::effects::Effects;
 use super::transitions::{self, QueuedSms, SentMove, TakenNow, Version, is_version};
-use crate::lifecycle::transition::{
-    self, CertainFailure, NewState, ResolvedTransition, RowChange, SentCounts,
-};
-use crate::lifecycle::{Settled, Settlement, Transition};
-use crate::message::sms::{Acceptance, Class, Sms, State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{Connection, QueryResult, all_removed, in_list};
-use crate::store::limits::spending::Reserves;
-use crate::store::recipients::dead::{self, DeadNumber, DeadNumbers};
-use crate::store::recipients::suppression;
-use crate::store::tables::campaign_status::CampaignStatus;
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
+use crate::connection::prelude::*;
+use crate::connection::{Connection, QueryResult, all_removed, in_list};
+use crate::limits::spending::Reserves;
+use crate::recipients::dead::{self, DeadNumber, DeadNumbers};
+use crate::recipients::suppression;
+use crate::tables::campaign_status::CampaignStatus;
+use crate::tables::column_types::LossyText;
+use crate::tables::schema::{campaign, sms, sms_failed, sms_rest, sms_sent};
 
 /// The most messages that are settled in one statement.
 const GROUP: usize = 1_000;
 
 /// Messages as a worker claimed them.
 #[derive(Clone, Copy, Default)]
-pub(in crate::store) struct ClaimedRows<'a> {
-    pub(in crate::store::queue) by_id: Option<&'a HashMap<i64, Sms>>,
+pub(crate) struct ClaimedRows<'a> {
+    pub(in crate::queue) by_id: Option<&'a HashMap<i64, Sms>>,
     /// A row may have changed since its claim, so it is read.
-    pub(in crate::store::queue) may_be_changed: bool,
+    pub(in crate::queue) may_be_changed: bool,
 }
 
 impl<'a> ClaimedRows<'a> {
@@ -48,7 +48,7 @@ impl<'a> ClaimedRows<'a> {
 
 /// Stores settlements in their order; returns what was done with each, and what that changes of budgets. Of accepted
 /// messages in `claimed` no row is read: if one has changed since its claim, the transaction is repeated.
-pub(in crate::store) async fn settle_all(
+pub(crate) async fn settle_all(
     connection: &mut Connection,
     settlements: &[Settlement],
     claimed: ClaimedRows<'_>,
@@ -171,7 +171,7 @@ async fn read_rows(
 
 /// Of messages with their campaigns, the ids of those whose campaign has a wanted status. No campaign changes its
 /// status before this transaction ends.
-pub(in crate::store) async fn lock_campaigns(
+pub(crate) async fn lock_campaigns(
     connection: &mut Connection,
     messages: &[(i64, i64)],
     is_wanted: impl Fn(CampaignStatus) -> bool,
@@ -352,7 +352,7 @@ fn taken_now<'a>(
 }
 
 /// Fails messages of a cancelled campaign and removes their keys.
-pub(in crate::store::queue) async fn cancel(
+pub(in crate::queue) async fn cancel(
     connection: &mut Connection,
     messages: (&[i64], &Reserves),
     failure: &CertainFailure,

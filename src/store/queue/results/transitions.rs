@@ -7,25 +7,25 @@ use diesel::dsl::{case_when, sql};
 use diesel::expression::SqlLiteral;
 use diesel::sql_types::{BigInt, Bool, Nullable, Text};
 use diesel::{delete, update};
-
-use super::effects::Effects;
-use crate::lifecycle::delivery::DeliveryState;
-use crate::lifecycle::transition::{
+use smsq_lifecycle::delivery::DeliveryState;
+use smsq_lifecycle::transition::{
     CertainFailure, Doubt, NOT_STORED, REUSED_REFERENCE, Requeue, RowState, SentCounts,
     number_taken,
 };
-use crate::lifecycle::{Settlement, Transition};
-use crate::message::budget;
-use crate::message::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
-use crate::store::connection::prelude::*;
-use crate::store::connection::{
+use smsq_lifecycle::{Settlement, Transition};
+use smsq_message::budget;
+use smsq_message::sms::{Acceptance, Class, Failure, Reserve, Sms, State, Timestamp};
+
+use super::effects::Effects;
+use crate::connection::prelude::*;
+use crate::connection::{
     Connection, NewRows, QueryResult, ROWS, all_removed, delete_all, in_list, independent,
 };
-use crate::store::limits::spending::{self, Kept, Reserves, RowReserve, Spending};
-use crate::store::tables::column_types::LossyText;
-use crate::store::tables::expressions::in_state;
-use crate::store::tables::schema::{message, sms, sms_failed, sms_key, sms_sent};
-use crate::store::tables::values::SEVERAL;
+use crate::limits::spending::{self, Kept, Reserves, RowReserve, Spending};
+use crate::tables::column_types::LossyText;
+use crate::tables::expressions::in_state;
+use crate::tables::schema::{message, sms, sms_failed, sms_key, sms_sent};
+use crate::tables::values::SEVERAL;
 
 /// Larger numbers of attempts, which only another program can have written, count as this one.
 const MAX_ATTEMPTS: i32 = 2_000_000_000;
@@ -33,12 +33,12 @@ const MAX_ATTEMPTS: i32 = 2_000_000_000;
 /// The columns of a message that a settlement needs.
 #[derive(Clone, Debug, Queryable, Selectable)]
 #[diesel(table_name = sms)]
-pub(in crate::store::queue) struct QueuedSms {
-    pub(in crate::store::queue) id: i64,
-    pub(in crate::store::queue) campaign_id: i64,
+pub(in crate::queue) struct QueuedSms {
+    pub(in crate::queue) id: i64,
+    pub(in crate::queue) campaign_id: i64,
     import_id: Option<i64>,
     #[diesel(deserialize_as = LossyText)]
-    pub(in crate::store::queue) phone: String,
+    pub(in crate::queue) phone: String,
     content: LossyText,
     params: LossyText,
     segments: Option<i32>,
@@ -70,11 +70,11 @@ pub(in crate::store::queue) struct QueuedSms {
 }
 
 /// What each change of a message in the queue changes: its claim, its state, and the number of its late acceptances.
-pub(in crate::store::queue) type Version = (i64, i32, i32);
+pub(in crate::queue) type Version = (i64, i32, i32);
 
 /// Whether no other transaction has changed the message since.
 #[diesel::dsl::auto_type]
-pub(in crate::store::queue) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
+pub(in crate::queue) fn is_version(claim: i64, state: i32, late_accepted: i32) -> _ {
     let is_in_state: in_state = in_state(state);
     sms::claim.eq(claim).and(is_in_state).and(sms::late_accepted.eq(late_accepted))
 }
@@ -82,7 +82,7 @@ pub(in crate::store::queue) fn is_version(claim: i64, state: i32, late_accepted:
 /// A row of `sms_sent`.
 #[derive(Clone, Debug, Insertable)]
 #[diesel(table_name = sms_sent, treat_none_as_default_value = false)]
-pub(in crate::store::queue) struct SentRow {
+pub(in crate::queue) struct SentRow {
     id: i64,
     campaign_id: i64,
     import_id: Option<i64>,
@@ -108,7 +108,7 @@ pub(in crate::store::queue) struct SentRow {
 impl QueuedSms {
     /// The row of a message as this worker claimed it, with its text and columns where they are needed. It is the row
     /// still unless its version has changed.
-    pub(in crate::store::queue) fn claimed(sms: &Sms, with_text: bool) -> Self {
+    pub(in crate::queue) fn claimed(sms: &Sms, with_text: bool) -> Self {
         let text = |text: &str| LossyText::from(if with_text { text } else { "" }.to_owned());
         Self {
             id: sms.id,
@@ -140,7 +140,7 @@ impl QueuedSms {
     }
 
     /// What it has taken from budgets.
-    pub(in crate::store::queue) fn reserve(&self) -> Option<RowReserve> {
+    pub(in crate::queue) fn reserve(&self) -> Option<RowReserve> {
         let month = self.reserved_month.clone()?;
         Some(RowReserve {
             campaign_id: self.campaign_id,
@@ -150,15 +150,15 @@ impl QueuedSms {
         })
     }
 
-    pub(in crate::store::queue) fn reference(&self) -> Option<String> {
+    pub(in crate::queue) fn reference(&self) -> Option<String> {
         self.reference.clone().map(String::from)
     }
 
-    pub(in crate::store::queue) fn version(&self) -> Version {
+    pub(in crate::queue) fn version(&self) -> Version {
         (self.claim, self.state, self.late_accepted)
     }
 
-    pub(in crate::store::queue) fn state(&self) -> RowState {
+    pub(in crate::queue) fn state(&self) -> RowState {
         RowState {
             claim: self.claim,
             state: self.state,
@@ -178,7 +178,7 @@ impl QueuedSms {
 
     /// The row of `sms_sent` for this message. Text and columns of one that awaits a receipt are needed if it is not
     /// delivered.
-    pub(in crate::store::queue) fn sent(
+    pub(in crate::queue) fn sent(
         &self,
         provider: &str,
         acceptance: Acceptance,
@@ -222,7 +222,7 @@ impl QueuedSms {
 
 /// What a claim is known to have cost, when its message moves to `sms_sent`.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::store::queue) enum TakenNow<'a> {
+pub(in crate::queue) enum TakenNow<'a> {
     /// What it took.
     Unchanged,
     /// The provider's price, if it wrote one.
@@ -266,7 +266,7 @@ macro_rules! more_attempts {
 }
 
 /// The rows of these messages.
-pub(in crate::store::queue) async fn rows(
+pub(in crate::queue) async fn rows(
     connection: &mut Connection,
     ids: &[i64],
 ) -> QueryResult<Vec<QueuedSms>> {
@@ -281,7 +281,7 @@ pub(in crate::store::queue) async fn rows(
 }
 
 /// A message that moves to `sms_sent`.
-pub(in crate::store::queue) struct SentMove {
+pub(in crate::queue) struct SentMove {
     version: Version,
     row: SentRow,
     /// How much more it cost than it took from budgets.
@@ -289,7 +289,7 @@ pub(in crate::store::queue) struct SentMove {
 }
 
 /// Moves messages to `sms_sent`. If another transaction has changed one since it was read, this one is repeated.
-pub(in crate::store::queue) async fn to_sent(
+pub(in crate::queue) async fn to_sent(
     connection: &mut Connection,
     mut sent: Vec<SentMove>,
 ) -> QueryResult<Spending> {
@@ -419,7 +419,7 @@ macro_rules! burnt {
 }
 
 /// Moves messages to `sms_failed`.
-pub(in crate::store::queue) async fn to_failed(
+pub(in crate::queue) async fn to_failed(
     connection: &mut Connection,
     (ids, reserves): (&[i64], &Reserves),
     failure: &CertainFailure,
@@ -478,7 +478,7 @@ pub(in crate::store::queue) async fn to_failed(
 
 /// Makes messages unknown that are in doubt, counting this many attempts. They can be looked up from now on, whenever
 /// they were due to be sent.
-pub(in crate::store::queue) async fn mark_unknown(
+pub(in crate::queue) async fn mark_unknown(
     connection: &mut Connection,
     (ids, reserves): (&[i64], &Reserves),
     (failure, doubt, counted): (&Failure, Doubt, i32),
@@ -509,7 +509,7 @@ pub(in crate::store::queue) async fn mark_unknown(
 }
 
 /// Puts messages back into the queue.
-pub(in crate::store::queue) async fn to_ready(
+pub(in crate::queue) async fn to_ready(
     connection: &mut Connection,
     (ids, reserves): (&[i64], &Reserves),
     requeue: &Requeue,
@@ -544,7 +544,7 @@ pub(in crate::store::queue) async fn to_ready(
 
 /// How unknown messages are put back into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::store::queue) enum Resend {
+pub(in crate::queue) enum Resend {
     /// In doubt, with the same reference.
     InDoubt,
     /// The provider has none of their attempts.
@@ -561,7 +561,7 @@ pub(in crate::store::queue) enum Resend {
 }
 
 /// Puts unknown messages, which this transaction has locked, back into the queue.
-pub(in crate::store::queue) async fn unknown_to_ready(
+pub(in crate::queue) async fn unknown_to_ready(
     connection: &mut Connection,
     ids: &[i64],
     resend: Resend,
@@ -596,7 +596,7 @@ pub(in crate::store::queue) async fn unknown_to_ready(
 
 /// Makes a message unknown whose result the database rejects. An accepted one also if it has another claim, unless that
 /// is being sent: it must not be sent again. Returns whether it did.
-pub(in crate::store::queue) async fn set_aside(
+pub(in crate::queue) async fn set_aside(
     connection: &mut Connection,
     settlement: &Settlement,
     counted: i32,
@@ -626,7 +626,7 @@ pub(in crate::store::queue) async fn set_aside(
 
 /// Moves rows of `sms_failed`, all of which this transaction has locked, back to the queue with their attempts, claim
 /// and reference. Those that an operator settled are in doubt again: only that decision made them failed.
-pub(in crate::store::queue) async fn back_to_queue(
+pub(in crate::queue) async fn back_to_queue(
     connection: &mut Connection,
     ids: &[i64],
     now: Timestamp,
@@ -666,7 +666,7 @@ pub(in crate::store::queue) async fn back_to_queue(
 }
 
 /// Removes the dedupe keys of these messages from their campaigns.
-pub(in crate::store::queue) async fn remove_keys_of(
+pub(in crate::queue) async fn remove_keys_of(
     connection: &mut Connection,
     ids: &[i64],
 ) -> QueryResult<()> {
@@ -689,7 +689,7 @@ pub(in crate::store::queue) async fn remove_keys_of(
 
 /// Which of the named dedupe keys are removed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum RemovedKeys {
+pub(crate) enum RemovedKeys {
     /// All but those with `is_sent`.
     NotSent,
     /// Those of sent messages. One with `is_sent` is kept if another message has it.
@@ -700,7 +700,7 @@ pub(in crate::store) enum RemovedKeys {
 }
 
 /// Removes dedupe keys from a campaign; returns how many.
-pub(in crate::store) async fn remove_keys(
+pub(crate) async fn remove_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[&str],
@@ -761,7 +761,7 @@ async fn used_keys(
 }
 
 /// Adds dedupe keys to a campaign; returns how many it did not have.
-pub(in crate::store) async fn add_keys(
+pub(crate) async fn add_keys(
     connection: &mut Connection,
     campaign_id: i64,
     keys: &[String],
@@ -774,7 +774,7 @@ pub(in crate::store) async fn add_keys(
 }
 
 /// Gives a cancelled message that was or may have been sent the dedupe key that it lost. Others kept theirs.
-pub(in crate::store::queue) async fn take_key_of_cancelled(
+pub(in crate::queue) async fn take_key_of_cancelled(
     connection: &mut Connection,
     campaign_id: i64,
     class: &str,
@@ -790,7 +790,7 @@ pub(in crate::store::queue) async fn take_key_of_cancelled(
 
 /// Adds the dedupe key of a sent message to its campaign, with `is_sent`. If a message was imported with the same key, its
 /// cancellation does not free it: that would allow a third one.
-pub(in crate::store::queue) async fn take_key(
+pub(in crate::queue) async fn take_key(
     connection: &mut Connection,
     campaign_id: i64,
     key: String,
